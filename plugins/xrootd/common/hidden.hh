@@ -10,7 +10,7 @@ constexpr const char *http_copy = "dray.copy";
 // loses that name as soon as it is open.
 constexpr const char *nameless = ".dray-tpc-";
 
-// How the names begin that are dray's own: partial files, logs, and what stands in for a copy.
+// Prefix of dray's own names: partial files, logs, and placeholders of copies.
 constexpr const char *own_prefix = ".dray-";
 
 // The parameter by which dray's own client names such a file (`OWN` of dray-store-xrootd).

@@ -1,4 +1,4 @@
-// Names that are dray's own, which clients do not get to see.
+// Hides dray's own names from clients.
 #pragma once
 
 #include <XrdOss/XrdOssWrapper.hh>
@@ -12,11 +12,12 @@ namespace dray {
 // Whether a name is dray's own.
 bool is_own_name(const char *name);
 
-// Whether a path is of dray's own names, or lies in a folder of them, and a client asks that is not dray's.
-// The server itself, which sums a file say, asks for no client.
+// Whether a path is hidden from this caller: it has one of dray's own names or lies in such a
+// folder, and the caller is a client other than dray. Calls of the server itself (for a checksum,
+// say) have no client.
 bool is_kept_from(const char *path, XrdOucEnv *env);
 
-// A folder without dray's own names.
+// A folder listing without dray's own names.
 class Folder final : public XrdOssWrapDF {
 public:
 	explicit Folder(std::unique_ptr<XrdOssDF> folder);

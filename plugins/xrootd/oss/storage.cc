@@ -47,7 +47,7 @@ public:
 		return folder ? new (std::nothrow) Folder(std::move(folder)) : nullptr;
 	}
 
-	// To a client that is not dray's its own names are not there, and it can make none of them.
+	// For a client other than dray, dray's own names do not exist, and it cannot create them.
 
 	int Chmod(const char *path, mode_t mode, XrdOucEnv *env) override
 	{

@@ -38,16 +38,17 @@ pub struct LeaseRecord {
     pub boot_id: BootId,
     /// The host it runs on.
     pub host: String,
-    /// What it writes, as [`crate::place::request_mark`] says; 0 when that is not known.
+    /// Its request, as [`crate::place::request_mark`] identifies it; 0 when unknown.
     pub request: u64,
-    /// What keeps others out while it is held.
+    /// Kind of lock that excludes other writers while the lease is held.
     pub lock: LockKind,
 }
 
-/// What keeps others out of a lease. One kind is not seen by who asks for the other.
+/// Kind of lock that guards a lease. A lock of one kind is invisible to a writer that asks for the
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LockKind {
-    /// Not said: an older program wrote the record.
+    /// Unknown: an older program wrote the record.
     #[default]
     Unknown,
     /// A lock of the operating system on the lease file.
@@ -73,7 +74,7 @@ impl LockKind {
         }
     }
 
-    /// Whether whoever locks by `self` cannot see a lock of the kind `other`.
+    /// Whether a writer that locks by `self` cannot see a lock of the kind `other`.
     #[must_use]
     pub fn is_blind_to(self, other: Self) -> bool {
         self != other && self != Self::Unknown && other != Self::Unknown

@@ -42,9 +42,9 @@ pub trait ObjectLog {
     /// [`dray_core::ErrorKind::Internal`] for an unknown number.
     fn file_synced(&mut self, number: FileNumber) -> Result<()>;
 
-    /// Records that a write or a sync of the partial file failed. What was recorded before still
-    /// counts; nothing more may be recorded of this number: whoever resumes moves the ranges to
-    /// another partial file.
+    /// Records that a write or a sync of the partial file failed. Earlier ranges still count; no
+    /// more ranges may be recorded under this number. A resume copies the ranges to another partial
+    /// file.
     ///
     /// # Errors
     /// [`dray_core::ErrorKind::Internal`] for an unknown number.

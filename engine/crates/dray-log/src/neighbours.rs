@@ -1,10 +1,10 @@
-//! Other transfers' logs of the same tree: what they speak of, who may begin a file, and how what one of
-//! them has left is taken over.
+//! Other transfers' logs of the same tree: which files are open in them, which transfer may begin a
+//! file, and how a transfer adopts an unfinished file from another log.
 //!
-//! Not for: finding the logs, their leases (the runtime's).
+//! Not for: finding the logs and their leases (the runtime does that).
 //!
-//! Invariants owned here: of two writers that claim one file at once at most one stays; ranges that are
-//! taken over are durable in the new log before the old one forgets them.
+//! Invariants owned here: of two writers that claim one file concurrently at most one keeps it;
+//! adopted ranges are durable in the new log before the old log ends the file.
 
 use crate::file::LogFile;
 use crate::log::ObjectLog;
@@ -15,7 +15,7 @@ use crate::scan::{Step, Walk, read_header};
 use dray_core::{Name, RelPath, Result};
 use std::collections::BTreeMap;
 
-/// A file that another log speaks of.
+/// A file that is open in another log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spoken {
     /// Final place, below that log's top folder.
@@ -26,7 +26,7 @@ pub struct Spoken {
     pub object_bytes: u64,
 }
 
-/// Reads another transfer's log as it grows. It holds no ranges, and asks for no lease.
+/// Reads another transfer's log as it grows. It keeps no ranges and takes no lease.
 #[derive(Debug)]
 pub struct Follower {
     header: Header,
@@ -57,8 +57,8 @@ impl Follower {
         }))
     }
 
-    /// Reads what was appended since; remembers `files_max` unfinished files at the most. `false` when
-    /// the file is another log by now, which is to be read from its begin.
+    /// Reads the records that were appended since; remembers at most `files_max` unfinished files.
+    /// `false` when the file is another log by now, which must be read from its beginning.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -79,7 +79,8 @@ impl Follower {
                     self.read_to = offset + stride;
                     self.take(record, files_max);
                 }
-                // Its writer may be in the middle of it; what is whole behind it is read all the same.
+                // The writer may be appending this record; whole records behind it are read all the
+                // same.
                 Step::Lost { .. } => {}
             }
         }
@@ -126,7 +127,7 @@ impl Follower {
         &self.tenure
     }
 
-    /// What it says of the file at `path`, below its top folder.
+    /// The open file at `path`, below its top folder.
     #[must_use]
     pub fn file(&self, path: &RelPath) -> Option<&Spoken> {
         self.files.get(self.by_path.get(path)?)
@@ -138,20 +139,20 @@ impl Follower {
     }
 }
 
-/// What a writer does that has begun a file and finds the file in logs that others hold.
+/// What a writer must do when it has begun a file and finds it open in held logs of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// Nobody else has begun it.
+    /// No other log has the file open: write it.
     Ours,
-    /// Another has begun it at the same time and gives way to us, or has had it before: the writer looks
-    /// again until a limit, and then gives way itself.
+    /// Another writer has begun the file concurrently and gives way to us, or it began earlier.
+    /// Look again until a limit, then give way.
     Contended,
-    /// The file is another's.
+    /// The file belongs to another writer: give way.
     Theirs,
 }
 
-/// Judges a claim: `own` is our log's name, `others` those of the held logs that speak of the file now.
-/// The greater name gives way. The smaller one must not write as long as it sees another.
+/// Judges a claim: `own` is our log's name, `others` the names of the held logs in which the file
+/// is open. The greater name gives way. The smaller one must not write as long as it sees another.
 pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Claim {
     let mut claim = Claim::Ours;
     for other in others {
@@ -163,9 +164,9 @@ pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Clai
     claim
 }
 
-/// Says in `own` what another log has proved of a file. `path` is the file as seen from our log's top,
-/// `device` the device of the partial file in the present boot. Committed before the other log ends the
-/// file; a weak file is synced before.
+/// Copies to `own` the records of a file that another log has. `path` is the file as seen from our
+/// log's top, `device` the device of the partial file in the present boot. The caller commits this
+/// before the other log ends the file, and syncs a weak file first.
 ///
 /// # Errors
 /// As [`ObjectLog::begin_file`] and [`ObjectLog::done`].
@@ -188,7 +189,7 @@ pub fn adopt<L: ObjectLog, F: LogFile>(
     if theirs.is_doubtful {
         own.file_doubtful(number)?;
     }
-    // Piece by piece: a later doubt about one of them costs no more than that one.
+    // Piece by piece: a piece that turns out wrong later costs no more than itself.
     copy_pieces(own, number, log, theirs)?;
     Ok(number)
 }
@@ -259,7 +260,7 @@ mod tests {
         assert!(!look(&log, "a"), "it was not said yet");
         log.say().expect("said");
         assert!(look(&log, "a"));
-        // A log that was written anew is another one.
+        // A log that was rewritten counts as another log.
         log.compact().expect("written anew");
         assert!(look(&log, "a"));
         log.end_file(number, Ending::Dropped).expect("ended");

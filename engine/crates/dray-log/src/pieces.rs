@@ -1,7 +1,8 @@
 //! The recorded ranges of one file, as they were recorded: piece by piece, with the sums of each.
 //!
-//! Recovery merges neighbours, so it can say that a run is wrong but not which object of it. Whoever
-//! finds a wrong run, or takes a file over from another log, reads its pieces here.
+//! Recovery merges neighbouring records. So it can tell that a run is wrong, but not which object
+//! of it. This module reads the single records, for a run that is wrong and for a file that is
+//! adopted from another log.
 
 use crate::file::LogFile;
 use crate::log::ObjectLog;
@@ -15,7 +16,8 @@ use dray_core::{ByteRange, Result, SummedRanges, Sums};
 /// Objects whose records are in memory at once (6 MiB of them).
 const OBJECTS_PER_PART: u64 = 1 << 18;
 
-/// The parts of a file whose pieces are asked for one after the other, so that memory stays bounded.
+/// Parts of a file. The caller reads the pieces of one part after the other, so that memory stays
+/// bounded.
 pub fn parts(file: &LoggedFile) -> impl Iterator<Item = ByteRange> + use<> {
     let size = file.key.size;
     let part_bytes = file.object_bytes.get().saturating_mul(OBJECTS_PER_PART);
@@ -63,7 +65,7 @@ impl<F: LogFile> UniversalLog<F> {
     /// The recorded pieces of an unfinished file that begin in `within`, by their offsets.
     ///
     /// # Errors
-    /// What the storage says.
+    /// Errors of the storage.
     pub fn pieces(
         &mut self,
         number: FileNumber,
@@ -77,10 +79,10 @@ impl<F: LogFile> UniversalLog<F> {
     }
 }
 
-/// Says in `own`, of file `number`, what `recovery`, which was read from `log`, says of `theirs`.
+/// Records in `own`, for file `number`, the pieces of `theirs`; `recovery` was read from `log`.
 ///
 /// # Errors
-/// As [`ObjectLog::done`]; what the storage says.
+/// As [`ObjectLog::done`]; errors of the storage.
 pub(crate) fn copy_pieces<L: ObjectLog, F: LogFile>(
     own: &mut L,
     number: FileNumber,

@@ -25,8 +25,8 @@ pub fn log_folder_name() -> Result<Name> {
     Name::new(LOG_FOLDER)
 }
 
-/// Name of the log that `transfer` keeps for `claims`. No two transfers share a log, and one transfer
-/// finds its own again. Order and repetition of the claims do not matter.
+/// Name of the log that `transfer` keeps for `claims`. No two transfers share a log, and a transfer
+/// that runs again finds its own log. Order and repetition of the claims do not matter.
 ///
 /// # Errors
 /// None in practice, as above.
@@ -42,8 +42,8 @@ pub fn lease_name(claims: &[RelPath], transfer: &TransferId) -> Result<Name> {
     Name::new(format!("{:016x}.lease", log_hash(claims, transfer)).as_bytes())
 }
 
-/// Marks a request: equal for two transfers that name the same files at the same place by the same
-/// patterns. 0 means that the files are not known beforehand (the contents of some folder).
+/// Identifies a request: equal for two transfers that name the same files at the same place by the
+/// same patterns. 0 if the names are not known beforehand (the contents of a folder).
 #[must_use]
 pub fn request_mark(claims: &[RelPath], include: &[String], exclude: &[String]) -> u64 {
     if claims.is_empty() {
@@ -125,12 +125,12 @@ pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
     Name::new(format!(".dray-{hash:016x}.part").as_bytes())
 }
 
-/// The name to take when other files have all names by turns: no other log gives it to any file.
+/// The name to use when all names by turns are taken: no other log gives it to any file.
 ///
 /// # Errors
 /// As [`partial_name`].
 pub fn partial_name_of_log(final_name: &Name, turn: u32, log: &Name) -> Result<Name> {
-    // Refuses what is dray's own.
+    // Refuses dray's own names.
     partial_name(final_name)?;
     let hash = fnv(fnv(FNV_BASIS, final_name.as_bytes()), &[0]);
     let hash = fnv(fnv(hash, &turn.to_le_bytes()), log.as_bytes());
@@ -153,7 +153,7 @@ fn claims_hash(claims: &[RelPath]) -> u64 {
         .fold(FNV_BASIS, |hash, claim| fnv(fnv(hash, claim), &[0]))
 }
 
-/// Goes on over what no claim ends with, and the transfer.
+/// Continues the hash over bytes that end no claim, and over the transfer id.
 fn log_hash(claims: &[RelPath], transfer: &TransferId) -> u64 {
     let hash = fnv(claims_hash(claims), &[0, 0xff]);
     fnv(hash, transfer.as_str().as_bytes())

@@ -163,8 +163,8 @@ pub struct LoggedFile {
     /// Whether some of `done` was recorded without a sync: good only within the boot of
     /// [`crate::Recovery::tenure`].
     pub is_weak: bool,
-    /// Whether a write or a sync of the partial file failed: what is written into it from then on
-    /// does not count, whatever a later sync says.
+    /// Whether a write or a sync of the partial file failed: bytes that are written to it
+    /// afterwards do not count, even if a later sync succeeds.
     pub is_doubtful: bool,
     /// Records before this offset of the log no longer count.
     pub(crate) counts_from: u64,

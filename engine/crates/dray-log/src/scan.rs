@@ -250,7 +250,7 @@ fn read_version<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<u16> {
     check_prelude(prelude.unwrap_or_default())
 }
 
-/// The header, and where the first record behind it begins. The prelude is judged first.
+/// The header, and the offset of the first record behind it. The prelude is checked first.
 pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
     read_version(file, file_bytes)?;
     // The nonce is in the header, so the header's own head is bound to none.

@@ -56,8 +56,8 @@ pub struct Trusted {
     /// The partial file must be synced before `done` counts as durable; then
     /// [`crate::ObjectLog::file_synced`] says so in the log.
     pub must_sync: bool,
-    /// A write or a sync of the partial file failed: `done` moves to another partial file before
-    /// anything more is written.
+    /// A write or a sync of the partial file failed: the sink copies `done` to another partial file
+    /// before it writes anything more.
     pub is_doubtful: bool,
 }
 

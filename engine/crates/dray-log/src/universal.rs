@@ -177,7 +177,7 @@ impl<F: LogFile> UniversalLog<F> {
         self.file
     }
 
-    /// Writes what was said so far, without a sync: others that read the log see it from now on.
+    /// Appends the pending records without a sync: other processes that read the log see them.
     ///
     /// # Errors
     /// As [`ObjectLog::commit`].
@@ -186,7 +186,7 @@ impl<F: LogFile> UniversalLog<F> {
         self.write(false)
     }
 
-    /// Commits, durable whatever the tenure's durability.
+    /// Commits with a sync, whatever the tenure's durability.
     ///
     /// # Errors
     /// As [`ObjectLog::commit`].

@@ -169,7 +169,7 @@ impl Export {
         self.destination_for(within, &Selection::default())
     }
 
-    /// The same for a transfer that takes what `selection` says: see [`Destination::open_for`].
+    /// The same for a transfer with a `selection`: see [`Destination::open_for`].
     ///
     /// # Errors
     /// As [`Self::destination`].

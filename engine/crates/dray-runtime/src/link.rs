@@ -25,8 +25,8 @@ pub trait ControlSender: Send {
 
 /// Sends objects on one stream, one after the other; may block.
 pub trait BlockSender: Send {
-    /// Sends an object, its bytes as `pace` lets them pass. On return the buffer's content is no longer
-    /// needed; an in-process link may have swapped it for another buffer's.
+    /// Sends an object at the rate of `pace`. On return the buffer's content is no longer needed;
+    /// an in-process link may have swapped it for another buffer's.
     ///
     /// # Errors
     /// When the stream is gone: it is not used again.

@@ -52,7 +52,7 @@ impl Ends {
         let is_echo =
             |error: &Error| matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Cancelled);
         let (source, mut progress) = self.source;
-        // Of this the source hears nothing.
+        // The source has no message for this count.
         progress.files_updated = self.sink.1.files_updated;
         progress.bytes_read_back = self.sink.1.bytes_read_back;
         let outcome = match (source, self.sink.0) {
@@ -136,7 +136,7 @@ pub fn run(
     ends
 }
 
-/// What only the sink counts.
+/// Counters that only the sink has.
 #[derive(Default)]
 struct SinkOnly {
     writers: AtomicU32,
@@ -237,7 +237,7 @@ impl BlockSender for HandOver {
         pace: &mut Pace<'_>,
     ) -> Result<()> {
         let mut buffer = None;
-        // The whole object changes hands, so it does when its last byte may.
+        // The whole object is handed over, so this waits until its last byte may pass.
         if !pace.pass(head.payload_bytes().unwrap_or(0)) {
             return Err(gone());
         }

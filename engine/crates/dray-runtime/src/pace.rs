@@ -1,10 +1,11 @@
 //! Rates in force while bytes pass: a session's own, and those that it shares with other sessions.
 //!
-//! The machine's gate decides when an object is read. Here its bytes are spread over the time that they
-//! may take, piece by piece. A shared rate outlives its sessions, so many short ones keep to it too.
+//! The machine's gate decides when an object is read. This module spreads the object's bytes over
+//! the time that they may take, piece by piece. A shared rate outlives its sessions, so many short
+//! sessions keep to it too.
 //!
-//! Invariant owned here: at any time the bytes that passed a [`SharedRate`] are at most rate x time, and
-//! one piece of each stream that passes it; after a pause at most a fifth of a second is made up for.
+//! Invariant owned here: at any time the bytes that passed a [`SharedRate`] are at most rate x time
+//! plus one piece for each stream; after a pause a session catches up at most a fifth of a second.
 
 use crate::clock::Clock;
 use dray_core::rate::BytesPerSecond;
@@ -13,29 +14,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of one piece at the most: fewer only cost calls.
+/// Most bytes of one piece: smaller pieces would only cost calls.
 const PIECE_MAX: u64 = 1 << 20;
 
-/// And at the least, however low the rate: a piece is a TLS record.
+/// Least bytes of one piece, however low the rate: a piece is a TLS record.
 const PIECE_MIN: u64 = 16;
 
-/// A piece lasts about so many parts of a second.
+/// A piece takes about 1 / `PIECE_PARTS` of a second.
 const PIECE_PARTS: u64 = 50;
 
-/// What was not used is kept for so many parts of a second: who is woken late on a busy host makes up
-/// for it, or the rate would not be reached (guess, revisit).
+/// Unused rate is kept for 1 / `BURST_PARTS` of a second. A thread that wakes late on a busy host
+/// makes up for it; otherwise the rate would not be reached (guess, revisit).
 const BURST_PARTS: u64 = 5;
 
-/// How often who waits looks whether there is still something to wait for.
+/// How often a waiting thread checks whether the session has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How often a long object says that it is under way.
+/// How often a long object reports that it is under way.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// For no rate at all: one of zero never passes anything and is not kept here.
+/// Value for no rate: a rate of zero passes nothing and is never stored here.
 const NONE: u64 = 0;
 
-/// One rate, for whoever passes.
+/// One rate, for all streams and sessions that use it.
 #[derive(Debug)]
 pub struct SharedRate {
     clock: Clock,
@@ -45,7 +46,7 @@ pub struct SharedRate {
 }
 
 impl SharedRate {
-    /// A rate of so many bytes per second; of one at the least.
+    /// A rate in bytes per second; at least one.
     #[must_use]
     pub fn new(rate: u64) -> Self {
         let limited = Self::unlimited();
@@ -71,7 +72,7 @@ impl SharedRate {
         let is_new = pacer.rate().is_none();
         pacer.set_rate(rate.map(BytesPerSecond), burst, self.clock.now());
         if is_new {
-            // The first bytes pass at the rate too.
+            // The first bytes are also subject to the rate.
             pacer.spend(burst);
         }
         pacer.forgive(burst);
@@ -87,7 +88,7 @@ impl SharedRate {
     }
 }
 
-/// All rates that a session shares with others, and what has passed them.
+/// All rates that a session shares with others, and the bytes that have passed them.
 #[derive(Debug, Clone, Default)]
 pub struct SharedRates {
     rates: Arc<[Arc<SharedRate>]>,
@@ -110,8 +111,8 @@ impl SharedRates {
         self.rates.is_empty()
     }
 
-    /// Bytes that have passed at this end, those of unfinished objects included: a large object passes
-    /// slowly where the rate is low, and whoever gives out rates must see that it moves.
+    /// Bytes that have passed at this end, including bytes of unfinished objects. At a low rate a
+    /// large object passes slowly, and the shares must see that it moves.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
@@ -126,7 +127,7 @@ impl SharedRates {
         waits.max().unwrap_or_default()
     }
 
-    /// Charges `bytes` that have come and waits as long as they should have taken; false as soon as
+    /// Charges received `bytes` and waits as long as they should have taken; false as soon as
     /// `is_over`.
     #[must_use]
     pub fn came(&self, bytes: usize, is_over: impl Fn() -> bool) -> bool {
@@ -148,7 +149,7 @@ impl SharedRates {
     }
 }
 
-/// What stands between a source's buffers and its streams.
+/// Limits the rate between a source's buffers and its streams.
 #[derive(Debug)]
 pub struct Gate {
     own: SharedRate,
@@ -171,8 +172,8 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Bytes per second of this session from now on. One of zero keeps what streams have already moving
-    /// as before: a held transfer stops within the objects on its streams.
+    /// Sets the bytes per second of this session. With zero, objects already on the streams
+    /// continue at the previous rate: a held transfer stops after these objects.
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
         if rate != Some(0) && rate != self.own.rate() {
             self.own.set(rate);
@@ -180,7 +181,7 @@ impl Gate {
         }
     }
 
-    /// What it shares with other sessions.
+    /// Sets the rates that it shares with other sessions.
     pub(crate) fn share(&self, rates: SharedRates) {
         *self.shared() = rates;
         self.note();
@@ -191,7 +192,7 @@ impl Gate {
         self.is_limited.store(is_limited, Ordering::Release);
     }
 
-    /// Nobody waits here any more, and nothing passes.
+    /// Ends all waits; from now on nothing passes.
     pub(crate) fn shut_down(&self) {
         *self.is_shut_down() = true;
         self.changed.notify_all();
@@ -206,7 +207,8 @@ impl Gate {
         is_shut_down.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many of `left` bytes pass next, and the wait that they took; `None` when it was shut down.
+    /// Waits, and returns how many of `left` bytes may pass next, and the length of the wait; `None`
+    /// after a shutdown.
     fn piece(&self, left: usize) -> Option<(usize, Duration)> {
         let shared = self.shared().clone();
         let lowest = shared.lowest().into_iter().chain(self.own.rate()).min();
@@ -248,7 +250,7 @@ pub struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    /// Of an object that begins to pass `gate`.
+    /// For an object that begins to pass `gate`.
     #[must_use]
     pub fn new(gate: &'a Gate, under_way: &'a dyn Fn(Duration)) -> Self {
         Self {
@@ -259,20 +261,19 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Counts bytes that have passed without being asked for, or were asked for by [`Self::piece`].
+    /// Counts bytes that have passed, with or without [`Self::piece`].
     pub fn passed(&self, bytes: usize) {
         let shared = self.gate.shared();
         shared.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether its bytes have to be asked for.
+    /// Whether its bytes need [`Self::piece`].
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.gate.is_limited.load(Ordering::Acquire)
     }
 
-    /// How many of `left` bytes to send next, after the wait that they take; `None` when the session
-    /// has ended.
+    /// Waits, and returns how many of `left` bytes to send next; `None` when the session has ended.
     pub fn piece(&mut self, left: usize) -> Option<usize> {
         if self.told.elapsed() >= TOLD {
             self.told = Instant::now();
@@ -354,7 +355,7 @@ mod tests {
         gate.set_rate(Some(1_000));
         assert!(pace.is_limited());
         assert_eq!(pace.piece(1 << 30), Some(20));
-        // Held: what is on the streams goes on as before.
+        // Held: objects on the streams continue at the previous rate.
         gate.set_rate(Some(0));
         assert_eq!(pace.piece(1 << 30), Some(20));
         gate.set_rate(None);

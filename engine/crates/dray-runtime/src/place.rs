@@ -36,7 +36,7 @@ pub struct Written<'a> {
     pub may_be_null: bool,
 }
 
-/// How a path of this host may begin.
+/// Scheme of a path of this host.
 const FILE_SCHEME: &[u8] = b"file://";
 
 /// A host, and a path beneath the root that it serves.
@@ -53,7 +53,7 @@ pub struct Remote {
 pub struct LocalSource {
     /// As typed.
     pub words: String,
-    /// Absolute, every link resolved; but for the last name where links are refused.
+    /// Absolute, with every link resolved, except the last name where links are refused.
     pub path: PathBuf,
     /// Its name as typed, which it has at the destination; none for a folder's contents.
     pub name: Option<Name>,
@@ -204,7 +204,7 @@ impl Places {
     }
 }
 
-/// A side as it was written, as the same command takes it again.
+/// A source or destination in a form that the same command accepts again.
 pub(crate) fn words(typed: &OsStr) -> String {
     match typed.as_bytes().windows(3).any(|part| part == b"://") {
         true => url::shown(typed.as_bytes()),
@@ -357,8 +357,8 @@ fn remote(text: &OsStr) -> Result<Option<Remote>> {
     }))
 }
 
-/// A path of this host as it was written. `file:///PATH` is the same with `%HH` for any byte: so
-/// messages write a path that a line of text cannot show.
+/// A path of this host as it was typed. `file:///PATH` is the same path with `%HH` for any byte;
+/// messages use this form for a path that does not fit on a line of text.
 ///
 /// # Errors
 /// A `file:` URL of another host, or one that is malformed.
@@ -380,8 +380,8 @@ pub fn own_path(typed: &OsStr) -> Result<Cow<'_, OsStr>> {
     )))
 }
 
-/// A path of this host as every command takes it: plain, or as a `file:` URL if a line of text cannot
-/// show it.
+/// A path of this host in a form that every command accepts: plain, or a `file:` URL if it does not
+/// fit on a line of text.
 #[must_use]
 pub fn shown(path: &Path) -> String {
     let is_plain = |text: &&str| !text.chars().any(url::drives_terminal);

@@ -353,7 +353,7 @@ pub fn open_destination(
     Ok((destination, can))
 }
 
-/// Opens a destination. What goes wrong with its log is told of the folder: its user named that.
+/// Opens a destination. Errors of its log name the folder, because the user named that.
 pub(crate) fn open_at(request: DestinationRequest, selection: &Selection) -> Result<Destination> {
     let words = request.words.clone();
     Destination::open_for(request, selection).map_err(|error| {
@@ -520,8 +520,9 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     Ok((source, sink))
 }
 
-/// The name of the transfer that a command makes: the same command of the same user on the same host has
-/// the same one, and so finds what it has left. It tells what a command is, not that nobody else has said it.
+/// The id of the transfer that a command starts. The same command of the same user on the same host
+/// has the same id, and so finds its partial data again. The id identifies the command; another
+/// user may choose the same.
 ///
 /// # Errors
 /// None in practice: it is made of letters and digits.
@@ -535,12 +536,12 @@ pub fn command_id(places: &Places, selection: &Selection) -> Result<TransferId> 
     id_of(words.as_bytes())
 }
 
-/// A transfer's name that follows from `words`, which tell it from others.
+/// A transfer id derived from `words`, which identify the transfer.
 ///
 /// # Errors
 /// None in practice: it is made of letters and digits.
 pub fn id_of(words: &[u8]) -> Result<TransferId> {
-    // Fowler, Noll and Vo's hash, as of names of logs: spread is all that is needed.
+    // FNV-1a, as for names of logs: only spread is needed.
     let hash = words.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });

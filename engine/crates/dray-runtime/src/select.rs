@@ -71,8 +71,8 @@ impl Filter {
     /// Compiles the patterns.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the pattern that is none; [`ErrorKind::LimitExceeded`] when
-    /// they are too many.
+    /// [`ErrorKind::InvalidRequest`] names the malformed pattern; [`ErrorKind::LimitExceeded`] when
+    /// there are too many.
     pub fn new(selection: &Selection) -> Result<Self> {
         patterns::check(&selection.include, &selection.exclude)?;
         Ok(Self {

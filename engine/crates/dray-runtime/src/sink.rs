@@ -60,7 +60,8 @@ use write::{WriteJob, WriteJobPart};
 /// Threads that publish and set attributes.
 const CHORE_THREADS: usize = 2;
 
-/// Threads that read back: what they read may take hours, and others' names must not wait for it.
+/// Threads that read back. A read may take hours, and final names of other files must not wait for
+/// it.
 const READ_BACK_THREADS: usize = 2;
 
 /// Files published by one chore.
@@ -153,7 +154,7 @@ fn conduct_all(
             small: HashMap::default(),
             outcome: None,
         };
-        // The rate first: the source is told of it before it may send.
+        // The rate first: it must reach the source before the source may send.
         let early: Vec<_> = link.events.try_iter().collect();
         let is_rate = |event: &_| matches!(event, SinkEvent::Input(Input::SetRate(_)));
         let (rates, others): (Vec<_>, Vec<_>) = early.into_iter().partition(is_rate);
@@ -258,7 +259,7 @@ impl Conduct for Conductor<'_, '_> {
                         object_bytes,
                         resume,
                     };
-                    // What an earlier run wrote is read first.
+                    // Ranges of an earlier run are read first.
                     let lane = if resume { Lane::Reads } else { Lane::Names };
                     self.later(lane, chore);
                 }

@@ -38,8 +38,8 @@ pub struct Root {
     pub store: Arc<dyn Store>,
     /// Its path there.
     pub path: RelPath,
-    /// What it is called in this transfer, if not as it is there (a link's name, of what it leads
-    /// to).
+    /// Its name in this transfer, if that differs from its name on disk (for a followed link, the
+    /// link's name).
     pub name: Option<Name>,
     /// For a folder: its contents only, not the folder itself.
     pub contents: bool,
@@ -124,7 +124,7 @@ fn conduct_all(
             origins: HashMap::default(),
             outcome: None,
         };
-        // Bounds come first: what moves before them would keep to none.
+        // Bounds come first: bytes that move earlier would not keep to them.
         let early: Vec<_> = link.events.try_iter().collect();
         let (bounds, others): (Vec<_>, Vec<_>) = early.into_iter().partition(is_bound);
         bounds
@@ -141,7 +141,7 @@ fn conduct_all(
     })
 }
 
-/// Whether it says how fast bytes may pass.
+/// Whether the event sets a rate.
 const fn is_bound(event: &SourceEvent) -> bool {
     matches!(
         event,
@@ -176,7 +176,7 @@ struct Conductor<'scope, 'env> {
     /// By target, with the device it lies on.
     readers: Groups<ReadJob, Option<u64>>,
     streams: HashMap<StreamId, Stream>,
-    /// What the bytes on the streams pass.
+    /// Paces the bytes on the streams.
     gate: Arc<Gate>,
     origins: HashMap<FileIndex, Arc<Origin>>,
     outcome: Option<Outcome>,
@@ -199,7 +199,7 @@ enum StreamJob {
 
 impl Drop for Conductor<'_, '_> {
     fn drop(&mut self) {
-        // A stream may wait in the middle of an object, and is waited for.
+        // A stream may be paced in the middle of an object, and the join waits for it.
         self.gate.shut_down();
     }
 }

@@ -77,9 +77,9 @@ impl Pacer {
         Some(now + wait)
     }
 
-    /// Takes `bytes` and returns how long their owner waits before they may pass. Waits grow with each
-    /// call, so bytes pass in the order of the calls. Bytes that pass after their waits never exceed
-    /// rate x time + burst + the largest `bytes`. A shut gate is the caller's concern.
+    /// Takes `bytes` and returns how long the caller must wait before they may pass. Waits grow
+    /// with each call, so bytes pass in the order of the calls. Bytes that pass after their waits
+    /// never exceed rate x time + burst + the largest `bytes`. The caller handles a closed gate.
     pub fn reserve(&mut self, bytes: u64, now: Time) -> Duration {
         let Some(rate) = self.rate else {
             return Duration::ZERO;
@@ -94,7 +94,7 @@ impl Pacer {
         }
     }
 
-    /// Forgives debt beyond `bytes`: what was taken at a higher rate does not stop a lower one.
+    /// Forgives debt beyond `bytes`: bytes taken at a higher rate do not block a lower one.
     pub fn forgive(&mut self, bytes: u64) {
         self.tokens = self.tokens.max(-i128::from(bytes));
     }

@@ -131,8 +131,8 @@ impl Streams {
         }
     }
 
-    /// A stream's socket has taken a part of an object that passes slowly, as its rate asks: it carries,
-    /// and whatever overtakes it meanwhile says nothing.
+    /// A stream's socket has taken a part of an object that is paced by its rate. The stream is
+    /// moving, and objects that overtake it meanwhile prove nothing.
     pub fn under_way(&mut self, stream: StreamId, now: Time) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.stirred = now;

@@ -25,7 +25,7 @@ pub struct Progress {
     pub files_done: u64,
     /// Of them: adopted because they stood there and were the same.
     pub files_adopted: u64,
-    /// Of these: those whose mode or extended attributes were changed (at a sink).
+    /// Of these: files whose mode or extended attributes were changed (at a sink).
     pub files_updated: u64,
     /// Of them: left as they were because they may not be replaced.
     pub files_skipped: u64,
@@ -37,7 +37,7 @@ pub struct Progress {
     pub bytes_durable: u64,
     /// Bytes an earlier run had made safe.
     pub bytes_resumed: u64,
-    /// Bytes of files that were adopted.
+    /// Bytes of adopted files.
     pub bytes_adopted: u64,
     /// Bytes read back from the sink's storage and compared.
     pub bytes_read_back: u64,
@@ -81,21 +81,23 @@ impl Progress {
     }
 }
 
-/// Bytes that are durable and were not sent: by a session, or by all sessions of an attempt.
+/// Bytes that are durable and were not sent, in one session or in all sessions of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// Bytes an earlier run had made safe.
     pub resumed: u64,
-    /// Bytes of files that stood there and were the same.
+    /// Bytes of adopted files.
     pub adopted: u64,
 }
 
 impl Found {
-    /// What an attempt has found once a further session found `self`: what the sessions before it found
-    /// or sent counts once. The rest was made safe by an earlier attempt, or by a session that was killed
-    /// before it had written down what it sent. `sent` is what the sessions before it sent.
+    /// The sum for an attempt after a further session, which found `self`. Bytes that earlier
+    /// sessions found or sent count once. The rest was made durable by an earlier attempt, or by a
+    /// session that was killed before it recorded what it sent. `sent` is the sum that the earlier
+    /// sessions sent.
     ///
-    /// So durable is at most sent + resumed + adopted, and the difference was sent more than once.
+    /// So, apart from holes and skipped files, durable is at most sent + resumed + adopted, and the
+    /// difference was sent more than once.
     #[must_use]
     pub fn after(self, before: Self, sent: u64) -> Self {
         let known = before

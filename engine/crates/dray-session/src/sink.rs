@@ -85,9 +85,9 @@ pub struct Sink {
     preparing: HashMap<FileIndex, bool>,
     /// Failed files whose partial file and records stay for the next run; none: too many to name.
     kept: Option<BTreeSet<RelPath>>,
-    /// Whether it was reported that an attribute is left out.
+    /// Whether a notice about a dropped attribute was sent.
     has_left_out: bool,
-    /// Adopted files whose attributes could not be set, as far as they were reported.
+    /// Number of reported adopted files whose attributes could not be set.
     unset: u32,
     /// Whether everything was listed so far.
     is_listed: bool,
@@ -306,7 +306,7 @@ impl Sink {
             holes: self.config.holes,
             ordered_window: self.config.ordered_window,
         };
-        // A source may send as soon as it hears that this end is ready.
+        // A source may send as soon as it receives READY.
         if self.rate.is_some() {
             self.share_rate();
         }

@@ -132,7 +132,7 @@ pub struct Source {
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
     /// Targets that the sink has named.
     sink_targets: HashSet<TargetId>,
-    /// What the layouts of live files on several targets cost ([`STRIPED_MAX`]).
+    /// Cost of the layouts of live files on several targets ([`STRIPED_MAX`]).
     striped: u64,
     pace_wake: Option<Time>,
     /// When to look whether a read waits of a target that made nobody wait.
@@ -318,7 +318,7 @@ impl Source {
         self.streams_most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
     }
 
-    /// Bytes per second that it keeps to: the lower of both ends.
+    /// Rate in force, in bytes per second: the lower of both ends.
     #[must_use]
     pub fn rate(&self) -> Option<u64> {
         match (self.own_rate, self.peer_rate) {

@@ -208,7 +208,7 @@ impl Client {
             .remedy("name the file where it lies"))
     }
 
-    /// Asks one place, and again while it says that it is busy and patience lasts.
+    /// Asks one place, and repeats the request while the server is busy and patience lasts.
     fn patiently(
         &self,
         ask: &Ask<'_>,
@@ -234,7 +234,7 @@ impl Client {
         }
     }
 
-    /// Refuses content in a coding: its bytes are not the file's, and nobody asked for one.
+    /// Refuses encoded content: its bytes are not the file's, and none was requested.
     fn refuse_coded(&self, ask: &Ask<'_>, answer: &Answer) -> Result<()> {
         let coding = answer.header("content-encoding").unwrap_or_default().trim();
         let is_plain = coding.is_empty() || coding.eq_ignore_ascii_case("identity");

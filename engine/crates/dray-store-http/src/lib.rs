@@ -7,8 +7,8 @@
 //!
 //! [`HttpStore::put`] sends one file the other way, for third-party copies.
 //!
-//! Non-goals: retries (but for servers that are busy), caches, writing in pieces. Files that nobody
-//! can tell the changes of are refused.
+//! Non-goals: retries (except for busy servers), caches, writing in pieces. Files whose changes
+//! cannot be detected are refused.
 //!
 //! Invariant owned here: bytes of two versions of a file are never taken for one. Every answer is
 //! compared with what was known when the file was opened; where answers say nothing of the version,

@@ -1,7 +1,7 @@
-//! When a server that says "not now" (429, 503) is asked again.
+//! Decides when to repeat a request that a server refused for now (429, 503).
 //!
-//! The server's `Retry-After` is honoured (RFC 9110, section 10.2.3). Without one, pauses double. A
-//! server is left alone by all readers of a client until the pause of any of them is over.
+//! The server's `Retry-After` is honoured (RFC 9110, section 10.2.3). Without one, pauses double.
+//! No reader of a client sends requests to a server while the pause of any reader lasts.
 
 use crate::url::Origin;
 use std::collections::HashMap;
@@ -9,17 +9,17 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The first pause where the server names none; it doubles.
+/// The first pause without `Retry-After`; later pauses double.
 const FIRST: Duration = Duration::from_millis(500);
 
 /// The longest such pause.
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// Pauses without a word of the server's, for one request.
+/// Most pauses without `Retry-After`, for one request.
 const UNASKED_MAX: u32 = 5;
 
-/// Time that one request spends in pauses: who asks for more is told of as busy, and the caller
-/// decides.
+/// Most time that one request spends in pauses. If a server asks for more, the error is `Busy`, and
+/// the caller decides.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Whether a status means that the same request may succeed later.
@@ -35,7 +35,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// How long to wait after one more busy answer; none once patience is used up.
+    /// The wait after one more busy answer; none once patience is used up.
     pub(crate) fn next(&mut self, asked: Option<Duration>) -> Option<Duration> {
         let wait = match asked {
             Some(asked) => spread(asked.max(FIRST)),
@@ -51,7 +51,7 @@ impl Patience {
     }
 }
 
-/// Up to a tenth longer, so that readers do not come back in one beat.
+/// Up to a tenth longer, so that readers do not repeat their requests simultaneously.
 fn spread(wait: Duration) -> Duration {
     let draw = RandomState::new().hash_one(0) >> 32;
     let part = u32::try_from(draw).unwrap_or_default();
@@ -70,12 +70,12 @@ pub(crate) fn read_retry_after(text: &str, date: Option<&str>) -> Option<Duratio
     Some(until.duration_since(now).unwrap_or_default())
 }
 
-/// Until when servers are left alone.
+/// The end of each server's pause.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(Mutex<HashMap<String, Instant>>);
 
 impl Pauses {
-    /// Leaves a server alone for so long.
+    /// Begins a pause of a server.
     pub(crate) fn begin(&self, server: &Origin, wait: Duration) {
         let Some(until) = Instant::now().checked_add(wait) else {
             return;

@@ -102,7 +102,7 @@ impl Place {
 }
 
 impl Place {
-    /// Where a location without a server and without a slash before it leads (RFC 3986, section 5.2).
+    /// Resolves a location without a server and without a leading slash (RFC 3986, section 5.2).
     fn relative(&self, location: &str) -> Option<Self> {
         let location = location.split('#').next().unwrap_or_default();
         let path = self.target.split('?').next().unwrap_or_default();

@@ -127,7 +127,7 @@ impl HttpFile {
         {
             return Err(self.changed("its entity tag is another than when it was opened"));
         }
-        // A weak tag proves nothing while it is the same; another one is another version.
+        // An equal weak tag proves nothing; a different one means another version.
         if !self.server.is_as_said(&self.path, &Said::of_answer(answer)) {
             return Err(self.changed("its entity tag or digest differs from an earlier answer"));
         }
@@ -229,7 +229,7 @@ impl HttpFile {
         self.note(&answer, self.known.size)?;
         let announced = answer.length();
         let is_whole = answer.status == 200;
-        // Nothing is taken of what goes beyond the range that the answer is said to hold.
+        // Bytes beyond the range in `Content-Range` are dropped.
         let buffer = &mut buffer[..told];
         let mut body = answer.into_body();
         let mut filled = 0;

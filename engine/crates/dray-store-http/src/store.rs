@@ -55,8 +55,8 @@ impl Known {
     }
 }
 
-/// What answers say of a file's version besides size, time and strong tag. Each differs where the
-/// file does; that it is the same proves nothing.
+/// Version information in answers, in addition to size, time and strong tag. A difference means
+/// another version; equality proves nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Said {
     /// The entity tag, weak or strong, without the mark of a weak one.
@@ -76,7 +76,7 @@ impl Said {
         }
     }
 
-    /// Whether both may be of one version.
+    /// Whether both can describe one version.
     fn may_be(&self, other: &Self) -> bool {
         let same = |one: &Option<String>, other: &Option<String>| match (one, other) {
             (Some(one), Some(other)) => one == other,
@@ -85,7 +85,7 @@ impl Said {
         same(&self.tag, &other.tag) && same(&self.digest, &other.digest)
     }
 
-    /// Adds what the other says more.
+    /// Adds fields that only the other one has.
     fn learn(&mut self, other: &Self) {
         self.tag = self.tag.take().or_else(|| other.tag.clone());
         self.digest = self.digest.take().or_else(|| other.digest.clone());
@@ -101,7 +101,7 @@ pub(crate) struct Server {
     /// Whether it answers PROPFIND, as far as is known.
     is_dav: AtomicBool,
     remembered: Mutex<HashMap<RelPath, Known>>,
-    /// Of files that are read, whichever handle reads them.
+    /// Version information of files that are being read, shared by all handles.
     said: Mutex<HashMap<RelPath, Said>>,
 }
 
@@ -134,7 +134,7 @@ impl Server {
         said.remove(path);
     }
 
-    /// Whether an answer says the same of a file as those before did.
+    /// Whether an answer is consistent with earlier answers about the file.
     pub(crate) fn is_as_said(&self, path: &RelPath, now: &Said) -> bool {
         if *now == Said::default() {
             return true;

@@ -187,7 +187,7 @@ impl XrootdStore {
         client()?.list(&self.url.login(0), &self.asked(folder)?)
     }
 
-    /// All that lies in a folder, partial files and logs too.
+    /// All entries of a folder, including partial files and logs.
     pub(crate) fn control_entries(&self, folder: &RelPath) -> Result<Entries> {
         let mut asked = self.asked(folder)?;
         if !asked.ends_with(OWN.as_bytes()) {

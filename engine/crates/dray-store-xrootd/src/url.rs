@@ -50,7 +50,7 @@ impl Url {
         Self::read(text.as_bytes())
     }
 
-    /// As [`Self::parse`]; names in the path may be of any bytes.
+    /// As [`Self::parse`]; names in the path may hold any bytes.
     ///
     /// # Errors
     /// As of [`Self::parse`].
@@ -217,17 +217,17 @@ impl Url {
     }
 }
 
-/// The parameter by which dray's wrapper of a server's storage knows dray's own calls (see
-/// `plugins/xrootd/common/hidden.hh`): other clients are not shown names that begin with `.dray-`.
+/// The parameter by which dray's wrapper of a server's storage recognises dray's own calls (see
+/// `plugins/xrootd/common/hidden.hh`): it hides names that begin with `.dray-` from other clients.
 pub(crate) const OWN: &str = "dray.own=1";
 
-/// Whether a path is of partial files and logs, or in a folder of them.
+/// Whether a path names a partial file or a log, or lies in a folder of them.
 fn is_own(path: &RelPath) -> bool {
     let mut names = path.as_bytes().split(|byte| *byte == b'/');
     names.any(|name| name.starts_with(b".dray-"))
 }
 
-/// A path and its parameters, as the server's file system calls take them.
+/// A path and its parameters, in the form of the server's file system calls.
 pub(crate) fn asked<const N: usize>(path: &RelPath, parts: [Option<&str>; N]) -> Result<Vec<u8>> {
     let mut asked = vec![b'/'];
     asked.extend(named(path)?);

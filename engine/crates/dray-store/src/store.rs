@@ -144,8 +144,8 @@ pub trait Store: Send + Sync {
     /// Of the store.
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()>;
 
-    /// Gives the file at `path` this mode (the low nine bits) and these extended attributes, its
-    /// content and time untouched; other attributes of it stay. Says whether anything was changed.
+    /// Gives the file at `path` this mode (the low nine bits) and these extended attributes. Its
+    /// content, its time and its other attributes stay. Returns whether anything was changed.
     ///
     /// # Errors
     /// Of the store; `NotFound` when no regular file exists there.
@@ -299,8 +299,8 @@ pub trait Lister: Iterator<Item = Result<Listed>> + Send {
     /// either. Does nothing after any other item.
     fn skip_folder(&mut self);
 
-    /// Whether the error that came last may be that of a folder: what lies in it is missing then,
-    /// not one entry only.
+    /// Whether the last error may concern a whole folder, whose entries are then missing, and not a
+    /// single entry.
     fn failed_at_folder(&self) -> bool {
         true
     }

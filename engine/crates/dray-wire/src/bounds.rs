@@ -43,16 +43,16 @@ pub const RUNS_MAX: usize = 1 << 20;
 /// credit (guess, revisit: as many as a sync interval of half a second brings).
 pub const HOLE_BLOCKS_MAX: u32 = 4096;
 
-/// Storage targets that a sink may name in one session, in layouts and in CREDIT (Lustre has up to 2 000
-/// OSTs, and a queue of each is remembered).
+/// Most storage targets that a sink may name in one session, in layouts and in CREDIT (Lustre has
+/// up to 2 000 OSTs, and the source remembers a queue of each).
 pub const SINK_TARGETS_MAX: usize = 1 << 14;
 
-/// Objects and targets of live files that lie on several targets each, remembered one by one. A file
-/// beyond is sent as if it lay on one target.
+/// Most objects and targets that are remembered one by one, of live files on several targets. A
+/// file beyond this bound is sent as if it lay on one target.
 pub const STRIPED_MAX: u64 = 1 << 18;
 
-/// Blocks of a source without a final state, and ranges that wait for another try, at the most: they are
-/// remembered whether or not they hold a buffer.
+/// Most blocks of a source without a final state, and most ranges that wait to be sent again: they
+/// are remembered whether or not they hold a buffer.
 pub const BLOCKS_MAX: usize = 1 << 16;
 
 /// Most paths in one CONNECT.

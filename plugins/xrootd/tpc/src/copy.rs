@@ -243,7 +243,7 @@ pub(crate) fn carry(
     let size = gate.size();
     let store: Arc<dyn Store> = Arc::new(Around::new(Arc::new(store), gate));
     let transfer = prepare::new_transfer_id()?;
-    // The same copy asked for again finds what it has left.
+    // The same copy, requested again, finds its partial data.
     let at = [folder.as_os_str().as_bytes(), name.as_bytes()].join(&b'/');
     let at = prepare::id_of(&[at, source.identity.clone()].join(&0))?;
     let open_destination =
@@ -415,7 +415,7 @@ fn open_destination(
         above: top.map(|top| (Arc::new(top) as Arc<dyn Store>, below)),
         claims: vec![path.clone()],
         transfer: transfer.clone(),
-        // As of whoever writes there by the server's own protocol.
+        // The same owner as for writes through the server's own protocol.
         owner: xrootd::OWNER.to_vec(),
         durability: Options::default().durability,
         words: path.to_string(),

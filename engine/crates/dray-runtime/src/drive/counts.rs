@@ -14,11 +14,12 @@ pub(super) struct Sent {
     objects: u64,
     bytes: u64,
     read: u64,
-    /// What was there already: later sessions also find what this driver itself has sent.
+    /// Durable bytes that the attempt did not send. Later sessions also find bytes that earlier
+    /// sessions of this driver have sent.
     found: Found,
     /// Objects resumed by the first session.
     objects_resumed: Option<u64>,
-    /// Files that earlier sessions have brought, and those that the last one found.
+    /// Files that earlier sessions have published, and files that the last session found.
     files: (u64, u64),
     profile: Profile,
 }

@@ -31,7 +31,7 @@ struct Wishes {
 pub struct Handle(Arc<(Mutex<Wishes>, Condvar)>);
 
 impl Handle {
-    /// Of a transfer whose bytes pass these rates too, from the first one.
+    /// For a transfer whose bytes are also subject to these rates, from the first byte.
     #[must_use]
     pub fn sharing(shared: SharedRates) -> Self {
         let handle = Self::default();

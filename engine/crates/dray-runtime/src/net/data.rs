@@ -39,7 +39,7 @@ impl StreamSender {
             .map_err(|error| fail::io_error("send an object", &error))
     }
 
-    /// Writes head and payload: at once, or in pieces as the rate allows.
+    /// Writes head and payload, in one call or in pieces as the rate allows.
     fn write(&mut self, payload: &[u8], pace: &mut Pace<'_>) -> io::Result<()> {
         let (mut head, mut rest) = (&self.head[..], payload);
         loop {

@@ -56,7 +56,7 @@ pub struct Dial {
     /// Bytes of the objects that something is safe in already. With an end that takes none so large it
     /// would be sent again: then there is no session. 0: whatever it takes.
     pub object_bytes_min: u64,
-    /// What the receivers of a [`pull`] share with other sessions.
+    /// Rates that the receivers of a [`pull`] share with other sessions.
     pub shared: SharedRates,
 }
 

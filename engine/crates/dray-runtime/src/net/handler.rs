@@ -30,7 +30,7 @@ pub enum Prepared<'h> {
     Sink {
         /// The pool its receivers fill: the one `run` gives its conductor.
         pool: Arc<Pool>,
-        /// What its receivers share with other sessions.
+        /// Rates that its receivers share with other sessions.
         shared: SharedRates,
         /// Runs the conductor.
         run: Box<dyn FnOnce(SinkLink) + Send + 'h>,

@@ -45,7 +45,7 @@ const JOINS_MAX: usize = 1 << 16;
 pub(super) enum Inbox {
     /// To a source's conductor.
     Source(Sender<SourceEvent>),
-    /// To a sink's conductor, whose receivers fill the pool, no faster than the rates.
+    /// To a sink's conductor. Its receivers fill the pool, at these rates at most.
     Sink(Sender<SinkEvent>, Arc<Pool>, SharedRates),
 }
 

@@ -176,7 +176,7 @@ impl StreamReceiver {
             let (filled, empty) = rest.split_at_mut(read);
             check.update(filled);
             rest = empty;
-            // A source that does not know of the rate, or not yet, finds its socket full.
+            // A source that does not know the rate is slowed by its full socket.
             if !self.shared.came(read, || self.hub().is_over()) {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }

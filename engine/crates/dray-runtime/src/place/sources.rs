@@ -168,7 +168,7 @@ fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, O
             None => resolve(typed)?,
         }
     };
-    // Its own name, whatever it leads to.
+    // The link's own name, not its target's.
     let typed_name = path.file_name().map(OsStr::to_owned);
     if !contents && written.links != Links::Refuse && path.is_symlink() {
         path = followed(&path, &words)?;

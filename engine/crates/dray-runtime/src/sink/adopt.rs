@@ -1,8 +1,9 @@
-//! Takes over what other transfers have left of the files that this one writes, and keeps away from what
-//! they are writing.
+//! Adopts unfinished files of other transfers' logs, and refuses files that another transfer is
+//! writing.
 //!
-//! Invariants owned here: a file of which a held log speaks is not touched; what is taken over is durable in
-//! our log before the other one forgets it; of another transfer nothing else is removed.
+//! Invariants owned here: a file that is open in a held log is not touched; adopted ranges are
+//! durable in our log before the other log ends the file; nothing else of another transfer is
+//! removed.
 
 use super::clear::id_of;
 use super::destination::{
@@ -27,18 +28,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-/// What is known of others' claims on the files that are at hand.
+/// Other transfers' claims on the files of the present batch.
 #[derive(Default)]
 pub(super) struct Others {
     /// Files that another transfer writes.
     refused: HashMap<RelPath, dray_core::Error>,
-    /// What was taken over of files, until it is told.
+    /// Adopted ranges of files, until they are reported.
     adopted: HashMap<RelPath, Resume>,
-    /// Holders that were waited for.
+    /// Holders that this transfer has waited for.
     waited: HashSet<(bool, RelPath)>,
 }
 
-/// A file that is wanted, and how another log names it.
+/// A wanted file, and its path in another log.
 struct Wanted<'a> {
     path: &'a RelPath,
     key: &'a ContentKey,
@@ -51,11 +52,11 @@ impl Space {
         guard.is_some().then_some(guard)
     }
 
-    /// Before these entries are looked at: notes which of them others write, and takes over what nobody
-    /// goes on with.
+    /// Called before these entries are inspected: notes which of them other transfers write, and
+    /// adopts files from logs without a holder.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`], and what leaves our log in doubt.
+    /// [`ErrorKind::LeaseLost`], and errors that leave our log in doubt.
     pub(super) fn meet(&self, items: &[InspectItem]) -> Result<()> {
         let Some(mut guard) = self.neighbours() else {
             return Ok(());
@@ -94,7 +95,7 @@ impl Space {
                     }
                 }
                 Err(error) if error.kind == ErrorKind::LeaseLost => return Err(error),
-                // Where nobody knows who else writes it, it is not touched.
+                // If it is unknown who else writes the file, it is not touched.
                 Ok(Err(error)) | Err(error) => {
                     others.refused.insert(path.clone(), error);
                 }
@@ -116,7 +117,7 @@ impl Space {
         Ok(())
     }
 
-    /// A holder that is about to end is waited for, once.
+    /// Waits, once for each log, for a holder that is about to end.
     fn wait_for(
         &self,
         neighbours: &Neighbours,
@@ -140,8 +141,9 @@ impl Space {
         }
     }
 
-    /// Two that died while they claimed a file, or while one took it over, find it in the other's log when
-    /// they come back at once. One of them forgets it, so that the other can go on.
+    /// If two transfers died while both claimed a file, or while one adopted it, and run again
+    /// concurrently, each finds the file in the other's log. One of them drops the file, so that
+    /// the other can resume it.
     fn give_up(&self, other: &Speaker, path: &RelPath) -> Result<()> {
         self.check_lease()?;
         let mut guard = self.destination()?;
@@ -169,7 +171,8 @@ impl Space {
         Ok(())
     }
 
-    /// Whether another log has more of a file than ours; with as much, the smaller name has.
+    /// Whether another log has more bytes of a file than ours. If both have as many, the smaller
+    /// log name wins.
     fn has_more(&self, other: &Speaker, ours: &LoggedFile) -> Result<bool> {
         let opened = other
             .place
@@ -193,24 +196,24 @@ impl Space {
         Ok(theirs > ours || theirs == ours && is_smaller)
     }
 
-    /// Why another transfer's file is not touched, if it is one.
+    /// The error of a file that another transfer writes.
     pub(super) fn refused(&self, path: &RelPath) -> Option<dray_core::Error> {
         lock(&self.others).refused.get(path).cloned()
     }
 
-    /// What was taken over of a file a moment ago.
+    /// The ranges of a file that was just adopted.
     pub(super) fn adopted(&self, path: &RelPath) -> Option<Resume> {
         lock(&self.others).adopted.remove(path)
     }
 
-    /// Takes over files of a log that nobody holds. One that somebody takes meanwhile is left, and what of
-    /// it cannot be trusted stays where it is.
+    /// Adopts files of a log without a holder. If another transfer takes the log meanwhile, it is
+    /// left alone; files that cannot be trusted stay where they are.
     fn take_over(&self, from: &Speaker, wanted: &[Wanted<'_>], others: &mut Others) -> Result<()> {
-        // Another owner's is passed over, before its lease is taken.
+        // A log of another owner is ignored before its lease is taken.
         if from.owner != self.destination()?.owner {
             return Ok(());
         }
-        // What cannot be opened cannot be taken over, and is in nobody's way.
+        // A log that cannot be opened cannot be adopted from, and blocks nothing.
         let Ok(Some((lease, mut file, recovery))) = self.take_log(from) else {
             return Ok(());
         };
@@ -232,12 +235,13 @@ impl Space {
             return Ok(());
         }
         destination.log.commit_durably()?;
-        // A record that stays in both is true in both, and ours is the one that is held.
+        // A record that stays in both logs is true in both, and ours is the held one.
         let _ = self.end_theirs(from, &lease, (file, recovery), &ends, destination);
         Ok(())
     }
 
-    /// The log's lease and what it says; none when somebody else has it, or it has gone.
+    /// The log's lease and its recovered content; none when another transfer holds it, or when it
+    /// is deleted.
     #[expect(clippy::type_complexity, reason = "used once, where it is taken apart")]
     fn take_log(
         &self,
@@ -259,7 +263,7 @@ impl Space {
         let file = match opened {
             Ok(file) => file,
             Err(error) if error.kind == ErrorKind::NotFound => {
-                // Whoever held it has removed it; the lease was made by us.
+                // Its last holder has removed the log; this process created the lease.
                 from.place.remove()?;
                 return Ok(None);
             }
@@ -273,7 +277,8 @@ impl Space {
         Ok(Some((taken, file, recovery)))
     }
 
-    /// Says in our log what another says of a file, if it can be trusted; what may be resumed.
+    /// Copies a file's records from another log to ours, if they can be trusted; returns the ranges
+    /// to resume.
     fn take_file(
         &self,
         destination: &mut Destination,
@@ -298,7 +303,7 @@ impl Space {
         }
         let own_path = destination.prefix.join_path(path)?;
         if let Some(ours) = destination.log.file(&own_path) {
-            // A run that died in the middle of this has left it in both.
+            // A run that died during an adoption has left the file in both logs.
             let is_same = ours.partial.inode == theirs.partial.inode
                 && ours.partial.name == theirs.partial.name;
             if !is_same {
@@ -325,13 +330,13 @@ impl Space {
         let log = (log, recovery);
         let number = adopt(&mut destination.log, &own_path, log, theirs, device)?;
         if synced.is_err() {
-            // What is right of it moves to another partial file before anything is written.
+            // The correct pieces are copied to another partial file before anything is written.
             destination.log.file_doubtful(number)?;
         }
         Ok(Some(peek::resume_of(trusted)))
     }
 
-    /// Ends in their log what ours speaks of now, and removes a log that says nothing more.
+    /// Ends the adopted files in the other log, and removes that log if no unfinished files remain.
     fn end_theirs(
         &self,
         from: &Speaker,
@@ -343,7 +348,7 @@ impl Space {
         let tenure = Tenure {
             epoch: lease.record.epoch,
             holder: lease.record.holder.clone(),
-            // What stays in it is still the other transfer's.
+            // The remaining files still belong to the other transfer.
             transfer: recovery.tenure.transfer.clone(),
             boot_id: destination.boot_id.clone(),
             durability: recovery.tenure.durability,
@@ -360,11 +365,11 @@ impl Space {
         Ok(())
     }
 
-    /// After a file was begun and said in our log: whether it is ours. Of two that begin one file at once
-    /// one stays at the most.
+    /// Decides, after a file was begun and recorded in our log, whether this transfer may write it.
+    /// Of two writers that begin one file concurrently at most one keeps it.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseHeld`] names who writes it.
+    /// [`ErrorKind::LeaseHeld`] names the transfer that writes it.
     pub(super) fn settle_claim(&self, path: &RelPath) -> Result<()> {
         let until = Instant::now() + HOLDER_PATIENCE;
         let mut before: Vec<((bool, RelPath), dray_core::Error)> = Vec::new();
@@ -387,7 +392,8 @@ impl Space {
                 }
                 (held, left, self.names.own_log().cloned())
             };
-            // Who was at it a moment ago has died or has it done: the next try goes on from there.
+            // The writer that was active before has died or has finished: the next try adopts the
+            // file.
             if let Some((_, error)) = before.into_iter().find(|(id, _)| left.contains(id)) {
                 return Err(error);
             }

@@ -1,7 +1,7 @@
-//! What the driver asked a source for, held against what the source announces.
+//! Compares the entries that a source announces with the driver's request.
 //!
-//! A source chooses what to announce. Without this look a pull of one file could bring a folder, a
-//! link or what `--exclude` names.
+//! A source chooses its announcements. Without this check a pull of one file could bring a folder,
+//! a link, or entries that `--exclude` names.
 
 use crate::select::Filter;
 use dray_core::maps::HashSet;
@@ -10,10 +10,10 @@ use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_session::sink::InspectTask;
 use dray_wire::message::Selection;
 
-/// What may come.
+/// The entries that a source may announce.
 pub struct Asked {
     filter: Filter,
-    /// Names of what was named itself: patterns do not apply to them.
+    /// Names of the requested sources: patterns do not apply to them.
     named: HashSet<Name>,
     is_recursive: bool,
     keeps_links: bool,
@@ -21,7 +21,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Of a pull of `paths`, as CONNECT writes them.
+    /// For a pull of `paths`, as CONNECT writes them.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`] for a pattern that cannot be read.
@@ -38,10 +38,10 @@ impl Asked {
         })
     }
 
-    /// Whether an entry at `path` was asked for.
+    /// Checks that an entry at `path` was requested.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] says why not.
+    /// [`ErrorKind::Protocol`] names the reason.
     pub(super) fn check(&self, path: &RelPath, task: &InspectTask) -> Result<()> {
         let is_top = path.parent().is_none_or(|above| above.is_root());
         let is_named = is_top && path.name().is_some_and(|name| self.named.contains(&name));

@@ -77,7 +77,7 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 let inspected = match met {
                     Ok(()) => each_held(space, items, look),
                     Err(error) if error.kind == ErrorKind::LeaseLost => Err(error),
-                    // Of none of them it is known who else writes it.
+                    // It is unknown who else writes them.
                     Err(error) => Ok(items
                         .iter()
                         .map(|item| (item.index, Inspected::Failed(error.clone())))

@@ -37,8 +37,8 @@ pub(super) const fn id_of(found: &FoundPartial) -> PartialId {
     }
 }
 
-/// Whether another log speaks of the very partial file: a run that died while it took the file over has left
-/// it in two.
+/// Whether another log names the same partial file: a run that died while it adopted the file has
+/// left it in two logs.
 fn is_shared(
     neighbours: Option<&mut Neighbours>,
     path: &RelPath,
@@ -121,8 +121,8 @@ impl Space {
         let _ = self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
             met.contains(path) && file.done.bytes() == 0
         });
-        // A log without unfinished files says nothing that another run could use, and a run with
-        // another transfer id would leave it where it is.
+        // A log without unfinished files is of no use to another run, and a run with another
+        // transfer id would not remove it.
         if destination.log.files().next().is_none() {
             let _ = destination.remove_log();
         }
@@ -151,7 +151,7 @@ impl Space {
         let mut neighbours = lock(&self.neighbours);
         let mut destination = self.destination()?;
         let met = lock(&self.met);
-        // The log is this transfer's alone, but what could not be listed was not met.
+        // The log belongs to this transfer alone, but files that could not be listed were not met.
         self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
             let is_kept = keeps.is_none_or(|keeps| keeps.contains(path));
             let is_met = met.contains(path);
@@ -170,8 +170,8 @@ impl Space {
         }
     }
 
-    /// Removes all partial data and the log. What another transfer has left, and this one has gone on with
-    /// no file of, is the other's.
+    /// Removes all partial data and the log. Partial data that another transfer has left, and of
+    /// which this one has adopted no file, belongs to the other transfer.
     pub(super) fn purge(&self) -> Result<()> {
         self.clear_small();
         self.check_lease()?;

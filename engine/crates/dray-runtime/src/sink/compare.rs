@@ -1,17 +1,18 @@
-//! Whether a file that exists has the demanded content.
+//! Checks whether an existing file has the demanded content.
 //!
-//! Invariant owned here: a demanded checksum is compared with bytes that were read now. Whoever owns a
-//! file can write any checksum beside it.
+//! Invariant owned here: a demanded checksum is compared with bytes that this run has read. A
+//! file's owner can write any checksum beside it.
 
 use crate::pool::PIECE_BYTES;
 use dray_core::checksum::Summer;
 use dray_core::{ContentKey, End, Error, ErrorKind, RelPath, Result, Sums};
 use dray_store::{FileKind, FileState, ReadPurpose, Store};
 
-/// The checksums of what exists at `path`, where they decide about it: a checksum is demanded, and size
-/// and time are those of the source. `is_over` ends the reading.
+/// The checksums of the file at `path`, if they decide about it: a checksum is demanded, and size
+/// and time equal the source's. `is_over` ends the read.
 ///
-/// A store whose server sums by itself ([`dray_store::Capabilities::compares_sums`]) is asked instead.
+/// A store whose server computes checksums ([`dray_store::Capabilities::compares_sums`]) is asked
+/// instead.
 ///
 /// # Errors
 /// Of the store; [`ErrorKind::Cancelled`] when `is_over`.
@@ -51,6 +52,6 @@ pub(super) fn sums(
         summer.update(&piece[..got]);
         at += got as u64;
     }
-    // One that has changed meanwhile is another file.
+    // A file that changed meanwhile does not count.
     Ok((at == key.size).then(|| summer.finish()))
 }

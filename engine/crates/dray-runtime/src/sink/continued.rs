@@ -1,7 +1,8 @@
-//! Partial files of earlier runs: the proof that their ranges are there, and the move to a new partial
-//! file when the old one cannot be relied on.
+//! Partial files of earlier runs: proves that their ranges are on the storage, and copies them to a
+//! new partial file if the old one is doubtful.
 //!
-//! Invariant: nothing is written to an inode of which a write or a sync has failed, whoever was told.
+//! Invariant: nothing is written to an inode after a write or a sync of it has failed, whichever
+//! run saw the error.
 
 use crate::sink::clear::id_of;
 use crate::sink::files::{Space, folder_of, unless};
@@ -15,14 +16,15 @@ use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile
 use dray_store::{Partial, PartialRequest, ReadHandle, StoreExt, SyncItem};
 use std::sync::Arc;
 
-/// Neighbours become one record of at most so many bytes: a later doubt about it costs no more.
+/// Largest record that neighbouring ranges are merged into: a range that turns out wrong later
+/// costs at most this much.
 const RECORD_BYTES: u64 = 64 << 20;
 
-/// What is left of a file that an earlier run began.
+/// The ranges of a file that an earlier run began.
 pub(super) struct Kept {
     /// Its ranges.
     pub(super) done: SummedRanges,
-    /// Whether they lie in a new partial file.
+    /// Whether they were copied to a new partial file.
     pub(super) is_moved: bool,
 }
 
@@ -32,7 +34,8 @@ struct Copied {
     done: SummedRanges,
     /// As they are recorded.
     records: Vec<(ByteRange, Sums)>,
-    /// Whether something wrong was written on the way, so that what is no range is no hole either.
+    /// Whether wrong bytes were written during the copy, so that a gap between ranges is not a
+    /// hole.
     is_soiled: bool,
     /// The last error of a read.
     unread: Option<dray_core::Error>,
@@ -56,8 +59,9 @@ impl Copied {
 }
 
 impl Space {
-    /// Notes that nothing more that is written to a partial file counts. What keeps the note from being
-    /// stored is the same trouble as a rule; then the next run has the sync and the read-back alone.
+    /// Records that further bytes written to a partial file do not count. If the record cannot be
+    /// stored, the cause is usually the same failure; then the next run has only the sync and the
+    /// read-back.
     pub(super) fn note_doubtful(&self, number: FileNumber) {
         if self.check_lease().is_err() {
             return;
@@ -68,7 +72,7 @@ impl Space {
         }
     }
 
-    /// Continues the partial file that the log speaks of.
+    /// Continues the partial file that the log names.
     ///
     /// # Errors
     /// `NotFound` when it is gone; `Cancelled` when the session ends meanwhile; those of store and log.
@@ -83,12 +87,12 @@ impl Space {
         let found = found.filter(|found| logged.partial.is(found, is_same_boot));
         let request = PartialRequest {
             name: logged.partial.name.clone(),
-            // As it is found: the device's number in the log may be of another boot.
+            // The id as found: the device number in the log may be of another boot.
             reuse: Some(found.as_ref().map_or(peek::logged_id(logged), id_of)),
         };
         self.touch(folder_of(path));
         let partial = self.store.begin(path, key.size, &request)?;
-        // A loss that nobody was told of yet is told now; after this sync it would be too late.
+        // This sync reports a loss that no run has seen; a later sync would not report it again.
         let is_doubtful = logged.is_doubtful || partial.sync().is_err();
         if is_doubtful {
             self.note_doubtful(logged.number);
@@ -115,7 +119,7 @@ impl Space {
         ))
     }
 
-    /// Whether the storage has all that the log says of a partial file.
+    /// Whether the storage has all ranges that the log records for a partial file.
     fn is_as_recorded(&self, path: &RelPath, logged: &LoggedFile) -> Result<bool> {
         let file = self.open_back(path, &logged.partial.name)?;
         for (range, sums) in logged.done.iter() {
@@ -128,8 +132,8 @@ impl Space {
         Ok(true)
     }
 
-    /// Copies what is right of a partial file to a new one, and goes on with that. The old one counts
-    /// until the copy is durable.
+    /// Copies the correct pieces of a partial file to a new one, and continues with that. The old
+    /// one counts until the copy is durable.
     fn move_file(
         &self,
         path: &RelPath,
@@ -164,13 +168,13 @@ impl Space {
                 ))
             }
             Err(error) => {
-                // The log has no word of it, so nobody would ever look for it.
+                // The log does not name it, so no later run would look for it.
                 let _ = partial.abort();
                 self.names.release(path, &name);
                 if error.kind != ErrorKind::NoSpace {
                     return Err(error);
                 }
-                // Without room for both, the old one gives way.
+                // Without space for both, the old one is removed.
                 let open = self.begin_anew(path, key, logged.object_bytes.get())?;
                 let done = SummedRanges::new();
                 Ok((
@@ -198,7 +202,7 @@ impl Space {
             }
         }
         match copied.unread.take() {
-            // A device that reads nothing may be away for a moment only.
+            // A device that reads nothing may be unreachable only for a moment.
             Some(error) if copied.done.is_empty() => Err(error),
             _ => Ok(copied),
         }
@@ -239,7 +243,7 @@ impl Space {
         Ok(())
     }
 
-    /// Makes the copy durable, has the log speak of it and not of the old one, and removes that.
+    /// Makes the copy durable, records it in the log in place of the old file, and removes that.
     fn settle(
         &self,
         path: &RelPath,
@@ -272,7 +276,7 @@ impl Space {
             destination.log.done(number, *range, *sums)?;
         }
         self.commit(destination)?;
-        // What cannot be removed now lies there until the next run takes its name.
+        // A file that cannot be removed now stays until the next run takes its name.
         let _ = self.drop_partial(path, logged, destination.is_same_boot());
         Ok((number, copied))
     }

@@ -1,4 +1,4 @@
-//! The destination: finds or makes the transfer's own object log, and takes its lease.
+//! The destination: finds or creates the transfer's own object log, and takes its lease.
 //!
 //! Not for: the logs of other transfers (`neighbours`, `adopt`).
 
@@ -105,20 +105,20 @@ pub struct Destination {
     pub(super) notices: Vec<Error>,
     /// Whose partial files are not ours to remove.
     pub(super) others: Option<OtherLogs>,
-    /// Other transfers' logs, and what may be taken over of them.
+    /// Other transfers' logs, and the files that may be adopted from them.
     pub(super) neighbours: Option<Neighbours>,
-    /// The largest object of what may be taken over.
+    /// The largest object of the files that may be adopted.
     left_object_bytes: u64,
     place: Option<LogPlace>,
     /// Whether the log was removed: nothing more is to be said in it.
     pub(super) is_log_removed: bool,
     offer: Option<Arc<Offer>>,
-    /// What the source was asked for, where this end has asked.
+    /// The request to the source, if this end made it.
     pub(super) asked: Option<Asked>,
 }
 
 impl Destination {
-    /// Finds the transfer's log or makes it; takes its lease.
+    /// Finds or creates the transfer's log, and takes its lease.
     ///
     /// # Errors
     /// [`ErrorKind::LeaseHeld`] names the session of this transfer that is writing there;
@@ -128,8 +128,8 @@ impl Destination {
         Self::open_marked(request, 0)
     }
 
-    /// The same for a transfer that takes what `selection` says. It is refused as a whole while another
-    /// transfer writes the same names by the same selection.
+    /// The same for a transfer with a `selection`. It is refused as a whole while another transfer
+    /// writes the same names by the same selection.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -199,8 +199,8 @@ impl Destination {
                 )
             }
         };
-        // Another transfer of the same request may have begun since we looked. Now that our lease can be
-        // seen, whoever came later sees the other's.
+        // Another transfer of the same request may have begun since the first look. Our lease is
+        // visible now, so the later of two transfers sees the other's.
         refuse_same_request(
             &place,
             &request.words,
@@ -269,7 +269,7 @@ impl Destination {
         self
     }
 
-    /// What the source announces is held against what it was asked for.
+    /// Compares the source's announcements with the request.
     #[must_use]
     pub fn only(mut self, asked: Asked) -> Self {
         self.asked = Some(asked);
@@ -299,8 +299,9 @@ impl Destination {
         self.can().keeps_nothing
     }
 
-    /// The largest object that an unfinished file was cut into, here or by a transfer that left it; a
-    /// resume goes on in it, so buffers should be no smaller. 0 when nothing is unfinished.
+    /// The largest object that an unfinished file was cut into, by this transfer or by one whose
+    /// files may be adopted. A resume keeps that size, so buffers should be no smaller. 0 when
+    /// nothing is unfinished.
     #[must_use]
     pub fn object_bytes_max(&self) -> u64 {
         let files = self.log.files();
@@ -332,7 +333,7 @@ impl Destination {
     }
 }
 
-/// What stands in a lease that this process takes in `store`.
+/// The record of a lease that this process takes in `store`.
 pub(super) fn record_of(
     store: &dyn Store,
     transfer: &TransferId,
@@ -351,7 +352,7 @@ pub(super) fn record_of(
     }
 }
 
-/// Raises a lease's epoch above that of its log: the lease may have been lost and begun anew.
+/// Raises a lease's epoch above its log's: the lease may have been lost and created again.
 pub(super) fn raise_epoch(lease: &mut Lease, logged: Option<u64>) -> Result<()> {
     let record = &mut lease.record;
     if logged.is_some_and(|logged| logged >= record.epoch) {
@@ -363,7 +364,7 @@ pub(super) fn raise_epoch(lease: &mut Lease, logged: Option<u64>) -> Result<()> 
     lease.file.sync()
 }
 
-/// Refuses when the log is another owner's. Before the lease is taken: nothing of it is changed.
+/// Refuses a log of another owner, before the lease is taken or anything is changed.
 fn refuse_owner(at: &LogPlace, request: &DestinationRequest, boot_id: &BootId) -> Result<()> {
     let log = at.folder.join(&at.log)?;
     let opened = at.store.open_control(&log, ControlMode::ReadOnly);
@@ -372,7 +373,7 @@ fn refuse_owner(at: &LogPlace, request: &DestinationRequest, boot_id: &BootId) -
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    // What cannot be read is told once the lease is ours.
+    // A log that cannot be read is reported after the lease is taken.
     let Ok(Some(found)) = Follower::begin(&mut StoredLog::new(file)) else {
         return Ok(());
     };
@@ -466,8 +467,8 @@ pub(super) fn held(file: &dyn ControlFile, words: &str) -> Error {
     }
 }
 
-/// Takes the lease of a log, notes in it what `record` says for an epoch, and waits until calls of who had
-/// it before can do nothing more.
+/// Takes the lease of a log and writes `record` of its epoch into it. Then it waits until late
+/// calls of the previous holder can no longer take effect.
 pub(super) fn lock_lease(
     place: &LogPlace,
     record: &dyn Fn(u64) -> LeaseRecord,
@@ -482,7 +483,7 @@ pub(super) fn lock_lease(
     let store = place.store.as_ref();
     loop {
         let file = store.open_control(&path, ControlMode::Create)?;
-        // The lock alone does not tell: a holder of another kind is not kept out by it.
+        // The lock alone is not enough: it does not exclude a holder with a lock of the other kind.
         if !is_at_work(store, &path, file.as_ref())? && file.try_lock()? {
             let before = read_lease(file.as_ref())?;
             let record = record(lease::next_epoch(before.as_ref(), None)?);
@@ -507,12 +508,12 @@ pub(super) fn lock_lease(
     }
 }
 
-/// How long a holder whose lock cannot be seen is taken for alive after its lease or its log was written
-/// last. Transfers write their logs every few seconds; one that stalls for longer is fenced, and loses
-/// nothing.
+/// A holder whose lock is not visible counts as alive for this time after the last write to its
+/// lease or log. Transfers write their logs every few seconds. A holder that stalls for longer is
+/// fenced, and its durable ranges are adopted.
 const UNSEEN_ALIVE: Duration = Duration::from_secs(120);
 
-/// Whether a holder whose kind of lock `store` does not see may still be at work.
+/// Whether a holder may still be active whose kind of lock is invisible in `store`.
 pub(super) fn is_at_work(
     store: &dyn Store,
     path: &RelPath,

@@ -175,7 +175,7 @@ impl Space {
         Ok((open, None))
     }
 
-    /// Begins a partial file; one that the log speaks of is dropped.
+    /// Begins a new partial file; the file's earlier number in the log is dropped.
     pub(super) fn begin_anew(
         &self,
         path: &RelPath,
@@ -219,7 +219,7 @@ impl Space {
                 born: id.born,
             },
         };
-        // Said at once: whoever else is about to begin the file looks into our log.
+        // Appended immediately: another transfer that is about to begin the file reads our log.
         let begun = destination.log.begin_file(begin).and_then(|number| {
             destination.log.say()?;
             Ok(number)
@@ -265,7 +265,8 @@ impl Space {
         self.noted(open, written)
     }
 
-    /// After an error that may be an earlier write's, nothing more that is written there counts.
+    /// After an error that may belong to an earlier write, further writes to that file do not
+    /// count.
     fn noted<T>(&self, open: &OpenFile, written: Result<T>) -> Result<T> {
         if let Err(error) = &written
             && error.status == Status::Exhausted
@@ -374,7 +375,7 @@ impl Space {
             offer.compare(&item.sums)?;
         }
         let how = how(item.replace);
-        // A kept checksum speaks for bytes that this run has read or written, and for no others.
+        // A kept checksum covers only bytes that this run has read or written.
         let is_unread = open.is_some_and(|open| open.is_unread());
         let keeps = self.wants_sums() && (!is_unread || self.store.capabilities().compares_sums);
         let sums = keeps.then_some(item.sums);

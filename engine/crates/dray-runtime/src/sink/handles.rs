@@ -23,7 +23,7 @@ pub struct OpenFile {
     pub(super) name: dray_core::Name,
     id: PartialId,
     published: AtomicBool,
-    /// Whether bytes of an earlier run were taken on trust.
+    /// Whether bytes of an earlier run were trusted without a read.
     unread: AtomicBool,
     /// Its handle; none once it had to give way to others'.
     handle: Mutex<Option<Arc<dyn Partial>>>,

@@ -190,7 +190,7 @@ impl Space {
             let name = &file.partial.name;
             match store.sync_all(&[SyncItem::Partial { path, name }]) {
                 Ok(()) => destination.log.file_synced(file.number)?,
-                // What is right of it moves to another partial file before anything is written.
+                // The correct pieces are copied to another partial file before anything is written.
                 Err(_) => destination.log.file_doubtful(file.number)?,
             }
         }

@@ -1,6 +1,6 @@
 //! Looks for logs by their claims, and at leases.
 //!
-//! Not for: files that other logs speak of (`neighbours`).
+//! Not for: files that are open in other logs (`neighbours`).
 
 use super::destination::{DestinationRequest, HOLDER_PAUSE, held, is_at_work, read_lease};
 use super::log_file::StoredLog;
@@ -62,8 +62,8 @@ pub(super) fn own_place(request: &DestinationRequest) -> Result<LogPlace> {
     })
 }
 
-/// Looks for a log whose claims cover those of the request, whoever made it: in the destination folder,
-/// then upward to the root.
+/// Looks for a log of any transfer whose claims cover those of the request: in the destination
+/// folder, then upward to the root.
 pub(super) fn find_covering(request: &DestinationRequest) -> Result<Option<LogPlace>> {
     let mut levels = vec![own_place(request)?];
     if let Some((store, top)) = &request.above {
@@ -132,9 +132,9 @@ fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlac
     Ok(None)
 }
 
-/// Refuses while another transfer of the same request holds its log beside ours: the two would meet at
-/// every file. Of two that begin at once the log of the greater name, `own`, gives way; the other waits
-/// for `patience`.
+/// Refuses while another transfer of the same request holds its log beside ours: otherwise the two
+/// would collide at every file. Of two that begin concurrently the one with the greater log name
+/// gives way, and the other waits for `patience`; `own` is our log's name.
 pub(super) fn refuse_same_request(
     at: &LogPlace,
     words: &str,

@@ -46,8 +46,8 @@ impl Names {
         self.own_log.as_ref()
     }
 
-    /// Names for a partial file, one after the other: those that everybody arrives at, then, for as many
-    /// writers as there may be, those of this transfer alone.
+    /// Names to try for a partial file: first the names that are the same for all transfers, then
+    /// names of this transfer alone.
     fn name_at(&self, final_name: &Name, turn: u32) -> Result<Option<Name>> {
         match (turn.checked_sub(TURNS_MAX), &self.own_log) {
             (None, _) => partial_name_at_turn(final_name, turn).map(Some),

@@ -1,8 +1,8 @@
-//! Logs of other transfers around a destination: those of the same folder, of the folders above it up to
-//! the exported root, and of the folders in it. For a file they tell who speaks of it, and who of those is
-//! at work.
+//! Logs of other transfers around a destination: in the same folder, in the folders above it up to
+//! the exported root, and in the folders below it. For a file they tell which logs have it open,
+//! and which of those are held.
 //!
-//! Not for: partial files whose names meet (`other_logs`), taking files over (`adopt`).
+//! Not for: collisions of partial names (`other_logs`), adopting files (`adopt`).
 
 use super::destination::{DestinationRequest, held};
 use super::hold::since_boot;
@@ -16,18 +16,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Logs that are remembered; of more, the first by name are (guess, revisit). What is forgotten is sent
-/// again, and partial files are exclusive all the same.
+/// Number of logs that are remembered; of more, the first by name (guess, revisit). Files of the
+/// others are sent again, and partial files are created exclusively all the same.
 const LOGS_MAX: usize = 256;
 
-/// Unfinished files that are remembered of one log (guess, revisit).
+/// Number of unfinished files that are remembered of one log (guess, revisit).
 const FILES_MAX: usize = 1 << 16;
 
-/// How long a list of logs is believed where each look is a round trip. A transfer that begins meanwhile
-/// sees us.
+/// How long a list of logs counts as current where each look is a round trip. A transfer that
+/// begins meanwhile sees our log.
 const REMOTE_FRESH: Duration = Duration::from_secs(1);
 
-/// The same where a look costs a system call, for what is looked at before anything is begun.
+/// The same where a look costs a system call, for looks before a file is begun.
 const LOCAL_FRESH: Duration = Duration::from_millis(20);
 
 /// Which store a log lies in: the destination's, or the one that reaches above it.
@@ -42,19 +42,19 @@ type Key = (At, RelPath);
 
 struct Neighbour {
     state: FileState,
-    /// None for what cannot be read: empty yet, damaged, of another version.
+    /// None for a log that cannot be read: still empty, damaged, or of another version.
     follower: Option<Follower>,
 }
 
-/// A log that speaks of a file.
+/// A log in which a file is open.
 pub(super) struct Speaker {
     key: Key,
-    /// Where the log lies, `prefix` being the destination as its top sees it.
+    /// Where the log lies; `prefix` is the destination as seen from the log's top folder.
     pub(super) place: LogPlace,
     /// The file as the log names it.
     pub(super) path: RelPath,
     pub(super) spoken: Spoken,
-    /// Whom the log belongs to.
+    /// Owner of the log.
     pub(super) owner: Vec<u8>,
 }
 
@@ -64,29 +64,29 @@ impl Speaker {
         &self.key.1
     }
 
-    /// Tells logs apart.
+    /// Identifies the log.
     pub(super) fn id(&self) -> (bool, RelPath) {
         (self.key.0 == At::Above, self.key.1.clone())
     }
 }
 
-/// See the module's head.
+/// The logs of other transfers that this one has read.
 pub(super) struct Neighbours {
     store: Arc<dyn Store>,
     /// The store of the exported root, and the destination in it.
     above: Option<(Arc<dyn Store>, RelPath)>,
-    /// This transfer's own log, which is none of them.
+    /// This transfer's own log, which is not a neighbour.
     own: Option<RelPath>,
     words: String,
     known: HashMap<Key, Neighbour>,
     listed: HashMap<Key, (Duration, Vec<Name>)>,
     looked: HashSet<Key>,
-    /// Folders whose files no log can speak of, and when that was seen.
+    /// Folders without logs of other transfers, and when that was seen.
     alone: HashMap<RelPath, Duration>,
 }
 
 impl Neighbours {
-    /// Those around the destination of `request`; `own` is its own log, if it has one.
+    /// The neighbours of `request`'s destination; `own` is its own log, if it has one.
     pub(super) fn new(request: &DestinationRequest, own: Option<RelPath>) -> Self {
         Self {
             store: Arc::clone(&request.store),
@@ -107,13 +107,13 @@ impl Neighbours {
         }
     }
 
-    /// What was read before this counts no longer.
+    /// Discards everything that was read before.
     pub(super) fn look_again(&mut self) {
         self.look_after(Duration::ZERO);
     }
 
-    /// The same, but for lists of logs that were read a moment ago. Enough before a file is begun: it is
-    /// looked again after that.
+    /// The same, but keeps lists of logs that were read a moment ago. This is enough before a file
+    /// is begun, because the logs are read again after that.
     pub(super) fn look_soon(&mut self) {
         self.look_after(LOCAL_FRESH);
     }
@@ -129,8 +129,8 @@ impl Neighbours {
         self.looked.clear();
     }
 
-    /// The logs that speak of the file at `path`, as of the last [`Self::look_again`]. Folders that
-    /// `is_fresh` were made by this transfer, so no older log lies in them.
+    /// The logs in which the file at `path` is open, as of the last [`Self::look_again`]. Folders
+    /// that `is_fresh` were made by this transfer, so no older log lies in them.
     ///
     /// # Errors
     /// Of the store.
@@ -166,7 +166,8 @@ impl Neighbours {
         Ok(found)
     }
 
-    /// Adds the logs of one folder that speak of `path`; how many logs of others lie there.
+    /// Adds the logs of one folder in which `path` is open; returns how many logs of others lie
+    /// there.
     fn speaking_in(
         &mut self,
         at: At,
@@ -258,7 +259,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Why the file is another's, if whoever holds `speaker` is still at it.
+    /// The error for a file whose log, `speaker`, is held; none if no transfer is writing the file.
     ///
     /// # Errors
     /// Of the store.
@@ -266,7 +267,7 @@ impl Neighbours {
         let Some(error) = holder(&speaker.place, &self.words)? else {
             return Ok(None);
         };
-        // It has its name already, and its end was not written yet.
+        // The file has its final name already, and its FileEnd is not written yet.
         let folder = path.parent().unwrap_or_else(RelPath::root);
         let partial = folder.join(&speaker.spoken.partial.name)?;
         let there = self.store.stat(&partial)?;
@@ -274,7 +275,8 @@ impl Neighbours {
         Ok(is_there.then(|| error.file(path)))
     }
 
-    /// The largest object of what `owner` has left around the destination, which may be taken over.
+    /// The largest object of `owner`'s unfinished files around the destination, which may be
+    /// adopted.
     ///
     /// # Errors
     /// Of the store.
@@ -342,7 +344,7 @@ fn begin(file: &mut StoredLog) -> Option<Follower> {
     is_read.then_some(follower)
 }
 
-/// What keeps others out of a lease in `store`.
+/// The kind of lock that guards a lease in `store`.
 pub(super) fn lock_kind(store: &dyn Store) -> LockKind {
     match store.capabilities().late_calls.is_zero() {
         true => LockKind::System,
@@ -350,7 +352,7 @@ pub(super) fn lock_kind(store: &dyn Store) -> LockKind {
     }
 }
 
-/// Who holds a log, if anybody does.
+/// The error that names the holder of a log; none without a holder.
 ///
 /// # Errors
 /// Of the store.
@@ -362,7 +364,7 @@ pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
     match reachable(look_at_lease(at.store.as_ref(), &lease)) {
         Ok(Some(Lookup::Held(file))) => Ok(Some(held(file.as_ref(), words))),
         Ok(_) => Ok(None),
-        // Its program is a newer one, which may be at work.
+        // A newer program wrote it, and may be active.
         Err(error) if error.kind == ErrorKind::LogVersion => Ok(Some(
             Error::new(ErrorKind::LeaseHeld, error.end, "write to the destination")
                 .cause(format!("a transfer of a newer dray writes to {words}"))

@@ -23,11 +23,11 @@ pub struct Peek {
     boot_id: BootId,
     /// None at a store that keeps no logs.
     neighbours: Option<Mutex<Neighbours>>,
-    /// Logs that were read whole, for one file after the other.
+    /// Logs that were recovered as a whole, for later files.
     read: Mutex<HashMap<RelPath, Arc<Recovery>>>,
 }
 
-/// Logs that are kept in mind by a look (guess, revisit).
+/// Number of recovered logs that are kept (guess, revisit).
 const LOGS_MAX: usize = 16;
 
 impl Peek {
@@ -55,7 +55,8 @@ impl Peek {
     /// What is known of one file.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::LeaseHeld`] names a transfer that writes the file now; what the store says.
+    /// [`dray_core::ErrorKind::LeaseHeld`] names a transfer that writes the file now; errors of the
+    /// store.
     pub fn look(&self, path: &RelPath, key: &ContentKey) -> Result<Facts> {
         let store = self.request.store.as_ref();
         Ok(Facts {

@@ -1,7 +1,7 @@
-//! Reading back what the sink's storage has: whole files (`--verify`), and ranges that must be proven.
+//! Reads back from the sink's storage: whole files (`--verify`), and ranges that must be proven.
 //!
-//! All of it stops between two pieces once the session is to end, reads past the page cache, and knows
-//! holes without reading them.
+//! All reads bypass the page cache, detect holes without reading them, and stop at the next piece
+//! when the session is to end.
 
 use crate::sink::files::{Space, folder_of, no_partial};
 use crate::sink::handles::OpenFile;
@@ -11,13 +11,13 @@ use dray_store::{ReadHandle, ReadPurpose};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes read at once.
+/// Bytes of one read.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What direct reads want memory to be aligned to.
+/// Alignment of memory for direct reads.
 const ALIGNMENT: usize = 4096;
 
-/// What the threads that read back share with whoever waits for them.
+/// State that the reading threads share with the threads that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct ReadBack {
     stops: AtomicBool,
@@ -25,7 +25,7 @@ pub(super) struct ReadBack {
 }
 
 impl ReadBack {
-    /// Nothing is read back any more.
+    /// Stops all reads.
     pub(super) fn stop(&self) {
         self.stops.store(true, Ordering::Release);
     }
@@ -45,7 +45,7 @@ impl ReadBack {
         Ok(())
     }
 
-    /// Gives `each` the data of a range piece by piece, and the length of each hole before it.
+    /// Passes the data of a range to `each`, piece by piece, and the length of each hole before it.
     ///
     /// # Errors
     /// [`ErrorKind::Cancelled`] after [`Self::stop`]; [`ErrorKind::ShortRead`] when the file ends
@@ -96,7 +96,7 @@ impl ReadBack {
         Ok(())
     }
 
-    /// The sums of a range as the storage has it.
+    /// The sums of a range on the storage.
     ///
     /// # Errors
     /// As [`Self::each`].
@@ -126,12 +126,12 @@ impl ReadBack {
 pub(super) enum Piece<'a> {
     /// Bytes.
     Data(&'a [u8]),
-    /// So many zeros that the storage does not keep.
+    /// A number of zeros that the storage does not store.
     Hole(u64),
 }
 
 impl Space {
-    /// Opens a partial file so that the storage itself is read.
+    /// Opens a partial file for reads that bypass the page cache.
     pub(super) fn open_back(
         &self,
         path: &dray_core::RelPath,
@@ -158,17 +158,17 @@ impl Space {
             .read_back
             .sums(file.as_ref(), ByteRange::between(0, size))
         {
-            // Its sums are those of another file, as whoever compares them will find.
+            // The caller compares the sums and finds a mismatch.
             Err(error) if error.kind == ErrorKind::ShortRead => Ok(Sums::EMPTY),
             sums => sums,
         }
     }
 
-    /// Whether the storage has what was written to an earlier run's partial file. If not, nothing more
-    /// that is written to it counts, in any run.
+    /// Checks that the storage holds the ranges that this run wrote to an earlier run's partial
+    /// file. If it does not, further writes to that file do not count, in any run.
     ///
     /// # Errors
-    /// `ChecksumMismatch` when it has not; as [`ReadBack::each`].
+    /// `ChecksumMismatch` when it does not; as [`ReadBack::each`].
     pub(super) fn check_written(
         &self,
         open: Option<&Arc<OpenFile>>,

@@ -105,7 +105,7 @@ pub enum Met {
     Folder,
     /// Partial data.
     Found(Found),
-    /// A partial file that no log speaks of, younger than [`AGE_MIN`]: it may get a log yet.
+    /// A partial file that no log names, younger than [`AGE_MIN`]: its log may be about to name it.
     Young(Found),
     /// Something that cannot be looked at. A log that cannot be read stays, and so does what it may
     /// speak of.

@@ -81,7 +81,7 @@ impl Space {
         let mut failed = Vec::new();
         let mut without = Vec::new();
         let answers = self.store.sync_each(&all).inspect_err(|_| {
-            // Of which of them it speaks nobody knows, and none is told again.
+            // The error does not tell which file it concerns, and the system reports it only once.
             for item in items {
                 if let SyncPath::Partial(open) = item {
                     self.note_doubtful(open.number);

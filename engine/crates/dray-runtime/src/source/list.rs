@@ -288,8 +288,8 @@ impl Listing {
     }
 }
 
-/// Whether an entry that cannot be listed is one that is not taken. The filter decides on every
-/// entry but the one that was named, whatever it is and whoever may read it.
+/// Whether the filter excludes an entry that cannot be listed. The filter applies to every entry
+/// except the named one, whatever its type and its permissions.
 fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -> bool {
     let Some(path) = error.file.as_ref().filter(|path| !path.is_root()) else {
         return false;
@@ -302,7 +302,7 @@ fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -
     !is_named && !is_taken
 }
 
-/// A link that was named itself: a copy of it would lead to something else, or nowhere.
+/// The error of a named link: a copy of it would have another target, or none.
 fn named_link() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Source, "copy")
         .cause("it is a symbolic link")

@@ -147,7 +147,7 @@ impl Broker {
             if let Some(unknown) = (wish.resources.iter()).find(|id| self.index(**id).is_none()) {
                 return refuse(wish.key, Obstacle::Unknown(*unknown));
             }
-            // No plan is made for such a wish, so no plan would show that its time is over.
+            // Such a request has no plan, so no plan would show that its deadline has passed.
             let is_planned = wish.bytes.is_some() && self.can_promise(wish);
             if !is_planned && (wish.deadline).is_some_and(|due| due <= wish.start(now)) {
                 return refuse(wish.key, Obstacle::Window);

@@ -91,7 +91,7 @@ pub struct Existing {
     pub size: u64,
     /// Last modification.
     pub modified: ModifiedTime,
-    /// Its checksums, if one is demanded: of its bytes as they are now.
+    /// Checksums of its present bytes, if one is demanded.
     pub sums: Option<Sums>,
     /// Its permission bits, where the store has such.
     pub mode: Option<u32>,
@@ -207,15 +207,15 @@ pub enum Input {
     },
     /// Answer to [`Effect::Inspect`].
     Inspected(Vec<(FileIndex, Inspected)>),
-    /// Precedes the answer to an [`Effect::Prepare`] that continues a file: what of its ranges is
-    /// really there.
+    /// Precedes the answer to an [`Effect::Prepare`] that continues a file: the ranges that are on
+    /// the storage.
     Kept {
         /// Which.
         index: FileIndex,
         /// The ranges, with their checksums.
         done: SummedRanges,
-        /// Whether they were copied to a new partial file: then what is written to it needs no second
-        /// look.
+        /// Whether they were copied to a new partial file. If so, bytes written to it need no
+        /// read-back.
         is_moved: bool,
     },
     /// Answer to [`Effect::Prepare`].
@@ -235,7 +235,7 @@ pub enum Input {
     Published(Vec<(FileIndex, Result<(), Error>)>),
     /// Answer to [`Effect::SetDirectory`].
     DirectorySet(FileIndex, Result<(), Error>),
-    /// Answer to [`Effect::SetAdopted`]: whether anything had to be changed.
+    /// Answer to [`Effect::SetAdopted`]: whether an attribute or the mode was changed.
     AdoptedSet(FileIndex, Result<bool, Error>),
     /// The verdict has been stored, or could not be (answer to [`Effect::StoreVerdict`]).
     VerdictStored(Result<(), Error>),
@@ -317,9 +317,8 @@ pub enum Effect {
         /// Whether it is a small file.
         small: bool,
     },
-    /// Read ranges that this run wrote to an earlier run's partial file from the storage, past every
-    /// cache, and compare them: an error that nobody was told of may have made its inode one that
-    /// keeps nothing.
+    /// Read back, past every cache, the ranges that this run wrote to an earlier run's partial
+    /// file, and compare them: an error that no run recorded may have made the inode doubtful.
     CheckWritten {
         /// Which.
         index: FileIndex,
@@ -337,7 +336,7 @@ pub enum Effect {
         /// Its attributes.
         metadata: Metadata,
     },
-    /// Give a file that existed already the mode and the extended attributes of its source.
+    /// Give an existing file the mode and the extended attributes of its source.
     SetAdopted {
         /// Which.
         index: FileIndex,

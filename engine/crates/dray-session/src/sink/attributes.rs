@@ -1,4 +1,4 @@
-//! Which extended attributes of an announced entry are set here.
+//! Decides which extended attributes of an announced entry the sink sets.
 
 use super::{Effect, Sink};
 use crate::progress::Event;
@@ -6,11 +6,11 @@ use dray_core::attribute::{AttributeRule, attribute_rule};
 use dray_core::path::escape;
 use dray_core::{End, Entry, Error, ErrorKind, FileIndex, Time};
 
-/// Adopted files whose attributes cannot be set are reported up to so many.
+/// Most reports about adopted files whose attributes cannot be set.
 const UNSET_MAX: u32 = 16;
 
 impl Sink {
-    /// A file exists already: it gets the mode and the attributes of its source, where they differ.
+    /// Gives an existing file the mode and the attributes of its source, where they differ.
     pub(super) fn adopt(&mut self, index: FileIndex, mode: Option<u32>, now: Time) {
         let has_xattrs = self.config.options.xattrs;
         let Some(file) = self.file(index) else { return };
@@ -30,7 +30,8 @@ impl Sink {
         }
     }
 
-    /// Its content is right whatever came of its attributes: another user may own it.
+    /// The content is correct even if the attributes could not be set: another user may own the
+    /// file.
     pub(super) fn on_adopted_set(
         &mut self,
         index: FileIndex,
@@ -50,10 +51,11 @@ impl Sink {
         self.close_when_durable(index, now);
     }
 
-    /// Takes out the attributes that storage systems believe.
+    /// Drops the attributes that storage systems trust.
     ///
     /// # Errors
-    /// The cause, when the source sends attributes that nobody asked for, or that no entry may have.
+    /// The cause, when the source sends attributes that were not requested, or that no entry may
+    /// have.
     pub(super) fn admit_attributes(&mut self, entry: &mut Entry) -> Result<(), String> {
         if entry.metadata.xattrs.is_empty() {
             return Ok(());

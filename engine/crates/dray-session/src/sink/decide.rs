@@ -312,7 +312,7 @@ impl Sink {
     }
 }
 
-/// Where the bytes from the file's begin on end.
+/// End of the range that begins at offset 0.
 pub(super) fn end_of_first_run(ranges: &RangeSet) -> u64 {
     let first = ranges.run_from(0);
     first.map_or(0, |run| if run.offset == 0 { run.end() } else { 0 })

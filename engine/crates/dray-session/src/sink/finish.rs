@@ -52,7 +52,7 @@ impl Sink {
 
     pub(super) fn on_read_back(&mut self, index: FileIndex, result: Result<Sums, Error>) {
         if !matches!(self.phase, super::Phase::Moving) {
-            // It was told to stop. What is safe stays safe; the next run reads the file back.
+            // The read was stopped. Durable data stays; the next run reads the file back.
             self.finishing = self.finishing.saturating_sub(1);
             return;
         }

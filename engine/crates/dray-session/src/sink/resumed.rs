@@ -1,9 +1,9 @@
-//! Files that an earlier run began: what of them is really there, and the proof of what this run wrote
-//! into their partial files.
+//! Files that an earlier run began: the ranges that are on the storage, and the proof of the ranges
+//! that this run wrote into their partial files.
 //!
-//! Invariant: a file that an earlier run began gets its final name only after the bytes of both runs
-//! were read back from the storage, unless they were copied to a partial file of this run. (Options may
-//! ask to trust what the earlier run recorded.)
+//! Invariant: a file that an earlier run began gets its final name only after the bytes of both
+//! runs were read back from the storage, or were copied to a partial file of this run. (With the
+//! option to trust the log, only this run's bytes are read back.)
 
 use super::decide::end_of_first_run;
 use super::{Effect, Phase, Sink};
@@ -12,7 +12,7 @@ use dray_core::{End, Error, ErrorKind, FileIndex, Status, SummedRanges};
 use dray_wire::message::Message;
 
 impl Sink {
-    /// A partial file was looked at: of what its records say, so much is there.
+    /// The ranges of a partial file were checked: `done` is on the storage.
     pub(super) fn on_kept(&mut self, index: FileIndex, done: SummedRanges, is_moved: bool) {
         let Some(path) = self.live.get(&index).map(|live| live.path.clone()) else {
             return;
@@ -43,7 +43,7 @@ impl Sink {
         }
     }
 
-    /// Everything of the file is durable, as far as anybody was told.
+    /// All bytes of the file are reported as durable.
     pub(super) fn check_written_or_publish(&mut self, index: FileIndex) {
         let unproven = self.file(index).and_then(|file| file.unproven.take());
         match unproven.filter(|ranges| !ranges.is_empty()) {
@@ -54,14 +54,14 @@ impl Sink {
 
     pub(super) fn on_written_checked(&mut self, index: FileIndex, result: Result<(), Error>) {
         if !matches!(self.phase, Phase::Moving) {
-            // The next run reads back what this one wrote.
+            // The next run reads back the ranges that this run wrote.
             self.finishing = self.finishing.saturating_sub(1);
             return;
         }
         match result {
             Ok(()) => self.publish(index),
-            // The source was told that these are durable. So the session ends, and the next one takes
-            // from the partial file what is right, and has the rest sent again.
+            // The source has a report that these ranges are durable. So the session ends. The next
+            // session takes the correct pieces from the partial file and has the rest sent again.
             Err(error) if error.kind == ErrorKind::ChecksumMismatch => {
                 self.finishing = self.finishing.saturating_sub(1);
                 let path = self.live.get(&index).map(|live| live.path.clone());

@@ -45,8 +45,8 @@ pub(super) struct File {
     /// Written in this session or safe before.
     pub(super) written: u64,
     pub(super) bytes_resumed: u64,
-    /// What this run made durable in a partial file that an earlier run began: it is read back before
-    /// the file gets its name. None for a partial file of this run.
+    /// Ranges that this run made durable in a partial file of an earlier run: they are read back
+    /// before the file gets its name. None for a partial file of this run.
     pub(super) unproven: Option<SummedRanges>,
     pub(super) sums: Option<Sums>,
     /// Its targets, until its source was told.

@@ -1,5 +1,5 @@
-//! What a sink may say of its storage targets, in bounds: a queue, and each object of a file on several
-//! targets, is remembered.
+//! Bounds on what a sink reports about its storage targets: the source remembers a queue for each
+//! target, and each object of a file on several targets.
 
 use super::Source;
 use dray_core::plan::Grid;
@@ -7,7 +7,7 @@ use dray_core::{ErrorKind, Layout, TargetId};
 use dray_wire::bounds::{SINK_TARGETS_MAX, STRIPED_MAX};
 
 impl Source {
-    /// Notes a target of the sink. Ends the session of a sink that names too many.
+    /// Records a target of the sink. Ends the session if the sink names too many.
     pub(super) fn knows_target(&mut self, target: TargetId) -> bool {
         if self.sink_targets.len() >= SINK_TARGETS_MAX && !self.sink_targets.contains(&target) {
             let cause = format!("more than {SINK_TARGETS_MAX} storage targets");
@@ -29,9 +29,9 @@ impl Source {
     }
 }
 
-/// The layouts that a file is sent by, and what they cost. With `spent` on other files, a file for which
-/// nothing is left is sent as if it lay on the targets of its first byte: the sink charges the target
-/// that a block names.
+/// The layouts by which a file is sent, and their cost. With `spent` on other files, a file that
+/// would exceed the bound is sent as if it lay on the targets of its first byte: the sink charges
+/// the target that a block names.
 pub(super) fn bounded(
     grid: &Grid,
     source: &Layout,

@@ -28,8 +28,9 @@ pub(super) fn set(
 ) -> Result<()> {
     let metadata = attributes.metadata;
     for (name, value) in &metadata.xattrs {
-        // The sink has dropped what a peer may not set. A program of this host keeps a checksum
-        // for its storage system here, so only names that lend rights are refused once more.
+        // The sink has dropped attributes that a peer may not set. A program of this host keeps a
+        // checksum for its storage system here, so only names that grant rights are refused once
+        // more.
         if attribute_rule(name) == AttributeRule::Reserved {
             return Err(Errno::PERM);
         }
@@ -84,7 +85,7 @@ pub(super) fn set_file(
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Errno::NOENT);
     }
-    // By its descriptor: another file may have its name by now.
+    // By its descriptor: another file may have the name by now.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let mut is_changed = false;
     for (name, value) in &metadata.xattrs {
@@ -107,12 +108,12 @@ pub(super) fn set_file(
     Ok(is_changed)
 }
 
-/// An attribute that the file system did not take: it deserves a message of its own, since the error
-/// number says that the disk is full.
+/// An attribute that the file system did not take. It needs its own message, because the error
+/// number means a full disk.
 #[derive(Debug, Default)]
 pub(super) struct Refused(RefCell<Option<Error>>);
 
-/// With so many bytes free it is not the disk that is full.
+/// With at least this much free space the disk is not full.
 const FREE_BYTES: u64 = 1 << 20;
 
 impl Refused {
@@ -141,7 +142,7 @@ impl Refused {
         self.0.replace(Some(error));
     }
 
-    /// The message for the attribute, if there is one; else `error`.
+    /// The error of the attribute, if there is one; else `error`.
     pub(super) fn or(self, error: Error) -> Error {
         match (self.0.into_inner(), &error.file) {
             (Some(told), Some(file)) => told.file(file).at(error.end),

@@ -18,7 +18,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
 const PRIVATE_FOLDER: Mode = Mode::from_raw_mode(0o700);
 
-/// How often the folder of control files is made for one file (guess, revisit).
+/// Tries to create the folder of control files for one file (guess, revisit).
 const FOLDER_TRIES: u32 = 100;
 
 /// Added to a control file's name while its next content is written.
@@ -42,7 +42,7 @@ impl PosixStore {
             })
         };
         let mut opened = open();
-        // Whoever is the last to end removes the folder, also one that was made a moment ago.
+        // The last transfer that ends removes the folder, even one that was just made.
         for _ in 0..FOLDER_TRIES {
             if !is_made || !matches!(opened, Err(Errno::NOENT)) {
                 break;

@@ -85,7 +85,7 @@ pub(super) struct Folders {
     file_systems: FileSystems,
     hasher: RandomState,
     shards: [Shard; SHARDS],
-    /// When those that are too old were closed.
+    /// Time of the last sweep of old folders.
     swept: Mutex<Instant>,
 }
 
@@ -149,8 +149,8 @@ impl Folders {
         self.shard(path).remove(path);
     }
 
-    /// Closes the folders that are too old to be used again, at most once in [`AGE_MAX`]. Open, they
-    /// would hold the space of a folder that was removed, and the mount that it lies on.
+    /// Closes folders that are too old to be used again, at most once in [`AGE_MAX`]. Open folders
+    /// would hold the space of a removed folder, and keep its mount busy.
     fn sweep(&self, now: Instant) {
         let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
         if now.duration_since(*swept) < AGE_MAX {

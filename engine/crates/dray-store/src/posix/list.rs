@@ -122,7 +122,7 @@ pub(super) struct PosixLister {
     top: Option<Result<Listed>>,
     /// Whether the last item was a folder's beginning.
     entered: bool,
-    /// Whether the last error may be a folder's.
+    /// Whether the last error may concern a whole folder.
     failed_at_folder: bool,
     /// A device, and whether files there have no size worth the name.
     sizeless: Cell<Option<(u64, bool)>>,
@@ -408,7 +408,7 @@ impl PosixLister {
         let (fd, stat) = match self.open_child(&name, is_link) {
             Ok(opened) => opened,
             Err(errno) => {
-                // A link that leads nowhere is one entry.
+                // A broken link is a single entry.
                 self.failed_at_folder = !(is_link && errno == Errno::NOENT);
                 return Err(self.named(operation, &name, errno));
             }

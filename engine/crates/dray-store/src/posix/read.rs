@@ -57,7 +57,7 @@ impl PosixStore {
 pub(super) struct PosixRead {
     fd: OwnedFd,
     direct: Option<Direct>,
-    /// No byte may come from a cache of this host.
+    /// Reads bypass every cache of this host.
     is_uncached: bool,
     shares_blocks: bool,
     place: Place,

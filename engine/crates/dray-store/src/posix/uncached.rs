@@ -1,13 +1,14 @@
-//! Reading what the storage has, and not what this host remembers of it.
+//! Reads from the storage itself, not from this host's page cache.
 //!
 //! After a failed write-back the page cache shows bytes that the disk never got, and a later sync
-//! succeeds (ext4 keeps the blocks as unwritten). So a read through the cache proves nothing.
+//! succeeds (ext4 keeps the blocks marked as unwritten). So a read through the cache proves
+//! nothing.
 //!
-//! Invariant: each byte given here was read from below the page cache, except on file systems that lie
-//! in memory anyhow. Cached pages are dropped first, and then reads go directly where the file system
-//! has direct reads: some of them (ext4 with journalled data) quietly take the cache all the same. Where
-//! it has none, the page that is about to be read is asked for without waiting: if it is there at once,
-//! it is still cached, and the read is refused.
+//! Invariant: each byte returned here was read from below the page cache, except on file systems
+//! that lie in memory. Cached pages are dropped first. Then reads are direct where the file system
+//! has direct reads; some file systems (ext4 with journalled data) silently use the cache all the
+//! same. Without direct reads the next page is first requested without waiting: if the system
+//! returns it, the page is still cached, and the read is refused.
 
 use super::Place;
 use super::direct::{ALIGNMENT, Direct};
@@ -18,11 +19,11 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 
-/// Bytes that go over memory of this module's own when the caller's is not aligned.
+/// Size of the aligned buffer for reads into unaligned memory.
 const BOUNCE_BYTES: usize = 256 << 10;
 
-/// How often pages that stay cached are written back and dropped before that is an error: who has just
-/// read them may hold them for a moment.
+/// Tries to write back and drop cached pages before the read fails: a process that has just read
+/// them may hold them for a moment.
 const TRIES: u32 = 3;
 
 /// File systems that lie in memory: tmpfs, ramfs, hugetlbfs (linux/magic.h).
@@ -31,7 +32,7 @@ const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 /// Pages that cannot be dropped from the cache.
 const HELD: Errno = Errno::BUSY;
 
-/// Reads at `offset`, past the cache. As `pread`; nothing at the file's end.
+/// Reads at `offset`, past the cache. As `pread`; 0 at the end of the file.
 pub(super) fn read_at(
     fd: BorrowedFd<'_>,
     direct: Option<&Direct>,
@@ -53,14 +54,14 @@ pub(super) fn read_at(
     read_dropped(fd, offset, buffer)
 }
 
-/// Pages as a whole: those that lie in the range in part only would stay.
+/// Drops whole pages: pages that are only partly in the range would stay.
 fn drop_cached(fd: BorrowedFd<'_>, offset: u64, length: u64) {
     let start = offset - offset % ALIGNMENT as u64;
     let length = NonZeroU64::new((offset - start + length).next_multiple_of(ALIGNMENT as u64));
     let _ = rustix::fs::fadvise(fd, start, length, Advice::DontNeed);
 }
 
-/// Reads by aligned memory; `None` where the storage wants more than that.
+/// Reads through aligned memory; `None` where the storage demands a larger alignment.
 fn bounce(direct: &Direct, offset: u64, buffer: &mut [u8]) -> Option<rustix::io::Result<usize>> {
     let skip = (offset % ALIGNMENT as u64) as usize;
     let wanted = (skip + buffer.len().min(BOUNCE_BYTES)).next_multiple_of(ALIGNMENT);
@@ -76,7 +77,7 @@ fn bounce(direct: &Direct, offset: u64, buffer: &mut [u8]) -> Option<rustix::io:
     }))
 }
 
-/// Reads through the cache what is not in it.
+/// Reads through the cache, after a check that the page is not in it.
 fn read_dropped(fd: BorrowedFd<'_>, offset: u64, buffer: &mut [u8]) -> rustix::io::Result<usize> {
     let is_in_memory = rustix::fs::fstatfs(fd)
         .is_ok_and(|kind| IN_MEMORY.contains(&u64::try_from(kind.f_type).unwrap_or(0)));
@@ -92,7 +93,7 @@ fn read_dropped(fd: BorrowedFd<'_>, offset: u64, buffer: &mut [u8]) -> rustix::i
     rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *buffer, offset))
 }
 
-/// Whether the page at `offset` would be given at once. What the file system cannot say counts as no.
+/// Whether the page at `offset` is cached. If the file system cannot tell, it counts as not cached.
 fn is_cached(fd: BorrowedFd<'_>, offset: u64) -> bool {
     let mut byte = [0; 1];
     let mut slices = [IoSliceMut::new(&mut byte)];
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn any_part_of_any_file_is_read_past_the_cache() {
-        // Beside the build, which lies on a disk more often than a host's temporary files do.
+        // In the build folder, which lies on a disk more often than a host's temporary folder.
         let on_disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
         let in_memory = tempfile::tempdir_in("/dev/shm").expect("a folder");
         let content: Vec<u8> = (0..1_000_077_u32).map(|at| (at % 251) as u8).collect();

@@ -1,9 +1,9 @@
 //! Removes what one transfer has left at its destination, and nothing else.
 //!
-//! A transfer's partial data is what its own log speaks of. Whoever goes on with a file takes it over into
-//! its own log, and the other has no more to say about it. So a purge takes the log that this transfer has
-//! made for this very destination, if this owner's it is, with all that it speaks of; of other logs that
-//! cover the destination it only tells.
+//! A transfer's partial data is the partial files that its own log names. A transfer that adopts a
+//! file moves it to its own log, and the other log no longer names it. So a purge removes the log
+//! that this transfer made for exactly this destination, if it belongs to this owner, with all
+//! files that it names. Other logs that cover the destination are only reported.
 
 use super::super::destination::DestinationRequest;
 use super::super::log_file::StoredLog;
@@ -107,7 +107,7 @@ impl DestinationRequest {
         remove_remnant(at, &lease)
     }
 
-    /// Whether a log there is made for this very destination, by whichever transfer.
+    /// Whether a log was made for exactly this destination, by any transfer.
     fn is_for_this(&self, at: &LogPlace) -> Result<bool> {
         let log = at.folder.join(&at.log)?;
         let opened = reachable(at.store.open_control(&log, ControlMode::ReadOnly))?;

@@ -135,7 +135,7 @@ fn the_obstacle_is_what_is_in_the_way() {
     let mut over = due(1, 1, 10, &[0]);
     over.not_before = Some(at(10));
     assert_eq!(obstacle(over.clone()), Obstacle::Window);
-    // Nothing is promised to it without a size, and its time is over all the same.
+    // Without a size it gets no promise, and its deadline has passed all the same.
     over.bytes = None;
     assert_eq!(obstacle(over.clone()), Obstacle::Window);
     (over.not_before, over.deadline) = (None, Some(NOW));
