@@ -172,7 +172,8 @@ fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
     start_log(run.json);
     let config = config_file(&run.config);
     let config = Config::load(&config)?;
-    // First: a write beyond the limit of files is an error from then on, not the end.
+    // First: from here on a write beyond the file size limit is an error and does not end the
+    // process.
     signals::watch("stopping; what is safe stays safe (again to stop at once)")?;
     let endpoint = Running::open(config)?;
     let stopper = endpoint.stopper();

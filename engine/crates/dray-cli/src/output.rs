@@ -43,7 +43,7 @@ pub(crate) fn set_json() {
     IS_JSON.store(true, Ordering::Relaxed);
 }
 
-/// From now on nothing but errors, and the objects of --json where they are asked for.
+/// Prints only errors from now on, and the objects of --json if they are requested.
 pub(crate) fn set_quiet(json: bool) {
     IS_QUIET.store(true, Ordering::Relaxed);
     IS_SILENT.store(!json, Ordering::Relaxed);
@@ -69,7 +69,7 @@ pub(crate) fn text(text: &str) {
     note_missing(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Something a person should know: one line on standard error, unless nothing but errors is said.
+/// A note for the user: one line on standard error, unless only errors are printed.
 pub(crate) fn note(line: &str) {
     if !IS_QUIET.load(Ordering::Relaxed) {
         problem(line);

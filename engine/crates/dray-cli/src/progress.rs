@@ -32,7 +32,7 @@ pub(crate) const KEPT_MAX: usize = 1000;
 /// Events waiting for the drawing thread.
 const QUEUE_MAX: usize = 1 << 14;
 
-/// From so many seconds on without any movement a transfer counts as silent: longer than a sync group
+/// A transfer counts as silent after this many seconds without movement: longer than a sync group
 /// usually takes (guess, revisit).
 const SILENT_SECONDS: u64 = 10;
 
@@ -361,7 +361,7 @@ struct View {
     rate: u64,
     /// Of late.
     bottleneck: Option<Stage>,
-    /// Seconds since anything moved, once that is long.
+    /// Seconds since bytes last moved, if the transfer is silent.
     silent_seconds: Option<u64>,
 }
 
@@ -447,7 +447,7 @@ impl View {
     }
 }
 
-/// The end of which nothing comes.
+/// The end that is silent.
 const fn silent_end(bottleneck: Option<Stage>) -> &'static str {
     match bottleneck {
         Some(Stage::List | Stage::Read) => "the source has been",
@@ -459,7 +459,7 @@ const fn silent_end(bottleneck: Option<Stage>) -> &'static str {
     }
 }
 
-/// How long nothing has moved.
+/// Measures how long no bytes have moved.
 #[derive(Default)]
 struct Stood {
     last: Option<(Instant, u64)>,

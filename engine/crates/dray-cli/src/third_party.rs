@@ -140,14 +140,14 @@ fn place(url: &Url) -> Value {
     json!({"url": url.to_string()})
 }
 
-/// Puts what a ticket's answer holds beside the URL that it is for.
+/// Adds the fields of a ticket's answer to the place that it is for.
 fn show(place: &mut Value, ticket: &Value) {
     for field in ["ticket", "key", "address"] {
         place[field] = ticket.get(field).cloned().unwrap_or_default();
     }
 }
 
-/// Puts the size of a file beside its URL: replicas are compared by it.
+/// Adds the size of a file to its place: replicas are compared by it.
 fn measure(place: &mut Value, client: &Client, url: &Url) -> Result<()> {
     let query = format!("/v1/storage/stat?path={}", quoted(&url.api_path()));
     let entry = client.call_and_wait(Method::GET, &query, None)?;
@@ -157,7 +157,7 @@ fn measure(place: &mut Value, client: &Client, url: &Url) -> Result<()> {
     Ok(())
 }
 
-/// A ticket that nobody uses if the transfer is refused.
+/// A ticket, to be revoked if the transfer is refused.
 struct Minted {
     client: Client,
     id: String,

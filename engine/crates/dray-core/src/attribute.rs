@@ -1,16 +1,16 @@
-//! Which extended attributes a transfer carries, judged by their names.
+//! Decides by name which extended attributes a transfer carries.
 //!
-//! The source lists nothing else, the sink takes nothing else, and the store sets nothing else.
+//! The source lists no others, the sink accepts no others, and the store sets no others.
 
-/// Attributes that users set and that need no privilege. Other namespaces (security, system, trusted)
-/// belong to the host: a capability in one of them lends the rights of root.
+/// Attributes that users set without a privilege. Other namespaces (security, system, trusted)
+/// belong to the host: a capability in one of them grants the rights of root.
 const USER_PREFIX: &[u8] = b"user.";
 
-/// Dray's own. They describe one file at one place.
+/// dray's own attributes. They describe one file in one place.
 const OWN_PREFIX: &[u8] = b"user.dray.";
 
-/// Those that a storage system believes when it answers for a file: XRootD's checksums and its other
-/// notes, StoRM's and EOS's checksums, and the layers of overlayfs.
+/// Attributes that a storage system trusts when it reports about a file: XRootD's checksums and
+/// other notes, StoRM's and EOS's checksums, and the layers of overlayfs.
 const STORAGE_PREFIXES: [&[u8]; 5] = [
     b"user.Xrd",
     b"user.storm.",
@@ -19,12 +19,12 @@ const STORAGE_PREFIXES: [&[u8]; 5] = [
     b"user.fuseoverlayfs.",
 ];
 
-/// What becomes of an attribute of a file.
+/// How a transfer treats an attribute of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttributeRule {
     /// It travels with the file when attributes are asked for.
     Carried,
-    /// A storage system believes it, so it stays where it is. Earlier versions sent it.
+    /// A storage system trusts it, so it does not travel. Earlier versions sent it.
     OfStorage,
     /// It belongs to the host or to dray. No version sends it.
     Reserved,

@@ -197,7 +197,7 @@ kinds! {
     NotAdmitted = 30, Permanent, "cannot be promised";
     /// All places for sessions are taken. It says nothing of the transfer, nor of the storage.
     NoPlace = 31, Temporary, "no place for a session";
-    /// Fewer files were found than the least that was asked for.
+    /// Fewer files were found than the request demands.
     NothingMatched = 32, Permanent, "nothing to copy";
 }
 

@@ -28,14 +28,14 @@ pub enum Overwrite {
     Always,
 }
 
-/// What a sink does with ranges that an earlier run made durable.
+/// How a sink treats durable ranges of an earlier run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ResumeMode {
-    /// Read them back from the storage and compare them before anything is built on them.
+    /// Read them back from the storage and compare them before the file is continued.
     #[default]
     Verify,
-    /// Believe the log. For storage that keeps what it has synced.
+    /// Trust the log. For storage that keeps synced data.
     Trust,
 }
 
@@ -81,7 +81,7 @@ pub struct Options {
     pub object_bytes: u64,
     /// Read the published file back and compare.
     pub verify: bool,
-    /// What to do with ranges that an earlier run made durable.
+    /// How to treat durable ranges of an earlier run.
     #[serde(default)]
     pub resume: ResumeMode,
     /// Carry extended attributes.

@@ -1,5 +1,5 @@
-//! Names and relative paths. They are bytes; on a screen and in JSON they are text in the one form of
-//! [`crate::url`]. [`escape`] is for text that is no path.
+//! Names and relative paths. They are bytes; messages and JSON show them as text in the form of
+//! [`crate::url`]. [`escape`] is for text that is not a path.
 
 use crate::error::{End, Error, ErrorKind};
 use crate::url;
@@ -219,8 +219,8 @@ impl<'de> Deserialize<'de> for RelPath {
     }
 }
 
-/// Bytes of a text that is no path, for people: valid UTF-8 as it is, any other byte and control
-/// characters as `\xHH`, a backslash as `\\`.
+/// Shows bytes that are not a path: valid UTF-8 unchanged, any other byte and control characters as
+/// `\xHH`, a backslash as `\\`.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());

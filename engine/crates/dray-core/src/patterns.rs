@@ -1,8 +1,7 @@
-//! Bounds of include and exclude patterns, wherever they come from: a command line, the control API, a
-//! peer.
+//! Bounds of include and exclude patterns from any origin: a command line, the control API, a peer.
 //!
-//! Invariant owned here: patterns are counted before they are compiled. A pattern of plain letters costs
-//! its bytes; one with wildcards becomes a machine of several hundred bytes for each of its own.
+//! Invariant owned here: patterns are counted before they are compiled. A plain pattern costs its
+//! own bytes; a pattern with wildcards compiles to several hundred bytes for each of its own.
 
 use crate::error::{End, Error, ErrorKind, Result};
 
@@ -15,11 +14,11 @@ pub const PATTERN_BYTES_MAX: usize = 4096;
 /// Patterns with wildcards of one request, include and exclude together.
 pub const WILD_PATTERNS_MAX: usize = 256;
 
-/// Bytes of all patterns with wildcards of one request (estimate: compiled they take about 600 times as
-/// much for a moment).
+/// Most bytes of all patterns with wildcards of one request (estimate: compiling them takes about
+/// 600 times as much memory for a moment).
 pub const WILD_BYTES_MAX: usize = 8 * 1024;
 
-/// Whether so many patterns may be compiled.
+/// Checks that these patterns may be compiled.
 ///
 /// # Errors
 /// [`ErrorKind::LimitExceeded`] names the bound.
@@ -58,7 +57,8 @@ pub fn check(include: &[String], exclude: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a pattern is more than one suffix or plain name: `*.root` is looked up, not compiled.
+/// Whether a pattern needs compiling: a plain name or a suffix such as `*.root` is looked up
+/// instead.
 fn is_wild(text: &str) -> bool {
     let rest = text.strip_prefix("*.").unwrap_or(text);
     rest.bytes().any(|byte| b"*?[{\\".contains(&byte))

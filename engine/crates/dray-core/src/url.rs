@@ -1,19 +1,19 @@
-//! `dray://HOST[:PORT]/ROOT/PATH`, and how paths are written in it, in the API and in messages
-//! (docs/reference/urls.md). One grammar for all: what one command prints, every other accepts.
+//! `dray://HOST[:PORT]/ROOT/PATH`, and the text form of paths in URLs, in the API and in messages
+//! (docs/reference/urls.md). There is one grammar: every command accepts what another prints.
 //!
 //! Invariant owned here: [`decode`] gives back the bytes that [`encode`] wrote, for any name.
 
 use std::fmt;
 
-/// How a URL of dray begins.
+/// Scheme of dray's URLs.
 pub const SCHEME: &str = "dray://";
 
-/// Port of `dray serve` and of an endpoint when none is named. In IANA's list 4734 to 4736 belong to
-/// nobody, between 4733 (resorcs) and 4737 (ipdr-sp); to be registered when others speak the
+/// Port of `dray serve` and of an endpoint when none is named. IANA's list leaves 4734 to 4736
+/// unassigned, between 4733 (resorcs) and 4737 (ipdr-sp). To be registered when others speak the
 /// protocol.
 pub const PORT: u16 = 4735;
 
-/// Why a text is no URL or path, in words that follow it.
+/// Why a text is not a URL or path, phrased to follow that text in a message.
 pub type Malformed = &'static str;
 
 /// A URL taken apart.
@@ -27,7 +27,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Whether a text is meant as a URL of dray.
+    /// Whether a text has dray's scheme.
     #[must_use]
     pub fn is_meant(text: &[u8]) -> bool {
         text.starts_with(SCHEME.as_bytes())
@@ -36,7 +36,7 @@ impl Url {
     /// Reads a URL.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it is malformed.
     pub fn parse(text: &[u8]) -> Result<Self, Malformed> {
         let rest = text
             .strip_prefix(SCHEME.as_bytes())
@@ -49,7 +49,7 @@ impl Url {
         })
     }
 
-    /// The path as the API of an endpoint takes it.
+    /// The path in the form of an endpoint's API.
     #[must_use]
     pub fn api_path(&self) -> String {
         format!("/{}", encode(&self.path))
@@ -93,8 +93,8 @@ pub fn with_port(host: &str) -> Option<String> {
     (!name.is_empty() && name != "[]").then(|| format!("{name}:{port}"))
 }
 
-/// Bytes of a path as text. Stays as it is: valid UTF-8 that a line of text shows. `%HH` for all
-/// else, for `%` itself, and for `?` and `#`, which end the path of a URL.
+/// Bytes of a path as text. Printable valid UTF-8 stays unchanged. All other bytes become `%HH`,
+/// and so do `%` itself, `?` and `#`, which end the path of a URL.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -124,13 +124,13 @@ fn push_escaped(text: &mut String, byte: u8) {
     }
 }
 
-/// What a line of text cannot show as it is: controls, what ends a line, what turns the direction of
-/// the text around it (Unicode `Bidi_Control`); and what a URL means something else by.
+/// Whether a character is escaped: control characters, characters that end a line or change the
+/// direction of the text (Unicode `Bidi_Control`), and characters with a meaning in URLs.
 fn is_escaped(character: char) -> bool {
     matches!(character, '%' | '?' | '#') || drives_terminal(character)
 }
 
-/// Whether a terminal does something else with a character than show it.
+/// Whether a terminal interprets a character instead of printing it.
 #[must_use]
 pub fn drives_terminal(character: char) -> bool {
     character.is_control()
@@ -140,7 +140,7 @@ pub fn drives_terminal(character: char) -> bool {
         )
 }
 
-/// A text that is a URL or a path already, safe to show: what drives a terminal becomes `%HH`.
+/// Makes a URL or a path safe to print: characters that a terminal interprets become `%HH`.
 #[must_use]
 pub fn shown(text: &[u8]) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -156,7 +156,7 @@ pub fn shown(text: &[u8]) -> String {
     shown
 }
 
-/// The bytes that the text of a path means: `%HH` is the byte, every other byte is itself.
+/// Decodes the text of a path: `%HH` is that byte, every other byte is itself.
 ///
 /// # Errors
 /// A `%` without two hexadecimal digits; a `?` or `#`; a slash or a zero byte inside a name.

@@ -191,8 +191,8 @@ impl Carrier {
         .map(|ended| ended.with_least(request.files_min(), "set files_min to 0"))
     }
 
-    /// The size that all replicas of a file have, as far as that is known: those of other endpoints
-    /// are held against it when their turn comes.
+    /// The common size of all replicas of a file, as far as it is known: a replica at another
+    /// endpoint is compared when the transfer turns to it.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`] names two that differ.
@@ -209,7 +209,7 @@ impl Carrier {
             let Some(size) = size else { continue };
             if let Some((other, before)) = known.filter(|(_, before)| *before != size) {
                 let url = &place.url;
-                // No other replica mends that.
+                // Another replica would not help.
                 let error = Error::new(ErrorKind::InvalidRequest, End::Here, "compare replicas");
                 return Err(error
                     .cause(format!("{other} has {before} bytes, {url} has {size}"))
@@ -220,7 +220,7 @@ impl Carrier {
         Ok(known.map(|(_, size)| size))
     }
 
-    /// Of a file that is there; what is not is said when its turn comes.
+    /// The size of an existing file; a missing one is reported when its turn comes.
     fn size_of(&self, path: &ApiPath) -> Option<u64> {
         let root = self.accounts.root(self.roots.find(path).ok()?).ok()?;
         let state = root.store().stat(&path.path).ok()??;

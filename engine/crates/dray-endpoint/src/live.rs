@@ -25,13 +25,13 @@ const EXTRA_PART: u64 = 8;
 /// Memory for entries that are announced and not closed, besides an eighth of what buffers have.
 const LIVE_BYTES: u64 = 32 << 20;
 
-/// What one of them takes at each end, with a name of usual length (measured: 900 bytes).
+/// Memory of one such entry at each end, with a name of usual length (measured: 900 bytes).
 const LIVE_ENTRY_BYTES: u64 = 1 << 10;
 
-/// However many sessions there are: two sync groups of small files.
+/// Least entries of a session, however many sessions run: two sync groups of small files.
 const LIVE_ENTRIES_LEAST: u32 = 8 << 10;
 
-/// However much memory there is.
+/// Most entries of a session, however much memory there is.
 const LIVE_ENTRIES_MOST: u32 = 32 << 10;
 
 /// Bounds on what moves at once.
@@ -92,7 +92,7 @@ impl Live {
         Self::with(bounds, Rates::default())
     }
 
-    /// Nothing moves; the configuration says what may.
+    /// An endpoint without sessions, with the rates of the configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self::with(Bounds::of(config), Rates::of(config))
@@ -110,7 +110,7 @@ impl Live {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a session in, with a first rate that stands until the shares are next given out.
+    /// Adds a session, with a first rate that holds until the next round of shares.
     ///
     /// # Errors
     /// [`ErrorKind::NoPlace`] when there is none, or the owner has as many as one may have.
@@ -267,8 +267,8 @@ impl Bounds {
         }
     }
 
-    /// Entries announced and not closed of one session: of all sessions together they take a part of
-    /// the memory that the buffers leave alone.
+    /// Most announced entries without a close in one session: the entries of all sessions together
+    /// take a part of the memory that the buffers do not use.
     #[must_use]
     pub fn live_entries_max(&self) -> u32 {
         let sessions = u64::from(self.sessions.max(1));

@@ -1,8 +1,6 @@
 //! Paths and places as callers write them.
 //!
-//! A path of the API is text: `/ROOT/a/b`, in the one form of [`dray_core::url`].
-//! Here it becomes a root's name and a [`RelPath`], which cannot climb. A place is such a path, or
-//! `dray://HOST[:PORT]/ROOT/a/b`.
+//! A path of the API is text: `/ROOT/a/b`, in the form of [`dray_core::url`].
 
 use crate::config::Config;
 pub use dray_core::url::{SCHEME, encode};
@@ -210,7 +208,8 @@ fn shortened(text: &str) -> String {
 /// The bytes that a text of the API means.
 ///
 /// # Errors
-/// `InvalidName` for what [`url::decode`] refuses; `NameTooLong` for too long a text.
+/// `InvalidName` for a text that [`url::decode`] refuses; `NameTooLong` for a text that is too
+/// long.
 pub fn decode(text: &str) -> Result<Vec<u8>> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(

@@ -1,26 +1,26 @@
-//! What the system lets this process have, looked at before anything is opened: an endpoint that starts
-//! within limits that are too low would end by a signal, or answer nobody.
+//! Checks the limits that the system sets for this process, before anything is opened. Within
+//! limits that are too low an endpoint would be killed by a signal, or answer no calls.
 
 use crate::config::Config;
 use dray_core::units::human;
 use dray_core::{End, Error, ErrorKind, Result, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors without which nothing works: listeners, the queue and its readers, the log, one transfer
-/// of a few files and streams (guess, revisit).
+/// Least open files: listeners, the queue and its readers, the log, one transfer of a few files and
+/// streams (guess, revisit).
 const FILES_MIN: u64 = 128;
 
-/// Descriptors of a session in which many files are small (guess, revisit).
+/// Open files of a session with many small files (guess, revisit).
 const FILES_OF_SESSION: u64 = 16;
 
-/// Addresses beside the buffers: the program, stacks of threads, memory of TLS and of the allocator
-/// (guess, revisit).
+/// Address space in addition to the buffers: the program, stacks of threads, memory of TLS and of
+/// the allocator (guess, revisit).
 const ADDRESSES_MIN: u64 = 512 << 20;
 
-/// Bytes that the queue's database and its log may take before anybody would notice (guess, revisit).
+/// Size that the queue's database and its log may reach in normal operation (guess, revisit).
 const FILE_BYTES_MIN: u64 = 64 << 20;
 
-/// The limits of a process; `None` for none.
+/// The limits of a process; `None` is unlimited.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     files: Option<u64>,
@@ -28,10 +28,10 @@ struct Limits {
     file_bytes: Option<u64>,
 }
 
-/// Raises what may be raised, and refuses what is too little.
+/// Raises the limit of open files, and refuses limits that are too low.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`], naming the limit, what it is and what is needed.
+/// [`ErrorKind::LimitExceeded`], naming the limit, its value and the needed value.
 pub(crate) fn check(config: &Config) -> Result<()> {
     let files = getrlimit(Resource::Nofile);
     if files.current != files.maximum {
@@ -39,7 +39,7 @@ pub(crate) fn check(config: &Config) -> Result<()> {
             current: files.maximum,
             maximum: files.maximum,
         };
-        // Where that is not allowed, what there is has to do.
+        // If the system refuses, the present limit must do.
         let _ = setrlimit(Resource::Nofile, raised);
     }
     let limits = Limits {
@@ -54,7 +54,7 @@ pub(crate) fn check(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// What is worth a word.
+/// Warnings about limits that are low but allow a start.
 fn judge(limits: Limits, memory: u64, sessions: u64) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
     if let Some(files) = limits.files {
@@ -147,7 +147,7 @@ mod tests {
             ..enough
         };
         assert!(said(bytes).contains("ulimit -f"), "{}", said(bytes));
-        // Enough to begin with, not for everything.
+        // Enough for a start, not for all transfers.
         let few = Limits {
             files: Some(512),
             file_bytes: Some(1 << 30),

@@ -348,7 +348,7 @@ pub fn checksum(
     given: &Given,
 ) -> Result<ChecksumAnswer> {
     let operation = "sum the file";
-    // What is answered as read is what the storage has, not what this host remembers.
+    // The answer must come from the storage, not from this host's cache.
     let file = root.store().open_read(&path.path, ReadPurpose::ReadBack)?;
     let before = file.state()?;
     // Of the file that is open: another one may have its name by now.

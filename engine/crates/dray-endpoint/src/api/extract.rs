@@ -31,8 +31,8 @@ const WORDS_MAX: usize = 500;
 #[derive(Debug, Default)]
 pub(super) struct Places(Mutex<HashMap<String, u32>>);
 
-/// Requests of an owner beyond the bound that must always be answered: who waits for many transfers can
-/// still cancel one.
+/// Requests beyond an owner's bound, for calls that must always be answered: an owner who waits for
+/// many transfers can still cancel one.
 const SPARED: u32 = 8;
 
 /// One request of an owner.
@@ -286,7 +286,7 @@ impl<T: DeserializeOwned + Check> FromRequestParts<Arc<Api>> for Query<T> {
     }
 }
 
-/// What is wrong with a query, with the field that it is about.
+/// The error of a query, with the name of its field.
 fn in_field<T: DeserializeOwned>(query: &str, error: &serde_html_form::de::Error) -> String {
     let words = error.to_string();
     let fails_alike = |pair: &&str| {

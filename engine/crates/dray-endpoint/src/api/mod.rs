@@ -359,8 +359,8 @@ pub fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-/// Calls that are answered however many others wait: an orchestrator must see that the endpoint lives,
-/// and an owner must be able to stop what is under way.
+/// Calls that are always answered, even when all connections wait: an orchestrator must see that
+/// the endpoint lives, and an owner must be able to cancel a transfer.
 fn is_spared(method: &Method, route: &str) -> bool {
     match route {
         "/healthz" | "/metrics" => true,
@@ -412,7 +412,7 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     let code = response.status().as_u16();
     api.metrics.answered(&method, &route, code, began.elapsed());
     if is_spare {
-        // The next call may find a place of its own.
+        // The next call may get a regular connection.
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
     }

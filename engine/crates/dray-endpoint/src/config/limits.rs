@@ -144,7 +144,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Whether it is of this peer (`HOST` or `HOST:PORT`).
+    /// Whether the share is for this peer (`HOST` or `HOST:PORT`).
     #[must_use]
     pub fn is_of_peer(&self, peer: &str) -> bool {
         let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);

@@ -14,12 +14,12 @@ use tokio::sync::Notify;
 /// with a token of theirs would keep everybody else out.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Connections beyond the bounds, of one address and in all: their calls are refused, but for those that
-/// must always be answered (guess, revisit: a monitor, and a few that want to cancel).
+/// Connections beyond the bounds, for one address and in all: their calls are refused, except the
+/// calls that must always be answered (guess, revisit: a monitor, and a few cancellations).
 const SPARE_OF_ADDRESS: usize = 8;
 const SPARE: usize = 32;
 
-/// Between two log lines about a full room.
+/// Interval between two log lines about full bounds.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// What is known of a connection.
@@ -32,7 +32,7 @@ struct Place {
     has_proved: bool,
     /// Authenticated requests that are being worked on.
     busy: u32,
-    /// Whether it is beyond the bounds.
+    /// Whether the connection is beyond the bounds.
     is_spare: bool,
     cut: Arc<Notify>,
 }
@@ -41,7 +41,7 @@ struct Place {
 struct Places {
     next: u64,
     taken: BTreeMap<u64, Place>,
-    /// When the log was last told that the room is full.
+    /// Time of the last log line about full bounds.
     told: Option<Instant>,
 }
 
@@ -95,8 +95,8 @@ impl Room {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in. When everybody's requests are being worked on it gets one of a few places
-    /// beyond the bounds, or none.
+    /// Admits a connection. When requests of all connections are in progress, it gets one of a few
+    /// places beyond the bounds, or none.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr, metrics: &Arc<Metrics>) -> Option<Seat> {
         let mut places = self.places();
         let here = places.taken.values();
@@ -175,7 +175,7 @@ impl Places {
         here >= SPARE_OF_ADDRESS || spares().count() >= SPARE
     }
 
-    /// Writes a line to the log, but not for each connection.
+    /// Logs a line about full bounds, at intervals.
     fn tell(&mut self, address: IpAddr, is_full_here: bool) {
         if self.told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
             return;
@@ -215,7 +215,7 @@ impl Drop for Seat {
 }
 
 impl Sitting {
-    /// Whether its connection is one beyond the bounds.
+    /// Whether its connection is beyond the bounds.
     #[must_use]
     pub const fn is_spare(&self) -> bool {
         self.is_spare

@@ -150,8 +150,8 @@ impl Moving {
 
     /// Notes how far it is.
     pub fn note(&self, progress: &Progress) {
-        // What is sent counts piece by piece, as it passes (`SharedRates`): a source hands objects to its
-        // streams long before their bytes may go.
+        // Sent bytes count piece by piece, as they pass (`SharedRates`): a source hands objects to
+        // its streams long before their bytes may pass.
         let moved = progress
             .bytes_durable
             .saturating_sub(progress.bytes_resumed);

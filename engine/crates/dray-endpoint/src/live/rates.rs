@@ -1,8 +1,9 @@
-//! Rates that the configuration sets for many sessions together, and what a session may take until the
-//! shares are next given out.
+//! Configured rates that many sessions share, and the first rate of a session, which holds until
+//! the next round of shares.
 //!
-//! The shares divide a rate among the sessions of a moment. They are given out each 200 ms, and a
-//! session may last less. So all sessions also draw on one [`SharedRate`] for each configured bound.
+//! The shares divide a rate among the sessions that run now. They are computed every 200 ms, and a
+//! session may be shorter. So all sessions also draw on one [`SharedRate`] for each configured
+//! bound.
 
 use super::Moving;
 use crate::config::{Config, Share};
@@ -51,7 +52,7 @@ impl Rates {
         }
     }
 
-    /// Those that a session's bytes pass.
+    /// The bounds that apply to a session's bytes.
     fn passed(&self, moving: &Moving) -> Vec<Bound> {
         let first = |is_meant: &dyn Fn(&Share) -> bool| {
             let mut shares = self.shares.iter();
@@ -66,8 +67,8 @@ impl Rates {
         above.chain(roots.map(|(_, bound)| bound.clone())).collect()
     }
 
-    /// What a session draws on, and its first rate beside `others`: what they leave of each bound, an
-    /// even part of it at the least.
+    /// The rates that a session draws on, and its first rate beside `others`: the unused part of
+    /// each bound, but at least an even share.
     pub(super) fn first<'a>(
         &self,
         moving: &Moving,
@@ -136,10 +137,10 @@ mod tests {
         assert_eq!(first(&slow, &others), Some(15 * MEGA));
         let fast = moving("alice", "c.example", "fast");
         assert_eq!(first(&fast, &others), Some(25 * MEGA));
-        // All is given out: an even part, and the shared rate keeps the sum.
+        // All of it is in use: an even share, and the shared rate keeps the sum.
         others[0].grant(Some(20 * MEGA));
         assert_eq!(first(&slow, &others), Some(10 * MEGA));
-        // What is held uses nothing.
+        // A held session uses nothing.
         others[0].hold(true);
         assert_eq!(first(&slow, &others), Some(20 * MEGA));
     }

@@ -1,9 +1,9 @@
-//! Whether the queue's database is whole, looked at once when it is opened.
+//! Checks, when the queue's database is opened, that it is intact.
 //!
-//! SQLite makes an empty file a new database, and reads a damaged page only when it needs it: without
-//! this look transfers would be gone, or wait for ever, and nobody would be told.
+//! SQLite turns an empty file into a new database, and reads a damaged page only when it needs it.
+//! Without this check transfers would be lost or wait for ever, without an error.
 //!
-//! Not for: what was lost from the end of the log beside it. SQLite takes that for a write that was
+//! Not for: records lost from the end of the write-ahead log. SQLite takes them for a write that
 //! never finished.
 
 use super::schema::{sql, tables};
@@ -12,14 +12,14 @@ use rusqlite::Connection;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// Up to so many bytes the entries of each index are compared with its table: a second of work and
-/// less (guess, revisit).
+/// Up to this size the entries of each index are compared with its table: at most a second of work
+/// (guess, revisit).
 const INDEXES_BYTES_MAX: u64 = 128 << 20;
 
-/// Up to so many bytes each page is read (guess, revisit: some seconds).
+/// Up to this size each page is read (guess, revisit: some seconds).
 const PAGES_BYTES_MAX: u64 = 2 << 30;
 
-/// Beside the database: there was something in it.
+/// Suffix of a mark beside the database: the database has held a queue.
 const MADE: &str = ".made";
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -28,7 +28,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// What is said of a database that cannot be used.
+/// The error of a database that cannot be used.
 pub(super) fn damaged(path: &Path, what: impl Display) -> Error {
     Error::new(ErrorKind::Io, End::Here, "open the queue")
         .status(Status::Permanent)
@@ -39,7 +39,7 @@ pub(super) fn damaged(path: &Path, what: impl Display) -> Error {
         )
 }
 
-/// An error of opening, which may mean damage.
+/// Maps an error of opening, which may mean damage.
 pub(super) fn opening(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     use rusqlite::ErrorCode as Code;
     let path = path.to_owned();
@@ -53,10 +53,11 @@ pub(super) fn opening(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     }
 }
 
-/// Before SQLite opens it: an empty file is a new queue only where there never was one.
+/// Called before SQLite opens the file: an empty file is a new queue only if none existed here
+/// before.
 ///
 /// # Errors
-/// When something was there.
+/// When the file held a queue before.
 pub(super) fn look_before(path: &Path) -> Result<()> {
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
     if bytes(path) > 0 {
@@ -72,7 +73,7 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
     match beside(path, MADE).exists() {
         true if is_there => Err(damaged(path, "it is empty, but it held a queue before")),
         true => {
-            // On purpose: from here on it is as if there never was one.
+            // Removed on purpose: from here on the file counts as new.
             let _ = std::fs::remove_file(beside(path, MADE));
             let path = path.display();
             tracing::warn!("{path} was removed: the endpoint starts with an empty queue");
@@ -82,7 +83,7 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
     }
 }
 
-/// Notes that something is in it.
+/// Marks that the database holds a queue.
 ///
 /// # Errors
 /// Of the file system.
@@ -98,7 +99,7 @@ pub(super) fn note_made(path: &Path) -> Result<()> {
     })
 }
 
-/// Looks at the pages, before anything is written.
+/// Checks the pages, before anything is written.
 ///
 /// # Errors
 /// The first damage that is found.
@@ -125,7 +126,7 @@ pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> 
     }
 }
 
-/// Looks whether tables and rows are such as this program writes them.
+/// Checks that tables and rows have the form that this program writes.
 ///
 /// # Errors
 /// The first thing that is missing, or the first row that cannot be read.
@@ -225,7 +226,7 @@ mod tests {
         made(&path);
         std::fs::write(&path, "").expect("emptied");
         assert!(refused(&path).contains("held a queue before"));
-        // Removed by whoever wants a new one.
+        // Removed by a user who wants a new queue.
         std::fs::remove_file(&path).expect("removed");
         open(&path).map(drop).expect("new");
         std::fs::write(folder.path().join("queue.db-wal"), "x").expect("written");

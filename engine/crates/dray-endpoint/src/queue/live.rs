@@ -28,7 +28,7 @@ const FAILED_EVENTS_MAX: u32 = 20;
 /// Longest notice.
 const NOTICE_BYTES_MAX: usize = 1_024;
 
-/// From so long on without any movement a transfer counts as silent: longer than a sync group usually
+/// A transfer counts as silent after this time without movement: longer than a sync group usually
 /// takes (guess, revisit).
 const SILENT: Duration = Duration::from_secs(10);
 
@@ -65,7 +65,8 @@ impl Counters {
         (self.bytes.resumed, self.bytes.adopted) = (found.resumed, found.adopted);
         let known = base.objects.resumed.saturating_add(base.objects.sent);
         self.objects.resumed = base.objects.resumed + self.objects.resumed.saturating_sub(known);
-        // Files that an earlier session of this attempt brought are adopted for this one only.
+        // A session reports files of earlier sessions of this attempt as adopted; for the attempt
+        // they are not.
         let brought = base.files.done.saturating_sub(base.files.adopted);
         let adopted = self.files.adopted.saturating_sub(brought);
         self.files.adopted = adopted.max(base.files.adopted);
@@ -93,7 +94,7 @@ pub(super) struct Run {
     began: Instant,
     sampled: (Instant, u64),
     now: Option<f64>,
-    /// What has moved, and since when it is so much.
+    /// Bytes that have moved, and the time of the last change of that number.
     stood: (Instant, u64),
     granted: Option<u64>,
     /// Whether it keeps its session and moves nothing.
@@ -168,7 +169,7 @@ impl Run {
     pub(super) fn eta(&self, now: Moment) -> Option<Moment> {
         let bytes = &self.counters.bytes;
         let rate = self.rates().now.filter(|rate| *rate > 0)?;
-        // A rate that fades says nothing about what stands still.
+        // A decaying average does not apply to a transfer that has stalled.
         if self.silent_seconds().is_some() {
             return None;
         }
@@ -179,7 +180,8 @@ impl Run {
         Some(now.after(Duration::from_secs(rest / rate)))
     }
 
-    /// Seconds since anything moved, once that is long; a held one is silent on purpose.
+    /// Seconds since bytes last moved, if the transfer is silent; none for a held one, which is
+    /// silent on purpose.
     pub(super) fn silent_seconds(&self) -> Option<u64> {
         let silent = self.stood.0.elapsed();
         (silent >= SILENT && !self.is_held && !self.is_ended).then_some(silent.as_secs())

@@ -198,8 +198,8 @@ CREATE INDEX tickets_transfer ON tickets (transfer, seq);
 CREATE INDEX transfers_secrets ON transfers (ended_at)
     WHERE ended_at IS NOT NULL AND wish IS NULL AND instr(tickets, '\"ticket\":\"drt_') > 0;
 ",
-    // Several sources were replicas; they have a field of their own now. A question mark and a hash
-    // of a path are escaped now.
+    // Several sources meant replicas; replicas have a field of their own now. A question mark and a
+    // number sign in a path are escaped now.
     "
 UPDATE transfers SET request = json_set(request,
         '$.replicas', (SELECT json_group_array(json(value)) FROM json_each(request, '$.sources')

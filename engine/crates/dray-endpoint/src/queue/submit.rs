@@ -418,8 +418,7 @@ pub(super) fn told(effects: &mut Effects, row: &Row, now: Moment) {
     effects.events.push((row.owner.as_str().into(), event));
 }
 
-/// Whether two requests are the same; one that an older version wrote may have its fields in another
-/// order.
+/// Whether two requests are equal; an older version may have written the fields in another order.
 fn is_same(kept: &str, given: &str) -> bool {
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
     kept == given || read(kept).is_some_and(|kept| Some(kept) == read(given))

@@ -46,10 +46,10 @@ pub(super) fn refused(field: &str, cause: impl Display) -> Error {
         .remedy("see GET /v1/openapi.json for what each field may hold")
 }
 
-/// Characters of the reader's words in an error.
+/// Most characters of the JSON reader's message in an error.
 const WORDS_MAX: usize = 500;
 
-/// The error of a part of a request that is not what it should be.
+/// The error of a malformed part of a request.
 pub(super) fn unreadable(cause: impl Display) -> Error {
     let cause: String = cause.to_string().chars().take(WORDS_MAX).collect();
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")

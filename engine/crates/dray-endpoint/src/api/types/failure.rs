@@ -37,7 +37,7 @@ fn word(value: &impl Serialize) -> String {
     }
 }
 
-/// What the command line says to its user, to whoever submits transfers.
+/// Rewords the command line's remedies for callers of the API.
 fn to_callers(text: &str) -> String {
     text.replace(
         "run the same command again",

@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use utoipa::ToSchema;
 
-/// Sources of one transfer at the most; as many as a ticket has paths.
+/// Most sources of one transfer; as many as a ticket has paths.
 const SOURCES_MAX: usize = 256;
-/// Other replicas of the one source.
+/// Most replicas of the one source.
 const REPLICAS_MAX: usize = 15;
 /// Addresses of one transfer.
 const BIND_MAX: usize = 16;
