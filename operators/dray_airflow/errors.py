@@ -31,7 +31,7 @@ __all__ = [
 
 MESSAGE_CHARACTERS_MAX = 2000
 FORSAKEN = "nobody has asked for it in "
-"""How an endpoint's notice begins (``queue/run.rs``); a test holds them together."""
+"""Beginning of an endpoint's notice (``queue/run.rs``); a test compares the two."""
 
 
 class DrayTaskFailure(AirflowFailException):
@@ -112,7 +112,8 @@ def translated(about: str = "", settings: Settings | None = None) -> Iterator[No
 def is_forsaken(transfer: Transfer) -> bool:
     """Whether an endpoint has cancelled a transfer because nobody asked for it within its bound.
 
-    The endpoint says it in a notice; one that is begun again has none of its earlier attempts.
+    The endpoint reports it in a notice; a transfer that was started again has no notices of earlier
+    attempts.
     """
     return transfer.state == "cancelled" and any(
         notice.startswith(FORSAKEN) for notice in transfer.notices

@@ -1,8 +1,8 @@
-"""Frees what a run keeps at endpoints when the run ends; Airflow calls it by the plug-in.
+"""Cancels a run's reservations at endpoints when the run ends; called by Airflow.
 
-Runs in the scheduler, or in the api-server when a user ends the run. Nothing of the network is done
-in the caller's thread: neither process may wait for an endpoint. An endpoint that cannot be reached
-from here is left to the next admission (:mod:`dray_airflow.reservations`).
+Runs in the scheduler, or in the api-server when a user ends the run. The caller's thread makes no
+network call, because neither process may wait for an endpoint. If an endpoint is unreachable from
+here, the next admission cancels the reservations (:mod:`dray_airflow.reservations`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ __all__ = ["on_dag_run_failed", "on_dag_run_success", "release"]
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 4
-"""Runs that are looked after at the same time; more wait for one of them."""
+"""Ended runs that are handled at the same time; more wait."""
 _SEATS = threading.BoundedSemaphore(AT_ONCE_MAX)
 
 
 @hookimpl
 def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
-    """Free what the run did not use."""
+    """Cancel the reservations that the run did not use."""
     del msg
     _release_later(dag_run)
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
-    """Free what the run will not use any more."""
+    """Cancel the reservations that the run will not use."""
     del msg
     _release_later(dag_run)
 
@@ -44,7 +44,7 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
 def _release_later(dag_run: DagRun) -> None:
     dag: Any = getattr(dag_run, "dag", None)
     kinds = {str(getattr(task, "task_type", "")) for task in getattr(dag, "tasks", None) or ()}
-    # Of a class derived from it Airflow keeps the other name alone; the next admission frees that.
+    # For a derived class Airflow keeps only the derived name; the next admission frees those.
     if dag is not None and "DrayAdmitOperator" not in kinds:
         return
     words = (str(dag_run.dag_id), str(dag_run.run_id))
@@ -61,7 +61,7 @@ def _release(dag_id: str, run_id: str) -> None:
 
 
 def _reserved(dag_id: str, run_id: str) -> list[Mapping[str, Sequence[str]]]:
-    """Read what the run's DrayAdmitOperator has kept: ids by connection."""
+    """Read the reservations of the run's DrayAdmitOperator: ids by connection."""
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -77,10 +77,10 @@ def _reserved(dag_id: str, run_id: str) -> list[Mapping[str, Sequence[str]]]:
 
 
 def release(reserved: Mapping[str, Sequence[str]], run_id: str) -> None:
-    """Free reservations, as far as endpoints can be asked.
+    """Cancel reservations at the endpoints that answer.
 
     :param reserved: ids by connection.
-    :param run_id: of whom, for the log.
+    :param run_id: their run, for the log.
     """
     from dray.errors import DrayError
     from dray_airflow.errors import DrayTaskFailure

@@ -1,4 +1,4 @@
-"""What Airflow's own processes have to know of dray.
+"""The parts of dray that Airflow's own processes load.
 
 The reference of deadlines in a run's conf, and what frees a run's reservations when the run ends.
 Named by the entry point ``airflow.plugins``: a plug-in that only the provider names would not be

@@ -1,12 +1,13 @@
-"""What is kept free at endpoints for tasks of a run that have not begun, and until when.
+"""Reservations at endpoints for tasks of a run that have not begun.
 
-:class:`~dray_airflow.operators.admit.DrayAdmitOperator` makes a reservation: a transfer that stands
-for another. It ends when the task comes with its own transfer, or with its run. When a run ends,
-Airflow tells :mod:`dray_airflow.listener`, which frees what is left. Where that cannot reach an
-endpoint, the next that is refused because of such a reservation looks whether its run has ended,
-and frees it then.
+A :class:`~dray_airflow.operators.admit.DrayAdmitOperator` makes a reservation: a transfer that
+stands for another. It ends when the task submits its own transfer, or with its run. When a run
+ends, Airflow calls :mod:`dray_airflow.listener`, which cancels the remaining ones. If the listener
+cannot reach an endpoint, the next run that is refused because of such a reservation checks whether
+the first run has ended, and then cancels it.
 
-Invariant owned here: only a reservation is freed, of a run that this Airflow knows to have ended.
+Invariant owned here: only reservations are cancelled, of runs that this Airflow knows to have
+ended.
 """
 
 from __future__ import annotations
@@ -41,34 +42,34 @@ log = logging.getLogger(__name__)
 
 SUFFIX = ".r"
 NAMESPACE_LABEL = "airflow.namespace"
-"""On a reservation: the connection's ``namespace``, so that no other Airflow takes it for its
-own."""
+"""Label of a reservation: the connection's ``namespace``, so that no other Airflow takes the
+reservation for its own."""
 RESERVED_KEY = "dray_reserved"
-"""Of the XCom that holds a run's reservations: their ids by connection."""
+"""Key of the XCom that holds a run's reservations: their ids by connection."""
 ENDED_RUNS = frozenset({"success", "failed"})
 ROUNDS_MAX = 3
-"""Submissions with something freed in between: each refusal names all that is in the way."""
+"""Most submissions with cancellations in between: each refusal names all transfers in the way."""
 NAMED_MAX = 3
 
 IsEnded: TypeAlias = "Callable[[Mapping[str, Any]], bool]"
-"""Says of a transfer's labels whether it is a reservation whose run has ended."""
+"""Decides from a transfer's labels whether it is a reservation whose run has ended."""
 
 
 def reservation_id(id: str) -> str:
-    """Name what stands for a transfer before there is one."""
+    """Give the id of the reservation for a transfer."""
     return f"{id}{SUFFIX}"
 
 
 def is_reserved(context: Context) -> bool:
-    """Whether something may stand for the task's transfer: there is a DrayAdmitOperator."""
+    """Whether a reservation may exist for the task's transfer: the DAG has a DrayAdmitOperator."""
     dag: Any = context.get("dag") or context["task"].dag
     return any(getattr(task, "is_dray_admit", False) for task in dag.tasks)
 
 
 def ended_runs(context: Context, namespace: str) -> IsEnded:
-    """Give what asks Airflow whether the run of a reservation has ended.
+    """Give a function that asks Airflow whether the run of a reservation has ended.
 
-    :param namespace: of the connection; what another namespace keeps is not ours to judge.
+    :param namespace: of the connection; reservations of other namespaces are never judged.
     """
     ti: Any = context["ti"]
     known: dict[tuple[str, str], bool] = {}
@@ -84,7 +85,7 @@ def ended_runs(context: Context, namespace: str) -> IsEnded:
             try:
                 state = ti.get_dagrun_state(*run)
             except Exception as error:
-                # Another Airflow's, or deleted: it is not known to have ended.
+                # Of another Airflow, or deleted: it is not known to have ended.
                 log.info("the state of run %s of %s is not known: %s", run[1], run[0], error)
                 state = None
             known[run] = str(getattr(state, "value", state)) in ENDED_RUNS
@@ -94,7 +95,7 @@ def ended_runs(context: Context, namespace: str) -> IsEnded:
 
 
 def free_ended(client: Client, ids: Iterable[str], is_ended: IsEnded) -> list[str]:
-    """Free the reservations among transfers whose runs have ended.
+    """Cancel the reservations among these transfers whose runs have ended.
 
     :returns: their ids.
     """
@@ -114,10 +115,10 @@ def in_the_way(verdicts: Iterable[AdmissionVerdict | None]) -> list[str]:
 
 
 def holders(client: Client, verdicts: Sequence[AdmissionVerdict]) -> str:
-    """Say in words who holds what a refused set needs; empty where that is not known."""
+    """Name the holders of the rate that a refused set needs; empty if they are unknown."""
     own = list(dict.fromkeys(in_the_way(verdicts)))
     all_of_them = max((each.obstacle.promises for each in verdicts if each.obstacle), default=0)
-    # A set that was refused has no transfers: what it would hold itself is not there.
+    # A refused set has no transfers: those that it would hold itself do not exist.
     there = {id: found for id, found in find(client, own).items() if found is not None}
     own = list(there)
     named = [_named(id, there[id]) for id in own[:NAMED_MAX]]
@@ -147,7 +148,7 @@ def _named(id: str, found: Transfer) -> str:
 def submit_past_ended(
     client: Client, request: Request, is_ended: IsEnded | None = None
 ) -> Transfer:
-    """Submit a transfer; what ended runs have left in its way is freed.
+    """Submit a transfer; reservations of ended runs that are in its way are cancelled.
 
     :raises DrayError: as :meth:`dray.client.Client.submit`.
     """
@@ -165,10 +166,10 @@ def submit_past_ended(
 
 
 def submit_reserved(client: Client, request: Request, is_ended: IsEnded | None = None) -> Transfer:
-    """Submit a transfer in the place of what stands for it.
+    """Submit a transfer in place of its reservation.
 
-    Where there is room for both, nobody else can come in between. Where there is not, what stands
-    for it goes first, and whoever asks in that moment may take its place.
+    If the endpoint can promise both, no other transfer can come in between. If not, the reservation
+    is cancelled first, and another request may take its place in that moment.
 
     :raises DrayError: as :meth:`dray.client.Client.submit`.
     """
@@ -179,8 +180,8 @@ def submit_reserved(client: Client, request: Request, is_ended: IsEnded | None =
     if is_soft and not _is_live(client, held):
         free_one(client, held)
         return client.submit(request)
-    # What would go without a promise has one here: it asks for it first, and what stands for it
-    # gives way no sooner than it must.
+    # A best-effort transfer has a promise here: it asks for one first, and its reservation is
+    # cancelled as late as possible.
     wish = dataclasses.replace(request, admission="required") if is_soft else request
     try:
         transfer = submit_past_ended(client, wish, is_ended)
@@ -207,5 +208,5 @@ def _is_live(client: Client, held: str) -> bool:
 
 
 def free_one(client: Client, held: str) -> bool:
-    """Take away what stands for a transfer; ``False``: there was nothing, or it had ended."""
+    """Cancel a reservation; ``False``: it did not exist, or had ended."""
     return free(client, held, client.query([held])[held])

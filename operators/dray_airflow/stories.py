@@ -1,4 +1,4 @@
-"""Where a transfer stands, in one line for a task's log. Pure."""
+"""The state of a transfer, in one line for a task's log. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["story", "waits_for"]
 
 
 def waits_for(transfer: Transfer) -> str | None:
-    """Say what a transfer waits for; ``None``: it moves, or has ended."""
+    """Give the reason why a transfer waits; ``None``: it moves, or has ended."""
     if transfer.state == "paused":
         return "paused by a user: resume it at the endpoint"
     if transfer.state == "waiting":
@@ -33,12 +33,12 @@ def waits_for(transfer: Transfer) -> str | None:
 def _time(value: object) -> datetime | None:
     if not isinstance(value, str):
         return None
-    # 3.10 does not read the Z.
+    # Python 3.10 does not read the Z.
     return datetime.fromisoformat(value.replace("Z", "+00:00"))
 
 
 def story(transfer: Transfer) -> str:
-    """Say in one line where a transfer stands."""
+    """Describe the state of a transfer in one line."""
     words = [f"{transfer.state}", f"{transfer.bytes.durable} of {transfer.bytes.listed} bytes safe"]
     if transfer.rate.now:
         words.append(f"{transfer.rate.now / (1 << 20):.1f} MiB/s")

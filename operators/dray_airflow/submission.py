@@ -217,7 +217,7 @@ class Errand:
     def _places(
         self, clients: Clients, ends: Sequence[End], *, is_written: bool = False
     ) -> list[Place]:
-        """Give ends that are at one endpoint as a request has them, one ticket beside the first."""
+        """Give the places of ends at one endpoint, with one ticket beside the first."""
         from dray.client import Place
 
         there = clients.settings(ends[0].conn_id)
@@ -239,7 +239,7 @@ class Errand:
         return [first, *(Place(url) for url in urls[1:])]
 
     def _sized(self, clients: Clients, end: End, place: Place) -> Place:
-        """Add how large the one file is there, so that replicas are compared before bytes move."""
+        """Add the size of the one file there, so that replicas are compared before bytes move."""
         from dray.errors import DrayError
 
         there = clients.settings(end.conn_id)
@@ -247,7 +247,7 @@ class Errand:
             try:
                 entry = clients.of(end.conn_id).stat(end.split(there)[1])
             except DrayError as error:
-                # Whether a replica that is missing matters is seen when its turn comes.
+                # A missing replica is reported when the transfer turns to it.
                 if error.kind != "not_found":
                     raise
                 return place

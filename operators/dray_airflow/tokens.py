@@ -1,8 +1,8 @@
-"""A connection's token while it is used: read again when it may have been renewed. Pure of HTTP.
+"""The token of a connection, read again when it may have been renewed. Pure of HTTP.
 
 For: a task that waits for hours with a token that lasts for one. A renewer puts a new token into
-the connection, or into the file that it names, and the client takes it with its next request.
-Not for: making tokens, nor judging them: the endpoint does.
+the connection, or into the file that it names, and the client takes it for its next request. Not
+for: making or checking tokens, which the endpoint does.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["FileToken", "RenewedToken", "expires_at", "is_expired"]
 log = logging.getLogger(__name__)
 
 READ_AGAIN_SECONDS = 60.0
-"""Between two readings of a connection; of a token that says when it expires only after that."""
+"""Seconds between two reads of a connection; if its token holds an expiry time, only after that."""
 READ_EXPIRED_SECONDS = 5.0
-"""Between two readings of a connection whose token has expired."""
+"""Seconds between two reads of a connection whose token has expired."""
 LEEWAY_SECONDS = 5.0
-"""An endpoint's clock may be ahead of ours by so much."""
+"""Most seconds that an endpoint's clock may be ahead of ours."""
 
 
 def expires_at(token: str) -> datetime | None:
-    """Read when a token expires; ``None`` of one that is no JWT, or does not say it.
+    """Read when a token expires; ``None``: it is not a JWT, or holds no time.
 
-    Nothing is verified: that is the endpoint's part.
+    Nothing is verified here: the endpoint does that.
     """
     parts = token.split(".")
     if len(parts) != 3:
@@ -48,7 +48,7 @@ def expires_at(token: str) -> datetime | None:
 
 
 def is_expired(token: str) -> bool:
-    """Whether a token says that it has expired."""
+    """Whether a token has expired by its own time."""
     found = expires_at(token)
     return found is not None and found.timestamp() <= time.time() + LEEWAY_SECONDS
 
@@ -56,7 +56,7 @@ def is_expired(token: str) -> bool:
 class RenewedToken:
     """Gives a connection's password for one request at a time.
 
-    :param token: as it was read.
+    :param token: the present token.
     :param read: reads the connection again and gives its password; may fail.
     """
 
@@ -68,7 +68,7 @@ class RenewedToken:
         self._lock = threading.Lock()
 
     def __call__(self) -> str:
-        """Give the token; an old one is looked for again, and kept if there is no other."""
+        """Give the token; an old one is read again, and kept if there is no other."""
         with self._lock:
             age = time.monotonic() - self._read_at
             limit = READ_EXPIRED_SECONDS if is_expired(self._token) else READ_AGAIN_SECONDS
@@ -84,7 +84,7 @@ class RenewedToken:
 class FileToken:
     """Gives the token in a file for one request at a time.
 
-    A renewer may replace the file at any moment: while it cannot be read, the last token is given.
+    A renewer may replace the file at any moment: if it cannot be read, the last token is given.
 
     :param path: of the file.
     :raises OSError: if it cannot be read now.
@@ -92,12 +92,12 @@ class FileToken:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read it once."""
+        """Read the file once."""
         self._path = path
         self._token = self._read()
 
     def __call__(self) -> str:
-        """Give the token as it is in the file now."""
+        """Give the token that is in the file now."""
         try:
             self._token = self._read()
         except (OSError, ValueError) as error:

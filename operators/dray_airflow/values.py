@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 LABEL_BYTES_MAX = 256
-"""Of the API: bytes of one label."""
+"""Most bytes of one label in the API."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGTP]i?)?B?(?:/s)?")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
@@ -185,5 +185,5 @@ def labels(name: str, value: object) -> dict[str, str]:
 
 
 def label_text(value: object) -> str:
-    """Give as much of a text as an endpoint's label holds; no character is cut in two."""
+    """Cut a text to the size of an endpoint's label, between two characters."""
     return str(value).encode()[:LABEL_BYTES_MAX].decode(errors="ignore")

@@ -112,18 +112,18 @@ def task_state(context: Any) -> str | None:  # noqa: ANN401 - no such protocol i
 
 
 def default_deferrable() -> bool:
-    """Say whether operators wait in the triggerer if their DAG does not say.
+    """Whether operators wait in the triggerer by default.
 
-    As ``[operators] default_deferrable`` where somebody has set it, else yes: Airflow's own default
-    is no, and a transfer that takes hours would hold a worker. Airflow writes all its defaults into
-    an ``airflow.cfg`` that it makes itself, so there the line counts only if it says yes.
+    A configured ``[operators] default_deferrable`` decides; else yes. Airflow's own default is no,
+    and a transfer of hours would hold a worker. Airflow writes all its defaults into an
+    ``airflow.cfg`` that it generates, so there the line counts only if it says yes.
     """
     from airflow.configuration import conf
 
     section, option = "operators", "default_deferrable"
     if f"AIRFLOW__{section}__{option}".upper() in os.environ:
         return bool(conf.getboolean(section, option))
-    # What is in the file, without Airflow's defaults, which another method of the object adds.
+    # The content of the file, without Airflow's defaults, which another method of the object adds.
     in_file = configparser.ConfigParser.has_option
     is_generated = all(in_file(conf, section, each) for each in ("default_owner", "default_cpus"))
     if is_generated or not in_file(conf, section, option):

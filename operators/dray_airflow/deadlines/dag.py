@@ -248,7 +248,7 @@ def tasks_of(context: Context) -> list[Task]:
 
 
 def _with_known(tasks: list[Task], dag: DAG, context: Context) -> list[Task]:
-    """Add what endpoints know of transfers that share the time, where it is not said."""
+    """Add sizes and rates that endpoints know, for transfers that share the time."""
     import dataclasses
 
     from dray_airflow.deadlines.known import Known, known_of
@@ -262,7 +262,7 @@ def _with_known(tasks: list[Task], dag: DAG, context: Context) -> list[Task]:
         and task.expected_seconds is None
         and task.median_seconds is None
     }
-    # A single one has all the time there is, whatever it takes.
+    # A single transfer has all the time, whatever it takes.
     if len(shared) < 2:
         return tasks
     operators = [

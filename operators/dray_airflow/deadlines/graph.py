@@ -37,11 +37,11 @@ OVERHEAD_SECONDS = 5.0
 the DAG's file. Seen with Airflow 3.3.2 on two busy cores: two to six seconds."""
 
 TRANSFER_SECONDS_MIN = 10.0
-"""What the smallest transfer is given where sizes or rates are estimated: a session, a listing and
-a sync take seconds. Guess, revisit."""
+"""Least seconds of a transfer where sizes or rates are estimated: a session, a listing and a sync
+take seconds. Guess, revisit."""
 ASSUMED_RATE = 10e6
-"""Bytes per second of a transfer whose endpoint does not say its rate, beside one of unknown size:
-so that a few bytes take no half of the run. A tenth of a slow host's; guess, revisit."""
+"""Bytes per second of a transfer whose endpoint reports no rate, beside one of unknown size, so
+that a few bytes do not get half of the run. A tenth of a slow host's rate; guess, revisit."""
 
 TaskState = Literal["waiting", "running", "done", "skipped", "failed"]
 """How far a task is; ``skipped`` is also what will never run because something before it failed."""
@@ -214,11 +214,11 @@ class DeadlinePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """What a task adds to a path: seconds, and work, which takes longer the slower it is done.
+    """Share of a task in a path: seconds, and work, which takes longer at a lower rate.
 
     :param work: bytes of transfers; seconds at their rates where those, or sizes, are estimated.
     :param bytes: of a transfer whose size is known.
-    :param rate: that its endpoint can promise.
+    :param rate: rate that its endpoint can promise.
     """
 
     seconds: float
@@ -433,7 +433,7 @@ def _longest(
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """The order of tasks, what each waits for, and the seconds that there are for all."""
+    """The order of tasks, their dependencies, and the seconds that there are for all."""
 
     order: list[str]
     before: Mapping[str, tuple[str, ...]]
@@ -442,10 +442,10 @@ class _Graph:
     def least_rate(self, weights: Mapping[str, _Weight]) -> float | None:
         """Find how long a unit of work may take so that every path fits; ``None``: it never does.
 
-        The longest path is, over the seconds of a unit, the highest of many straight lines. From
-        the right, the root of the line that is highest is never left of the root of the highest of
-        all, so going from root to root ends there, after at most as many steps as there are lines
-        on top.
+        As a function of the seconds of a unit, the longest path is the maximum of many straight
+        lines. From the right, the root of the highest line is never left of the root of the
+        maximum. So going from root to root ends there, after at most as many steps as there are
+        lines on top.
         """
         left = self.left
         works = [weight.work for weight in weights.values() if weight.work]
@@ -471,14 +471,14 @@ class _Graph:
     def spread(
         self, weights: Mapping[str, _Weight], rate: float | None
     ) -> tuple[dict[str, _Weight], float]:
-        """Give transfers their work as seconds at their rates, and what a second of it may take.
+        """Give transfers their work as seconds at their rates, and the time for a second of it.
 
-        One of unknown size has the even share: as much time for each transfer as the path with the
-        most of them has. One of known size whose endpoint does not say its rate takes no more than
-        that. What is left is spread in proportion. Where there is too little, what is known keeps
-        its time, for no endpoint is faster than it can be, and the others share the rest.
+        A transfer of unknown size gets an even share: the time of the path with the most transfers,
+        divided by their number. A transfer of known size whose endpoint reports no rate gets at
+        most that. The remaining time is divided in proportion. If the time is too short, known
+        transfers keep theirs, because no endpoint can be faster, and the others share the rest.
 
-        :param rate: that all transfers of known size have.
+        :param rate: common rate of all transfers of known size.
         """
         units = {
             name: replace(weight, work=1.0 if weight.work or weight.basis == SHARE else 0.0)

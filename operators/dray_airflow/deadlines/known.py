@@ -1,7 +1,7 @@
-"""What endpoints know of transfers that are to come: rates they can promise, sizes of sources.
+"""Ask endpoints about future transfers: rates that they can promise, sizes of sources.
 
-For: planning a run whose transfers do not all say how large they are, which nobody else knows at a
-DAG's first runs. Questions by the way: what cannot be answered soon is not known.
+For: planning a run with transfers of undeclared size, for which a DAG's first runs have no history.
+A question that is not answered soon leaves the value unknown.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ __all__ = ["Known", "known_of", "rate_at", "size_at"]
 log = logging.getLogger(__name__)
 
 SECONDS = 5.0
-"""For one question; a task that is about to move data waits for it."""
+"""Seconds for one question; a task that is about to move data waits for the answer."""
 ENTRIES_MAX = 2000
-"""Of a folder that is looked through for its size: two calls of a thousand."""
+"""Most entries of a folder whose size is summed: two calls of a thousand."""
 TOO_MUCH_BYTES = (10**12, 10**13)
-"""Asked for within an hour, what cannot be promised is refused with the rate that could be. More
-than some hundred times that rate is refused with none."""
+"""Sizes to ask admission for within an hour: the refusal names the rate that could be promised,
+unless the asked rate exceeds it more than some hundred times."""
 
 
 class Known(NamedTuple):
-    """What endpoints say of a transfer.
+    """Size and rate of a transfer, from its endpoints.
 
-    :param bytes: of its source, as it stands now.
-    :param rate: bytes per second that could be promised.
+    :param bytes: size of its source now.
+    :param rate: bytes per second that the endpoint could promise.
     """
 
     bytes: int | None = None
@@ -48,9 +48,9 @@ class Known(NamedTuple):
 def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
     """Ask endpoints about transfers that have not begun; never raises.
 
-    :param operators: of one transfer each; those that are mapped, or whose places are not known
-        before others have run, are left out.
-    :param context: of the task that asks, for templates.
+    :param operators: each of one transfer; mapped operators are left out, and so are operators
+        whose places are not known before other tasks have run.
+    :param context: context of the asking task, for templates.
     """
     found: dict[str, Known] = {}
     clients = _Clients()
@@ -59,10 +59,10 @@ def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
             try:
                 found[operator.task_id] = _ask(operator, context, clients)
             except Exception as error:
-                # Templates, connections, endpoints: whatever it is, it is not known then.
+                # Any error of a template, a connection or an endpoint leaves the value unknown.
                 log.info("size or rate of %s is unknown: %s", operator.task_id, error)
                 if getattr(error, "status", "permanent") != "permanent":
-                    # An endpoint is away; the task has waited long enough.
+                    # An endpoint is unreachable; the task has waited long enough.
                     break
     finally:
         clients.close()
@@ -70,7 +70,7 @@ def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
 
 
 class _Clients:
-    """Clients by connection, each with little time; one that has failed is not asked again."""
+    """Clients by connection, with short timeouts; one that has failed is not asked again."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[Client, Settings] | Exception] = {}
@@ -130,7 +130,7 @@ def _ask(operator: Any, context: Context, clients: _Clients) -> Known:  # noqa: 
 
 
 def rate_at(client: Client, source: str, destination: str) -> float | None:
-    """Ask which rate an endpoint could promise a transfer; ``None``: it does not say.
+    """Ask which rate an endpoint could promise a transfer; ``None`` without an answer.
 
     :param source: URL, or path at this endpoint.
     :param destination: likewise.
@@ -148,7 +148,7 @@ def rate_at(client: Client, source: str, destination: str) -> float | None:
 
 
 def size_at(client: Client, path: str) -> int | None:
-    """Look how large a file or folder is; ``None``: it is not there, or has too many entries."""
+    """Ask for the size of a file or folder; ``None``: it is missing, or has too many entries."""
     from dray.errors import DrayError
 
     try:

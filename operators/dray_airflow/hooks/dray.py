@@ -87,7 +87,7 @@ class Settings:
         return {"url": self.url, "token": token, "policy": policy, **self.trust}
 
     def token_expired_at(self) -> datetime | None:
-        """Say when the token expired; ``None``: it has not, or does not say."""
+        """Give the time when the token expired; ``None``: it has not, or holds no time."""
         token = self.token or ""
         if self.token_file:
             try:
@@ -207,7 +207,7 @@ def _seconds(conn_id: str, extra: Mapping[str, Any], name: str, default: float) 
 
 
 def _file_token(path: Path) -> TokenSource:
-    """Give what reads the token in a file; one that cannot be read is the client's to report."""
+    """Give a source of the token in a file; the client reports a file that cannot be read."""
     try:
         return FileToken(path)
     except (OSError, ValueError):

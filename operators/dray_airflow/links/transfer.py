@@ -1,8 +1,8 @@
-"""The link from a task's page to its transfer, and what Airflow shows there.
+"""The link from a task's page to its transfer, and the transfer's state in Airflow.
 
-An endpoint has no page for a browser: its control API asks for a token. So the link leads to the
-page that the connection names, or else to the task's own XComs in Airflow, where the transfer's
-standing is kept.
+An endpoint has no page for a browser: its control API needs a token. So the link leads to the page
+that the connection names, or else to the task's own XComs in Airflow, which hold the transfer's
+last known state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["STANDING_KEY", "DrayTransferLink", "page_of", "publish", "show_comma
 log = logging.getLogger(__name__)
 
 STANDING_KEY = "dray_transfer"
-"""Of the XCom that holds how the transfer stood when the task looked last."""
+"""Key of the XCom that holds the transfer's state as the task last saw it."""
 
 
 class DrayTransferLink(BaseOperatorLink):
@@ -61,7 +61,7 @@ def show_command(settings: Settings, id: str) -> str:
 
 
 def standing(settings: Settings, transfer: Transfer) -> dict[str, Any]:
-    """Give how a transfer stands, for people who read it in Airflow."""
+    """Give a transfer's state, for users who read it in Airflow."""
     found: dict[str, Any] = {
         "id": transfer.id,
         "endpoint": settings.url,
@@ -83,7 +83,7 @@ def standing(settings: Settings, transfer: Transfer) -> dict[str, Any]:
 
 
 def publish(context: Context, settings: Settings, transfer: Transfer) -> None:
-    """Keep how a transfer stands where the link leads; a courtesy, that fails no task."""
+    """Store a transfer's state where the link leads; an error here fails no task."""
     try:
         context["ti"].xcom_push(key=STANDING_KEY, value=standing(settings, transfer))
     except Exception as error:

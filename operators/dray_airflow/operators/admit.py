@@ -157,7 +157,8 @@ class DrayAdmitOperator(BaseOperator):
             sets.setdefault(each.errand.conn_id, []).append(each)
         kept: list[tuple[Client, str]] = []
         told: dict[str, Any] = {}
-        # Before they are asked for: who frees them at the run's end must know of all there may be.
+        # Stored before they are requested: the listener that frees them at the run's end must know
+        # all of them.
         context["ti"].xcom_push(
             key=RESERVED_KEY,
             value={
@@ -353,7 +354,7 @@ class DrayAdmitOperator(BaseOperator):
             if verdict.earliest_finish is not None or verdict.obstacle is not None:
                 said = ", ".join(verdict.reasons) or "there is no room"
                 reasons.append(f"{want.name} by {clock(want.deadline)}: {said}")
-        # A message is cut at its end, where the remedy is.
+        # Airflow cuts a long message at its end, where the remedy is.
         if len(reasons) > REASONS_MAX:
             reasons[REASONS_MAX:] = [f"and {len(reasons) - REASONS_MAX} more"]
         offer = self._offer(context, plan, clients, wanted, verdicts)

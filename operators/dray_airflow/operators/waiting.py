@@ -68,10 +68,11 @@ TELL_SECONDS = 60.0
 AWAY_PAUSE_SECONDS = 2.0
 """Between looks for an endpoint that is away; each look has tries of its own."""
 BOUND_SECONDS = 900
-"""How long a transfer goes on that nobody asks for, at the least: Airflow gives a task up for dead
-after 300 s, and a triggerer may be restarted on another host meanwhile. Guess, revisit."""
+"""Least bound of a transfer that no caller asks for: Airflow gives a task up for dead after 300 s,
+and a triggerer may be restarted on another host meanwhile. Guess, revisit."""
 BOUND_RETRY_DELAY_MAX = timedelta(hours=1)
-"""Of a task's ``retry_delay``, which is added: the transfer goes on until the next try attaches."""
+"""Most of a task's ``retry_delay`` that is added: the transfer continues until the next try
+attaches."""
 FAILURES_LOOKED_AT_MAX = 1000
 UNREPORTED_KEY = "dray_unreported"
 ENDED_STATES = frozenset({"failed", "success", "skipped", "removed"})
@@ -112,7 +113,7 @@ class WaitingOperator(BaseOperator):
         self.bound_seconds = bound_seconds
         #: when this try began, before all its deferrals
         self._begun_at: datetime | None = None
-        #: the endpoint has believed this task's token before
+        #: whether the endpoint has accepted this task's token before
         self._was_believed = False
         #: connection, id and mark of what this task has begun, for :meth:`on_kill`
         self._begun: tuple[str, str, str] | None = None
@@ -221,7 +222,7 @@ class WaitingOperator(BaseOperator):
     def _wait(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> Transfer:
-        """Wait in this process, at first; then hand over.
+        """Wait in this process first; then defer.
 
         :raises DrayTaskRetry: if ``execution_timeout`` is over; the transfer is cancelled then.
         """
@@ -239,7 +240,7 @@ class WaitingOperator(BaseOperator):
                 self.defer(
                     trigger=self._trigger(settings, id),
                     method_name="execute_complete",
-                    # Over all deferrals: each gets what the ones before have left.
+                    # Over all deferrals: each gets the time that the earlier ones have left.
                     timeout=None if left is None else timedelta(seconds=left),
                     kwargs={"begun_at": self._begun_at.isoformat() if self._begun_at else None},
                 )
@@ -255,7 +256,7 @@ class WaitingOperator(BaseOperator):
     def _wait_for(
         self, client: Client, settings: Settings, transfer: Transfer, seconds: float
     ) -> Transfer | None:
-        """Wait for so long; ``None``: it goes on, or its endpoint cannot be asked for a while."""
+        """Wait for this long; ``None``: it still runs, or its endpoint does not answer."""
         from dray.errors import DrayError
 
         if transfer.is_terminal:
@@ -274,12 +275,12 @@ class WaitingOperator(BaseOperator):
     def _look_for(
         self, client: Client, settings: Settings, id: str, *, is_brief: bool = False
     ) -> Transfer:
-        """Look at a transfer, and again while it cannot be asked for.
+        """Ask for a transfer, and repeat while its endpoint does not answer.
 
-        An endpoint that is away is looked for, ``outage_seconds`` long. A token that is refused is
-        waited for as long as the transfer goes on by itself: a renewer may be late.
+        An unreachable endpoint is retried for ``outage_seconds``. A refused token is retried for as
+        long as the transfer continues by itself: a renewer may be late.
 
-        :param is_brief: wait for a token no longer than for an endpoint.
+        :param is_brief: retry a token no longer than an endpoint.
         """
         from dray.errors import DrayError
 
@@ -310,7 +311,7 @@ class WaitingOperator(BaseOperator):
         )
 
     def _bound(self, settings: Settings) -> int | None:
-        """Say after how many seconds an endpoint ends a transfer that nobody asks for.
+        """Give the seconds after which an endpoint cancels a transfer that no caller asks for.
 
         :returns: ``None``: never.
         """
@@ -324,14 +325,14 @@ class WaitingOperator(BaseOperator):
     # --- its time ---------------------------------------------------------------------------------
 
     def _seconds_left(self) -> float | None:
-        """Say what ``execution_timeout`` leaves of this try; ``None``: there is no limit."""
+        """Give the seconds that ``execution_timeout`` leaves for this try; ``None``: no limit."""
         limit: timedelta | None = self.execution_timeout
         if limit is None or self._begun_at is None:
             return None if limit is None else limit.total_seconds()
         return (self._begun_at + limit - datetime.now(timezone.utc)).total_seconds()
 
     def _timed_out(self) -> DrayTaskRetry:
-        """Cancel the transfer, and say why the task fails."""
+        """Cancel the transfer, and give the error of the task."""
         self.on_kill()
         within: timedelta | None = self.execution_timeout
         return DrayTaskRetry(
@@ -403,7 +404,7 @@ class WaitingOperator(BaseOperator):
 
     @contextlib.contextmanager
     def _believed(self) -> Iterator[None]:
-        """Make a refused token a reason to try again once the endpoint has believed this task."""
+        """Make a refused token a temporary error once the endpoint has accepted this task."""
         try:
             yield
         except DrayTaskFailure as error:
@@ -448,7 +449,8 @@ class WaitingOperator(BaseOperator):
             else:
                 transfer = self._look_for(client, hook.settings, id, is_brief=True)
         if not transfer.is_terminal:
-            # The trigger gave up, or somebody began it again: the retry attaches to it.
+            # The trigger gave up, or another caller started the transfer again: the retry attaches
+            # to it.
             message = event.get("error") or f"it is {transfer.state} again"
             raise DrayTaskRetry(f"transfer {id}: {message}", str(event.get("kind", "other")))
         return transfer
@@ -507,12 +509,12 @@ class WaitingOperator(BaseOperator):
 
 
 def _time(text: str | None) -> datetime | None:
-    """Read a time that was carried through a deferral."""
+    """Read a time that was kept through a deferral."""
     return None if text is None else datetime.fromisoformat(text)
 
 
 def time_allowed(sensor: BaseSensorOperator) -> timedelta:
-    """Say how long a sensor may be deferred: its ``timeout``, or ``execution_timeout`` if less."""
+    """Give a sensor's most time to be deferred: ``timeout``, or ``execution_timeout`` if less."""
     limits = [timedelta(seconds=sensor.timeout), sensor.execution_timeout]
     return min(limit for limit in limits if limit is not None)
 
@@ -528,7 +530,7 @@ def some_failures(client: Client, id: str) -> list[FileOutcome]:
 
 
 def reserved_submit(context: Context, settings: Settings) -> Submit:
-    """Give what submits in the place of a reservation, and past those of ended runs."""
+    """Give a submit function that replaces a reservation, and frees those of ended runs."""
     from dray_airflow.reservations import (
         ended_runs,
         is_reserved,

@@ -113,7 +113,7 @@ class DrayFileSensor(BaseSensorOperator):
         """
         del context
         if "error" in event:
-            # What was believed at the first look is a token that has expired since.
+            # The token was accepted at the first look, so it has expired since.
             is_permanent = event.get("status") == "permanent"
             is_permanent = is_permanent and event.get("kind") != "unauthorized"
             of = DrayTaskFailure if is_permanent else DrayTaskRetry

@@ -109,7 +109,7 @@ class DrayTransferSensor(BaseSensorOperator):
         except DrayTaskFailure as error:
             if error.kind != "unauthorized":
                 raise
-            # What was believed at the first look is a token that has expired since.
+            # The token was accepted at the first look, so it has expired since.
             raise DrayTaskRetry(str(error), error.kind) from None
         if not found.is_done:
             message = event.get("error") or "it was begun again"

@@ -33,7 +33,7 @@ deferral yet and fails the task (one of two runs at 3 s, Airflow 3.3.2 with Post
 AWAY_PAUSE_SECONDS = 2.0
 """Between looks for an endpoint that is away; each look has tries of its own."""
 LOOK_SECONDS = 5.0
-"""Between looks at what a transfer waits for, for the log."""
+"""Seconds between log lines about a waiting transfer."""
 #: a task that nobody holds may be collected before its end
 _ENDINGS: set[asyncio.Task[None]] = set()
 
@@ -102,7 +102,7 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
         return {"state": transfer.state}
 
     async def _ended(self, watch: Watch) -> Transfer:
-        """Wait, and say meanwhile in the task's log what the transfer waits for."""
+        """Wait, and meanwhile log why the transfer waits."""
         from dray_airflow.stories import waits_for
 
         ended = asyncio.ensure_future(
@@ -159,7 +159,7 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
             except (DrayError, DrayTaskFailure) as error:
                 is_over = (
                     isinstance(error, DrayTaskFailure)
-                    # A token that has expired may be renewed while the endpoint is looked for.
+                    # An expired token may be renewed while the endpoint is retried.
                     or (error.status == "permanent" and error.kind != "unauthorized")
                     or time.monotonic() - begun >= hook.settings.outage_seconds
                 )

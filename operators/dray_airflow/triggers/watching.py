@@ -103,7 +103,7 @@ class Watch:
             self._news.set()
 
     def seen(self, id: str) -> Transfer | None:
-        """Give a transfer that is waited for, as it stood at the last look."""
+        """Give the last known state of an awaited transfer."""
         return self._seen.get(id)
 
     async def _run(self) -> None:
@@ -144,13 +144,13 @@ class Watch:
                     lost_at = None
                 await self._pause()
             except DrayTaskFailure as error:
-                # Whoever renews a connection may take it away before it is there again.
+                # A renewer may delete a connection before it creates it again.
                 lost_at = lost_at or time.monotonic()
                 self._report(error, lost_at)
                 self._fail(error, time.monotonic() - lost_at)
                 await self._pause()
             except Exception as error:
-                # Airflow's own API, which gives the connection, may be away.
+                # Airflow's own API, which gives the connection, may be unreachable.
                 lost_at = lost_at or time.monotonic()
                 self._report(error, lost_at)
                 self._fail(error, time.monotonic() - lost_at)
@@ -215,11 +215,11 @@ class Watch:
         await asyncio.sleep(POLL_SECONDS / 10)
 
     async def _why_refused(self, hook: DrayHook, error: Exception) -> Exception | None:
-        """Give the reason why there is no token that could be believed; ``None``: there may be."""
+        """Give the reason why no new token is available; ``None``: there may be one."""
         try:
             return None if await self._is_renewed(hook) else error
         except Exception as other:
-            # The connection cannot be read again now; Airflow raises what it likes.
+            # The connection cannot be read now; Airflow raises errors of any type.
             return other
 
     async def _is_renewed(self, hook: DrayHook) -> bool:
@@ -246,7 +246,8 @@ class Watch:
     def _fail(self, error: Exception, lost_seconds: float | None = None) -> None:
         """End waits with an error.
 
-        :param lost_seconds: how long nobody could be asked; who has more patience goes on waiting.
+        :param lost_seconds: how long the endpoint has not answered; waits with more patience
+            continue.
         """
         for waiters in self._waiting.values():
             for waiter in waiters:

@@ -1,4 +1,4 @@
-"""Calls that an unreachable endpoint did not take, made again until it does."""
+"""Repeats calls that failed because an endpoint was unreachable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Again"]
 
 SECONDS_MAX = 3600.0
-"""A call is given up after so long. An endpoint ends a transfer by itself after `bound_seconds`."""
+"""Seconds until a call is given up. An endpoint ends a transfer by itself after `bound_seconds`."""
 CALLS_MAX = 10_000
 FIRST_PAUSE = 2.0
 LONGEST_PAUSE = 60.0
@@ -24,22 +24,22 @@ _LOG = logging.getLogger(__name__)
 
 
 class Again:
-    """Calls to be made again, by a thread of their own that ends when none is left.
+    """Repeats calls in a thread of its own, which ends when none is left.
 
-    Nothing is kept on disk: what a process did not get done before it ended is lost.
+    Nothing is kept on disk: calls that are pending when the process ends are lost.
     """
 
     def __init__(self, first_pause: float = FIRST_PAUSE) -> None:
-        """Hold nothing yet; the thread starts with the first call."""
+        """Start empty; the thread starts with the first call."""
         self._first_pause = first_pause
         self._calls: dict[str, tuple[float, Callable[[], object]]] = {}
         self._lock = threading.Lock()
         self._is_running = False
 
     def add(self, name: str, call: Callable[[], object]) -> None:
-        """Make ``call`` again until it succeeds, or fails for another reason.
+        """Repeat ``call`` until it succeeds, or fails for another reason.
 
-        :param name: what it does; one of the same name is replaced.
+        :param name: describes the call; a call of the same name is replaced.
         """
         with self._lock:
             if name not in self._calls and len(self._calls) >= CALLS_MAX:
@@ -62,7 +62,7 @@ class Again:
                 if self._is_over(name, until, call):
                     pause = self._first_pause
                     with self._lock:
-                        # Not one that was added meanwhile.
+                        # A call that was added meanwhile stays.
                         if self._calls.get(name) == (until, call):
                             del self._calls[name]
             with self._lock:

@@ -20,7 +20,7 @@ __all__ = ["AWAY_KINDS", "LATER_KINDS", "Hosts"]
 AWAY_KINDS = ("unreachable", "timed_out")
 """Kinds of errors that say that nobody is there."""
 LATER_KINDS = (*AWAY_KINDS, "busy", "no_place")
-"""Kinds of errors that say nothing against a request: the same request may succeed later."""
+"""Kinds of errors after which the same request may succeed later."""
 KEY_SECONDS = 600.0
 """How long an endpoint's key is taken to be the same."""
 HURRIED_SECONDS = 5.0
@@ -87,9 +87,9 @@ class Hosts:
         return answer
 
     def look_for(self, host: str, *, always: bool = False) -> None:
-        """Look whether an endpoint answers.
+        """Check that an endpoint answers.
 
-        :param always: also when it was reachable the last time.
+        :param always: call it even if it answered the last call.
         :raises DrayError: if it does not; within ``away_seconds`` the error of the last call.
         """
         with self._lock:
@@ -99,17 +99,17 @@ class Hosts:
         if missed is not None and time.monotonic() - since < self.settings.away_seconds:
             raise missed
         try:
-            # One that was unreachable before is not waited for as long as one that restarts.
+            # A host that was unreachable before gets a shorter wait than one that restarts.
             self.of(host, hurried=missed is not None).endpoint()
         except DrayError as error:
-            # Whatever else it answers, it answers.
+            # Any other error is an answer.
             if error.kind in AWAY_KINDS:
                 self.note(host, error)
                 raise
         self.note(host, None)
 
     def note(self, host: str, error: DrayError | None) -> None:
-        """Note whether an endpoint was unreachable in the last call."""
+        """Record whether an endpoint was unreachable in the last call."""
         with self._lock:
             if error is None:
                 self._missed.pop(host, None)

@@ -1,4 +1,4 @@
-"""Changes of Rucio's requests that its own calls do not make."""
+"""Changes to Rucio's requests that Rucio's own calls do not offer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["keep_error", "made_at", "put_back"]
 
 ERROR_CHARACTERS_MAX = 3900
-"""Of the column that keeps it, which has 4000."""
+"""Most characters of a stored error; Rucio's column holds 4000."""
 
 
 @read_session  # type: ignore[untyped-decorator]
 def made_at(request_id: str, *, session: Session) -> datetime | None:
-    """Give when a request was made, in UTC. Its ``requested_at`` may be empty."""
+    """Give the time when a request was made, in UTC. Its ``requested_at`` may be empty."""
     at: datetime | None = session.execute(
         select(models.Request.created_at).where(models.Request.id == request_id)
     ).scalar_one_or_none()
@@ -32,9 +32,9 @@ def made_at(request_id: str, *, session: Session) -> datetime | None:
 
 @transactional_session  # type: ignore[untyped-decorator]
 def put_back(request_id: str, *, session: Session) -> bool:
-    """Queue a request again that is being submitted; its tries stay as they are.
+    """Put a request that is being submitted back into the queue; its tries stay unchanged.
 
-    Rucio then finds that the request is not being submitted any more, and leaves it.
+    Rucio then finds that the request is no longer being submitted, and does not touch it.
 
     :returns: whether it was being submitted.
     """
@@ -52,5 +52,5 @@ def put_back(request_id: str, *, session: Session) -> bool:
 
 @transactional_session  # type: ignore[untyped-decorator]
 def keep_error(request_id: str, error: str, *, session: Session) -> None:
-    """Keep why a request could not be submitted: its rule shows it once no try is left."""
+    """Store why a request could not be submitted: its rule shows the error once no try is left."""
     update_request(request_id, err_msg=error[:ERROR_CHARACTERS_MAX], session=session)

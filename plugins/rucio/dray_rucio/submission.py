@@ -35,7 +35,7 @@ __all__ = [
 SOURCES_LABEL = "rucio.source_rse_ids"
 """The RSEs of a transfer's sources, in order: an endpoint says by number which of them it used."""
 OVERDUE_LABEL = "rucio.overdue"
-"""The deadline of a rule that had passed before its file was submitted."""
+"""Label of a rule whose deadline had passed before its file was submitted."""
 LABEL_BYTES_MAX = 256
 """Of the API: bytes of one label."""
 PRIORITY_MAX = 9
@@ -121,18 +121,18 @@ def wish_of(meta: str | dict[str, Any] | None) -> Wish:
 
 
 def at(wish: Wish, now: datetime) -> Wish:
-    """Give a wish as it is at a time."""
+    """Give a wish as it applies at a time."""
     is_over = wish.deadline is not None and wish.deadline <= now
     return dataclasses.replace(wish, passed=wish.deadline if is_over else None)
 
 
 def without_wish(wish: Wish) -> Wish:
-    """Give what is left of a wish that an endpoint refuses: that its deadline has passed."""
+    """Reduce a wish that an endpoint refuses to the fact that its deadline has passed."""
     return Wish(passed=wish.passed)
 
 
 def priority_of(priority: int) -> int:
-    """Give the nearest priority that endpoints have; FTS does so, too."""
+    """Give the nearest priority of an endpoint; FTS does so too."""
     return min(max(priority, 0), PRIORITY_MAX)
 
 
@@ -190,7 +190,7 @@ def sources_of(labels: object) -> tuple[str, ...]:
 
 
 def _joined(ids: Sequence[str]) -> str:
-    """Join as many as a label holds: those behind are never cut in the middle."""
+    """Join as many ids as a label holds; no id is cut."""
     text = ",".join(ids)
     return text if len(text) <= LABEL_BYTES_MAX else text[: LABEL_BYTES_MAX + 1].rpartition(",")[0]
 

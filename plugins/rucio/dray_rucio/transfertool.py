@@ -38,18 +38,18 @@ PIN_ATTRIBUTE = "dray_pin"
 
 #: clients are shared by all transfertools of a process: Rucio makes one for each batch
 hosts = Hosts()
-#: cancellations that an endpoint has not taken yet
+#: cancellations that an endpoint has not received yet
 again = Again()
 
 
 class NotSubmittedError(Exception):
-    """A transfer could not be submitted; the text names the RSE whose side it is.
+    """A transfer could not be submitted; the text names the RSE whose side failed.
 
     :param is_passing: the same submission may succeed later.
     """
 
     def __init__(self, rse: str, error: Exception, *, is_passing: bool | None = None) -> None:
-        """Take the error of a call, or of reading what an RSE says."""
+        """Take the error of a call, or of reading an RSE's attributes."""
         super().__init__(f"RSE {rse}: {error}" if isinstance(error, DrayError) else str(error))
         self.is_passing = _is_passing(error) if is_passing is None else is_passing
 
@@ -80,7 +80,7 @@ class DrayTransfertool(Transfertool):
         try:
             host = _site_of(hop.dst.rse).host
         except NoPlaceError as error:
-            # Not left to Rucio, which would call it a lack of sources: the submission says it.
+            # Not left to Rucio, which would report NO_SOURCES: the submission reports the error.
             logger(logging.ERROR, "dray: %s", error)
             host = NO_HOST
         return [hop], TransferToolBuilder(cls, external_host=host)
@@ -88,8 +88,8 @@ class DrayTransfertool(Transfertool):
     def group_into_submit_jobs(self, transfer_paths: Iterable[list[Any]]) -> list[dict[str, Any]]:
         """Make a job of each transfer, so that one can be cancelled without another.
 
-        A transfer in no job stays queued, and the submitter takes it up again: so does one whose
-        endpoint, or that of each of its sources, is unreachable.
+        A transfer without a job stays queued, and the submitter picks it up again. That applies to
+        transfers whose destination, or whose sources all, are unreachable.
         """
         hops = [hop for path in transfer_paths for hop in path]
         looked: dict[str, DrayError | None] = {}
@@ -123,7 +123,7 @@ class DrayTransfertool(Transfertool):
             if error.is_passing and _may_wait(id) and requests.put_back(id):
                 raise TransferToolTimeout(f"{error}; request {id} stays queued") from error
             if error.is_passing:
-                # Its answer may have been lost: nobody would ask for it any more.
+                # Its answer may have been lost: then nothing would ever poll it.
                 self._end_later(id)
             requests.keep_error(id, f"dray: {error}")
             kind = TransferToolTimeout if error.is_passing else TransferToolWrongAnswer
@@ -167,9 +167,9 @@ class DrayTransfertool(Transfertool):
         return answers
 
     def cancel(self, transfer_ids: Sequence[str], timeout: int | None = None) -> bool:
-        """Cancel transfers. What is safe stays: Rucio cancels what it queues anew as well.
+        """Cancel transfers. Durable data stays: Rucio also cancels transfers that it queues again.
 
-        Rucio asks once. Where the endpoint is unreachable, this process cancels them later.
+        Rucio asks once. If the endpoint is unreachable, this process cancels them later.
         """
         del timeout
         missed: DrayError | None = None
@@ -206,7 +206,7 @@ class DrayTransfertool(Transfertool):
         return {"http_message": f"transfer {transfer_id} has priority {priority}"}
 
     def _missing(self, hop: Any, looked: dict[str, DrayError | None]) -> str | None:  # noqa: ANN401 - Rucio's
-        """Say which endpoint a transfer would need that is unreachable; each is looked for once."""
+        """Name a needed endpoint that is unreachable; each endpoint is called once."""
         try:
             error = _look_for(self.external_host, looked)
             if error is not None:
@@ -218,7 +218,7 @@ class DrayTransfertool(Transfertool):
                     return None
                 why = why or f"RSE {source.rse.name}: {error}"
         except NoPlaceError:
-            # The submission says it.
+            # The submission reports it.
             return None
         return why
 
@@ -233,11 +233,11 @@ class DrayTransfertool(Transfertool):
         try:
             if self.external_host == NO_HOST:
                 _site_of(transfer.dst.rse)
-            # Before the sources are asked: what is wrong here is not wrong with them.
+            # Before the sources are asked: an error here is not an error of theirs.
             key = hosts.key(self.external_host)
             previous = transfer.rws.previous_attempt_id
             if previous is not None:
-                # Should it live on here unknown to Rucio, it would hold the file.
+                # If it lived on here, unknown to Rucio, it would hold the file.
                 self._end(previous)
             hosts.look_for(self.external_host)
         except (DrayError, NoPlaceError) as error:
@@ -250,7 +250,7 @@ class DrayTransfertool(Transfertool):
                 without = submission.without_wish(wish)
                 if wish == without:
                     raise
-                # It is the rule's wish, perhaps, that the endpoint will not hear of.
+                # Perhaps the endpoint refuses the rule's wish.
                 self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
                 return self._send(transfer, file, without, places, rse_ids)
         except (DrayError, NoPlaceError) as error:
@@ -362,12 +362,12 @@ class DrayTransfertool(Transfertool):
         except DrayError as error:
             if error.kind != "already_exists":
                 raise
-            # An answer was lost before, and the sources are others now.
+            # An earlier answer was lost, and the sources have changed since.
             found = self._query([file.request_id]).get(file.request_id)
             if found is None:
                 raise
             if found.is_terminal:
-                # It has ended just now: submitted again, it is a new attempt.
+                # It has just ended: submitted again, it is a new attempt.
                 raise NotSubmittedError(transfer.dst.rse.name, error, is_passing=True) from error
         return file.request_id
 
@@ -400,9 +400,9 @@ def _is_passing(error: Exception) -> bool:
 
 
 def _may_wait(request_id: str) -> bool:
-    """Whether Rucio may keep a request in its queue still."""
+    """Whether a request may stay in Rucio's queue."""
     since = requests.made_at(request_id)
-    # Rucio's times are UTC, without saying so.
+    # Rucio's times are UTC without a zone.
     now = datetime.now(timezone.utc).replace(tzinfo=None)
     return since is None or (now - since).total_seconds() < hosts.settings.wait_seconds
 

@@ -15,22 +15,22 @@ DEFAULT_PORT = 4735
 """The port of an endpoint, where a ``dray://`` URL names none."""
 
 _PORTS = {"dray": DEFAULT_PORT, "https": 443, "http": 80}
-#: What is wrong with a path, the endpoint says: one place knows the grammar.
+#: The endpoint reports malformed paths, so only one place knows the grammar.
 _URL = re.compile(r"(dray|https|http)://([^/?#\s]*)(.*)", re.DOTALL)
 
 
-#: What a path of the API writes as ``%HH``: what a URL means something else by, controls, ends of
-#: lines, turns of the text's direction.
+#: Characters that a path of the API writes as ``%HH``: characters with a meaning in URLs, control
+#: characters, and characters that end a line or change the direction of text.
 _ESCAPED = re.compile(
     "[%?#\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|[\udc80-\udcff]+"
 )
 
 
 def escape(name: bytes | str) -> str:
-    """Write a name, or names with slashes between them, as URLs and paths of the API hold it.
+    """Write a name, or names with slashes between them, in the form of URLs and API paths.
 
-    :param name: bytes, or a text as :func:`os.fsdecode` gives it.
-    :raises DrayUsageError: for a zero byte, which no name holds.
+    :param name: bytes, or text from :func:`os.fsdecode`.
+    :raises DrayUsageError: for a zero byte, which a name cannot hold.
     """
     text = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
     if "\0" in text:
@@ -43,7 +43,7 @@ def escape(name: bytes | str) -> str:
 
 
 def unescape(text: str) -> bytes:
-    """Give the bytes of a name or path as an endpoint writes it; :func:`os.fsdecode` makes text."""
+    """Give the bytes of a name or path from an endpoint; :func:`os.fsdecode` makes text of them."""
     return unquote_to_bytes(text)
 
 
