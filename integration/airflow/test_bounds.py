@@ -1,4 +1,4 @@
-"""Transfers whose task asks for them no more: they end at their bound, and not before.
+"""Transfers whose task no longer asks for them end at their bound, and not before.
 
 docs/explanation/airflow-faults.md tells people what these show.
 """
@@ -46,7 +46,7 @@ def without_triggerer(scene: Scene) -> Iterator[None]:
 
 def await_forsaken(scene: Scene) -> None:
     """Wait until the endpoint has ended the transfer by itself."""
-    # Not by looking at the transfer: whoever looks asks for it.
+    # Not by a look at the transfer: each look counts as asking for it.
     time.sleep(AT_BOUND_SECONDS)
     assert is_forsaken(scene.transfer())
 
@@ -104,7 +104,7 @@ def test_the_time_of_a_task_counts_over_all_its_deferrals(scene: Scene) -> None:
 
 
 def is_refused(endpoint: Endpoint, token: str) -> bool:
-    """Look whether an endpoint believes a token no more."""
+    """Whether an endpoint refuses a token."""
     with Client(endpoint.url, token=token, pin=endpoint.key) as client:
         try:
             client.endpoint()
@@ -152,7 +152,7 @@ def test_a_renewer_that_is_late_loses_no_task(scene: Scene) -> None:
         airflow.wait_for(
             lambda: "its state is not known" in run.log("waiting"), "the task is refused"
         )
-        # Longer than an endpoint that is away is looked for.
+        # Longer than an unreachable endpoint is retried.
         time.sleep(10)
         assert {run.task("deferred").state, run.task("waiting").state} == {"deferred", "running"}
         renew(endpoint.token())

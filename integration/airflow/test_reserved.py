@@ -1,4 +1,4 @@
-"""What a run keeps at an endpoint ends with the run, under a real scheduler.
+"""A run's reservations at an endpoint end with the run, under a real scheduler.
 
 docs/how-to/airflow-admit.md tells people what these show.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 RATE = 10 * MIB
-#: Two of it do not fit into the time of a run.
+#: Two such transfers do not fit into the time of a run.
 DEADLINE_SECONDS = 600
 SIZE = RATE * (DEADLINE_SECONDS - 120) * 3 // 4
 
@@ -53,7 +53,7 @@ def rated(world: World) -> Iterator[Endpoint]:
 
 
 def reservations(endpoint: Endpoint, run_id: str) -> list[Transfer]:
-    """Give what is kept for a run."""
+    """Give the reservations of a run."""
     with endpoint.client() as client:
         found = client.transfers(state="live", labels={"run_id": run_id})
         return [each for each in found if each.id.endswith(".r")]

@@ -100,7 +100,7 @@ def test_a_shard_that_failed_sends_only_what_was_missing(scene: Scene) -> None:
             2: "done",
         }
         safe = stopped[1].bytes.durable
-        # What its neighbours removed at their ends was their own.
+        # At their ends its neighbours have removed only their own data.
         unsafe = scene.carried() - 2 * SHARD_BYTES - safe + MIB
         run.clear("move", 1)
         run.await_end()

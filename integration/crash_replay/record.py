@@ -1,4 +1,4 @@
-"""Record what a copy writes to a disk, and what it calls durable meanwhile."""
+"""Record the writes of a copy to a disk, and the bytes that it reports as durable meanwhile."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Write(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """So much was called durable when the recording had so many entries."""
+    """Bytes that were reported as durable when the recording had this many entries."""
 
     entries: int
     bytes_durable: int
@@ -44,7 +44,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Way:
-    """How a copy comes to the disk."""
+    """How a copy reaches the disk."""
 
     #: ``ext4`` or ``xfs``
     kind: str = "ext4"
@@ -69,7 +69,7 @@ class Recording:
     ended: int | None = None
 
     def durable_at(self, point: int) -> int:
-        """Give what had been called durable before entry ``point``."""
+        """Give the bytes that had been reported as durable before entry ``point``."""
         return max((each.bytes_durable for each in self.claims if each.entries <= point), default=0)
 
     def flushes(self) -> list[int]:
@@ -79,7 +79,7 @@ class Recording:
 
 @dataclass
 class Data:
-    """What is copied, and the older version that it finds."""
+    """The data to copy, and the older version at the destination."""
 
     folder: Path
     source: Path = field(init=False)
@@ -166,14 +166,14 @@ def record(disk: fuse_block.FaultyDisk, folder: Path, copier: Copier) -> Recordi
     recording.ended = len(entries) if ended.code == 0 else None
     assert ended.code == 0, f"the recorded copy ended with {ended.code}: {ended.words}"
     copier.stop()
-    # What the file system writes by itself afterwards, and at the end, is part of it.
+    # Writes that the file system makes by itself afterwards, and at the end, are recorded too.
     disk.unmount()
     disk.block.on_write = disk.block.on_flush = None
     return recording
 
 
 class Follower:
-    """Follows what a copy says to be durable."""
+    """Follows a copy's reports of durable bytes."""
 
     def __init__(self, path: Path, recording: Recording) -> None:
         """Follow the feed at ``path``."""
@@ -199,7 +199,8 @@ class Follower:
                     found = re.search(r'"bytes_durable":(\d+)', line)
                     if found and int(found[1]) > most:
                         most = int(found[1])
-                        # Counted after it was read: what it rests on is in the recording by now.
+                        # Counted after the report was read: the writes behind it are in the
+                        # recording by now.
                         self.recording.claims.append(Claim(len(self.recording.entries), most))
                 if is_last:
                     return

@@ -1,4 +1,4 @@
-"""Build what a disk may hold after a power loss, mount it, and judge it from outside."""
+"""Build possible contents of a disk after a power loss, mount them, and judge from outside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-#: what a disk writes whole. With torn blocks of 512 bytes XFS cannot replay its own journal.
+#: bytes that a disk writes as a whole. With torn blocks of 512 bytes XFS cannot replay its own
+#: journal.
 SECTOR = 4096
 #: writes between two flushes from which there are subsets worth trying
 WIDE = 3
@@ -25,7 +26,7 @@ SHAPES = ("none", "all", "some", "reordered", "torn")
 
 @dataclass
 class Outcome:
-    """What came of one power loss."""
+    """Result of one power loss."""
 
     way: str
     point: int
@@ -34,7 +35,7 @@ class Outcome:
     #: writes after the last flush, and how many of them the image has
     unflushed: int
     kept: int
-    #: what the copy had called durable, and what the second one sent
+    #: bytes that the copy had reported as durable, and bytes that the second one sent
     bytes_durable: int = 0
     bytes_sent: int = 0
     faults: list[str] = field(default_factory=list)
@@ -105,7 +106,7 @@ def _apply(image: Path, writes: Iterable[Write]) -> None:
 
 
 def points(recording: Recording, count: int, seed: int) -> list[tuple[int, str]]:
-    """Draw moments: half at random, half in stretches between flushes where much is undecided."""
+    """Draw moments: half at random, half in long stretches between flushes."""
     chance = random.Random(f"{seed} points")
     last = len(recording.entries)
     ends = [*recording.flushes(), last]
@@ -123,7 +124,7 @@ def points(recording: Recording, count: int, seed: int) -> list[tuple[int, str]]
 
 
 def judge(data: Data, recording: Recording, point: int, at: Path) -> list[str]:
-    """Look at what stands under final names after the power loss."""
+    """Check the files under final names after the power loss."""
     copied = at / data.source.name
     found = tree.describe(copied)
     faults = []
@@ -157,7 +158,7 @@ def replay(
         try:
             disk.mount()
         except OSError as error:
-            # The file system's journal is not at stake here: then the rig or the kernel is wrong.
+            # The file system itself must mount: else the rig or the kernel is wrong.
             outcome.faults.append(f"the image cannot be mounted: {error}")
             yield outcome
             continue

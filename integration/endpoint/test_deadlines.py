@@ -331,10 +331,10 @@ def test_a_deadline_without_time_is_refused_without_a_size_too(
             )
             with pytest.raises(DrayNotAdmittedError, match=words):
                 here.submit(wanted)
-            # Who asks for no promise is taken on, and told.
+            # A request without a required promise is accepted, with a notice.
             taken = here.submit(dataclasses.replace(wanted, admission="best_effort"))
             assert taken.notices, taken
-        # A change is asked for as a submission is.
+        # A change is judged like a submission.
         wanted = dataclasses.replace(
             house.request("later", MEGA, there, not_before=begin), bytes_expected=None
         )

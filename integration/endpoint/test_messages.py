@@ -1,4 +1,4 @@
-"""Messages name what the caller named, in words that fit who reads them."""
+"""Messages use the caller's names, and wording that fits the reader."""
 
 from __future__ import annotations
 

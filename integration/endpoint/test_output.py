@@ -1,4 +1,4 @@
-"""Every output mode of every command: --json is JSON alone, -q is silent but for errors."""
+"""Every output mode of every command: --json prints only JSON, -q prints only errors."""
 
 from __future__ import annotations
 

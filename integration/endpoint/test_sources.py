@@ -1,4 +1,4 @@
-"""Several sources are all copied; replicas are equal; nothing to copy is no success."""
+"""Several sources are all copied, replicas are equal, and an empty copy is an error."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_the_command_takes_the_replica_when_the_source_fails(
 ) -> None:
     c = start_endpoint("c")
     c.root("one").write_bytes(b.root("one").read_bytes())
-    # It is there to be asked, and may not be read by its sessions' account.
+    # It exists, but its sessions' account may not read it.
     b.root("one").unlink()
     b.root("one").symlink_to("two")
     words = ("cp", b.place("one"), a.place("to"), "--replica", c.place("one"))
@@ -187,7 +187,7 @@ def test_nothing_to_copy_fails_unless_it_is_allowed(b: Endpoint, source: str, mo
         assert "files_min" in ended.error.remedy
         client.submit(Request(source, "/data/in", id="u", files_min=0, **more))
         assert client.wait("u", timeout_seconds=60).state == "done"
-        # What is there already counts.
+        # Files that exist already count.
         for _ in range(2):
             client.submit(Request("/data/folder/", "/data/again", id="v", selection=FOLDERS))
             assert client.wait("v", timeout_seconds=60).state == "done"

@@ -1,4 +1,4 @@
-"""What an endpoint says that cannot start: a damaged queue, limits that are too low."""
+"""Messages of an endpoint that cannot start: a damaged queue, limits that are too low."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def remove(path: Path) -> None:
 
 
 def refused(endpoint: Endpoint) -> str:
-    """Start it, and give what it said when it did not."""
+    """Start it, and give its message if it does not start."""
     with pytest.raises(RuntimeError, match="ended at once"):
         endpoint.start()
     return endpoint.log_text()
@@ -88,7 +88,7 @@ def test_a_damaged_queue_is_named_with_the_way_back(
         assert str(path) in said, (name, said)
         assert "is damaged" in said, (name, said)
         assert "queue.db-wal" in said, (name, said)
-    # What it says works.
+    # The remedy of the message works.
     remove(path)
     endpoint.start()
     with endpoint.client() as client:
@@ -125,6 +125,6 @@ def test_limits_that_are_too_low_are_named(
         check=False,
     )
     said = ended.stdout + ended.stderr
-    # No signal, and a word on what to do.
+    # No signal, and a message with a remedy.
     assert ended.returncode > 0, (ended.returncode, said)
     assert all(word in said for word in words), said

@@ -132,7 +132,7 @@ def _make(top: Path, seed: int) -> None:
 
 
 class Places:
-    """Sorts paths into kinds of files: source, destination, and dray's own in it."""
+    """Sorts paths into kinds of files: source, destination, and dray's own files in it."""
 
     def __init__(self, source: Path, sinks: Path, state: Path | None = None) -> None:
         """Sort by these folders."""
@@ -141,7 +141,7 @@ class Places:
         self.networks: dict[str, bool] = {}
 
     def __call__(self, path: str) -> str | None:
-        """Give the kind; None for what is no matter of a copy: libraries, standard output."""
+        """Give the kind; None for files that are no part of a copy: libraries, standard output."""
         if path.startswith("socket:"):
             return "socket" if self._is_network(path) else None
         if _is_below(path, self.source):
@@ -376,7 +376,7 @@ class ThirdParty:
         return self.top() / "tree"
 
     def begin(self) -> None:
-        """Make the destination, and start who has died."""
+        """Make the destination, and start endpoints that have died."""
         self.number += 1
         self._revive()
         self.top().mkdir()

@@ -77,7 +77,7 @@ class Broken:
 
 
 def flip(path: Path, at: int) -> None:
-    """Flip a bit behind everybody's back."""
+    """Flip a bit without a trace in size or time."""
     with path.open("r+b") as file:
         file.seek(at)
         byte = file.read(1)

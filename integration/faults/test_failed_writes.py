@@ -1,4 +1,4 @@
-"""A disk that fails writes for a while: what stands under a final name is what the disk has.
+"""A disk that fails writes for a while: files with final names are whole on the disk.
 
 The oracle is a remount: the page cache shows bytes that were written after a failed write-back,
 though ext4 keeps their blocks as unwritten, and a sync after the failed one succeeds.

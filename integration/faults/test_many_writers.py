@@ -1,4 +1,4 @@
-"""Many transfers write one folder: side by side, one writer a file, each with its own to clean."""
+"""Many transfers write one folder side by side: one writer a file, each with its own cleanup."""
 
 from __future__ import annotations
 

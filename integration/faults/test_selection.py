@@ -1,4 +1,4 @@
-"""What is left out fails nothing; what is named is copied or refused; nothing is no success."""
+"""Excluded entries fail nothing, named ones are copied or refused, an empty copy is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers the system calls of a program that runs: counts them, and fails the one that is named.
+"""Supervises the system calls of a running program: counts them, and fails a chosen one.
 
 A seccomp filter stops the program at each call of interest and asks here. A call goes on as it
 would, or returns an errno without being done, or the program is killed at it. Unlike ``strace
@@ -138,7 +138,7 @@ class Fault:
     """Which call fails, and how."""
 
     key: Key
-    #: the how-manieth of its kind, from 1
+    #: number of the call among those of its kind, from 1
     nth: int
     #: an errno, or :data:`KILL`
     code: int
@@ -206,7 +206,7 @@ class Supervisor:
         return [python, "-I", "-S", str(LAUNCHER), str(self.path), numbers, "--"]
 
     def arm(self, fault: Fault | None) -> None:
-        """Count from nothing; fail what ``fault`` says, from now on."""
+        """Count from zero; from now on fail the call that ``fault`` names."""
         with self._lock:
             self.counts = Counter()
             self.fault = fault
@@ -214,7 +214,7 @@ class Supervisor:
             self.hit_path = ""
 
     def disarm(self) -> Counter[Key]:
-        """Fail nothing more; give what was counted since :meth:`arm`."""
+        """Fail no more calls; give the counts since :meth:`arm`."""
         with self._lock:
             self.fault = None
             return self.counts.copy()

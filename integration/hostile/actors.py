@@ -1,4 +1,4 @@
-"""Peers that say what they like, in both roles, written from docs/design/wire-protocol.md alone.
+"""Peers that send arbitrary frames, in both roles, written from docs/design/wire-protocol.md alone.
 
 :class:`Driver` dials a listener. :class:`Listener` is dialled by ``dray cp``. Numbers in comments
 are sections of that page.
@@ -166,7 +166,7 @@ class Talk:
         """Begin."""
         self.tls = tls
         self.said: list[dict[str, Any]] = []
-        #: an end that goes on for ever, and is told that this one lives, is waited for no longer
+        #: an end that never stops, and sees that this one lives, is waited for no longer
         self.over = time.monotonic() + 2 * SECONDS
 
     def send(self, *frames: bytes) -> None:
@@ -184,7 +184,7 @@ class Talk:
         return bytes(taken)
 
     def next(self) -> dict[str, Any]:
-        """Take the next frame that says something; answer a PING."""
+        """Take the next frame other than PING; answer a PING."""
         while True:
             if time.monotonic() > self.over:
                 raise TimeoutError("the other end neither ends nor says what was awaited")

@@ -162,7 +162,7 @@ def blocks(draw: random.Random) -> list[bytes]:
 
 
 def speak(talk: Talk, frames: list[bytes]) -> None:
-    """Say these, as far as the other end listens, and hear it out for a moment."""
+    """Send these frames while the other end reads, then read its answers for a moment."""
     talk.tls.settimeout(0.3)
     try:
         for frame in frames:
@@ -173,7 +173,7 @@ def speak(talk: Talk, frames: list[bytes]) -> None:
 
 
 def assert_sound(server: Server, bench: Bench, seed: int) -> None:
-    """Fail unless the server lives, within its memory, and told of no defect."""
+    """Fail unless the server runs, within its memory, and reported no defect."""
     assert server.is_running(), seed
     said = server.log_path.read_text(encoding="utf-8", errors="replace")
     said += server.out_path.read_text(encoding="utf-8", errors="replace")

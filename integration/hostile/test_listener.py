@@ -1,4 +1,4 @@
-"""A listener that ``dray cp`` dials, and that says what no honest one says: in both directions."""
+"""A listener that ``dray cp`` dials, and that sends frames no honest peer sends, both ways."""
 
 from __future__ import annotations
 

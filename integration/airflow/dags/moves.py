@@ -98,7 +98,7 @@ with DAG("move_contended", schedule=None, catchup=False):
     del each_way["destination_conn_id"]
     DrayTransferOperator.partial(task_id="move", deferrable=False, **each_way).expand_kwargs(ways())
 
-#: Those that end soon when nobody asks for them any more; one may take two minutes and a half, too.
+#: These end soon when no caller asks for them; one may also take two and a half minutes.
 for dag_id, limit in (("move_bound", None), ("move_timed", timedelta(seconds=150))):
     with DAG(dag_id, schedule=None, catchup=False) as dag:
         DrayTransferOperator(
@@ -112,7 +112,7 @@ for dag_id, limit in (("move_bound", None), ("move_timed", timedelta(seconds=150
         )
     globals()[dag_id] = dag
 
-#: By a connection whose token a test renews.
+#: Uses a connection whose token a test renews.
 with DAG("move_renewed", schedule=None, catchup=False):
     renewed: dict[str, Any] = {**COMMON, "retries": 0, "destination_conn_id": "dray_renewed"}
     for task_id, how in WAYS.items():
@@ -124,7 +124,7 @@ with DAG("move_renewed", schedule=None, catchup=False):
             **renewed,
         )
 
-#: One folder by shards that all write into it.
+#: Copies one folder in shards that all write into it.
 with DAG("move_shards", schedule=None, catchup=False):
 
     @task

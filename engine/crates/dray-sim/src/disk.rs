@@ -5,9 +5,9 @@
 //! a folder's sync makes all of it durable. Attributes are in the name's entry and so in the order of
 //! the journal (as on ext4, xfs, btrfs, zfs). A killed process loses nothing of either.
 //!
-//! After a failed write-back the inode is doubtful: what is written over a lost range again is read
-//! from the cache, and a later sync succeeds, but the disk keeps zeros there (ext4 with delayed
-//! allocation). A crash ends that, because the cache goes with it; another inode never had it.
+//! After a failed write-back the inode is doubtful. Bytes that are written over a lost range again
+//! can be read from the cache, and a later sync succeeds, but the disk keeps zeros there (ext4 with
+//! delayed allocation). A crash drops the cache and shows the zeros. Other inodes are not affected.
 
 use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
 use dray_sched::draw::Draw;
@@ -35,15 +35,15 @@ struct Inode {
     cache: Vec<u8>,
     durable: Vec<u8>,
     waiting: Vec<(u64, Change)>,
-    /// Where writes were lost: what is written there again does not reach the disk.
+    /// Ranges whose writes were lost: bytes written there again do not reach the disk.
     lost: Vec<(usize, usize)>,
-    /// A loss that the next sync tells of.
+    /// A loss that the next sync reports.
     is_loss_unsaid: bool,
 }
 
 impl Inode {
-    /// Drops the writes that wait up to `until`. Lengths are the journal's, which is not lost page by
-    /// page.
+    /// Drops the pending writes up to `until`. Lengths belong to the journal, which is not lost
+    /// page by page.
     fn lose(&mut self, until: u64) {
         for (sequence, change) in std::mem::take(&mut self.waiting) {
             match change {
@@ -55,7 +55,7 @@ impl Inode {
         }
     }
 
-    /// Brings a change to the disk.
+    /// Applies a change to the disk.
     fn store(&mut self, change: &Change, part: usize) {
         let kept: Vec<(usize, Vec<u8>)> = self
             .lost
@@ -254,7 +254,8 @@ impl Disk {
             return Ok(());
         };
         if std::mem::take(&mut self.trouble.sync) {
-            // The pages are clean now and their content is nowhere: what Linux does.
+            // The pages count as clean now, and the disk has not got their content: Linux behaves
+            // so.
             inode.lose(until);
             self.shown.push("sync_error");
             return Err(failed(ErrorKind::Io, "sync the file"));
@@ -272,8 +273,8 @@ impl Disk {
         Ok(())
     }
 
-    /// The system writes back by itself and fails: what waited in an inode is lost, and the next sync
-    /// says so, once. Returns whether anything waited.
+    /// The system writes back by itself and fails: pending writes of an inode are lost, and the
+    /// next sync reports it, once. Returns whether any write was pending.
     pub fn lose_writes(&mut self, inode: u64) -> bool {
         let now = self.sequence;
         let Some(inode) = self.inodes.get_mut(&inode) else {

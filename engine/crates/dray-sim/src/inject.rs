@@ -133,7 +133,7 @@ impl World {
                 self.hit(at, fault);
                 self.is_unbounded = true;
                 if chance(&mut self.draw, 50) {
-                    // Before it could be told.
+                    // Before the loss could be reported.
                     self.kill_sink(at);
                 }
             }
@@ -191,7 +191,7 @@ impl World {
             .collect()
     }
 
-    /// Before a run: somebody works on the partial files that are left.
+    /// Before a run: partial files are changed from outside.
     pub fn tamper_if_planned(&mut self) {
         let place = self
             .plan
@@ -212,7 +212,7 @@ impl World {
                 1 => {
                     let _ = disk.remove_name(&path);
                 }
-                // Many bits: most of the file may be unwritten yet.
+                // Many bits, because most of the file may still be unwritten.
                 2..=4 => (0..ROTTEN_BITS).for_each(|_| {
                     disk.rot(inode, self.draw.below(length) as usize);
                 }),

@@ -30,9 +30,9 @@ pub enum Mutant {
     CreditDoubled,
     /// The sink breaks off without a word.
     ReasonKept,
-    /// After a failed sync the same inode is written on, and the next sync believed.
+    /// After a failed sync the sink continues in the same inode and trusts the next sync.
     BelievesASyncAfterAFailedOne,
-    /// What an earlier run recorded is not read back.
+    /// Ranges of an earlier run are not read back.
     TrustsResumedRanges,
 }
 

@@ -289,7 +289,7 @@ impl World {
                 let set = self.sessions[at].host.set_directory(&path, &metadata);
                 Some(Input::DirectorySet(index, set))
             }
-            // No file here has another mode than its source's.
+            // Every file here has its source's mode.
             Effect::SetAdopted { index, .. } => Some(Input::AdoptedSet(index, Ok(false))),
             Effect::Discard(index) => {
                 if let Err(error) = self.sessions[at].host.discard(index) {

@@ -1,6 +1,6 @@
-//! Several transfers write one destination at a time, each with a log and a lease of its own: the rules of
-//! neighbours (docs/design/object-log.md) as they ship, on the simulated disk, step by step in any order,
-//! with kills and crashes in between.
+//! Several transfers write one destination concurrently, each with a log and a lease of its own.
+//! They run the shipped rules of neighbours (docs/design/object-log.md) on the simulated disk, one
+//! step at a time in any order, with kills and crashes in between.
 //!
 //! Not for: one transfer's session (`world`).
 
@@ -21,23 +21,23 @@ use std::rc::Rc;
 /// Bytes of an object.
 pub const OBJECT_BYTES: u64 = 8;
 
-/// Steps after which a world does not come to an end.
+/// Steps after which a world counts as endless.
 const STEPS_MAX: u64 = 6_000;
 
 /// A planted defect that a checker has to notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
-    /// A transfer that ends removes what all logs speak of that nobody holds.
+    /// A transfer that ends removes the partial files of all logs without a holder.
     CleansAll,
-    /// Nobody looks again after it has begun a file.
+    /// A writer does not read the other logs after it has begun a file.
     NoSecondLook,
-    /// Of two that begin a file the smaller name writes at once.
+    /// Of two that begin a file the one with the smaller log name writes immediately.
     DoesNotWait,
-    /// The other log forgets the file before our own is durable.
+    /// The other log ends the file before our own records are durable.
     EndsFirst,
-    /// What a held log speaks of is taken over too.
+    /// Files of held logs are adopted too.
     TakesHeld,
-    /// Nothing is taken over.
+    /// No file is adopted.
     NeverAdopts,
 }
 
@@ -53,7 +53,7 @@ impl Mutant {
     ];
 }
 
-/// What all writers share.
+/// State that all writers share.
 pub struct Place {
     /// The destination's disk.
     pub disk: Rc<RefCell<Disk>>,
@@ -71,14 +71,14 @@ pub struct Place {
     pub mutant: Option<Mutant>,
     /// The first broken promise.
     pub violation: Option<Violation>,
-    /// How often what another has left was taken over, and how often a file was refused.
+    /// Number of adopted files, and of refused files.
     pub adopted: u64,
     /// See [`Self::adopted`].
     pub refused: u64,
 }
 
 impl Place {
-    /// Notes the first broken promise.
+    /// Records the first broken promise.
     pub fn violate(&mut self, checker: &'static str, detail: String) {
         if self.violation.is_none() {
             self.violation = Some(Violation { checker, detail });
@@ -86,12 +86,12 @@ impl Place {
     }
 }
 
-/// What came of a seed.
+/// Result of a seed.
 #[derive(Debug)]
 pub struct Report {
     /// The broken promise, if any.
     pub violation: Option<Violation>,
-    /// Files that were taken over from another transfer.
+    /// Files that were adopted from another transfer.
     pub adopted: u64,
     /// Files that were refused because another transfer wrote them.
     pub refused: u64,

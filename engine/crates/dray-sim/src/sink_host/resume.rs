@@ -89,8 +89,8 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Opens a partial file. Of one that is continued: what of its ranges is there, and whether they
-    /// were moved to a new one.
+    /// Opens a partial file. For one that is continued it returns the ranges that are on the disk,
+    /// and whether they were copied to a new file.
     ///
     /// # Errors
     /// What disk and log say.
@@ -191,7 +191,7 @@ impl SinkHost {
         }
     }
 
-    /// A sync of a group failed: nothing more that is written to its partial files counts.
+    /// A sync of a group failed: further bytes written to its partial files do not count.
     pub(super) fn doubt(&mut self, items: &[SyncItem]) {
         if self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne) {
             return;
@@ -205,10 +205,10 @@ impl SinkHost {
         }
     }
 
-    /// Whether the disk has what was written to an earlier run's partial file.
+    /// Checks that the disk holds the ranges that this run wrote to an earlier run's partial file.
     ///
     /// # Errors
-    /// `ChecksumMismatch` when it has not.
+    /// `ChecksumMismatch` when it does not.
     pub fn check_written(&mut self, index: FileIndex, ranges: &SummedRanges) -> Result<()> {
         let Some(partial) = self.partials.get(&index).cloned() else {
             return Ok(());
@@ -231,7 +231,7 @@ impl SinkHost {
         ))
     }
 
-    /// Copies what is right of a partial file to a new one.
+    /// Copies the correct pieces of a partial file to a new one.
     fn move_partial(
         &mut self,
         index: FileIndex,

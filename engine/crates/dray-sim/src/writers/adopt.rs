@@ -1,4 +1,4 @@
-//! How a writer takes over what another has left, and forgets what another has more of.
+//! How a writer adopts an unfinished file, and drops a file of which another log has more.
 
 use super::host::{Doing, Writer, remove};
 use super::{Mutant, Place};
@@ -8,7 +8,7 @@ use dray_log::neighbours::adopt;
 use dray_log::{Ending, LoggedFile, ObjectLog, Recovery, Tenure, UniversalLog, recover};
 
 impl Writer {
-    /// Forgets a file that is in a held log too, if that one has more of it.
+    /// Drops a file that is also open in a held log, if that log has more of it.
     pub(super) fn give_up(&mut self, at: &mut Place, log: &RelPath, path: &RelPath) -> Result<()> {
         let Some(ours) = self.log().file(path).cloned() else {
             return Ok(());
@@ -31,7 +31,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Says in our log what another says of a file. The other one ends it in a step of its own.
+    /// Copies a file's records from another log to ours. The other log ends the file in a step of
+    /// its own.
     pub(super) fn take_over(
         &mut self,
         at: &mut Place,
@@ -84,7 +85,7 @@ impl Writer {
         self.log().commit_durably()
     }
 
-    /// Ends a file in another's log, under its lease, and gives that back.
+    /// Ends a file in another log, under that log's lease, and releases the lease.
     pub(super) fn end_theirs(
         &mut self,
         at: &mut Place,

@@ -1,4 +1,4 @@
-//! What must hold of many writers, looked at from outside.
+//! Checks promises about many writers from outside.
 
 use super::host::{Writer, logs};
 use super::{OBJECT_BYTES, Place};
@@ -54,7 +54,7 @@ pub(super) fn at_the_end(place: &mut Place, writers: &[Writer]) -> Result<()> {
         .names()
         .filter(|(_, node)| matches!(node, Node::File(..)))
         .map(|(path, _)| path.to_string())
-        // A crash forgets what was begun and not yet synced: its partial file is the sweep's.
+        // A crash loses a FileBegin that was not synced: the sweep removes that partial file.
         .filter(|path| path.ends_with(".log") || path.ends_with(".part") && place.boot == 1)
         .collect();
     if !left.is_empty() {
@@ -63,7 +63,7 @@ pub(super) fn at_the_end(place: &mut Place, writers: &[Writer]) -> Result<()> {
     Ok(())
 }
 
-/// The objects of a file of so many bytes.
+/// The objects of a file of this size.
 pub(super) const fn objects(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(OBJECT_BYTES)
 }

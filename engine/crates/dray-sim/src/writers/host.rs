@@ -1,5 +1,5 @@
-//! One transfer's sink among others: looks, takes over, begins, writes, publishes and cleans up, one step
-//! at a time.
+//! One transfer's sink among others: reads logs, adopts, begins, writes, publishes and cleans up,
+//! one step at a time.
 
 use super::{Mutant, OBJECT_BYTES, Place, checks};
 use crate::disk::Node;
@@ -29,16 +29,16 @@ pub(super) type Log = UniversalLog<DiskFile>;
 #[derive(Debug, Clone)]
 pub(super) enum Doing {
     Nothing,
-    /// Nobody else has it, as far as was seen.
+    /// No other log had it open.
     Beginning {
         path: RelPath,
     },
-    /// A file was taken over and is still in the other log.
+    /// It was adopted and is still open in the other log.
     Adopted {
         log: RelPath,
         path: RelPath,
     },
-    /// It was begun, and is not known to be ours.
+    /// It was begun, and the claim is not decided.
     Claiming {
         path: RelPath,
         looks: u32,
@@ -51,21 +51,21 @@ pub(super) enum Doing {
     },
 }
 
-/// See the module's head.
+/// One transfer's sink.
 #[derive(Debug)]
 pub struct Writer {
     pub(super) number: usize,
     transfer: TransferId,
     pub(super) log_path: RelPath,
     wanted: Vec<RelPath>,
-    /// Files of this session that are still to be dealt with.
+    /// Remaining files of this session.
     pub(super) todo: Vec<RelPath>,
     /// Files that were refused in this session.
     refused: u64,
     pub(super) log: Option<Log>,
     pub(super) doing: Doing,
     is_done: bool,
-    /// Turns that a killed one lets pass before it comes again.
+    /// Turns that a killed transfer waits before it runs again.
     rests: u64,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn prepare(at: &Place) -> Result<()> {
     disk.sync_folder(&RelPath::root(), now)
 }
 
-/// All logs that lie there, as they can be read now.
+/// All logs of the destination, as far as they can be read.
 pub(super) fn logs(at: &Place) -> Result<Vec<(RelPath, Recovery)>> {
     let mut found = Vec::new();
     for path in log_paths(at) {
@@ -140,7 +140,7 @@ impl Writer {
         self.wanted.iter()
     }
 
-    /// It is killed: what it had in mind is gone, and its lease is free. It comes again after a while.
+    /// Kills it: its memory is lost, and its lease is free. It runs again after a while.
     pub fn die(&mut self, at: &mut Place, rests: u64) {
         self.rests = rests;
         self.log = None;
@@ -164,7 +164,7 @@ impl Writer {
     /// Does one thing.
     ///
     /// # Errors
-    /// What disk and log say: a defect of the model.
+    /// Errors of disk and log: a defect of the model.
     pub fn step(&mut self, at: &mut Place, draw: &mut Draw) -> Result<()> {
         if self.is_done {
             return Ok(());
@@ -218,7 +218,7 @@ impl Writer {
         self.log.as_mut().expect("it was opened")
     }
 
-    /// The other logs that speak of a file, and whether each is held. What is begun and said counts.
+    /// The other logs in which a file is open, and whether each is held. Appended records count.
     fn speaking(&self, at: &Place, path: &RelPath) -> Vec<(RelPath, bool)> {
         let mut found = Vec::new();
         for log in log_paths(at)
@@ -281,7 +281,8 @@ impl Writer {
         Ok(matches!(verdict, Verdict::Trusted(_)))
     }
 
-    /// A file's turn has come: it is there, or another's, or left by another, or to be begun.
+    /// Decides about the next file: it exists, another transfer writes it, it can be adopted, or it
+    /// is begun.
     fn meet(&mut self, at: &mut Place, path: &RelPath) -> Result<()> {
         if matches!(at.disk.borrow().look(path), Some(Node::File(..))) {
             return Ok(());
@@ -300,7 +301,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on with our own record, or begins the file.
+    /// Continues with our own record, or begins the file.
     fn go_on(&mut self, at: &mut Place, path: &RelPath) -> Result<()> {
         self.doing = Doing::Nothing;
         let logged = self.log().file(path).cloned();
@@ -313,8 +314,8 @@ impl Writer {
             self.log().end_file(logged.number, Ending::Dropped)?;
             self.log().commit()?;
         }
-        // One that began it, wrote and died since we looked: the model leaves that moment out, in which
-        // what it wrote would be sent again.
+        // Another transfer may have begun it, written and died since the last look. The model
+        // leaves out that moment, in which its bytes would be sent again.
         let speaking = self.speaking(at, path);
         let is_left = speaking.iter().any(|(_, is_held)| !is_held);
         if is_left && at.mutant != Some(Mutant::NeverAdopts) {
@@ -354,7 +355,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A name that nothing has; one that no log speaks of is left over, and goes.
+    /// A free name; a file under it that no log names is left over and is removed.
     fn free_name(&self, at: &mut Place, path: &RelPath) -> Result<Option<Name>> {
         let Some(final_name) = path.name() else {
             return Ok(None);
@@ -369,7 +370,7 @@ impl Writer {
                     .values()
                     .any(|file| file.partial.inode == found.inode)
             });
-            // Whoever holds a log may be about to speak of it.
+            // The holder of a log may be about to name it.
             let others = at.held.keys().any(|log| *log != self.log_path);
             if !is_spoken_of && !others {
                 at.disk
@@ -381,7 +382,7 @@ impl Writer {
         Ok(None)
     }
 
-    /// After it was said: whether the file is ours.
+    /// After the FileBegin: whether the file is ours.
     fn settle(&mut self, at: &mut Place, path: &RelPath, looks: u32) -> Result<()> {
         let speaking = self.speaking(at, path);
         let held: Vec<Name> = speaking
@@ -403,7 +404,7 @@ impl Writer {
         else {
             return Ok(());
         };
-        // Who was at it a moment ago has died: what it has made durable is not sent again.
+        // The writer that was active before has died: its durable ranges are not sent again.
         let is_left = looks > 0 && held.is_empty() && !speaking.is_empty();
         match judged {
             Claim::Ours if is_left => {
@@ -509,7 +510,7 @@ impl Writer {
         self.log().end_file(file.number, Ending::Dropped)?;
         self.log().commit()?;
         let found = self.found(at, &file.partial.name);
-        // A run that died while it took the file over has left it in two logs.
+        // A run that died while it adopted the file has left it in two logs.
         let is_shared = logs(at)?.iter().any(|(log, found)| {
             let mut files = found.files.values();
             *log != self.log_path && files.any(|other| other.partial.inode == file.partial.inode)
@@ -523,7 +524,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Everything was dealt with: cleans up after itself, and comes again for what was refused.
+    /// All files are handled: cleans up, and runs again for refused files.
     fn finish(&mut self, at: &mut Place) -> Result<()> {
         if at.mutant == Some(Mutant::CleansAll) {
             self.clean_all(at)?;
@@ -531,7 +532,7 @@ impl Writer {
         let own: Vec<RelPath> = self.log().files().map(|(path, _)| path.clone()).collect();
         let is_done = self.refused == 0;
         for path in own {
-            // What was refused may be gone on with by the next try.
+            // The next try may adopt the refused files.
             if is_done {
                 self.drop_file(at, &path)?;
             }
