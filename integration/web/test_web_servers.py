@@ -253,7 +253,7 @@ def test_ranges_that_were_not_asked_for_are_refused(tmp_path: Path) -> None:
             reply.headers["Content-Range"] = ""
             reply.headers["Content-Type"] = "multipart/byteranges; boundary=x"
 
-    @case("another size")
+    @case("size has changed")
     def _other_total(asked: Asked, reply: Reply) -> None:
         del asked
         if reply.status == 206:
@@ -300,7 +300,7 @@ def test_a_whole_answer_must_have_the_size_that_was_told(tmp_path: Path, more: b
 
     with WebServer(content, change) as server:
         if more:
-            expect_refused(server, tmp_path / "f", "another size")
+            expect_refused(server, tmp_path / "f", "size has changed")
         else:
             expect_whole(server, tmp_path / "f")
 

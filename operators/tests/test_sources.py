@@ -59,9 +59,9 @@ def test_a_pattern_is_no_list(text: str) -> None:
     [
         ({"sources": []}, "use sources: there are 0 after templates"),
         ({"sources": [f"/data/{at}" for at in range(257)]}, "there are 257 after templates"),
-        ({"source_conn_id": ["site_a", "site_b"]}, "equal copies elsewhere are replicas"),
+        ({"source_conn_id": ["site_a", "site_b"]}, "name equal copies elsewhere in replicas"),
         ({"sources": ["/data/a", "/data/b"], "replicas": "/data/c"}, "use replicas"),
-        ({"replicas": ["/data/c"], "active": "source"}, "and the source drives"),
+        ({"replicas": ["/data/c"], "active": "source"}, "active is 'source'"),
         ({"replicas": [f"/data/{at}" for at in range(16)]}, "up to 15 copies"),
         ({"replicas": "/data/c", "replica_conn_id": ["site_a", "site_b"]}, "2 connections"),
         ({"files_min": "some"}, "write a whole number"),
