@@ -21,16 +21,16 @@ class Settings:
     :param certificate: client certificate, or a proxy with everything in one file.
     :param key: its key.
     :param call_seconds: for one call with all its repetitions.
-    :param away_seconds: an endpoint that was unreachable is not called again for so long: each file
-        of a rule would wait for it.
-    :param wait_seconds: so long a try stays in Rucio's queue while its endpoint is unreachable or
-        busy; then it counts as failed.
+    :param away_seconds: an endpoint that did not answer is not called again for this time: else
+        each file of a rule would wait for it.
+    :param wait_seconds: a try stays in Rucio's queue for at most this time while its endpoint is
+        unreachable or busy; then it counts as failed.
     :param bound_seconds: a transfer that nobody has asked for so long is cancelled: whose rule was
         deleted where this plug-in is not loaded. ``None`` for never.
     :param sources_max: replicas that a transfer is given; each takes a ticket at its endpoint.
     :param heeds_meta: whether rules may ask for deadlines and rates in their ``meta``.
-    :param resume: ``verify`` or ``trust`` what an earlier try made durable; the endpoint's default
-        is ``verify``.
+    :param resume: ``verify`` or ``trust`` the durable bytes of an earlier try; the endpoint's
+        default is ``verify``.
     :param tries: sessions without anything new being safe before Rucio hears that it failed.
     """
 

@@ -26,7 +26,7 @@ Exit codes:
   0  everything asked for is safe at the destination
   1  some files failed (each is named), or the output could not be written; the others are safe
   2  the command line makes no sense
-  3  refused before anything moved: somebody else writes there, wrong key or token, no permission,
+  3  refused before anything moved: another transfer writes there, wrong key or token, no permission,
      nothing to copy
   4  the other end cannot be reached
   5  broken off; what is safe stays safe: the same command goes on from there";
