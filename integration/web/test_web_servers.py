@@ -113,7 +113,7 @@ def test_a_busy_server_that_wants_hours_is_not_waited_for(tmp_path: Path) -> Non
 
     with WebServer(CONTENT, change) as server:
         since = time.monotonic()
-        expect_refused(server, tmp_path / "f", "it wants 7200 s")
+        expect_refused(server, tmp_path / "f", "it asks to wait 7200 s")
         assert time.monotonic() - since < 30
 
 

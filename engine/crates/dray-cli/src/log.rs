@@ -303,7 +303,7 @@ fn tell(found: &Found, arguments: &LogArgs, verify: bool) -> (Value, u64) {
                 file.partial.name,
                 human(file.object_bytes.get()),
                 match (file.is_weak, file.is_doubtful) {
-                    (_, true) => ", in doubt after a failed write",
+                    (_, true) => ", doubtful after a failed write",
                     (true, false) => ", not synced",
                     (false, false) => "",
                 },

@@ -225,7 +225,7 @@ impl Client {
             let asked = answer.header("retry-after");
             let asked = asked.and_then(|text| read_retry_after(text, answer.header("date")));
             let Some(wait) = patience.next(asked) else {
-                let wish = asked.map(|asked| format!("; it wants {} s", asked.as_secs()));
+                let wish = asked.map(|asked| format!("; it asks to wait {} s", asked.as_secs()));
                 let mut error = self.refused(ask, answer).status(Status::Exhausted);
                 error.cause.push_str(&wish.unwrap_or_default());
                 return Err(error);

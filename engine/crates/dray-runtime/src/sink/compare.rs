@@ -42,7 +42,7 @@ pub(super) fn sums(
         if is_over() {
             return Err(
                 Error::new(ErrorKind::Cancelled, End::Sink, "compare the existing file")
-                    .cause("the transfer is to stop"),
+                    .cause("the transfer is being stopped"),
             );
         }
         let got = handle.read_at(at, &mut piece)?;

@@ -36,7 +36,7 @@ impl Sink {
             let notice = Error::new(ErrorKind::ChecksumMismatch, End::Sink, "resume the file")
                 .file(&path)
                 .cause(format!(
-                    "{lost} of {said} bytes in its partial file are not what was written"
+                    "{lost} of {said} bytes in its partial file differ from the log"
                 ))
                 .remedy("they are sent again; check the sink's storage");
             self.out.push_back(Effect::Report(Event::Notice(notice)));
