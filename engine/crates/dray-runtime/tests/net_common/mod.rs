@@ -356,7 +356,11 @@ impl Object {
     pub fn send(&self, stream: &mut dyn BlockSender) -> Result<()> {
         let mut buffer = self.pool.buffer(BufferId(0)).expect("known");
         let gate = Gate::default();
-        stream.send(&self.head, Some(&mut buffer), &mut Pace::new(&gate, &|_| {}))
+        stream.send(
+            &self.head,
+            Some(&mut buffer),
+            &mut Pace::new(&gate, &|_| {}),
+        )
     }
 
     /// Takes it off a sink's link and compares every byte; gives its buffer back.
