@@ -230,7 +230,7 @@ fn who_purges_before_it_went_on_with_anything_takes_nothing() {
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
     assert_eq!(own_files(&root), kept);
     let said = notes.0.into_inner().expect("no panic while noting");
-    let wanted = "transfer test went on";
+    let wanted = "transfer test has adopted the partial data";
     assert!(format!("{said:?}").contains(wanted), "{said:?}");
 }
 

@@ -463,7 +463,7 @@ mod tests {
             (["/data/a", "/else/a"], "replace", json!({})),
             (["/data/a", "/else/%61"], "replace", json!({})),
             (two, "replicas", json!({"replicas": [{"url": "/data/c"}]})),
-            (two, "one file", json!({"content": {"size": 1}})),
+            (two, "single file", json!({"content": {"size": 1}})),
         ] {
             let refused = with(&urls, &|value| {
                 for (field, given) in change.as_object().expect("fields") {
