@@ -366,10 +366,14 @@ pub(crate) fn open_at(request: DestinationRequest, selection: &Selection) -> Res
 }
 
 fn in_folder(error: Error, words: &str) -> Error {
-    let cause = match error.cause.as_str() {
-        "" => format!("{words} holds the log of unfinished copies"),
-        cause => format!("{words} holds the log of unfinished copies: {cause}"),
-    };
+    let mut cause = format!("{words} holds the log of unfinished copies");
+    // Whoever is to look at a file needs its name.
+    if let (ErrorKind::LogVersion | ErrorKind::LogDamaged, Some(file)) = (error.kind, &error.file) {
+        cause = format!("{cause} in {file}");
+    }
+    if !error.cause.is_empty() {
+        cause = format!("{cause}: {}", error.cause);
+    }
     let operation = "write to the destination".to_owned();
     Error {
         operation,

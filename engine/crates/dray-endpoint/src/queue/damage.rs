@@ -92,11 +92,7 @@ pub(super) fn note_made(path: &Path) -> Result<()> {
     if made.exists() {
         return Ok(());
     }
-    std::fs::write(&made, "").map_err(|error| {
-        Error::new(error.kind().into(), End::Here, "open the queue")
-            .cause(format!("{}: {error}", made.display()))
-            .remedy("look at `state` in the endpoint's configuration")
-    })
+    super::private_file(&made).map(drop)
 }
 
 /// Checks the pages, before anything is written.

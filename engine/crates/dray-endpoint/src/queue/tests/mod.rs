@@ -836,7 +836,7 @@ fn two_processes_do_not_share_a_queue() {
     let hub = Arc::new(Hub::new(4, Moment::now()));
     let error = Queue::open(&config(folder.path()), hub).expect_err("taken");
     assert_eq!(error.kind, ErrorKind::Busy);
-    for name in ["queue.db", "queue.db-wal", "lock"] {
+    for name in ["queue.db", "queue.db-wal", "queue.db.made", "lock"] {
         use std::os::unix::fs::PermissionsExt;
         let state = std::fs::metadata(folder.path().join(name)).expect("there");
         assert_eq!(state.permissions().mode() & 0o777, 0o600, "{name}");
