@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -145,8 +146,8 @@ def test_another_source_is_never_mixed_in(scene: Scene) -> None:
     assert copies(sink)[-1] == (64 * MIB, 0)
     assert hash_file(sink.path("c")) == hash_file(other)
     # What the first one made durable is that transfer's; the sweep removes it when it is old.
-    (log, partial) = sorted(tree.leftovers(sink.data))
-    assert (log[-9:], partial[-5:]) == (".dray-log", ".part")
+    left = {Path(path).suffix or Path(path).name for path in tree.leftovers(sink.data)}
+    assert left == {".dray-log", ".part"}
 
 
 def test_settings_are_followed(scene: Scene) -> None:
