@@ -147,6 +147,8 @@ struct State {
     streams: u32,
     at: Instant,
     written: u64,
+    /// Bytes that had passed here, those of unfinished objects included.
+    passed: u64,
     errors: u32,
     held: Held,
     drains_until: Option<Instant>,
@@ -192,6 +194,7 @@ impl<'a> Tuned<'a> {
             tuner,
             at: Instant::now(),
             written: 0,
+            passed: session.handle.shared_rates().moved(),
             errors: session.growth.errors(),
             held: Held::new(session.machine.role()),
             drains_until: None,
@@ -233,8 +236,11 @@ impl<'a> Tuned<'a> {
         let live = u32::try_from(self.session.growth.live()).unwrap_or(u32::MAX);
         state.live_most = state.live_most.max(live);
         let errors = self.session.growth.errors();
+        let written = progress.bytes_written.saturating_sub(state.written);
+        let passed = self.session.handle.shared_rates().moved();
         let seen = Seen {
-            bytes: progress.bytes_written.saturating_sub(state.written),
+            // At a low rate the objects of all streams are complete at the same moment, once in a while.
+            bytes: written.max(passed.saturating_sub(state.passed)),
             took,
             rate: self.rate(),
         };
@@ -243,7 +249,7 @@ impl<'a> Tuned<'a> {
         let known = state.tuner.setting().streams;
         let is_asked = state.streams == known;
         let sample = Sample {
-            bytes: seen.bytes,
+            bytes: written,
             took,
             errors: Errors {
                 // What broke before the number was asked for tells nothing against it.
@@ -261,6 +267,7 @@ impl<'a> Tuned<'a> {
         };
         state.at += took;
         state.written = progress.bytes_written;
+        state.passed = passed;
         state.errors = errors;
         let wanted = state.tuner.told(&sample).streams;
         if wanted != state.streams {

@@ -42,7 +42,7 @@ impl Handle {
     /// What its sessions share with those of others. A sink's receivers are given it when they begin.
     #[must_use]
     pub fn shared_rates(&self) -> SharedRates {
-        self.wishes().shared.clone().unwrap_or_default()
+        self.wishes().shared.get_or_insert_default().clone()
     }
 
     fn wishes(&self) -> MutexGuard<'_, Wishes> {

@@ -17,7 +17,7 @@ const OF_RATE: f64 = 0.8;
 
 /// What happened since the last time, as a sample of the tuner has it.
 pub(super) struct Seen {
-    /// Bytes that came through.
+    /// Bytes that came through, those of unfinished objects included.
     pub(super) bytes: u64,
     /// In so much time.
     pub(super) took: Duration,
