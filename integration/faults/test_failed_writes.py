@@ -10,23 +10,23 @@ import os
 import random
 import shutil
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from integration.harness import fuse_block, tree
-from integration.harness.lossy import KINDS, Lossy, lossy, make_marked
+from integration.harness.lossy import KINDS, Lossy, Moment, Tally, lossy, make_marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from integration.harness.program import Bench, Process, Word
+    from integration.harness.program import Bench, Process, Server, Word
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 
 IS_FULL = os.environ.get("DRAY_FULL") == "1"
 #: of each way on each file system
-ROUNDS = 100 if IS_FULL else 2
+ROUNDS = int(os.environ.get("DRAY_ROUNDS") or (100 if IS_FULL else 2))
 #: of the everyday run: a file system that writes over unwritten blocks, and one that does not
 FEW = ["ext4-ordered", "xfs"]
 SEED = int(os.environ.get("DRAY_SEED", "1"))
@@ -35,7 +35,7 @@ RUNS_MAX = 8
 #: some seconds for the data, so that there is a middle to fail in
 RATE = "10MiB"
 DURABILITIES = ["file", "object"]
-WAYS = ["cp", "serve"]
+WAYS = ["cp", "push", "pull"]
 
 
 @pytest.fixture(params=KINDS if IS_FULL else FEW)
@@ -44,28 +44,44 @@ def volume(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Lossy]:
     if why := fuse_block.reason_to_skip(KINDS[request.param][0]):
         pytest.skip(why)
     with lossy(bench.folder / "disk", request.param) as made:
-        yield made
-        bench.close()
+        try:
+            yield made
+        finally:
+            bench.close()
 
 
 class Copy:
-    """One file that goes to a disk that fails, by ``dray cp`` alone or by way of ``dray serve``."""
+    """One file that goes to a disk that fails: locally, or to or from ``dray serve``."""
 
     def __init__(self, bench: Bench, volume: Lossy, way: str, seed: int) -> None:
         """Make the file, and an empty folder on the disk."""
         self.bench, self.volume, self.way = bench, volume, way
-        self.source = bench.folder / f"source{seed}"
+        self.source = bench.folder / f"from{seed}" / "large"
+        self.source.parent.mkdir()
         make_marked(self.source, SIZE, seed)
         self.sink = volume.top / f"sink{seed}"
         self.sink.mkdir()
-        self.server = bench.serve(self.sink) if way == "serve" else None
+        self.server: Server | None = None
+        self.serve()
+
+    def serve(self) -> None:
+        """Start the server again, at the same address: the same command is the same transfer."""
+        where = "127.0.0.1:0"
+        if self.server is not None:
+            self.server.kill()
+            where = self.server.address
+        if self.way != "cp":
+            top = self.sink if self.way == "push" else self.source.parent
+            self.server = self.bench.serve(top, listen=where)
 
     def start(self, *words: Word) -> Process:
         """Start the command."""
-        where: list[Word] = [f"{self.sink}/large"]
+        source, sink, peer = f"{self.source}", f"{self.sink}/large", list[Any]()
         if self.server is not None:
-            where = [f"dray://{self.server.address}/large", *self.bench.peer(self.server)]
-        return self.bench.start_cp("--progress", "json", *words, self.source, *where)
+            peer = self.bench.peer(self.server)
+            far = f"dray://{self.server.address}/large"
+            source, sink = (source, far) if self.way == "push" else (far, sink)
+        return self.bench.start_cp("--progress", "json", *words, source, sink, *peer)
 
     def finish(self, *words: Word) -> int:
         """Run it until it says that it is done; say how many runs that took."""
@@ -75,25 +91,34 @@ class Copy:
                 return run
         raise AssertionError(f"not done after {RUNS_MAX} runs\n{ended.out}\n{ended.words}")
 
-    def check(self) -> None:
-        """Compare what the disk has, and leave nothing."""
-        wanted = tree.hash_file(self.source)
-        before = tree.hash_file(self.sink / "large")
+    def remount_if_read_only(self) -> bool:
+        """Mount again what ended itself: a file system does that without its journal."""
+        if not self.volume.is_read_only():
+            return False
         if self.server is not None:
             self.server.kill()
         self.volume.remount()
-        after = tree.hash_file(self.sink / "large")
-        assert after == wanted, f"after the remount it differs; before it: {before == wanted}"
-        assert [path.name for path in self.sink.rglob(".dray-*.part")] == []
+        self.serve()
+        return True
+
+    def close(self) -> tuple[bool, list[str]]:
+        """Remove everything. Say whether the disk has wrong bytes, and what else was left there."""
+        wanted = tree.hash_file(self.source)
+        if self.server is not None:
+            self.server.stop()
+        self.volume.remount()
+        is_wrong = tree.hash_file(self.sink / "large") != wanted
+        left = sorted(f"{path.relative_to(self.sink)}" for path in self.sink.rglob("*"))
         shutil.rmtree(self.sink)
-        self.source.unlink()
+        shutil.rmtree(self.source.parent)
+        return is_wrong, [name for name in left if name != "large"]
 
 
 @pytest.mark.parametrize(
     ("way", "durability"),
     [(way, durability) for way in WAYS for durability in DURABILITIES]
     if IS_FULL
-    else [("cp", "file"), ("serve", "object")],
+    else [("cp", "file"), ("push", "object")],
 )
 def test_what_is_written_after_a_failed_sync_is_on_the_disk(
     bench: Bench, volume: Lossy, way: str, durability: str
@@ -107,52 +132,39 @@ def test_what_is_written_after_a_failed_sync_is_on_the_disk(
     volume.recover()
     assert volume.lost > 0, "no write has met the fault"
     assert ended.code != 0, f"{ended.out}\n{ended.words}"
-    if volume.is_read_only():
-        # A journal that cannot be written ends the file system until it is mounted again.
-        if copy.server is not None:
-            copy.server.kill()
-        volume.remount()
-        if copy.server is not None:
-            copy.server = bench.serve(copy.sink)
+    copy.remount_if_read_only()
     copy.finish(*words)
-    copy.check()
+    assert copy.close() == (False, [])
 
 
+@pytest.mark.timeout(7200 if IS_FULL else 1800)
 @pytest.mark.parametrize("way", WAYS if IS_FULL else ["cp"])
 def test_at_random_moments_nothing_false_gets_its_name(
-    bench: Bench, volume: Lossy, way: str
+    request: pytest.FixtureRequest, bench: Bench, volume: Lossy, way: str
 ) -> None:
-    chance = random.Random(SEED)
-    said = []
+    tally = Tally(request.node.name.partition("[")[2].rstrip("]"))
+    chance = random.Random(f"{tally.name} {SEED}")
     for number in range(ROUNDS):
-        durability = chance.choice(DURABILITIES)
-        words = ["--durability", durability, "--object-size", "256KiB"]
+        moment = Moment.draw(chance)
+        words = ["--durability", moment.durability, "--object-size", "256KiB"]
         copy = Copy(bench, volume, way, seed=SEED * 1000 + number)
         before = volume.lost
         first = copy.start("--rate", RATE, "--retries", "0", *words)
-        time.sleep(chance.uniform(0.1, 2.0))
-        volume.fail()
-        time.sleep(chance.uniform(0.05, 1.2))
-        kills = chance.random() < 0.5
-        if kills:
+        time.sleep(moment.begins)
+
+        def kill(first: Process = first, copy: Copy = copy) -> None:
             first.kill()
-            if copy.server is not None:
-                copy.server.kill()
-        if chance.random() < 0.3:
-            # A second run meets the fault too.
-            copy.server = bench.serve(copy.sink) if way == "serve" and kills else copy.server
+            if way == "push":
+                copy.serve()
+
+        moment.let_fail(volume, kill)
+        if moment.is_met_again:
             copy.start("--retries", "0", *words).wait(120)
         volume.recover()
         first.wait(120)
-        if volume.is_read_only() or (way == "serve" and kills):
-            if copy.server is not None:
-                copy.server.kill()
-            if volume.is_read_only():
-                volume.remount()
-            if way == "serve":
-                copy.server = bench.serve(copy.sink)
-        runs = copy.finish(*words)
+        tally.remounted += copy.remount_if_read_only()
+        copy.finish(*words)
         lost = volume.lost - before
-        said.append(f"{number}: {durability}, killed {kills}, {lost} writes lost, {runs} runs more")
-        print(said[-1])
-        copy.check()
+        is_wrong, left = copy.close()
+        tally.add(moment, lost, is_wrong=is_wrong, left=left)
+    tally.check()

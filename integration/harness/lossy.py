@@ -7,15 +7,18 @@ and the object log arrive: the case in which a file system goes on as if nothing
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import random
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from integration.harness import fuse_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 MIB = 1 << 20
@@ -64,6 +67,24 @@ class Lossy:
         """Lose nothing more."""
         self._loses = False
 
+    def write_back(self) -> None:
+        """Write what the kernel holds to the disk, as the kernel does by itself under load.
+
+        Nobody is told of an error: the next sync of the file concerned reports it.
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
+        folder = os.open(self.top, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            libc.syncfs(folder)
+        finally:
+            os.close(folder)
+
+    def swallow(self) -> None:
+        """Sync each partial file and ignore the error: no later sync reports it again."""
+        for partial in self.top.rglob(".dray-*.part"):
+            with contextlib.suppress(OSError), partial.open("rb") as file:
+                os.fsync(file.fileno())
+
     def remount(self) -> None:
         """Let the kernel forget everything that is not on the disk."""
         self.disk.remount()
@@ -94,3 +115,91 @@ def lossy(folder: Path, name: str) -> Iterator[Lossy]:
     words = [options] if options else []
     with fuse_block.faulty_disk(folder, kind, size, words) as disk:
         yield Lossy(disk)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When the disk fails in a copy, for how long, and what happens meanwhile."""
+
+    durability: str
+    #: seconds from the start of the copy, or from its first durable byte
+    begins: float
+    #: seconds that the disk fails at least
+    lasts: float
+    #: the sink is killed while the disk fails
+    kills: bool
+    #: the kernel writes back while the disk fails
+    writes_back: bool
+    #: the error is reported to a run that is killed before it can note it
+    is_swallowed: bool
+    #: a second run meets the fault as well
+    is_met_again: bool
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> Moment:
+        """Draw one."""
+        kills = chance.random() < 0.5
+        return cls(
+            durability=chance.choice(["file", "object"]),
+            begins=chance.uniform(0.1, 2.0),
+            lasts=chance.uniform(0.05, 1.2),
+            kills=kills,
+            writes_back=chance.random() < 0.7,
+            is_swallowed=kills and chance.random() < 0.3,
+            is_met_again=chance.random() < 0.3,
+        )
+
+    def let_fail(self, volume: Lossy, kill: Callable[[], None]) -> None:
+        """Let the disk fail for as long as it should; it still fails at the return.
+
+        :param kill: kills the sink
+        """
+        volume.fail()
+        time.sleep(self.lasts)
+        if self.kills:
+            kill()
+        if self.writes_back:
+            volume.write_back()
+        if self.is_swallowed:
+            volume.swallow()
+
+
+@dataclass
+class Tally:
+    """What the rounds of a test came to."""
+
+    name: str
+    rounds: int = 0
+    #: rounds in which the disk refused a write; the others prove nothing
+    hit: int = 0
+    killed: int = 0
+    remounted: int = 0
+    #: rounds with wrong bytes
+    wrong: list[str] = field(default_factory=list)
+    #: files that dray left behind, by rounds
+    left: list[str] = field(default_factory=list)
+
+    def add(self, moment: Moment, lost: int, *, is_wrong: bool, left: Sequence[str]) -> None:
+        """Count a round, and print it."""
+        self.rounds += 1
+        self.hit += lost > 0
+        self.killed += moment.kills
+        print(f"{self.name} {self.rounds}: {lost} writes lost, {moment}", flush=True)
+        said = f"round {self.rounds}, {moment}"
+        self.wrong += [f"{said}: wrong bytes"] if is_wrong else []
+        self.left += [f"{said}: {left} left"] if left else []
+
+    def check(self) -> None:
+        """Print the sums, and fail if bytes were wrong or no round met the fault."""
+        print(
+            f"rounds of {self.name}: {self.rounds}, with lost writes {self.hit}, "
+            f"killed {self.killed}, remounted read-only {self.remounted}, "
+            f"wrong {len(self.wrong)}, with files left {len(self.left)}",
+            *self.wrong,
+            *self.left,
+            sep="\n",
+            flush=True,
+        )
+        assert self.wrong == []
+        assert self.left == []
+        assert self.hit > 0 or self.rounds < 10, "the disk never failed"
