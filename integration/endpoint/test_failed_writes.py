@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
 import time
 import zlib
 from typing import TYPE_CHECKING
@@ -10,74 +13,160 @@ import pytest
 
 from dray.client import Place, Request, Retry
 from dray.testing.endpoints import Root
-from integration.endpoint.scene import FULL, words
+from integration.endpoint.scene import CALLS, FULL, words
 from integration.harness import fuse_block, tree
-from integration.harness.lossy import KINDS, lossy, make_marked
+from integration.harness.lossy import KINDS, Lossy, Moment, Tally, lossy, make_marked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from dray.client import Client, Transfer
     from dray.testing.endpoints import Endpoint
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 
 SIZE = 24 * tree.MIB + 77
 RATE = 10 * tree.MIB
-ROUNDS = 10 if FULL else 1
+#: of each direction on each file system
+ROUNDS = int(os.environ.get("DRAY_ROUNDS") or (25 if FULL else 1))
+SEED = int(os.environ.get("DRAY_SEED", "1"))
+FEW = ["ext4-ordered"]
 
 
-@pytest.mark.parametrize("kind", KINDS if FULL else ["ext4-ordered"])
+class Pair:
+    """An endpoint with a good disk and one with a disk that fails: source and sink."""
+
+    def __init__(
+        self, start: Callable[..., Endpoint], folder: Path, volume: Lossy, *, push: bool
+    ) -> None:
+        """Start them."""
+        self.push, self.volume, self.served = push, volume, folder / "served"
+        self.served.mkdir()
+        self.source = start("src", roots=[Root("data", {"path": str(self.served)})])
+        self.sink = start("dst", roots=[Root("data", {"path": str(volume.top)})])
+        self.driver, self.far = (self.source, self.sink) if push else (self.sink, self.source)
+
+    def client(self) -> Client:
+        """Give a client of the one that drives."""
+        return self.driver.client(policy=CALLS)
+
+    def begin(self, name: str, durability: str) -> None:
+        """Submit the copy of a file of this name, the transfer's id too."""
+        make_marked(self.served / name, SIZE, seed=sum(name.encode()))
+        with self.far.client() as other, self.client() as client:
+            direction, near = ("write", "read") if self.push else ("read", "write")
+            ticket = other.mint_ticket(name, direction, [f"/data/{name}"], self.driver.key)  # type: ignore[arg-type]
+            place = Place(self.far.place(name), ticket.ticket, ticket.key, ticket.address)
+            client.submit(
+                Request(
+                    sources=place if near == "write" else f"/data/{name}",
+                    destination=place if near == "read" else f"/data/{name}",
+                    id=name,
+                    retry=Retry(tries=60, interval_seconds=1),
+                    rate_max=RATE,
+                    durability=durability,  # type: ignore[arg-type]
+                )
+            )
+
+    def restart_if_read_only(self) -> bool:
+        """Mount again a file system that has ended itself, as one does without its journal."""
+        if not self.volume.is_read_only():
+            return False
+        self.sink.kill()
+        self.volume.remount()
+        self.sink.start()
+        return True
+
+    def end(self, name: str) -> tuple[Transfer, bool, list[str]]:
+        """Wait for the end; give the transfer, whether bytes are wrong, and what was left."""
+        with self.client() as client:
+            found = client.wait(name, timeout_seconds=180)
+        assert found.state == "done", words(found)
+        with self.sink.client() as client:
+            sums = client.checksum(f"/data/{name}")
+        adler32 = zlib.adler32((self.served / name).read_bytes())
+        assert f"{adler32:08x}" in str(sums), sums
+        self.sink.kill()
+        self.volume.remount()
+        copied = self.volume.top / name
+        is_wrong = tree.hash_file(copied) != tree.hash_file(self.served / name)
+        copied.unlink()
+        (self.served / name).unlink()
+        left = sorted(str(path.relative_to(self.volume.top)) for path in self.volume.top.rglob("*"))
+        self.sink.start()
+        return found, is_wrong, [path for path in left if path != "lost+found"]
+
+    def close(self) -> None:
+        """End them, so that nothing holds the disk."""
+        self.source.kill()
+        self.sink.kill()
+
+
+@contextlib.contextmanager
+def pair(start: Callable[..., Endpoint], folder: Path, kind: str, *, push: bool) -> Iterator[Pair]:
+    """Give a pair, or skip the test on a host without such a disk."""
+    if why := fuse_block.reason_to_skip(KINDS[kind][0]):
+        pytest.skip(why)
+    with lossy(folder / "disk", kind) as volume:
+        made = Pair(start, folder, volume, push=push)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.mark.parametrize("kind", KINDS if FULL else FEW)
 @pytest.mark.parametrize("push", [False, True], ids=["pull", "push"])
 def test_what_an_endpoint_writes_after_a_failed_sync_is_on_the_disk(
     start_endpoint: Callable[..., Endpoint], folder: Path, kind: str, push: bool
 ) -> None:
-    if why := fuse_block.reason_to_skip(KINDS[kind][0]):
-        pytest.skip(why)
-    served = folder / "served"
-    served.mkdir()
-    source = served / "large"
-    make_marked(source, SIZE, seed=5)
-    with lossy(folder / "disk", kind) as volume:
+    with pair(start_endpoint, folder, kind, push=push) as ends:
+        volume = ends.volume
+        ends.begin("large", "file")
+        with ends.client() as client:
+            until = time.monotonic() + 120
+            while (found := client.transfer("large")).bytes.durable == 0:
+                assert time.monotonic() < until, words(found)
+                time.sleep(0.02)
+            volume.fail()
+            while client.transfer("large").state == "active" and volume.lost == 0:
+                assert time.monotonic() < until, words(found)
+                time.sleep(0.02)
+            time.sleep(1)
+            volume.recover()
+        ends.restart_if_read_only()
+        _, is_wrong, left = ends.end("large")
+        assert volume.lost > 0
+        assert not is_wrong
+        assert left == []
+
+
+@pytest.mark.parametrize("kind", KINDS if FULL else FEW)
+@pytest.mark.parametrize("push", [False, True], ids=["pull", "push"])
+def test_at_random_moments_an_endpoint_names_nothing_false(
+    request: pytest.FixtureRequest,
+    start_endpoint: Callable[..., Endpoint],
+    folder: Path,
+    kind: str,
+    push: bool,
+) -> None:
+    tally = Tally(request.node.name.partition("[")[2].rstrip("]"))
+    chance = random.Random(f"{tally.name} {SEED}")
+    with pair(start_endpoint, folder, kind, push=push) as ends:
         for number in range(ROUNDS):
-            name = f"copy{number}"
-            src = start_endpoint(f"src{number}", roots=[Root("data", {"path": str(served)})])
-            dst = start_endpoint(f"dst{number}", roots=[Root("data", {"path": str(volume.top)})])
-            driver, far = (src, dst) if push else (dst, src)
-            path = name if push else "large"
-            with driver.client() as client, far.client() as other, dst.client() as sink:
-                ticket = other.mint_ticket(
-                    "t", "write" if push else "read", [f"/data/{path}"], driver.key
-                )
-                place = Place(far.place(path), ticket.ticket, ticket.key, ticket.address)
-                client.submit(
-                    Request(
-                        sources="/data/large" if push else [place],
-                        destination=place if push else f"/data/{name}",
-                        id="t",
-                        retry=Retry(tries=60, interval_seconds=1),
-                        rate_max=RATE,
-                    )
-                )
-                until = time.monotonic() + 120
-                while (found := client.transfer("t")).bytes.durable == 0:
-                    assert time.monotonic() < until, words(found)
-                    time.sleep(0.02)
-                volume.fail()
-                while client.transfer("t").state == "active" and volume.lost == 0:
-                    assert time.monotonic() < until, words(found)
-                    time.sleep(0.02)
-                time.sleep(1)
-                volume.recover()
-                if volume.is_read_only():
-                    pytest.skip("the journal cannot be written: it ends the file system")
-                found = client.wait("t", timeout_seconds=180)
-                assert found.state == "done", words(found)
-                assert volume.lost > 0
-                sums = sink.checksum(f"/data/{name}")
-                adler32 = zlib.adler32(source.read_bytes())
-                assert f"{adler32:08x}" in str(sums), sums
-            src.close()
-            dst.close()
-            volume.remount()
-            assert tree.hash_file(volume.top / name) == tree.hash_file(source)
+            moment = Moment.draw(chance)
+            before = ends.volume.lost
+            ends.begin(f"copy{number}", moment.durability)
+            time.sleep(moment.begins)
+            moment.let_fail(ends.volume, ends.sink.kill)
+            if moment.kills and moment.is_met_again:
+                ends.sink.start()
+                time.sleep(moment.lasts)
+            ends.volume.recover()
+            tally.remounted += ends.restart_if_read_only()
+            if not ends.sink.is_running:
+                ends.sink.start()
+            _, is_wrong, left = ends.end(f"copy{number}")
+            tally.add(moment, ends.volume.lost - before, is_wrong=is_wrong, left=left)
+    tally.check()
