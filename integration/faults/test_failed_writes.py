@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -150,7 +149,6 @@ def test_at_random_moments_nothing_false_gets_its_name(
         copy = Copy(bench, volume, way, seed=SEED * 1000 + number)
         before = volume.lost
         first = copy.start("--rate", RATE, "--retries", "0", *words)
-        time.sleep(moment.begins)
 
         def kill(first: Process = first, copy: Copy = copy) -> None:
             first.kill()

@@ -9,7 +9,8 @@ top of it makes that file a disk, and a file system goes on the disk:
         disk.unmount()
         disk.mount()
 
-The invariant: whatever a test does, :meth:`FaultyDisk.close` leaves no mount and no loop device.
+The invariant: whatever a test does, :meth:`FaultyDisk.close` leaves no mount and no loop device. A
+process that ends without it, by SIGKILL too, leaves none either: a child clears up after it.
 The module speaks the kernel's FUSE protocol itself and needs no library. One thread answers the
 requests one at a time, so hooks need no lock among themselves.
 
@@ -373,6 +374,28 @@ def unmount(at: Path) -> None:
         time.sleep(0.02)
 
 
+#: waits for the end of its standard input, then takes a disk apart: mount, device, FUSE mount
+TIDY = """
+read -r _
+umount -l "$1"
+if [ "$(cat "/sys/block/${2#/dev/}/loop/backing_file")" = "$3/disk" ]; then losetup -d "$2"; fi
+umount -l "$3"
+"""
+
+
+def _start_tidier(at: Path, device: Path, fuse: Path) -> subprocess.Popen[bytes]:
+    """Start what tidies up once this process has ended; Ctrl-C does not reach it."""
+    path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    return subprocess.Popen(
+        ["/bin/sh", "-c", TIDY, "tidy", at, device, fuse],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={"PATH": path},
+    )
+
+
 class FaultyDisk:
     """A file system on a loop device on a block file that this process serves."""
 
@@ -394,8 +417,10 @@ class FaultyDisk:
         self.block = BlockFile(folder / "fuse", self.image)
         self.device: Path | None = None
         self.is_mounted = False
+        self._tidier: subprocess.Popen[bytes] | None = None
         try:
             self.device = attach_loop(self.block.path)
+            self._tidier = _start_tidier(self.at, self.device, self.block.at)
             self.mount()
         except BaseException:
             self.close()
@@ -433,6 +458,10 @@ class FaultyDisk:
             detach_loop(self.device)
             self.device = None
         self.block.close()
+        if self._tidier is not None:
+            self._tidier.kill()
+            self._tidier.communicate()
+            self._tidier = None
 
 
 @contextlib.contextmanager

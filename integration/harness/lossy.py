@@ -79,6 +79,21 @@ class Lossy:
         finally:
             os.close(folder)
 
+    def await_partial(self, seconds: float = 30.0) -> None:
+        """Wait until something is being written, or has been written."""
+        until = time.monotonic() + seconds
+        while not self._has_files():
+            assert time.monotonic() < until, f"nothing was written within {seconds} s"
+            time.sleep(0.01)
+
+    def _has_files(self) -> bool:
+        return any(
+            name.endswith(".part") or not name.startswith(".dray-")
+            for folder, _, names in os.walk(self.top)
+            if ".dray-log" not in folder
+            for name in names
+        )
+
     def swallow(self) -> None:
         """Sync each partial file and ignore the error: no later sync reports it again."""
         for partial in self.top.rglob(".dray-*.part"):
@@ -122,7 +137,7 @@ class Moment:
     """When the disk fails in a copy, for how long, and what happens meanwhile."""
 
     durability: str
-    #: seconds from the start of the copy, or from its first durable byte
+    #: seconds from when the copy has begun to write
     begins: float
     #: seconds that the disk fails at least
     lasts: float
@@ -141,8 +156,8 @@ class Moment:
         kills = chance.random() < 0.5
         return cls(
             durability=chance.choice(["file", "object"]),
-            begins=chance.uniform(0.1, 2.0),
-            lasts=chance.uniform(0.05, 1.2),
+            begins=chance.uniform(0.0, 2.0),
+            lasts=chance.uniform(0.05, 1.5),
             kills=kills,
             writes_back=chance.random() < 0.7,
             is_swallowed=kills and chance.random() < 0.3,
@@ -154,6 +169,8 @@ class Moment:
 
         :param kill: kills the sink
         """
+        volume.await_partial()
+        time.sleep(self.begins)
         volume.fail()
         time.sleep(self.lasts)
         if self.kills:

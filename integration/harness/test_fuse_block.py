@@ -5,11 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from integration.harness import fuse_block
+from integration.harness.program import ROOT
 
 KINDS = {"ext4": fuse_block.EXT4_BYTES_MIN, "xfs": fuse_block.XFS_BYTES_MIN}
 MARK = b"DRAYMARK"
@@ -92,3 +97,37 @@ def test_another_image_under_the_device_is_what_is_mounted_next(folder: Path) ->
         disk.mount()
         assert not (disk.at / "file").exists()
         assert disk.at.stat().st_dev == before
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from integration.harness import fuse_block
+with fuse_block.faulty_disk(Path(sys.argv[1])) as disk:
+    print(disk.device, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_of_it_stays_when_its_process_is_ended(
+    folder: Path, number: signal.Signals
+) -> None:
+    _need("ext4")
+    words = [sys.executable, "-c", HOLDER, str(folder / "disk")]
+    holder = subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT, text=True)
+    assert holder.stdout is not None
+    device = holder.stdout.readline().strip()
+    assert device.startswith("/dev/loop")
+    holder.send_signal(number)
+    holder.communicate(timeout=60)
+    attached = Path("/sys/block") / Path(device).name / "loop" / "backing_file"
+    until = time.monotonic() + 30
+    while True:
+        is_mounted = str(folder) in Path("/proc/self/mounts").read_text(encoding="utf-8")
+        is_attached = attached.exists() and str(folder) in attached.read_text(encoding="utf-8")
+        if not is_mounted and not is_attached:
+            return
+        assert time.monotonic() < until, f"mounted {is_mounted}, attached {is_attached}"
+        time.sleep(0.05)
