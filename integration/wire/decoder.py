@@ -309,7 +309,13 @@ def _connect(reader: Reader) -> Fields:
         "streams": reader.integer(2),
         "clear_data": reader.flag(),
         "addresses": reader.addresses(),
+        "resume": "verify",
     }
+
+
+def _connect_extension(reader: Reader) -> Fields:
+    """Read what only an EXTENDED frame has behind the fields of :func:`_connect`."""
+    return {"resume": reader.word({0: "verify", 1: "trust"})}
 
 
 def _accept(reader: Reader) -> Fields:
@@ -472,7 +478,7 @@ DATA: dict[int, tuple[str, Callable[[Reader], Fields]]] = {
     0x42: ("BLOCK", _block),
 }
 
-HELLO, CHALLENGE, JOIN, BLOCK = 0x01, 0x40, 0x41, 0x42
+HELLO, CONNECT, CHALLENGE, JOIN, BLOCK = 0x01, 0x02, 0x40, 0x41, 0x42
 
 
 def decode_preamble(data: bytes) -> Fields:
@@ -518,6 +524,8 @@ def decode_frame(data: bytes, body_bytes_max: int = 1 << 20) -> tuple[Fields, by
     frame["type"], decode = known
     reader = Reader(body)
     frame["fields"] = decode(reader)
+    if number == CONNECT and flags & EXTENDED:
+        frame["fields"] |= _connect_extension(reader)
     if reader.left and not (flags & EXTENDED or number == HELLO):
         raise FrameError(f"{reader.left} bytes too many")
     if number == BLOCK:

@@ -23,13 +23,14 @@ use crate::source::Root;
 use crate::tune::{self, Found, Machine, Tuned};
 use crate::{sink, source};
 use counts::{Arrivals, Sent};
-use dray_core::options::Options;
+use dray_core::options::{Options, ResumeMode};
 use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{End, Error, ErrorKind, Result, Status, TransferId};
 use dray_sched::tuner::Remembered;
 use dray_session::{Event, Outcome, Progress};
 use dray_store::Capabilities;
-use dray_wire::message::{Connect, Role, Selection};
+use dray_wire::message::{Connect, Role, Selection, optional};
+use dray_wire::negotiate::Agreed;
 use handle::Live;
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,6 +196,11 @@ pub fn push(
     let ended = sessions(task, handle, watch, |number| {
         let (dial, streams) = begins(task, dial, buffers, &found);
         let dialled = net::push(&dial, connect(task, number, Role::Sink, to, streams))?;
+        if number == task.first_session
+            && let Some(notice) = unread_resume(&task.options, &dialled.agreed)
+        {
+            watch.event(&Event::Notice(notice));
+        }
         let keeps_nothing = dialled.agreed.keeps_nothing();
         let events = dialled.link.events_in.clone();
         let growth = dialled.growth.clone();
@@ -369,6 +375,20 @@ pub fn copy(
     })
 }
 
+/// A sink of before reads back what an earlier run wrote, whatever is asked for.
+fn unread_resume(options: &Options, agreed: &Agreed) -> Option<Error> {
+    let is_unread = options.resume == ResumeMode::Trust && !agreed.has(optional::RESUME);
+    is_unread.then(|| {
+        Error::new(
+            ErrorKind::Unsupported,
+            End::Sink,
+            "resume without reading back",
+        )
+        .cause("its dray is older and reads back what an earlier run wrote")
+        .remedy("install this version there, or leave out --resume trust")
+    })
+}
+
 /// What is said before anything moves to where nothing is kept.
 fn nothing_kept() -> Event {
     let notice = Error::new(ErrorKind::Unsupported, End::Sink, "keep what is sent");
@@ -468,5 +488,37 @@ fn connect(
         streams,
         clear_data: task.clear_data,
         addresses: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dray_wire::message::{Limits, checksum_id};
+    use dray_wire::negotiate::OPTIONAL_KNOWN;
+
+    #[test]
+    fn a_sink_that_cannot_trust_is_reported() {
+        let said = |resume, optional| {
+            let agreed = Agreed {
+                version: 1,
+                mandatory: 0,
+                optional,
+                limits: Limits::default(),
+                checksum: checksum_id::CRC32C_ADLER32,
+            };
+            let options = Options {
+                resume,
+                ..Options::default()
+            };
+            unread_resume(&options, &agreed).map(|notice| notice.kind)
+        };
+        let before = OPTIONAL_KNOWN & !optional::RESUME;
+        assert_eq!(
+            said(ResumeMode::Trust, before),
+            Some(ErrorKind::Unsupported)
+        );
+        assert_eq!(said(ResumeMode::Trust, OPTIONAL_KNOWN), None);
+        assert_eq!(said(ResumeMode::Verify, before), None);
     }
 }

@@ -29,6 +29,8 @@ pub mod optional {
     pub const NULL_MEANT: u64 = 1 << 3;
     /// A source announces entries as soon as the session is there, before the sink's READY.
     pub const EARLY_ENTRIES: u64 = 1 << 4;
+    /// A sink reads `resume` in CONNECT.
+    pub const RESUME: u64 = 1 << 5;
 }
 
 /// Checksum algorithms by number.

@@ -18,7 +18,8 @@ pub const OPTIONAL_KNOWN: u64 = optional::HOLES
     | optional::XATTRS
     | optional::CLEAR_DATA
     | optional::NULL_MEANT
-    | optional::EARLY_ENTRIES;
+    | optional::EARLY_ENTRIES
+    | optional::RESUME;
 /// [`checksum_id`]s this build can compute, best first.
 pub const CHECKSUMS_KNOWN: &[u8] = &[checksum_id::CRC32C_ADLER32];
 

@@ -222,7 +222,7 @@ fn options() -> impl Strategy<Value = Options> {
         overwrite,
         order,
         1..=u64::MAX,
-        any::<[bool; 3]>(),
+        any::<[bool; 4]>(),
         option::of(any::<u64>()),
     )
         .prop_map(
@@ -232,7 +232,10 @@ fn options() -> impl Strategy<Value = Options> {
                 order,
                 object_bytes,
                 verify: flags[0],
-                resume: ResumeMode::default(),
+                resume: match flags[3] {
+                    false => ResumeMode::Verify,
+                    true => ResumeMode::Trust,
+                },
                 xattrs: flags[1],
                 checksum_attributes: flags[2],
                 rate,

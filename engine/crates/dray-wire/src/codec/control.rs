@@ -6,8 +6,8 @@ use super::fields::{
     put_sums, read_entry, read_error, read_layout, read_range, read_sums,
 };
 use super::setup::{
-    put_accept, put_connect, put_hello, put_ready, read_accept, read_connect, read_hello,
-    read_ready,
+    put_accept, put_connect, put_connect_extension, put_hello, put_ready, read_accept,
+    read_connect, read_connect_extension, read_hello, read_ready,
 };
 use super::{OpenFrame, Prefix, frame_name, frame_type};
 use crate::message::{BlockState, FileClosed, FileId, FileVerdict, Limits, Message, Totals};
@@ -75,8 +75,13 @@ fn encode_frames(message: &Message, limits: &Limits, out: &mut Vec<u8>) -> Resul
             })
         }
         single => {
-            let frame = OpenFrame::begin(out, number);
+            let mut frame = OpenFrame::begin(out, number);
             put_single(out, single)?;
+            if let Message::Connect(connect) = single
+                && put_connect_extension(out, connect)
+            {
+                frame = frame.extended();
+            }
             frame.seal(out, limits.control_bytes_max)?;
             Ok(1)
         }
@@ -212,7 +217,12 @@ pub fn decode(prefix: &Prefix, body: &[u8], limits: &Limits) -> Result<Option<Me
         ));
     }
     let mut reader = Reader::new(body, frame_name(prefix.frame_type));
-    let message = read_message(prefix.frame_type, &mut reader)?;
+    let mut message = read_message(prefix.frame_type, &mut reader)?;
+    if let Message::Connect(connect) = &mut message
+        && prefix.is_extended()
+    {
+        read_connect_extension(&mut reader, connect)?;
+    }
     // HELLO comes before a version is agreed, so what a newer peer adds must not end the talk.
     reader.end(prefix.is_extended() || prefix.frame_type == frame_type::HELLO)?;
     Ok(Some(message))

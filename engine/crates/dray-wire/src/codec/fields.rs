@@ -274,6 +274,7 @@ pub(super) fn read_options(reader: &mut Reader<'_>) -> Result<Options> {
         order,
         object_bytes: reader.u64_above_zero("options.object_bytes")?,
         verify: reader.flag("options.verify")?,
+        // Behind the last field of CONNECT, where an older peer passes it over.
         resume: ResumeMode::default(),
         xattrs: reader.flag("options.xattrs")?,
         checksum_attributes: reader.flag("options.checksum_attributes")?,

@@ -197,13 +197,24 @@ impl Prefix {
 struct OpenFrame {
     start: usize,
     frame_type: u8,
+    flags: u8,
 }
 
 impl OpenFrame {
     fn begin(out: &mut Vec<u8>, frame_type: u8) -> Self {
         let start = out.len();
         out.extend_from_slice(&[0; PREFIX_BYTES]);
-        Self { start, frame_type }
+        Self {
+            start,
+            frame_type,
+            flags: 0,
+        }
+    }
+
+    /// The body ends with fields that a peer may ignore.
+    const fn extended(mut self) -> Self {
+        self.flags |= FLAG_EXTENDED;
+        self
     }
 
     fn body_bytes(&self, out: &[u8]) -> usize {
@@ -222,7 +233,7 @@ impl OpenFrame {
         let mut prefix = Prefix {
             body_bytes,
             frame_type: self.frame_type,
-            flags: 0,
+            flags: self.flags,
             crc32c: 0,
         };
         let (head, body) = out[self.start..].split_at_mut(PREFIX_BYTES);

@@ -10,6 +10,7 @@ use super::fields::{
 };
 use crate::bounds;
 use crate::message::{Accept, Connect, Hello, Ready, Role};
+use dray_core::options::ResumeMode;
 use dray_core::path::PATH_LENGTH_MAX;
 use dray_core::{Result, TransferId};
 
@@ -117,6 +118,27 @@ pub(super) fn read_connect(reader: &mut Reader<'_>) -> Result<Connect> {
         clear_data: reader.flag("clear_data")?,
         addresses: read_addresses(reader)?,
     })
+}
+
+/// Writes the fields of CONNECT that a peer may ignore, if one is not as usual; says whether it did.
+pub(super) fn put_connect_extension(out: &mut Vec<u8>, connect: &Connect) -> bool {
+    match connect.options.resume {
+        ResumeMode::Verify => false,
+        ResumeMode::Trust => {
+            put_u8(out, 1);
+            true
+        }
+    }
+}
+
+/// Reads what [`put_connect_extension`] writes, from a CONNECT that is EXTENDED.
+pub(super) fn read_connect_extension(reader: &mut Reader<'_>, connect: &mut Connect) -> Result<()> {
+    connect.options.resume = match reader.u8("resume")? {
+        0 => ResumeMode::Verify,
+        1 => ResumeMode::Trust,
+        other => return Err(reader.wrong("resume", format_args!("{other} is unknown"))),
+    };
+    Ok(())
 }
 
 pub(super) fn put_accept(out: &mut Vec<u8>, accept: &Accept) -> Result<()> {

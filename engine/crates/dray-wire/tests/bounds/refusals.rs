@@ -1,9 +1,10 @@
 //! What a peer may not send: absurd counts, nonsense in fields, frames of the wrong kind or size.
 
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
+use dray_core::options::ResumeMode;
 use dray_core::profile::{Stage, Times};
 use dray_core::{ByteRange, Error, ErrorKind, FileIndex, Layout, TargetId};
-use dray_wire::codec::{Decoder, FLAG_EXTENDED, PREFIX_BYTES, Prefix, frame_type};
+use dray_wire::codec::{Decoder, FLAG_EXTENDED, PREFIX_BYTES, Prefix, encode, frame_type};
 use dray_wire::message::{FileId, FileVerdict, Limits, Message};
 use std::time::Duration;
 
@@ -397,6 +398,29 @@ fn nonsense_in_fields_is_refused_by_the_fields_name() {
         panic!("a newer peer's error kind is still an error")
     };
     assert_eq!(error.kind, ErrorKind::Other);
+}
+
+#[test]
+fn what_follows_a_connect_is_read_where_it_is_known() {
+    let mut bytes = Vec::new();
+    let asked = Message::Connect(connect());
+    encode(&asked, &Limits::default(), &mut bytes).expect("short");
+    let body = &bytes[PREFIX_BYTES..];
+    let with = |flags, more: &[u8]| framed(frame_type::CONNECT, flags, &[body, more].concat());
+    let read = |flags, more: &[u8]| decoded(&with(flags, more), &Limits::default());
+    let mut trusts = connect();
+    trusts.options.resume = ResumeMode::Trust;
+    for (more, wanted) in [
+        (&[0][..], connect()),
+        (&[1], trusts.clone()),
+        (b"\x01of a later version", trusts),
+    ] {
+        let wanted = Ok(Some(Message::Connect(wanted)));
+        assert_eq!(read(FLAG_EXTENDED, more), wanted, "{more:?}");
+    }
+    refused(&with(FLAG_EXTENDED, &[]), ErrorKind::Protocol, "resume");
+    refused(&with(FLAG_EXTENDED, &[2]), ErrorKind::Protocol, "resume");
+    refused(&with(0, &[1]), ErrorKind::Protocol, "too many");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The examples belong to one session as far as that goes: entries 0 to 3 of a manifest of eight are
 //! in NEW_FILES, and the decisions, closes, blocks and credits speak of these eight.
 
-use dray_core::options::{Durability, Links, Options, Order, Overwrite};
+use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::profile::{Stage, Times};
 use dray_core::{
     BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
@@ -184,6 +184,16 @@ fn connect_source() -> Connect {
     }
 }
 
+fn connect_trust() -> Connect {
+    Connect {
+        options: Options {
+            resume: ResumeMode::Trust,
+            ..Options::default()
+        },
+        ..connect_sink()
+    }
+}
+
 fn new_files() -> Vec<Entry> {
     let mut sparse = entry(
         1,
@@ -281,6 +291,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     vec![
         ("hello", Message::Hello(hello())),
         ("connect_sink", Message::Connect(connect_sink())),
+        ("connect_trust", Message::Connect(connect_trust())),
         ("connect_source", Message::Connect(connect_source())),
         (
             "accept",

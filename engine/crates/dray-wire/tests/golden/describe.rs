@@ -1,6 +1,6 @@
 //! Messages in the JSON form of docs/design/wire-protocol.md.
 
-use dray_core::options::{Durability, Links, Options, Order, Overwrite};
+use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::path::escape;
 use dray_core::profile::Stage;
 use dray_core::{ByteRange, Checksum, End, Entry, EntryKind, Error, Layout, Status, Sums};
@@ -155,6 +155,10 @@ fn connect(connect: &Connect) -> Value {
         "streams": connect.streams,
         "clear_data": connect.clear_data,
         "addresses": connect.addresses,
+        "resume": match connect.options.resume {
+            ResumeMode::Verify => "verify",
+            ResumeMode::Trust => "trust",
+        },
     })
 }
 

@@ -49,7 +49,7 @@ fn control(golden: &mut Golden) {
     for (name, message) in cases::messages() {
         let mut bytes = Vec::new();
         encode(&message, &Limits::default(), &mut bytes).expect("within the limits");
-        let description = frame("control", bytes[4], 0, describe::message(&message));
+        let description = frame("control", bytes[4], bytes[5], describe::message(&message));
         golden.insert(name.into(), (bytes, description));
     }
     let ping = Message::Ping(1);
