@@ -75,6 +75,7 @@ impl Space {
             }
             None => {}
         }
+        let _ = self.names.clear_beside(path, name);
         self.names.release(path, name);
         Ok(())
     }

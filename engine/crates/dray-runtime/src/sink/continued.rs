@@ -103,6 +103,7 @@ impl Space {
             return self.move_file(path, key, logged);
         }
         let name = logged.partial.name.clone();
+        let _ = self.names.clear_beside(path, &name);
         let open = self
             .handles
             .adopt(path, key.size, logged.number, name, partial, false);

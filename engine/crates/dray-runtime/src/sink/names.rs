@@ -95,7 +95,9 @@ impl Names {
             if !self.take(path, &name) {
                 continue;
             }
-            let made = match make(&name) {
+            let first = make(&name);
+            let is_in_the_way = matches!(first, Ok(None));
+            let made = match first {
                 Ok(None) => self.clear(path, &name).and_then(|is_free| match is_free {
                     true => make(&name),
                     false => Ok(None),
@@ -103,7 +105,13 @@ impl Names {
                 made => made,
             };
             match made {
-                Ok(Some(made)) => return Ok((name, made)),
+                Ok(Some(made)) => {
+                    // A run that was killed in the middle of a move has left two.
+                    if is_in_the_way {
+                        let _ = self.clear_beside(path, &name);
+                    }
+                    return Ok((name, made));
+                }
                 Ok(None) => self.release(path, &name),
                 Err(error) => {
                     self.release(path, &name);
@@ -114,6 +122,36 @@ impl Names {
         Err(wrong(ErrorKind::LimitExceeded)
             .cause("other files' partial files have all the names it may have")
             .remedy("rename the file, or copy it by itself"))
+    }
+
+    /// Removes partial files that a run left when it was killed while it moved a file to, or from, the
+    /// partial file `name`: a move takes the first name that is free. What a log speaks of stays.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub(super) fn clear_beside(&self, path: &RelPath, name: &Name) -> Result<()> {
+        let Some(final_name) = path.name() else {
+            return Ok(());
+        };
+        let mut is_last = false;
+        for turn in 0..2 * TURNS_MAX {
+            let Some(other) = self.name_at(&final_name, turn)? else {
+                break;
+            };
+            if other == *name {
+                is_last = true;
+                continue;
+            }
+            if self.take(path, &other) {
+                let cleared = self.clear(path, &other);
+                self.release(path, &other);
+                cleared?;
+            }
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Removes a partial file that this transfer has not made, unless a log speaks of it. Returns

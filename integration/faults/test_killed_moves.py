@@ -1,0 +1,103 @@
+"""A run that is killed while it moves a file to a new partial file leaves nothing behind.
+
+A partial file with wrong bytes is left: what is right of it is copied to a new one. A kill in the
+middle may make the file start over; the next run still ends with the right bytes and no leftover.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.faults.test_changed_between_runs import SIZE, Broken, flip
+from integration.harness import supervise, tree
+from integration.harness.supervise import KILL, Fault, Key, Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from integration.harness.program import Bench
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(7200)]
+
+IS_FULL = os.environ.get("DRAY_FULL") == "1"
+#: calls that change a partial file or the log, and how many moments of each are tried every day.
+CHANGES = {
+    Key("pwrite64", "part"): 1,
+    Key("fdatasync", "part"): 1,
+    Key("fsync", "part"): 0,
+    Key("pwrite64", "log"): 2,
+    Key("fdatasync", "log"): 0,
+    Key("openat", "part"): 1,
+    Key("unlinkat", "part"): 1,
+    Key("unlinkat", "log"): 0,
+}
+#: the sync that ends the record of the old partial file: the log has neither then
+BETWEEN = (Key("fdatasync", "log"), 2)
+
+
+def sort(path: str) -> str | None:
+    """Tell partial files and logs from the rest."""
+    name = PurePath(path).name
+    if name.startswith(".dray-") and name.endswith(".part"):
+        return "part"
+    return "log" if ".dray-log" in path and name.endswith(".log") else None
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    """Give one, or skip on a host that cannot do it."""
+    if why := supervise.reason_to_skip():
+        pytest.skip(why)
+    with Supervisor(sort) as made:
+        yield made
+
+
+def broken_by(bench: Bench, number: int) -> Broken:
+    """Begin a copy in a folder of its own, kill it, and flip a bit of what was durable."""
+    folder = bench.folder / f"try{number}"
+    folder.mkdir()
+    made = Broken(bench, "cp", folder)
+    flip(made.partial, made.logged[1] + 5)
+    return made
+
+
+def test_a_kill_while_a_file_moves_leaves_right_bytes_and_nothing_else(
+    bench: Bench, supervisor: Supervisor
+) -> None:
+    whole = broken_by(bench, 0)
+    supervisor.arm(None)
+    whole.again(wrap=supervisor.wrap)
+    counts = supervisor.disarm()
+    whole.check()
+    moments = [(key, nth) for key in CHANGES for nth in range(1, counts[key] + 1)]
+    if not IS_FULL:
+        chance = random.Random(int(os.environ.get("DRAY_SEED", "1")))
+        moments = [BETWEEN] + [
+            (key, nth)
+            for key, few in CHANGES.items()
+            for nth in chance.sample(range(1, counts[key] + 1), min(few, counts[key]))
+        ]
+    assert len(moments) > 4, counts
+    print(f"{len(moments)} moments of {sum(counts[key] for key in CHANGES)}")
+    over = 0
+    for number, (key, nth) in enumerate(moments, 1):
+        broken = broken_by(bench, number)
+        supervisor.arm(Fault(key, nth, KILL))
+        killed = broken.start(wrap=supervisor.wrap).wait(120)
+        is_hit = supervisor.is_hit
+        supervisor.disarm()
+        said = f"killed at {key}, no. {nth}"
+        assert is_hit == (killed.code != 0), f"{said}: {killed.code}\n{killed.words}"
+        report = broken.again().report
+        over += report["bytes_sent"] == SIZE
+        assert tree.hash_file(broken.sink / "large") == tree.hash_file(broken.source), said
+        left = [str(path.relative_to(broken.sink)) for path in broken.sink.rglob("*")]
+        assert left == ["large"], f"{said}: {left}"
+        broken.remove()
+    print(f"{over} files started over")
+    assert over > 0
