@@ -135,6 +135,38 @@ def test_what_is_killed_leaves_the_old_file(scene: Scene, victim: str, old: int 
     assert tree.leftovers(sink.data) == []
 
 
+@pytest.mark.parametrize("resume", ["verify", "trust"])
+def test_bytes_of_an_earlier_copy_are_compared_unless_trusted(
+    scene: Scene, ours: Path, resume: str
+) -> None:
+    """A byte that changed between two copies is found; a site may choose not to look."""
+    source, sink = pair(scene, SLOW, f'resume = "{resume}"')
+    made = make(source, "a", 64 * MIB, seed=2)
+    copy = ("--tpc", "only", "--force", source.at("a"), sink.at("a"))
+    begun = scene.begin("xrdcp", "--nopbar", *copy)
+    await_safe(sink, 8 * MIB)
+    (job,) = sink.jobs()
+    os.kill(job, signal.SIGKILL)
+    assert begun.wait(90).code != 0
+    await_end(job)
+    shown = scene.run(ours, "log", "show", "--json", sink.data).expect(0).report
+    (file,) = shown["logs"][0]["files"]
+    with (sink.data / file["partial"]).open("r+b") as changed:
+        changed.seek(file["safe"][0]["offset"])
+        byte = changed.read(1)
+        changed.seek(-1, os.SEEK_CUR)
+        changed.write(bytes([byte[0] ^ 1]))
+        os.fsync(changed.fileno())
+    scene.xrdcp(*copy).expect(0)
+    sent, resumed = copies(sink)[-1]
+    assert sent + resumed == 64 * MIB
+    assert resumed > 0
+    assert (hash_file(sink.path("a")) == hash_file(made)) == (resume == "verify")
+    # The server computes what dray does not vouch for: nobody is told the source's checksum.
+    is_told = sink.checksum("a", "adler32") == source.checksum("a", "adler32")
+    assert is_told == (resume == "verify")
+
+
 def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> None:
     """With ``autorm`` too the server removes nothing that it has not made."""
     source, sink = pair(scene, options="autorm ")
