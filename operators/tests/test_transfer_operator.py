@@ -88,6 +88,7 @@ def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..
             "bytes_resumed": 0,
             "bytes_adopted": 0,
             "bytes_durable": SIZE,
+            "bytes_read_back": 0,
             "seconds": result["seconds"],
             "checksum": result["checksum"],
         }
@@ -102,8 +103,9 @@ def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..
         assert pointer("arrives", task_id) == {"id": seen.id, "endpoint": sites.b.url}
 
 
+@pytest.mark.parametrize("resume", ["verify", "trust"])
 def test_a_retry_goes_on_from_what_is_safe(
-    sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
+    sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str], resume: str
 ) -> None:
     from dray_airflow.operators.transfer import DrayTransferOperator
 
@@ -136,6 +138,7 @@ def test_a_retry_goes_on_from_what_is_safe(
             retries=1,
             retry_delay=dt.timedelta(0),
             rate_max="{{ '1MB' if ti.try_number == 1 else '' }}",
+            resume=resume,
         )
     ran = run_dag(dag)
     assert ran.state == "success"
@@ -143,6 +146,8 @@ def test_a_retry_goes_on_from_what_is_safe(
     result = ran.result("move")
     assert result["bytes_resumed"] >= SIZE // 3
     assert result["bytes_sent"] + result["bytes_resumed"] == SIZE
+    # What was resumed is read back unless it is trusted; what was added to it always.
+    assert result["bytes_read_back"] == (result["bytes_sent"] if resume == "trust" else SIZE)
     said = capfd.readouterr().out
     assert "bytes safe, which are kept" in said
     assert "was cancelled because this task was told to end" in said

@@ -17,6 +17,7 @@ class Counters(TypedDict):
     files_failed: int
     bytes_durable: int
     bytes_resumed: int
+    bytes_read_back: int
     objects_sent: int
     objects_resumed: int
     bytes_sent: int
@@ -39,6 +40,7 @@ class Report(TypedDict):
     bytes_sent: int
     bytes_read: int
     bytes_resumed: int
+    bytes_read_back: int
     seconds: float
     files_failed: list[tuple[str, DrayError]]
     files_failed_total: int

@@ -71,6 +71,7 @@ class Progress:
     :param files_failed: entries that failed.
     :param bytes_durable: bytes of done files and of objects that are as durable as asked.
     :param bytes_resumed: of them, bytes that an earlier copy had made safe.
+    :param bytes_read_back: bytes read back from the destination's storage and compared.
     :param objects_sent: objects sent; one sent twice counts twice.
     :param objects_resumed: objects that an earlier copy had made safe.
     :param bytes_sent: bytes handed from source to sink.
@@ -87,6 +88,7 @@ class Progress:
     files_failed: int
     bytes_durable: int
     bytes_resumed: int
+    bytes_read_back: int
     objects_sent: int
     objects_resumed: int
     bytes_sent: int
@@ -185,6 +187,8 @@ class TransferResult:
     :param bytes_sent: bytes handed from source to sink.
     :param bytes_read: bytes read at the source.
     :param bytes_resumed: bytes that an earlier copy had made safe, not sent again.
+    :param bytes_read_back: bytes read back from the destination's storage and compared; those of
+        holes are not read.
     :param seconds: from the first look to the last name.
     :param files_failed: the entries that failed, the first 1000 at most.
     :param files_failed_total: how many failed in all.
@@ -204,6 +208,7 @@ class TransferResult:
     bytes_sent: int
     bytes_read: int
     bytes_resumed: int
+    bytes_read_back: int
     seconds: float
     files_failed: tuple[FailedFile, ...]
     files_failed_total: int
@@ -323,6 +328,7 @@ def copy(
         bytes_sent=report["bytes_sent"],
         bytes_read=report["bytes_read"],
         bytes_resumed=report["bytes_resumed"],
+        bytes_read_back=report["bytes_read_back"],
         seconds=report["seconds"],
         files_failed=tuple(FailedFile(path, error) for path, error in report["files_failed"]),
         files_failed_total=report["files_failed_total"],

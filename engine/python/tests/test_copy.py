@@ -275,6 +275,45 @@ def test_nothing_that_was_written_before_the_stop_is_sent_again(
     assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
 
 
+@pytest.mark.parametrize("resume", ["verify", "trust"])
+def test_bytes_of_an_earlier_copy_are_read_back_unless_trusted(
+    tmp_path: Path, resume: dray.transfer.ResumeMode
+) -> None:
+    size = 6 * MIB
+    write(tmp_path / "run/a", size)
+    stop_midway(tmp_path / "run", tmp_path / "out")
+    (log,) = dray.find_logs(tmp_path / "out")
+    (file,) = dray.read_log(log).files
+    logged = file.bytes_done
+    (partial,) = (tmp_path / "out/run").glob(".dray-*.part")
+    first = file.done[0].offset
+    with partial.open("r+b") as changed:
+        changed.seek(first)
+        byte = changed.read(1)
+        changed.seek(-1, os.SEEK_CUR)
+        changed.write(bytes([byte[0] ^ 1]))
+    seen: list[dray.Progress] = []
+    result = dray.copy(
+        tmp_path / "run",
+        tmp_path / "out",
+        recursive=True,
+        object_size=OBJECT,
+        resume=resume,
+        progress=seen.append,
+    )
+    is_same = (tmp_path / "out/run/a").read_bytes() == (tmp_path / "run/a").read_bytes()
+    if resume == "trust":
+        assert not is_same
+        assert result.bytes_resumed == logged
+        # What this copy has added to an earlier copy's file is read back all the same.
+        assert result.bytes_read_back == size - logged
+    else:
+        assert is_same
+        assert result.bytes_resumed == logged - OBJECT
+        assert result.bytes_read_back >= logged
+    assert seen[-1].bytes_read_back == result.bytes_read_back
+
+
 def test_a_source_that_changed_is_noticed_and_never_mixed(tmp_path: Path) -> None:
     write(tmp_path / "run/a", 6 * MIB)
     stop_midway(tmp_path / "run", tmp_path / "out")

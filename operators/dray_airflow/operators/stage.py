@@ -335,8 +335,8 @@ class DrayStageInOperator(_StageOperator):
     """Bring a copy from the slow tier of an endpoint to its fast one.
 
     Good as a setup task, with :class:`DrayEvictOperator` as its teardown. Gives (XCom) ``id``,
-    ``path``, ``to``, ``state``, ``bytes``, ``bytes_sent``, ``bytes_resumed``, ``seconds``,
-    ``pinned_until`` and ``expires_at``.
+    ``path``, ``to``, ``state``, ``bytes``, ``bytes_sent``, ``bytes_resumed``,
+    ``bytes_read_back``, ``seconds``, ``pinned_until`` and ``expires_at``.
 
     Lengths of time are seconds or a ``timedelta``. All but ``deferrable``, ``grace_seconds`` and
     ``expected_duration`` may be templates.
@@ -489,6 +489,7 @@ def _outcome(staged: Staged, transfer: Transfer) -> dict[str, Any]:
         "bytes": transfer.bytes.listed,
         "bytes_sent": transfer.bytes.sent,
         "bytes_resumed": transfer.bytes.resumed,
+        "bytes_read_back": transfer.bytes.read_back,
         "seconds": round(seconds, 3),
         "pinned_until": _text(staged.pinned_until),
         "expires_at": _text(staged.expires_at),

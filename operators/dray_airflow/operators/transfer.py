@@ -38,8 +38,8 @@ class DrayTransferOperator(WaitingOperator):
     """Move files from one endpoint to another, or within one.
 
     Gives a small dictionary (XCom): ``id``, ``files``, ``bytes``, ``bytes_sent``,
-    ``bytes_resumed``, ``bytes_adopted``, ``bytes_durable``, ``seconds`` and, of a single file,
-    ``checksum``.
+    ``bytes_resumed``, ``bytes_adopted``, ``bytes_durable``, ``bytes_read_back``, ``seconds`` and,
+    of a single file, ``checksum``.
 
     Sizes and rates are bytes (per second), as numbers or as ``200GB``, ``100MiB``. Times are aware
     ``datetime`` or RFC 3339 texts; a ``timedelta`` counts from the start of the DAG run. All but
@@ -416,6 +416,7 @@ def outcome(client: Client, transfer: Transfer) -> dict[str, Any]:
         "bytes_resumed": transfer.bytes.resumed,
         "bytes_adopted": transfer.bytes.adopted,
         "bytes_durable": transfer.bytes.durable,
+        "bytes_read_back": transfer.bytes.read_back,
         "seconds": round(seconds, 3),
     }
     if transfer.files.listed == 1:

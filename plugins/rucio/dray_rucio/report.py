@@ -81,6 +81,7 @@ class DrayReport(TransferStatusReport):
             "reason": self._wrong or error_of(transfer),
             "bytes-sent": transfer.bytes.sent,
             "bytes-resumed": transfer.bytes.resumed,
+            "bytes-read-back": transfer.bytes.read_back,
         }
         overdue = transfer.request.get("labels", {}).get(OVERDUE_LABEL)
         if overdue is not None:

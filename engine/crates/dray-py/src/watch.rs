@@ -152,7 +152,7 @@ where
     }
     let ends = ends.map_err(|error| crate::error::to_python(py, &error))?;
     if let Some(callback) = &mut callbacks.progress {
-        callback(&ends.source.1, seconds)?;
+        callback(&ends.progress(), seconds)?;
     }
     let failures = std::mem::take(&mut *failures.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(Finished {

@@ -45,17 +45,24 @@ pub struct Ends {
 }
 
 impl Ends {
+    /// The source's counters, but for what only the sink counts.
+    #[must_use]
+    pub const fn progress(&self) -> Progress {
+        Progress {
+            files_updated: self.sink.1.files_updated,
+            bytes_read_back: self.sink.1.bytes_read_back,
+            ..self.source.1
+        }
+    }
+
     /// One story of two views: the end that failed by itself knows why; the other only heard of it.
-    /// The counters are the source's, but for what only the sink counts.
+    /// The counters are those of [`Ends::progress`].
     #[must_use]
     pub fn into_outcome(self) -> (Outcome, Progress) {
         let is_echo =
             |error: &Error| matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Cancelled);
-        let (source, mut progress) = self.source;
-        // The source has no message for this count.
-        progress.files_updated = self.sink.1.files_updated;
-        progress.bytes_read_back = self.sink.1.bytes_read_back;
-        let outcome = match (source, self.sink.0) {
+        let progress = self.progress();
+        let outcome = match (self.source.0, self.sink.0) {
             (Outcome::Failed(_), Outcome::Failed(error)) if !is_echo(&error) => {
                 Outcome::Failed(error)
             }

@@ -74,6 +74,8 @@ class ByteCounts:
         attempt sent without a count being kept: the endpoint was killed.
     :param sent: that travelled, some of them more than once.
     :param adopted: of the durable ones, those of files that stood there and were the same.
+    :param read_back: read back from the storage and compared, where the endpoint that was asked
+        is the destination; those of holes are not read.
     """
 
     listed: int = 0
@@ -81,6 +83,7 @@ class ByteCounts:
     resumed: int = 0
     sent: int = 0
     adopted: int = 0
+    read_back: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ impl<'q> Monitor<'q> {
                 sent: progress
                     .bytes_sent
                     .max(self.arrived_bytes.load(Ordering::Relaxed)),
+                read_back: progress.bytes_read_back,
             },
             objects: Objects {
                 sent: progress

@@ -76,6 +76,7 @@ impl Counters {
         self.files.listed = self.files.listed.max(base.files.listed);
         self.files.done = self.files.done.max(base.files.done);
         self.bytes.sent = self.bytes.sent.saturating_add(base.bytes.sent);
+        self.bytes.read_back = self.bytes.read_back.saturating_add(base.bytes.read_back);
         self.objects.sent = self.objects.sent.saturating_add(base.objects.sent);
         self.profile.join(&base.profile);
         self

@@ -14,6 +14,7 @@ pub(super) struct Sent {
     objects: u64,
     bytes: u64,
     read: u64,
+    read_back: u64,
     /// Durable bytes that the attempt did not send. Later sessions also find bytes that earlier
     /// sessions of this driver have sent.
     found: Found,
@@ -38,6 +39,7 @@ impl Sent {
         self.objects += progress.objects_sent;
         self.bytes += progress.bytes_sent;
         self.read += progress.bytes_read;
+        self.read_back += progress.bytes_read_back;
         self.profile.join(&progress.profile);
         self.objects_resumed.get_or_insert(progress.objects_resumed);
     }
@@ -49,6 +51,7 @@ impl Sent {
                 objects_sent: self.objects,
                 bytes_sent: self.bytes,
                 bytes_read: self.read,
+                bytes_read_back: self.read_back,
                 objects_resumed: self.objects_resumed.unwrap_or_default(),
                 bytes_resumed: self.found.resumed,
                 bytes_adopted: self.found.adopted,

@@ -44,6 +44,9 @@ pub struct Bytes {
     pub adopted: u64,
     /// Sent in this attempt; bytes that were sent again count again.
     pub sent: u64,
+    /// Read back and compared in this attempt, where this endpoint is the destination.
+    #[serde(default)]
+    pub read_back: u64,
 }
 
 /// Counters of objects.

@@ -702,7 +702,8 @@ fn counters_of_sessions_add_up_and_survive() {
         counters.bytes.sent,
         counters.bytes.durable,
         counters.bytes.resumed,
-    ) = (100, 90, 10);
+        counters.bytes.read_back,
+    ) = (100, 90, 10, 10);
     queue.progress(&job.id, &counters);
     queue.file_failed(&job.id, &RelPath::parse(b"a%\xff").expect("good"), &lost());
     for at in 0..20 {
@@ -718,10 +719,12 @@ fn counters_of_sessions_add_up_and_survive() {
         counters.bytes.sent,
         counters.bytes.durable,
         counters.bytes.resumed,
-    ) = (50, 140, 90);
+        counters.bytes.read_back,
+    ) = (50, 140, 90, 90);
     queue.progress(&job.id, &counters);
     let bytes = queue.show(&alice, "t").expect("there").bytes;
     assert_eq!((bytes.sent, bytes.durable, bytes.resumed), (150, 140, 10));
+    assert_eq!(bytes.read_back, 100);
     queue.ended(&job.id, Ending::Done).expect("ended");
     drop(queue);
     let shown = open(folder.path()).show(&alice, "t").expect("there");
