@@ -31,6 +31,8 @@ FEW = ["ext4-ordered", "xfs"]
 SEED = int(os.environ.get("DRAY_SEED", "1"))
 SIZE = 24 * tree.MIB + 777
 RUNS_MAX = 8
+#: of one run, on a host that does much else
+WAIT_SECONDS = 600
 #: some seconds for the data, so that there is a middle to fail in
 RATE = "10MiB"
 DURABILITIES = ["file", "object"]
@@ -85,7 +87,7 @@ class Copy:
     def finish(self, *words: Word) -> int:
         """Run it until it says that it is done; say how many runs that took."""
         for run in range(1, RUNS_MAX + 1):
-            ended = self.start("--retries", "0", *words).wait(120)
+            ended = self.start("--retries", "0", *words).wait(WAIT_SECONDS)
             if ended.code == 0:
                 return run
         raise AssertionError(f"not done after {RUNS_MAX} runs\n{ended.out}\n{ended.words}")
@@ -127,7 +129,7 @@ def test_what_is_written_after_a_failed_sync_is_on_the_disk(
     first = copy.start("--rate", RATE, "--retries", "0", *words)
     first.await_durable()
     volume.fail()
-    ended = first.wait(120)
+    ended = first.wait(WAIT_SECONDS)
     volume.recover()
     assert volume.lost > 0, "no write has met the fault"
     assert ended.code != 0, f"{ended.out}\n{ended.words}"
@@ -157,9 +159,9 @@ def test_at_random_moments_nothing_false_gets_its_name(
 
         moment.let_fail(volume, kill)
         if moment.is_met_again:
-            copy.start("--retries", "0", *words).wait(120)
+            copy.start("--retries", "0", *words).wait(WAIT_SECONDS)
         volume.recover()
-        first.wait(120)
+        first.wait(WAIT_SECONDS)
         tally.remounted += copy.remount_if_read_only()
         copy.finish(*words)
         lost = volume.lost - before

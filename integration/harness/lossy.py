@@ -201,7 +201,8 @@ class Tally:
         self.rounds += 1
         self.hit += lost > 0
         self.killed += moment.kills
-        print(f"{self.name} {self.rounds}: {lost} writes lost, {moment}", flush=True)
+        how = "WRONG BYTES" if is_wrong else "right bytes"
+        print(f"{self.name} {self.rounds}: {lost} writes lost, {how}, {moment}", flush=True)
         said = f"round {self.rounds}, {moment}"
         self.wrong += [f"{said}: wrong bytes"] if is_wrong else []
         self.left += [f"{said}: {left} left"] if left else []
