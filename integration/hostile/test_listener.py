@@ -20,7 +20,7 @@ from integration.hostile.actors import (
     ready,
     segment,
 )
-from integration.wire.peer import frame_of
+from integration.wire.peer import data_of, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -359,7 +359,78 @@ def test_what_no_sink_may_say_ends_the_session(scene: Scene, large: Path, what: 
     assert ended.report["error"]["kind"] in {"protocol", "limit_exceeded"}, ended.report["error"]
 
 
-def test_counts_of_a_verdict_are_only_shown(scene: Scene) -> None:
+# What a sink may not say of its end: a source that believed it would leave data behind, with exit 0.
+
+
+def verdict(*counts: int) -> bytes:
+    """Write VERDICT."""
+    return frame_of(0x34, struct.pack("<6Q", *counts))
+
+
+def closed(index: int) -> bytes:
+    """Write FILE_CLOSE of an entry without an error."""
+    return frame_of(0x14, struct.pack("<IQBIIQ", 1, index, 1, 0, 1, 0))
+
+
+def given_up(index: int) -> bytes:
+    """Write FILE_CLOSE of an entry with an error."""
+    error = struct.pack("<HBBB", 0, 0, 1, 0) + data_of(b"write") + data_of(b"full") + data_of(b"")
+    return frame_of(0x14, struct.pack("<IQB", 1, index, 2) + error + struct.pack("<Q", 0))
+
+
+def answer(state: int) -> bytes:
+    """Write BLOCK_SYNC of the first block: 1 written, 2 durable."""
+    return frame_of(0x21, struct.pack("<IQB", 1, 0, state))
+
+
+#: one file of 5 bytes, or of 3 MiB
+DONE, DONE_LARGE, NOTHING = (1, 0, 0, 0, 0, 5), (1, 0, 0, 0, 0, 3 << 20), (0,) * 6
+
+#: what a sink says that takes nothing, of a file of how many bytes; and what the source answers
+EARLY: dict[str, tuple[int, list[bytes], str]] = {
+    "at-once": (5, [verdict(*DONE)], "with 1 of 1 entries not closed"),
+    "of-nothing": (5, [verdict(*NOTHING)], "with 1 of 1 entries not closed"),
+    "wanted": (5, [want(single()), verdict(*DONE)], "with 1 of 1 entries not closed"),
+    "closed": (5, [want(single()), closed(0), verdict(*DONE)], "0 of 5 bytes sent"),
+    "not-wanted": (5, [closed(0), verdict(*DONE)], "not asked for"),
+    "large": (
+        3 << 20,
+        [want(single()), closed(0), verdict(*DONE_LARGE)],
+        "0 of 3145728 bytes durable",
+    ),
+    "answered-before-it-was-sent": (
+        5,
+        [want(single()), answer(1), answer(2), closed(0), verdict(*DONE)],
+        "0 of 5 bytes sent",
+    ),
+    "a-failure-as-a-success": (5, [given_up(0), verdict(*DONE)], "verdict of 1 files"),
+    "a-failure-left-out": (5, [given_up(0), verdict(*NOTHING)], "verdict of 0 failures"),
+    "more-than-it-said": (0, [want(single()), closed(0), verdict(9, 0, 0, 0, 0, 0)], "9 files"),
+}
+
+
+@pytest.mark.parametrize("what", EARLY)
+def test_a_sink_that_says_it_is_done_too_early_is_not_believed(scene: Scene, what: str) -> None:
+    size, said, cause = EARLY[what]
+    source = scene.bench.folder / "from"
+    source.write_bytes(b"x" * size)
+
+    def script(_: Listener, talk: Talk) -> None:
+        talk.send(ready())
+        talk.until("LIST_END")
+        talk.send(*said)
+        talk.until("VERDICT_STORED", "GO_AWAY")
+        talk.send(frame_of(0x36, b""))
+
+    ended = scene.push(source, script)
+    assert ended.code == 5, ended.words
+    error = ended.report["error"]
+    assert error["kind"] == "protocol", error
+    assert error["end"] == "sink"
+    assert cause in error["cause"], error
+
+
+def test_counts_of_a_verdict_are_compared(scene: Scene) -> None:
     source = scene.bench.folder / "from"
     source.write_bytes(b"")
 
@@ -371,3 +442,63 @@ def test_counts_of_a_verdict_are_only_shown(scene: Scene) -> None:
         talk.send(frame_of(0x36, b""))
 
     assert scene.push(source, script).code != 0
+
+
+@pytest.mark.parametrize("answers", [[1], [1, 2]], ids=["written", "one-durable"])
+def test_a_large_file_is_published_when_all_its_bytes_are_durable(
+    scene: Scene, answers: list[int]
+) -> None:
+    """Three objects came, and one of them is durable by what the sink says."""
+    source = scene.bench.folder / "from"
+    source.write_bytes(b"x" * (3 << 20))
+
+    def script(listener: Listener, talk: Talk) -> None:
+        talk.send(ready())
+        talk.until("LIST_END")
+        talk.send(want(single()), credit(range(1), 3))
+        listener.stream().take(3 << 20)
+        talk.send(*map(answer, answers), closed(0), verdict(*DONE_LARGE))
+        talk.until("VERDICT_STORED", "GO_AWAY")
+        talk.send(frame_of(0x36, b""))
+
+    ended = scene.push(source, script, "--streams", "1")
+    assert ended.code == 5, ended.words
+    assert ended.report["error"]["kind"] == "protocol"
+    assert "bytes durable" in ended.report["error"]["cause"]
+
+
+def test_an_honest_sink_is_believed(scene: Scene) -> None:
+    source = scene.bench.folder / "from"
+    source.write_bytes(b"hello")
+
+    def script(listener: Listener, talk: Talk) -> None:
+        talk.send(ready())
+        talk.until("LIST_END")
+        talk.send(want(single()), credit(range(1), 1))
+        listener.stream().take(5)
+        talk.send(closed(0), answer(2), verdict(*DONE))
+        talk.until("VERDICT_STORED")
+        talk.send(frame_of(0x36, b""))
+
+    scene.push(source, script).expect(0)
+
+
+# What a source may not say of its list.
+
+LISTS: dict[str, tuple[bytes, ...]] = {
+    "more-entries": (new_files(entry(0, b"a", size=1)), list_end(1), new_files(entry(1, b"b"))),
+    "a-second-end": (new_files(entry(0, b"a", size=1)), list_end(1), list_end(1)),
+    "a-folder-without-end": (new_files(entry(0, b"d", FOLDER)), list_end(1)),
+    "fewer": (new_files(entry(0, b"a")), list_end(2)),
+}
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_a_list_that_contradicts_itself_ends_the_session(scene: Scene, what: str) -> None:
+    def script(_: Listener, talk: Talk) -> None:
+        talk.until("READY")
+        talk.send(*LISTS[what])
+        talk.until("GO_AWAY", "VERDICT")
+
+    ended = scene.pull("data/", script, "-r")
+    assert ended.report["error"]["kind"] == "protocol", ended.report

@@ -330,6 +330,14 @@ impl Sink {
             // Stopping, or past the verdict: nothing new is begun, and nothing is left to cancel.
             return;
         }
+        let is_listing = matches!(
+            message,
+            Message::NewFiles(_) | Message::ListFailed(_) | Message::ListEnd { .. }
+        );
+        if is_listing && self.has_ended_list(peer) {
+            self.protocol_error(peer, "more of the list after its end");
+            return;
+        }
         match message {
             Message::NewFiles(entries) => self.on_new_files(peer, entries),
             Message::ListFailed(errors) => {
@@ -394,6 +402,8 @@ impl Sink {
         if entries != announced {
             let cause = format!("{entries} entries announced, {announced} received");
             self.protocol_error(peer, cause);
+        } else if let Some(index) = self.folder_without_end(peer) {
+            self.protocol_error(peer, format!("the list ends, and folder {index} does not"));
         }
     }
 

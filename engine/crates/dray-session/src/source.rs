@@ -5,6 +5,7 @@ mod blocks;
 mod files;
 mod layouts;
 mod stage;
+mod verdict;
 
 pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 
@@ -15,8 +16,8 @@ use dray_core::maps::{HashMap, HashSet};
 use dray_core::rate::BytesPerSecond;
 use dray_core::retry::Verdict;
 use dray_core::{
-    BlockId, BufferId, ByteRange, End, Error, ErrorKind, FileIndex, Layout, ModifiedTime, RangeSet,
-    RelPath, StreamId, TargetId, Time,
+    BlockId, BufferId, ByteRange, Error, FileIndex, Layout, ModifiedTime, RangeSet, RelPath,
+    StreamId, TargetId, Time,
 };
 use dray_sched::draw::Draw;
 use dray_sched::objects::{Dataset, Limits, Objects};
@@ -24,7 +25,7 @@ use dray_sched::pace::Pacer;
 use dray_sched::streams::Streams;
 use dray_sched::tuner::threads::{ThreadTuner, Work};
 use dray_wire::bounds::{BLOCKS_MAX, RUNS_MAX};
-use dray_wire::message::{Message, Ready};
+use dray_wire::message::{Message, Ready, Totals};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ struct File {
     modified: ModifiedTime,
     sparse: bool,
     is_file: bool,
+    /// Whether it is a folder whose end is not announced.
+    is_open_folder: bool,
     layout: Layout,
     /// The folder right beneath the destination that it lies in: what is worth something together.
     dataset: Option<Dataset>,
@@ -58,6 +61,8 @@ struct File {
     /// Its part of [`Source::striped`].
     striped: u64,
     bytes_durable: u64,
+    /// Handed to a stream, and not answered for good.
+    bytes_on_the_way: u64,
     aborted: bool,
 }
 
@@ -75,7 +80,7 @@ enum Phase {
     Waiting,
     Moving,
     /// A verdict came and is being stored, or was.
-    Closing(dray_wire::message::Totals),
+    Closing(Totals),
     /// Stopped on request, waiting for the last word until then.
     Stopping(Time),
     Ended,
@@ -128,6 +133,8 @@ pub struct Source {
     carriers: Streams,
     /// Sink targets that were asked for credit and have not been granted any since.
     asked: BTreeSet<TargetId>,
+    /// What the sink has said of single entries: its verdict has to agree.
+    closed: Totals,
     tries: BTreeMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
     /// Targets that the sink has named.
@@ -186,6 +193,7 @@ impl Source {
             streams_most: usize::MAX,
             carriers: Streams::default(),
             asked: BTreeSet::new(),
+            closed: Totals::default(),
             tries: BTreeMap::new(),
             later: BTreeMap::new(),
             sink_targets: HashSet::default(),
@@ -299,21 +307,6 @@ impl Source {
         self.out.push_back(Effect::End(outcome));
     }
 
-    fn protocol_error(&mut self, cause: impl Into<String>) {
-        self.violation(ErrorKind::Protocol, cause.into());
-    }
-
-    /// The sink does what it must not do, or more of it than is agreed.
-    fn violation(&mut self, kind: ErrorKind, cause: String) {
-        let error = Error::new(kind, End::Sink, "follow the sink")
-            .cause(cause)
-            .remedy("use the same version of dray at both ends and report this");
-        self.tell_profile();
-        self.out
-            .push_back(Effect::Message(Message::GoAway(error.clone())));
-        self.end(Outcome::Failed(error));
-    }
-
     fn use_streams(&mut self, most: u32) {
         self.streams_most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
     }
@@ -422,6 +415,9 @@ impl Source {
             Message::Done { index, ranges } => self.on_done(index, &ranges),
             Message::FileIds(ids) => {
                 for id in ids {
+                    if self.phase == Phase::Ended {
+                        return;
+                    }
                     self.on_file_id(id);
                 }
             }
@@ -436,11 +432,17 @@ impl Source {
             }
             Message::BlockSync(states) => {
                 for (block, state) in states {
+                    if self.phase == Phase::Ended {
+                        return;
+                    }
                     self.on_block_state(block, state, now);
                 }
             }
             Message::FileClose(closed) => {
                 for closed in closed {
+                    if self.phase == Phase::Ended {
+                        return;
+                    }
                     self.on_file_closed(closed);
                 }
             }
@@ -462,13 +464,7 @@ impl Source {
             // Who drives the transfer says it.
             Message::Streams(most) if !self.config.is_driver => self.use_streams(most),
             Message::Streams(_) => {}
-            Message::Verdict(_) if !self.end_announced => {
-                self.protocol_error("a verdict before the end of the list");
-            }
-            Message::Verdict(totals) => {
-                self.phase = Phase::Closing(totals);
-                self.out.push_back(Effect::StoreVerdict(totals));
-            }
+            Message::Verdict(totals) => self.on_verdict(totals),
             Message::Bye => match self.phase {
                 Phase::Closing(totals) => self.end(Outcome::Done(totals)),
                 Phase::Stopping(_) => self.end(Outcome::Cancelled),

@@ -3,8 +3,8 @@
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
 use dray_core::{
-    BlockId, BufferId, ByteRange, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
-    Name, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
+    BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
+    Metadata, Name, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
 };
 use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Outcome;
@@ -387,4 +387,55 @@ fn folders_too_deep_to_hold_are_no_reason_to_wait_for_ever() {
     );
     let announced = announced_in(effects);
     assert!(announced > 500 && announced < 2000, "{announced}");
+}
+
+#[test]
+fn nothing_is_listed_after_the_end_of_the_list() {
+    let ended = || {
+        let mut sink = open(16, &[]);
+        let end = Message::ListEnd { entries: 1 };
+        assert_eq!(
+            refusal(&step(&mut sink, sink::Input::Message(PEER, end))),
+            None
+        );
+        sink
+    };
+    let more = Entry {
+        index: FileIndex(1),
+        name: Name::new(b"b").expect("a good name"),
+        ..entry(1)
+    };
+    let error = Error::new(ErrorKind::NotFound, End::Source, "list");
+    for said in [
+        Message::NewFiles(vec![more]),
+        Message::ListFailed(vec![error]),
+        Message::ListEnd { entries: 1 },
+    ] {
+        let effects = step(&mut ended(), sink::Input::Message(PEER, said.clone()));
+        assert_eq!(refusal(&effects), Some(ErrorKind::Protocol), "{said:?}");
+    }
+}
+
+#[test]
+fn a_list_does_not_end_within_a_folder() {
+    let mut sink = open(16, &[]);
+    let folder = |kind| Entry {
+        index: FileIndex(1),
+        name: Name::new(b"d").expect("a good name"),
+        kind,
+        ..entry(0)
+    };
+    let end = || sink::Input::Message(PEER, Message::ListEnd { entries: 2 });
+    let begins = Message::NewFiles(vec![folder(EntryKind::Directory)]);
+    step(&mut sink, sink::Input::Message(PEER, begins));
+    assert_eq!(
+        refusal(&step(&mut sink, end())),
+        Some(ErrorKind::Protocol),
+        "its end is missing"
+    );
+    let mut sink = open(16, &[]);
+    let whole = [EntryKind::Directory, EntryKind::DirectoryEnd].map(folder);
+    let whole = Message::NewFiles(whole.into());
+    step(&mut sink, sink::Input::Message(PEER, whole));
+    assert_eq!(refusal(&step(&mut sink, end())), None);
 }

@@ -108,6 +108,20 @@ impl Clocked {
         self.step(Input::Message(Message::FileIds(vec![wanted])));
     }
 
+    /// The sink gives the file up; its verdict, which is to come next.
+    fn close(&mut self) -> Input {
+        let closed = FileClosed {
+            index: FILE,
+            result: Err(Error::new(ErrorKind::NoSpace, End::Sink, "write the file")),
+            bytes_resumed: 0,
+        };
+        self.step(Input::Message(Message::FileClose(vec![closed])));
+        Input::Message(Message::Verdict(Totals {
+            files_failed: 1,
+            ..Totals::default()
+        }))
+    }
+
     /// Credit for so many objects.
     fn grant(&mut self, count: u32) -> Vec<Effect> {
         self.step(Input::Message(Message::Credit(vec![(TARGET, count)])))
@@ -344,7 +358,8 @@ fn the_sink_hears_of_it_now_and_then_and_with_the_last_word() {
         [seconds(4), seconds(16)],
         "the clock began 7 s before"
     );
-    clocked.step(Input::Message(Message::Verdict(Totals::default())));
+    let verdict = clocked.close();
+    clocked.step(verdict);
     let effects = clocked.step(Input::VerdictStored(Ok(())));
     let last = [
         Effect::Message(Message::Profile(clocked.source.progress().profile.source)),
@@ -361,20 +376,19 @@ fn one_that_stops_says_it_before_its_last_word() {
         purge: false,
     };
     let stops = [
-        (Input::Cancel { purge: false }, None),
+        (Input::Cancel { purge: false }, None::<Input>),
         (Input::Leave(error()), None),
         (Input::Message(cancel), None),
         // Good-bye in the middle.
         (Input::Message(Message::Bye), None),
-        // All is safe, and this end cannot write that down.
-        (
-            Input::Message(Message::Verdict(Totals::default())),
-            Some(Input::VerdictStored(Err(error()))),
-        ),
     ];
-    for (input, then) in stops {
+    // All is dealt with, and this end cannot write that down.
+    let unwritten = (None, Some(Input::VerdictStored(Err(error()))));
+    let stops = stops.map(|(input, then)| (Some(input), then));
+    for (input, then) in stops.into_iter().chain([unwritten]) {
         let mut clocked = Clocked::with_objects(8);
         clocked.wait(4);
+        let input = input.unwrap_or_else(|| clocked.close());
         let mut effects = clocked.step(input);
         effects.extend(then.into_iter().flat_map(|then| clocked.step(then)));
         let told = profile_of(&effects).expect("told");

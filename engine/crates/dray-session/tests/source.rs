@@ -10,7 +10,7 @@ use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Outcome;
 use dray_session::source::{Config, Effect, Input, Listed, ReadOutcome, Source};
 use dray_wire::message::{
-    FileClosed, FileId, FileVerdict, Message, Ready, Segment, SegmentKind, Totals,
+    BlockState, FileClosed, FileId, FileVerdict, Message, Ready, Segment, SegmentKind, Totals,
 };
 use std::time::Duration;
 
@@ -29,6 +29,10 @@ fn reading() -> Source {
 
 /// One that knows nothing of its sink.
 fn new(announces_early: bool) -> Source {
+    of(announces_early, false)
+}
+
+fn of(announces_early: bool, is_driver: bool) -> Source {
     Source::new(Config {
         options: Options::default(),
         buffers: 4,
@@ -39,17 +43,21 @@ fn new(announces_early: bool) -> Source {
         retry: RetryPolicy::default(),
         seed: 1,
         attempt: 1,
-        is_driver: false,
+        is_driver,
         announces_early,
     })
 }
 
 fn ready(object_bytes_max: u64) -> Input {
+    ready_of(object_bytes_max, object_bytes_max)
+}
+
+fn ready_of(object_bytes_max: u64, pack_bytes_max: u64) -> Input {
     Input::Message(Message::Ready(Ready {
         precision_nanoseconds: 1,
         object_bytes_max,
         live_entries_max: 8,
-        pack_bytes_max: object_bytes_max,
+        pack_bytes_max,
         holes: true,
         ordered_window: None,
     }))
@@ -57,8 +65,21 @@ fn ready(object_bytes_max: u64) -> Input {
 
 /// The same; whether there is no other file.
 fn reading_of(finished: bool) -> Source {
-    let mut source = new(false);
-    step(&mut source, ready(1 << 20));
+    begun(new(false), 1 << 20, finished)
+}
+
+/// The same, of a source that drives or not.
+fn driving(is_driver: bool) -> Source {
+    begun(of(false, is_driver), 1 << 20, true)
+}
+
+/// The same, for a sink of which only files up to this size are small.
+fn with_pack(pack_bytes_max: u64) -> Source {
+    begun(new(false), pack_bytes_max, true)
+}
+
+fn begun(mut source: Source, pack_bytes_max: u64, finished: bool) -> Source {
+    step(&mut source, ready_of(1 << 20, pack_bytes_max));
     step(&mut source, Input::StreamUp(StreamId(0)));
     announce(&mut source, FILE, 8, finished);
     let credit = Message::Credit(vec![(TARGET, 2)]);
@@ -200,9 +221,11 @@ fn a_target_that_begins_to_wait_is_read_by_more_again() {
 fn a_verdict_that_could_not_be_stored_leaves_the_log() {
     let told = |result| {
         let mut source = reading();
-        let verdict = Message::Verdict(Totals::default());
-        let effects = step(&mut source, Input::Message(verdict));
-        assert_eq!(effects, [Effect::StoreVerdict(Totals::default())]);
+        send(&mut source);
+        answer(&mut source, BlockState::Durable);
+        close(&mut source, Ok(Sums::EMPTY));
+        let effects = step(&mut source, Input::Message(Message::Verdict(ONE_FILE)));
+        assert_eq!(effects, [Effect::StoreVerdict(ONE_FILE)]);
         step(&mut source, Input::VerdictStored(result))
     };
     let word = Effect::Message(Message::VerdictStored);
@@ -210,8 +233,226 @@ fn a_verdict_that_could_not_be_stored_leaves_the_log() {
     let full = Error::new(ErrorKind::NoSpace, End::Here, "store the verdict");
     let effects = told(Err(full));
     assert!(!effects.contains(&word));
-    let end = Effect::End(Outcome::Done(Totals::default()));
+    let end = Effect::End(Outcome::Done(ONE_FILE));
     assert_eq!(effects.last(), Some(&end), "its files are there");
+}
+
+/// What a sink counts that has published the file.
+const ONE_FILE: Totals = Totals {
+    files: 1,
+    files_adopted: 0,
+    files_skipped: 0,
+    files_failed: 0,
+    others: 0,
+    bytes: 8,
+};
+
+/// Has what is read go to the sink.
+fn send(source: &mut Source) {
+    let outcome = ReadOutcome {
+        segments: vec![Segment {
+            file: FILE,
+            range: ByteRange {
+                offset: 0,
+                length: 8,
+            },
+            kind: SegmentKind::Data(Sums::of(b"abcdefgh")),
+        }],
+        ..ReadOutcome::default()
+    };
+    let block = BlockId(0);
+    let effects = step(source, Input::ReadDone { block, outcome });
+    assert!(matches!(effects[..], [Effect::Send { .. }]), "{effects:?}");
+}
+
+fn answer(source: &mut Source, state: BlockState) -> Vec<Effect> {
+    let states = Message::BlockSync(vec![(BlockId(0), state)]);
+    step(source, Input::Message(states))
+}
+
+fn close(source: &mut Source, result: Result<Sums, Error>) -> Vec<Effect> {
+    let closed = FileClosed {
+        index: FILE,
+        result,
+        bytes_resumed: 0,
+    };
+    step(source, Input::Message(Message::FileClose(vec![closed])))
+}
+
+/// Why the session ended, if the sink broke the protocol.
+fn broken(effects: &[Effect]) -> Option<String> {
+    let ends = effects
+        .iter()
+        .filter(|effect| matches!(effect, Effect::End(_)));
+    assert!(ends.count() <= 1, "{effects:?}");
+    effects.iter().find_map(|effect| match effect {
+        Effect::End(Outcome::Failed(error)) if error.kind == ErrorKind::Protocol => {
+            Some(error.cause.clone())
+        }
+        _ => None,
+    })
+}
+
+fn verdict(source: &mut Source, totals: Totals) -> Vec<Effect> {
+    step(source, Input::Message(Message::Verdict(totals)))
+}
+
+#[test]
+fn a_verdict_is_not_believed_while_an_entry_is_open() {
+    // Listed; wanted and read; sent; written; even durable.
+    let mut listed = new(false);
+    step(&mut listed, ready(1 << 20));
+    list(&mut listed, FILE, 8, true);
+    let mut sent = reading();
+    send(&mut sent);
+    let mut written = reading();
+    send(&mut written);
+    answer(&mut written, BlockState::Written);
+    let mut durable = reading();
+    send(&mut durable);
+    answer(&mut durable, BlockState::Durable);
+    for mut source in [listed, reading(), sent, written, durable] {
+        let effects = verdict(&mut source, ONE_FILE);
+        let cause = "a verdict with 1 of 1 entries not closed";
+        assert_eq!(broken(&effects).as_deref(), Some(cause));
+        assert!(!effects.contains(&Effect::StoreVerdict(ONE_FILE)));
+    }
+}
+
+#[test]
+fn a_file_is_not_published_before_its_bytes_are_durable() {
+    // Larger than what becomes durable by being published.
+    let large = |state: Option<BlockState>| {
+        let mut source = with_pack(2);
+        if let Some(state) = state {
+            send(&mut source);
+            answer(&mut source, state);
+        }
+        close(&mut source, Ok(Sums::EMPTY))
+    };
+    assert_eq!(
+        broken(&large(None)).as_deref(),
+        Some("entry 0 closed as published, with 0 of 8 bytes durable")
+    );
+    let written = large(Some(BlockState::Written));
+    assert_eq!(
+        broken(&written).as_deref(),
+        Some("entry 0 closed as published, with 0 of 8 bytes durable")
+    );
+    assert_eq!(broken(&large(Some(BlockState::Durable))), None);
+    // A small one only needs to have been sent.
+    let mut small = reading();
+    assert!(broken(&close(&mut small, Ok(Sums::EMPTY))).is_some());
+    let mut small = reading();
+    send(&mut small);
+    assert_eq!(broken(&close(&mut small, Ok(Sums::EMPTY))), None);
+    // And was refused here.
+    let mut small = reading();
+    send(&mut small);
+    let busy = Error::new(ErrorKind::Busy, End::Sink, "write");
+    answer(&mut small, BlockState::Nack(busy));
+    assert!(broken(&close(&mut small, Ok(Sums::EMPTY))).is_some());
+    // A failure may be told at any time.
+    let failed = Err(Error::new(ErrorKind::NoSpace, End::Sink, "write"));
+    assert_eq!(broken(&close(&mut reading(), failed)), None);
+}
+
+#[test]
+fn a_file_that_was_not_asked_for_is_not_published() {
+    let mut source = new(false);
+    step(&mut source, ready(1 << 20));
+    list(&mut source, FILE, 0, true);
+    assert!(broken(&close(&mut source, Ok(Sums::EMPTY))).is_some());
+}
+
+#[test]
+fn an_answer_to_a_block_that_was_not_sent_ends_the_session() {
+    for state in [
+        BlockState::Written,
+        BlockState::Durable,
+        BlockState::Dropped,
+    ] {
+        let mut source = reading();
+        assert!(broken(&answer(&mut source, state)).is_some());
+    }
+}
+
+#[test]
+fn a_verdict_counts_what_was_told() {
+    let done = |is_driver| {
+        let mut source = driving(is_driver);
+        send(&mut source);
+        answer(&mut source, BlockState::Durable);
+        close(&mut source, Ok(Sums::EMPTY));
+        source
+    };
+    let fewer = Totals {
+        files: 0,
+        ..ONE_FILE
+    };
+    let more = Totals {
+        files_failed: 3,
+        ..ONE_FILE
+    };
+    for is_driver in [true, false] {
+        let effects = verdict(&mut done(is_driver), fewer);
+        assert_eq!(
+            broken(&effects).as_deref(),
+            Some("a verdict of 0 files, where it told of 1")
+        );
+        assert_eq!(broken(&verdict(&mut done(is_driver), ONE_FILE)), None);
+        // A sink that drives may have further sources.
+        let effects = verdict(&mut done(is_driver), more);
+        assert_eq!(broken(&effects).is_some(), is_driver);
+    }
+    let mut source = done(true);
+    verdict(&mut source, ONE_FILE);
+    assert!(broken(&verdict(&mut source, ONE_FILE)).is_some(), "twice");
+    // A failure is not hidden by a verdict.
+    let mut failed = driving(true);
+    close(
+        &mut failed,
+        Err(Error::new(ErrorKind::NoSpace, End::Sink, "write")),
+    );
+    assert!(broken(&verdict(&mut failed, ONE_FILE)).is_some());
+}
+
+#[test]
+fn a_folder_is_not_closed_before_its_end() {
+    let folder = |kind| Listed {
+        entry: Entry {
+            index: FILE,
+            parent: None,
+            name: Name::new(b"d").expect("a good name"),
+            kind,
+            metadata: Metadata::default(),
+        },
+        path: RelPath::parse(b"d").expect("a good path"),
+        layout: Layout::Single(TARGET),
+    };
+    let listed = |ended: bool| {
+        let mut source = new(false);
+        step(&mut source, ready(1 << 20));
+        let mut entries = vec![folder(EntryKind::Directory)];
+        entries.extend(ended.then(|| folder(EntryKind::DirectoryEnd)));
+        let input = Input::Listed {
+            entries,
+            failed: Vec::new(),
+            finished: ended,
+        };
+        step(&mut source, input);
+        source
+    };
+    assert!(broken(&close(&mut listed(false), Ok(Sums::EMPTY))).is_some());
+    assert!(broken(&want(&mut listed(true), FILE, 4)).is_some());
+    let mut source = listed(true);
+    assert_eq!(broken(&close(&mut source, Ok(Sums::EMPTY))), None);
+    let totals = Totals {
+        others: 1,
+        ..Totals::default()
+    };
+    let stored = Effect::StoreVerdict(totals);
+    assert!(verdict(&mut source, totals).contains(&stored));
 }
 
 #[test]

@@ -125,7 +125,7 @@ impl Session {
             },
             seed,
             attempt: 1,
-            is_driver: false,
+            is_driver: !setup.sink_drives,
             announces_early: setup.announces_early,
         });
         let sink = Sink::new(SinkConfig {

@@ -283,6 +283,13 @@ impl Sink {
         !self.peers.is_empty() && self.peers.values().all(|peer| peer.has_ended_list)
     }
 
+    /// Whether a source has announced all it has.
+    pub(super) fn has_ended_list(&self, peer: PeerId) -> bool {
+        self.peers
+            .get(&peer)
+            .is_some_and(|peer| peer.has_ended_list)
+    }
+
     pub(super) fn on_stored_there(&mut self, peer: PeerId) {
         match self.phase {
             Phase::Announced(_) => {}

@@ -311,6 +311,14 @@ impl Sink {
         }
     }
 
+    /// The source's number of a folder whose end it has not announced, if there is one.
+    pub(super) fn folder_without_end(&self, peer: PeerId) -> Option<FileIndex> {
+        let folders = self.live.values().filter(|live| {
+            live.peer == peer && matches!(live.node, Node::Directory { ended: None, .. })
+        });
+        folders.map(|live| live.index).min()
+    }
+
     /// A folder gets its attributes once everything in it is closed, because writing into it
     /// changes its time.
     pub(super) fn set_directory_if_done(&mut self, index: FileIndex) {

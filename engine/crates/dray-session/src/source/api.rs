@@ -32,7 +32,8 @@ pub struct Config {
     pub seed: u64,
     /// The driver's attempt number; a cancel of another is ignored.
     pub attempt: u32,
-    /// Whether this end drives the transfer: how many streams are used is then said here alone.
+    /// Whether this end drives the transfer: it is the sink's only source then, and says alone how many
+    /// streams are used.
     pub is_driver: bool,
     /// Whether entries are announced before the sink has said what it can do ([`EARLY_ENTRIES`]
     /// agreed): what is announced does not depend on it.

@@ -334,6 +334,11 @@ impl Source {
             };
             stream.queued += 1;
             block.state = State::Sent(*stream_id);
+            for (index, range) in &block.parts {
+                if let Some(file) = self.files.get_mut(index) {
+                    file.bytes_on_the_way += range.length;
+                }
+            }
             self.carriers.handed(*stream_id, id, block.sink, now);
             let head = BlockHead {
                 id,
@@ -460,6 +465,10 @@ impl Source {
         let Some(block) = self.blocks.get_mut(&id) else {
             return;
         };
+        if matches!(block.state, State::Reading | State::Ready) {
+            self.protocol_error(format!("an answer to block {id}, which was not sent"));
+            return;
+        }
         match state {
             BlockState::Written => {
                 if block.state != State::Written {
@@ -480,6 +489,7 @@ impl Source {
                     self.tries.remove(&(*index, range.offset));
                     if let Some(file) = self.files.get_mut(index) {
                         file.bytes_durable += range.length;
+                        file.bytes_on_the_way = file.bytes_on_the_way.saturating_sub(range.length);
                         self.progress.bytes_durable += range.length;
                     }
                 }
@@ -506,6 +516,9 @@ impl Source {
         for (index, range) in block.parts {
             if block.state != State::Written {
                 self.objects.settled(index);
+            }
+            if let Some(file) = self.files.get_mut(&index) {
+                file.bytes_on_the_way = file.bytes_on_the_way.saturating_sub(range.length);
             }
             if is_pack && error.is_some() {
                 // Which file of the pack is to blame will show.

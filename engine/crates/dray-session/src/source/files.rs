@@ -16,6 +16,7 @@ impl Source {
         let mut errors = Vec::with_capacity(failed.len());
         for failure in failed {
             self.progress.files_failed += 1;
+            self.closed.files_failed += 1;
             errors.push(failure.error.clone().file(&failure.path));
             self.out.push_back(Effect::Report(Event::Failed(failure)));
         }
@@ -42,6 +43,7 @@ impl Source {
             }
             if entry.kind == EntryKind::DirectoryEnd {
                 if let Some(folder) = self.files.get_mut(&entry.index) {
+                    folder.is_open_folder = false;
                     folder.live_bytes += bytes;
                     self.live_bytes += bytes;
                 }
@@ -103,12 +105,14 @@ impl Source {
             modified: entry.metadata.modified,
             sparse,
             is_file,
+            is_open_folder: entry.kind == EntryKind::Directory,
             layout: listed.layout,
             dataset,
             done: RangeSet::new(),
             is_decided: false,
             striped: 0,
             bytes_durable: 0,
+            bytes_on_the_way: 0,
             aborted: false,
         };
         self.files.insert(entry.index, file);
@@ -182,6 +186,13 @@ impl Source {
             self.protocol_error(format!("a second decision about entry {}", id.index));
             return;
         }
+        if !file.is_file && !matches!(id.verdict, FileVerdict::Failed(_)) {
+            self.protocol_error(format!(
+                "a decision about entry {}, which is no file",
+                id.index
+            ));
+            return;
+        }
         self.undecided -= usize::from(file.is_file);
         if let Some(dataset) = file.dataset {
             self.objects.decided(dataset, file.size);
@@ -239,12 +250,14 @@ impl Source {
                 }
             }
             FileVerdict::Adopted => {
+                self.closed.files_adopted += 1;
                 self.progress.files_adopted += 1;
                 self.progress.bytes_adopted += file.size;
                 self.progress.bytes_durable += file.size;
                 self.finish_file(id.index);
             }
             FileVerdict::Skipped => {
+                self.closed.files_skipped += 1;
                 self.progress.files_skipped += 1;
                 self.progress.bytes_durable += file.size;
                 self.finish_file(id.index);
@@ -267,6 +280,7 @@ impl Source {
     fn fail_file(&mut self, index: FileIndex, error: Error) {
         if let Some(file) = self.remove(index) {
             self.progress.files_failed += 1;
+            self.closed.files_failed += 1;
             // Whatever of it is kept, no file of it stands: it is not told as safe.
             self.progress.bytes_durable = self
                 .progress
@@ -285,14 +299,24 @@ impl Source {
         let Some(file) = self.files.get(&closed.index) else {
             return;
         };
+        if let Err(cause) = self.check_closed(file, closed.result.is_ok()) {
+            let cause = format!("entry {} closed {cause}", closed.index);
+            let path = file.path.clone();
+            self.distrust(cause, Some(&path));
+            return;
+        }
         match closed.result {
             Ok(sums) => {
                 if file.is_file {
+                    self.closed.files += 1;
+                    self.closed.bytes = self.closed.bytes.saturating_add(file.size);
                     self.progress.bytes_durable += file.size.saturating_sub(file.bytes_durable);
                     let (path, size) = (file.path.clone(), file.size);
                     let sums = Some(sums);
                     self.out
                         .push_back(Effect::Report(Event::FileDone { path, size, sums }));
+                } else {
+                    self.closed.others += 1;
                 }
                 self.finish_file(closed.index);
             }

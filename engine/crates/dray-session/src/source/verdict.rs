@@ -1,0 +1,117 @@
+//! What a sink says of an entry's end, and of the transfer's: believed only if it follows from what it said
+//! before.
+//!
+//! A sink that is wrong, or lies, about its own copy cannot be found out here. One that says that it is
+//! done before it could be is.
+
+use super::{Effect, File, Phase, Source};
+use crate::progress::Outcome;
+use dray_core::{End, Error, ErrorKind, RelPath};
+use dray_wire::message::{Message, Totals};
+
+impl Source {
+    pub(super) fn protocol_error(&mut self, cause: impl Into<String>) {
+        self.violation(ErrorKind::Protocol, cause.into());
+    }
+
+    /// The sink does what it must not do, or more of it than is agreed.
+    pub(super) fn violation(&mut self, kind: ErrorKind, cause: String) {
+        let error = Error::new(kind, End::Sink, "follow the sink")
+            .cause(cause)
+            .remedy("use the same version of dray at both ends and report this");
+        self.break_off(error);
+    }
+
+    fn break_off(&mut self, error: Error) {
+        self.tell_profile();
+        self.out
+            .push_back(Effect::Message(Message::GoAway(error.clone())));
+        self.end(Outcome::Failed(error));
+    }
+
+    /// Whether the sink may close this entry by now; else what it said, and why that cannot be.
+    pub(super) fn check_closed(&self, file: &File, is_good: bool) -> Result<(), String> {
+        if file.is_open_folder {
+            return Err("before the end of its folder".into());
+        }
+        if !is_good || !file.is_file {
+            return Ok(());
+        }
+        if !file.is_decided {
+            return Err("as published, though it was not asked for".into());
+        }
+        // A small file becomes durable by being published: the sink says so of its block afterwards.
+        let pack_bytes_max = self.ready.map_or(0, |ready| ready.pack_bytes_max);
+        let is_packed = file.size <= pack_bytes_max && file.done.is_empty();
+        let arrived = match is_packed {
+            true => file.bytes_durable + file.bytes_on_the_way,
+            false => file.bytes_durable,
+        };
+        if arrived == file.size {
+            return Ok(());
+        }
+        let what = if is_packed { "sent" } else { "durable" };
+        let size = file.size;
+        Err(format!(
+            "as published, with {arrived} of {size} bytes {what}"
+        ))
+    }
+
+    /// The sink says that everything has been dealt with.
+    pub(super) fn on_verdict(&mut self, totals: Totals) {
+        if let Phase::Closing(_) = self.phase {
+            self.protocol_error("a second verdict");
+            return;
+        }
+        if !self.end_announced {
+            self.protocol_error("a verdict before the end of the list");
+            return;
+        }
+        let open = self.files.iter().min_by_key(|(index, _)| **index);
+        if let Some(path) = open.map(|(_, file)| file.path.clone()) {
+            let (open, listed) = (self.files.len(), self.progress.entries_listed);
+            let cause = format!("a verdict with {open} of {listed} entries not closed");
+            self.distrust(cause, Some(&path));
+            return;
+        }
+        if let Some(cause) = self.contradiction(&totals) {
+            self.distrust(cause, None);
+            return;
+        }
+        self.phase = Phase::Closing(totals);
+        self.out.push_back(Effect::StoreVerdict(totals));
+    }
+
+    /// A count of the verdict that is another than the entries give. A sink that drives may have further
+    /// sources, which it counts too.
+    fn contradiction(&self, said: &Totals) -> Option<String> {
+        let known = &self.closed;
+        let counts = [
+            ("files", said.files, known.files),
+            ("adopted files", said.files_adopted, known.files_adopted),
+            ("skipped files", said.files_skipped, known.files_skipped),
+            ("failures", said.files_failed, known.files_failed),
+            ("folders and links", said.others, known.others),
+            ("bytes", said.bytes, known.bytes),
+        ];
+        let is_wrong = |(_, said, known): &&(&str, u64, u64)| match self.config.is_driver {
+            true => said != known,
+            false => said < known,
+        };
+        let wrong = counts.iter().find(is_wrong);
+        wrong.map(|(what, said, known)| {
+            format!("a verdict of {said} {what}, where it told of {known}")
+        })
+    }
+
+    /// The sink says that something is done that cannot be.
+    pub(super) fn distrust(&mut self, cause: String, path: Option<&RelPath>) {
+        let error = Error::new(ErrorKind::Protocol, End::Sink, "finish the transfer")
+            .cause(cause)
+            .remedy("do not rely on its copy: check the files and the dray at the sink");
+        self.break_off(match path {
+            Some(path) => error.file(path),
+            None => error,
+        });
+    }
+}
