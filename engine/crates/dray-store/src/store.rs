@@ -19,9 +19,9 @@
 //! [`PathEscapes`]: dray_core::ErrorKind::PathEscapes
 
 use crate::types::{
-    Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, ListOptions, Listed,
-    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SmallFile, SmallName,
-    SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, InodeState, ListOptions,
+    Listed, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SmallFile,
+    SmallName, SyncItem, Target,
 };
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 use rustix::fd::BorrowedFd;
@@ -342,6 +342,14 @@ pub trait ReadHandle: Send + Sync {
     /// # Errors
     /// `Unsupported` when it is not a regular file.
     fn state(&self) -> Result<ReadState>;
+
+    /// The same with what else the file system notes of it, where there is such.
+    ///
+    /// # Errors
+    /// As [`ReadHandle::state`].
+    fn full_state(&self) -> Result<(ReadState, Option<InodeState>)> {
+        Ok((self.state()?, None))
+    }
 
     /// The first run of bytes at or after `offset` that is not a hole; `None` when only a hole
     /// follows. Stores without [`Capabilities::holes`] answer with everything up to the end.

@@ -162,6 +162,29 @@ pub struct ReadState {
     pub modified: ModifiedTime,
 }
 
+/// What a file system notes of an open file besides its content's size and time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InodeState {
+    /// Last change of its content or of anything about it. Nobody sets it back.
+    pub changed: ModifiedTime,
+    /// Permission bits, the low twelve.
+    pub mode: u32,
+    /// User and group.
+    pub owner: (u32, u32),
+    /// Names that it has.
+    pub links: u64,
+}
+
+impl InodeState {
+    /// Whether the content may be another than it was in the state `before`, though its modification time is
+    /// the same: something was changed, and it was neither the mode, the owner nor the number of names.
+    #[must_use]
+    pub fn may_differ_from(&self, before: &Self) -> bool {
+        let attributes = |state: &Self| (state.mode, state.owner, state.links);
+        self.changed != before.changed && attributes(self) == attributes(before)
+    }
+}
+
 /// What stands at a path of the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileState {
@@ -325,4 +348,28 @@ pub enum ControlMode {
     Create,
     /// It must not be there (`AlreadyExists`).
     CreateNew,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::InodeState;
+    use dray_core::ModifiedTime;
+
+    #[test]
+    fn a_change_that_nothing_else_explains_may_be_of_the_content() {
+        let state = |seconds, mode, links| InodeState {
+            changed: ModifiedTime {
+                seconds,
+                nanoseconds: 0,
+            },
+            mode,
+            owner: (1, 1),
+            links,
+        };
+        let before = state(1, 0o644, 1);
+        assert!(!before.may_differ_from(&before));
+        assert!(state(2, 0o644, 1).may_differ_from(&before));
+        assert!(!state(2, 0o600, 1).may_differ_from(&before));
+        assert!(!state(2, 0o644, 2).may_differ_from(&before));
+    }
 }

@@ -11,11 +11,11 @@ use dray_core::{
 };
 use dray_session::Failure;
 use dray_session::source::Listed;
-use dray_store::{ListOptions, Lister, ReadHandle, ReadState, Store};
+use dray_store::{InodeState, ListOptions, Lister, ReadHandle, ReadState, Store};
 use dray_wire::bounds::entry_bytes;
 use dray_wire::message::Selection;
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Entries listed at once when nobody asks for a number.
 const ALL_BATCH: u32 = 512;
@@ -33,6 +33,8 @@ pub struct Origin {
     /// Size of the whole file, and its time, as listed.
     pub(super) listed: ReadState,
     handle: OnceLock<Arc<dyn ReadHandle>>,
+    /// What the file system noted of it before its first read, but for what explains itself since.
+    pub(super) noted: Mutex<Option<InodeState>>,
     /// Whether reads of it may share a handle: not when objects are drawn at random from all files,
     /// which would keep all of them open.
     pub(super) is_shared: bool,
@@ -251,6 +253,7 @@ impl Listing {
                         offset,
                         listed,
                         handle: OnceLock::new(),
+                        noted: Mutex::new(None),
                         is_shared: self.is_shared,
                     }),
                 )),

@@ -3,13 +3,14 @@
 use crate::extent::Extent;
 use crate::groups::Worker;
 use crate::link::SourceEvent;
+use crate::lock::lock;
 use crate::pool::{PIECE_BYTES, Pool};
 use crate::source::list::Origin;
 use crossbeam_channel::Sender;
 use dray_core::checksum::Summer;
 use dray_core::{BlockId, BufferId, ByteRange, End, Error, ErrorKind, Result};
 use dray_session::source::{Input, ReadOutcome, ReadPart};
-use dray_store::{ReadHandle, ReadState};
+use dray_store::{InodeState, ReadHandle, ReadState};
 use dray_wire::message::{Segment, SegmentKind};
 use std::sync::Arc;
 
@@ -122,6 +123,7 @@ fn read_from(
     buffer: &mut [u8],
     segments_max: usize,
 ) -> Result<Found> {
+    note_before(handle.as_ref(), origin)?;
     let mut segments = Vec::with_capacity(1);
     let mut used = 0usize;
     let mut at = part.range.offset;
@@ -241,12 +243,37 @@ fn fill(
     Ok(())
 }
 
+/// Before the first read of a file: what it is held against after each.
+fn note_before(handle: &dyn ReadHandle, origin: &Origin) -> Result<()> {
+    let mut noted = lock(&origin.noted);
+    if noted.is_none() {
+        *noted = handle.full_state()?.1;
+    }
+    Ok(())
+}
+
+/// Whether the content may have been changed by somebody who put the modification time back.
+fn is_rewritten(origin: &Origin, now: Option<InodeState>) -> bool {
+    let mut noted = lock(&origin.noted);
+    let (Some(before), Some(now)) = (*noted, now) else {
+        return false;
+    };
+    if now.may_differ_from(&before) {
+        return true;
+    }
+    *noted = Some(now);
+    false
+}
+
 fn check_unchanged(handle: &dyn ReadHandle, origin: &Origin, part: &ReadPart) -> Result<ReadState> {
-    let now = handle.state()?;
-    if now.size == origin.listed.size && now.modified == part.modified {
+    let (now, inode) = handle.full_state()?;
+    let is_listed = now.size == origin.listed.size && now.modified == part.modified;
+    if is_listed && !is_rewritten(origin, inode) {
         return Ok(now);
     }
-    let cause = if now.size == origin.listed.size {
+    let cause = if is_listed {
+        "its inode changed while it was read, though its modification time did not".to_owned()
+    } else if now.size == origin.listed.size {
         "its modification time is another than when it was listed".to_owned()
     } else {
         format!(

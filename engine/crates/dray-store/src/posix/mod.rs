@@ -21,8 +21,8 @@ use crate::errno;
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::targets::{TargetMap, Targets};
 use crate::types::{
-    Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, Holding, ListOptions,
-    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, Holding, InodeState,
+    ListOptions, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
 };
 use attributes::Refused;
 use dray_core::{
@@ -482,11 +482,25 @@ fn state_of(stat: &Stat) -> FileState {
     }
 }
 
-fn holding_of(stat: &Stat) -> Holding {
-    let inode_changed = ModifiedTime {
+/// When anything about it was changed last.
+fn changed_of(stat: &Stat) -> ModifiedTime {
+    ModifiedTime {
         seconds: stat.st_ctime,
         nanoseconds: u32::try_from(stat.st_ctime_nsec).unwrap_or(0),
-    };
+    }
+}
+
+fn inode_of(stat: &Stat) -> InodeState {
+    InodeState {
+        changed: changed_of(stat),
+        mode: mode_of(stat),
+        owner: (stat.st_uid, stat.st_gid),
+        links: stat.st_nlink.into(),
+    }
+}
+
+fn holding_of(stat: &Stat) -> Holding {
+    let inode_changed = changed_of(stat);
     Holding {
         // Blocks are counted in 512 bytes whatever the file system's own are.
         bytes: u64::try_from(stat.st_blocks)

@@ -3,9 +3,9 @@
 use super::direct::Direct;
 use super::share::may_share;
 use super::uncached;
-use super::{Place, PosixStore, attributes, size_of, time_of};
+use super::{Place, PosixStore, attributes, inode_of, size_of, time_of};
 use crate::store::ReadHandle;
-use crate::types::{ReadPurpose, ReadState};
+use crate::types::{InodeState, ReadPurpose, ReadState};
 use dray_core::{ByteRange, End, RelPath, Result, Sums};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
@@ -95,13 +95,20 @@ impl ReadHandle for PosixRead {
     }
 
     fn state(&self) -> Result<ReadState> {
+        Ok(self.full_state()?.0)
+    }
+
+    fn full_state(&self) -> Result<(ReadState, Option<InodeState>)> {
         let stat = rustix::fs::fstat(&self.fd)
             .map_err(|errno| self.place.error("look at the file", errno))?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(ReadState {
-                size: size_of(&stat),
-                modified: time_of(&stat),
-            }),
+            FileType::RegularFile => {
+                let state = ReadState {
+                    size: size_of(&stat),
+                    modified: time_of(&stat),
+                };
+                Ok((state, Some(inode_of(&stat))))
+            }
             FileType::Directory => Err(self.place.error("read the file", Errno::ISDIR)),
             other => Err(special(self.place.end, &self.place.path, other)),
         }

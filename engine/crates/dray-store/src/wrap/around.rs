@@ -4,8 +4,8 @@ mod control;
 
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::types::{
-    Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, ListOptions, Listed,
-    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, InodeState, ListOptions,
+    Listed, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
 };
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 use std::borrow::Cow;
@@ -517,6 +517,10 @@ impl<H: Hook> ReadHandle for Handle<dyn ReadHandle, H> {
 
     fn state(&self) -> Result<ReadState> {
         self.call(Operation::ReadState, |inner| inner.state())
+    }
+
+    fn full_state(&self) -> Result<(ReadState, Option<InodeState>)> {
+        self.call(Operation::ReadState, |inner| inner.full_state())
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {

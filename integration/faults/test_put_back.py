@@ -1,0 +1,106 @@
+"""A source file that is rewritten in place while it is read, with its modification time put back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.harness.program import Bench, Process
+
+pytestmark = pytest.mark.timeout(120)
+
+MIB = 1 << 20
+SIZE = 24 * MIB
+SLOWLY = ["--rate", "8MiB", "--object-size", "1MiB", "--pool", "8MiB"]
+
+
+@pytest.fixture
+def source(bench: Bench) -> Path:
+    """Make a file of one byte over and over."""
+    made = bench.folder / "source"
+    made.write_bytes(b"a" * SIZE)
+    return made
+
+
+def rewrite(file: Path, reader: Process) -> None:
+    """Give it other bytes of the same size, under the same time, as ``rsync --inplace -t`` does.
+
+    The reader stands still meanwhile: it sees the time before and after, and none in between.
+    """
+    before = file.stat()
+    reader.send(signal.SIGSTOP)
+    try:
+        with file.open("r+b") as opened:
+            opened.write(b"b" * SIZE)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    finally:
+        reader.send(signal.SIGCONT)
+    after = file.stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("way", ["local", "push"])
+def test_two_versions_are_not_mixed_under_the_final_name(
+    bench: Bench, source: Path, way: str
+) -> None:
+    there = bench.folder / "there"
+    there.mkdir()
+    to: str | Path = there / "copy"
+    words = list(SLOWLY)
+    if way == "push":
+        server = bench.serve(there)
+        to = f"dray://{server.address}/copy"
+        words += [str(word) for word in bench.peer(server)]
+    client = bench.start_slow_cp(source, to, *words)
+    rewrite(source, client)
+    ended = client.wait()
+    copy = there / "copy"
+    kinds = set(copy.read_bytes()) if copy.exists() else set()
+    assert len(kinds) < 2, "bytes of both versions"
+    assert ended.code == 1, ended.words
+    [failure] = ended.report["files_failed"]
+    assert failure["kind"] == "source_changed", failure
+    assert not copy.exists()
+    # Left alone, it is copied as it is now: nothing of the first version is taken up again.
+    again = [word for word in words if word not in SLOWLY]
+    bench.cp(source, to, *again).expect(0)
+    assert copy.read_bytes() == b"b" * SIZE
+
+
+def chmod(file: Path) -> None:
+    """Take a permission away."""
+    file.chmod(0o600)
+
+
+def link(file: Path) -> None:
+    """Give it another name, as a snapshot of hard links does."""
+    os.link(file, f"{file}.linked")
+
+
+@pytest.mark.parametrize("change", [chmod, link], ids=["chmod", "link"])
+def test_attributes_may_change_while_a_file_is_read(
+    bench: Bench, source: Path, change: Callable[[Path], None]
+) -> None:
+    copy = bench.folder / "copy"
+    client = bench.start_slow_cp(source, copy, *SLOWLY)
+    change(source)
+    client.wait().expect(0)
+    assert copy.read_bytes() == source.read_bytes()
+
+
+def test_a_rewrite_after_another_change_is_found_too(bench: Bench, source: Path) -> None:
+    copy = bench.folder / "copy"
+    client = bench.start_slow_cp(source, copy, *SLOWLY)
+    chmod(source)
+    # Until it was looked at again.
+    client.await_durable(6 * MIB)
+    rewrite(source, client)
+    assert client.wait().code == 1
+    assert not copy.exists()
