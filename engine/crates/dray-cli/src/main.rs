@@ -7,6 +7,7 @@
 
 mod args;
 mod asks;
+mod cleared;
 mod cp;
 mod docs;
 mod endpoint;
