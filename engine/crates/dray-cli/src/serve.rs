@@ -10,7 +10,7 @@ use dray_runtime::export::Export;
 use dray_runtime::link::{SinkLink, SourceLink};
 use dray_runtime::net::{self, Caller, Handler, Identity, Listener, Prepared, Request, Token};
 use dray_runtime::null::{Null, NullExport};
-use dray_runtime::observe::{Observer, Silent};
+use dray_runtime::observe::Observer;
 use dray_runtime::pace::SharedRates;
 use dray_runtime::place;
 use dray_runtime::pool::Pool;
@@ -39,7 +39,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     let identity = Identity::load_or_create(&identity_folder(serve)?)?;
     let fingerprint = identity.fingerprint();
     let mut settings = net::Serve::new(identity);
-    let largest = (serve.pool / prepare::BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX);
+    let largest = object_bytes_max(serve.pool);
     if largest < plan::OBJECT_BYTES_MIN {
         return Err(usage("--pool is too small", "give it 32KiB at least").into());
     }
@@ -76,6 +76,11 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     }
     listener.run(&house)?;
     Ok(Exit::Safe)
+}
+
+/// The largest object of a session with so much memory.
+fn object_bytes_max(pool: u64) -> u64 {
+    (pool / prepare::BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX)
 }
 
 fn addresses(given: &[String]) -> Result<Vec<String>> {
@@ -162,6 +167,17 @@ impl House {
             can_write: !serve.read_only,
             json: serve.json,
             rejected: Mutex::new((None, 0)),
+        })
+    }
+
+    /// What to say when a caller asks for larger objects than this server's buffers take.
+    fn smaller_objects(&self, asked: u64) -> Option<Error> {
+        let most = object_bytes_max(self.pool);
+        (asked > most).then(|| {
+            let operation = format!("use objects of {}", human(asked));
+            Error::new(ErrorKind::LimitExceeded, End::Sink, operation)
+                .cause(format!("--pool allows {} at most", human(most)))
+                .remedy("raise --pool here to have larger ones")
         })
     }
 
@@ -299,6 +315,7 @@ impl Handler for House {
             peer,
             role,
         };
+        let smaller = self.smaller_objects(connect.options.object_bytes);
         match connect.passive_role {
             Role::Sink => {
                 let session = session("push");
@@ -306,7 +323,7 @@ impl Handler for House {
                 let own = Arc::clone(&pool);
                 let run = move |link: SinkLink| {
                     let notices = Notices::new(self.json, &session);
-                    for notice in setup.destination.notices() {
+                    for notice in setup.destination.notices().iter().chain(&smaller) {
                         notices.event(&Event::Notice(notice.clone()));
                     }
                     let keeps_nothing = setup.destination.keeps_nothing();
@@ -327,7 +344,8 @@ impl Handler for House {
                 let session = session("pull");
                 let setup = self.source_for(&connect, &agreed)?;
                 let run = move |link: SourceLink| {
-                    let (outcome, progress) = source::run(setup, link, &Silent)
+                    let notices = Notices::new(self.json, &session);
+                    let (outcome, progress) = source::run(setup, link, &notices)
                         .unwrap_or_else(|error| (Outcome::Refused(error), Progress::default()));
                     // What it read may have gone where nothing is kept.
                     let progress = Progress {
