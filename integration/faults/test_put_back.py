@@ -1,4 +1,4 @@
-"""A source file that is rewritten in place while it is read, with its modification time put back."""
+"""A source file that is rewritten in place while it is read, its modification time put back."""
 
 from __future__ import annotations
 

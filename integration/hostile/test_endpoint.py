@@ -9,22 +9,38 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dray.client import Place, Request, Selection
+from dray.errors import DrayError
 from integration.endpoint.raw import ask, dial
 from integration.harness.program import find_program, peak_memory
-from integration.hostile.actors import ABORTED, FOLDER, SINK, SOURCE, Driver, Options, entry
+from integration.hostile.actors import (
+    ABORTED,
+    FOLDER,
+    SINK,
+    SOURCE,
+    Driver,
+    Listener,
+    Options,
+    entry,
+)
 from integration.hostile.actors import new_files as files
 
 if TYPE_CHECKING:
     import http.client
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from dray.testing.endpoints import Endpoint
+    from integration.hostile.actors import Talk
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
 MEMORY = 128 * MIB
 MOST = MEMORY + 64 * MIB
+#: sessions that others drive, at once
+SESSIONS = 16
+BUSY = 28
 #: the defaults of `limits`, which the tests reach
 WAITS = 64
 
@@ -38,7 +54,9 @@ def this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def endpoint(start_endpoint: Callable[..., Endpoint]) -> Iterator[Endpoint]:
     """Start an endpoint of 128 MiB; afterwards it must have stayed within its memory."""
-    made = start_endpoint("a", config={"limits": {"memory": "128MiB", "transfers_active": 8}})
+    made = start_endpoint(
+        "a", config={"limits": {"memory": "128MiB", "transfers_active": SESSIONS}}
+    )
     yield made
     peak = peak_memory(made.pid)
     print(f"peak {peak / MIB:.0f} MiB")
@@ -67,7 +85,7 @@ def test_patterns_at_their_bound_are_compiled(endpoint: Endpoint) -> None:
 
 
 def test_live_entries_of_many_sessions_are_bounded(endpoint: Endpoint) -> None:
-    """Eight sessions with as many folders, of as long names, as each may have."""
+    """Sixteen sessions with as many folders, of as long names, as each may have."""
     token = endpoint.token().encode()
 
     def attack(number: int) -> None:
@@ -82,11 +100,82 @@ def test_live_entries_of_many_sessions_are_bounded(endpoint: Endpoint) -> None:
                 driver.send(files(*names))
         driver.close()
 
-    attackers = [threading.Thread(target=attack, args=(number,)) for number in range(4)]
+    attackers = [threading.Thread(target=attack, args=(number,)) for number in range(SESSIONS)]
     for each in attackers:
         each.start()
     for each in attackers:
         each.join()
+
+
+def test_patterns_of_many_sessions_have_one_bound(endpoint: Endpoint) -> None:
+    """Sixteen sessions with as many patterns as each may have: some are told to come again."""
+    token = endpoint.token().encode()
+    wild = Options(include=[b"*a" * 2000, b"?[!b]*{c,d}" * 350])
+    drivers = [
+        Driver(endpoint.address, token, SOURCE, b"data/", options=wild) for _ in range(SESSIONS)
+    ]
+    begun = 0
+    for driver in drivers:
+        answer = driver.until("ACCEPT", "REFUSE", "GO_AWAY")
+        begun += answer["type"] == "ACCEPT"
+        if answer["type"] != "ACCEPT":
+            error = answer["fields"]["error"]
+            assert error["kind"] == BUSY, error
+            assert error["status"] == "temporary", error
+            assert "patterns with wildcards" in error["cause"]
+    assert 0 < begun < SESSIONS
+    print(f"{begun} of {SESSIONS} sessions began")
+    for driver in drivers:
+        driver.close()
+    # What they had is free again.
+    until = time.monotonic() + 20
+    while True:
+        last = Driver(endpoint.address, token, SOURCE, b"data/", options=wild)
+        if last.until("ACCEPT", "REFUSE", "GO_AWAY")["type"] == "ACCEPT":
+            break
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    last.close()
+
+
+def test_what_an_endpoint_pulls_is_bounded_too(endpoint: Endpoint, tmp_path: Path) -> None:
+    """A listener that announces without end, in transfers that the endpoint drives itself."""
+
+    def announce(_: Listener, talk: Talk) -> None:
+        with contextlib.suppress(*ABORTED):
+            for first in range(0, 66_000, 2000):
+                names = (entry(at, b"%0200d" % at, FOLDER) for at in range(first, first + 2000))
+                talk.send(files(*names))
+            talk.rest()
+
+    listener = Listener(tmp_path, announce)
+    with endpoint.client() as client:
+        made = [
+            client.submit(
+                Request(
+                    sources=[
+                        Place(
+                            url=f"dray://{listener.address}/data/",
+                            ticket=f"drt_{'A' * 43}",
+                            key=listener.key,
+                        )
+                    ],
+                    destination=Place(url=f"/data/pulled{number}/"),
+                    selection=Selection(recursive=True),
+                )
+            )
+            for number in range(8)
+        ]
+        until = time.monotonic() + 60
+        while listener.sessions < len(made) and time.monotonic() < until:
+            time.sleep(0.2)
+        time.sleep(3)
+        for each in made:
+            with contextlib.suppress(DrayError):
+                client.cancel(each.id)
+    print(f"{listener.sessions} sessions")
+    listener.close()
+    assert listener.sessions
 
 
 def test_waiting_calls_lock_nobody_out(endpoint: Endpoint) -> None:

@@ -359,7 +359,7 @@ def test_what_no_sink_may_say_ends_the_session(scene: Scene, large: Path, what: 
     assert ended.report["error"]["kind"] in {"protocol", "limit_exceeded"}, ended.report["error"]
 
 
-# What a sink may not say of its end: a source that believed it would leave data behind, with exit 0.
+# What a sink may not say of its end: a source that believed it would leave data behind.
 
 
 def verdict(*counts: int) -> bytes:

@@ -25,7 +25,6 @@ use dray_runtime::{sink, source};
 use dray_sched::tuner::memory::Pair;
 use dray_session::{Event, Progress};
 use dray_wire::message::Selection;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What one session needs to know.
@@ -43,6 +42,8 @@ pub struct Job {
     pub source: usize,
     /// Bytes of its buffers.
     pub memory: u64,
+    /// Entries that may be announced in it and not closed.
+    pub live_entries: u32,
 }
 
 /// Carries transfers.
@@ -172,7 +173,7 @@ impl Carrier {
                 self.copy(job, &task, &paths, to, place, handle, watch)
             }
             (Side::Local(_), Side::Remote { address, path }) => {
-                let dial = self.dial(&request.destination, address, &request.bind, &task)?;
+                let dial = self.dial(&request.destination, address, job, &task)?;
                 let folder = session_path(&path.root, &place.folder, true);
                 let claims = place.claims.iter().map(|claim| claim.as_bytes().to_vec());
                 let written: Vec<_> = std::iter::once(folder).chain(claims).collect();
@@ -180,7 +181,7 @@ impl Carrier {
                 drive::push(&task, &dial, &written, open, handle, watch)
             }
             (Side::Remote { address, .. }, Side::Local(to)) => {
-                let dial = self.dial(from, address, &request.bind, &task)?;
+                let dial = self.dial(from, address, job, &task)?;
                 let path = |path: &ApiPath| session_path(&path.root, &path.path, path.is_folder);
                 let paths: Vec<_> = paths.iter().map(path).collect();
                 let open = || self.write(job, to, &place);
@@ -333,7 +334,8 @@ impl Carrier {
             .max(destination.object_bytes_max())
             .min(plan::OBJECT_BYTES_MAX);
         let buffers = Buffers::new(task.pool_bytes / 2, object_bytes);
-        let limits = prepare::limits(buffers);
+        let mut limits = prepare::limits(buffers);
+        limits.live_entries_max = job.live_entries;
         let roots = self.read(sources, &job.request)?;
         let from = sources.first().ok_or_else(neither_is_local)?;
         let source_can = roots.first().map(|root| root.store.capabilities());
@@ -363,7 +365,7 @@ impl Carrier {
         drive::copy(source, sink, handle, watch)
     }
 
-    fn dial(&self, place: &Place, address: &str, bind: &[IpAddr], task: &Task) -> Result<Dial> {
+    fn dial(&self, place: &Place, address: &str, job: &Job, task: &Task) -> Result<Dial> {
         let trust = match (&place.key, &self.authority) {
             (Some(key), _) => Trust::Key(key.parse()?),
             (None, Some(authority)) => Trust::Authority(authority.clone()),
@@ -392,9 +394,10 @@ impl Carrier {
         let address = place.address.as_deref().unwrap_or(address);
         let mut dial = Dial::new(address, trust, Token::new(ticket.as_bytes())?);
         dial.identity = Some(Arc::clone(&self.identity));
-        dial.bind = bind.to_vec();
+        dial.bind.clone_from(&job.request.bind);
         let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
         dial.limits = prepare::limits(buffers);
+        dial.limits.live_entries_max = job.live_entries;
         Ok(dial)
     }
 }

@@ -23,16 +23,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const EXTRA_PART: u64 = 8;
 
 /// Memory for entries that are announced and not closed, besides an eighth of what buffers have.
-const LIVE_BYTES: u64 = 32 << 20;
+const LIVE_BYTES: u64 = 24 << 20;
 
-/// Memory of one such entry at each end, with a name of usual length (measured: 900 bytes).
-const LIVE_ENTRY_BYTES: u64 = 1 << 10;
+/// What one of them takes at each end, however long its name is (measured: 900 bytes with a name of usual
+/// length, 1 700 with one of 200 bytes).
+const LIVE_ENTRY_BYTES: u64 = 2 << 10;
 
-/// Least entries of a session, however many sessions run: two sync groups of small files.
-const LIVE_ENTRIES_LEAST: u32 = 8 << 10;
+/// Entries of one session, when there is room: two sync groups of small files.
+const LIVE_ENTRIES_MOST: u32 = 8 << 10;
 
-/// Most entries of a session, however much memory there is.
-const LIVE_ENTRIES_MOST: u32 = 32 << 10;
+/// Entries that every session gets, however many there are: far more than folders lie in each other.
+const LIVE_ENTRIES_LEAST: u32 = 256;
+
+/// Of the entries that nobody has, a newcomer gets one in so many at the most (guess, revisit).
+const LIVE_ENTRIES_PART: u32 = 4;
+
+/// Memory for compiled patterns, besides a sixteenth of what buffers have.
+const PATTERN_BYTES: u64 = 40 << 20;
 
 /// Bounds on what moves at once.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +69,7 @@ pub enum Lack {
 struct Table {
     next: u64,
     memory: u64,
+    live_entries: u32,
     sessions: BTreeMap<u64, (Arc<Moving>, u64)>,
 }
 
@@ -82,6 +90,8 @@ pub struct Seat {
     pub moving: Arc<Moving>,
     /// Bytes it may use for buffers.
     pub memory: u64,
+    /// Entries that may be announced in it and not closed.
+    pub live_entries: u32,
 }
 
 impl Live {
@@ -136,10 +146,12 @@ impl Live {
         }
         let count = u32::try_from(table.sessions.len()).unwrap_or(u32::MAX);
         let memory = share(&bounds, count, table.memory);
+        let live_entries = bounds.live_entries(count, table.live_entries);
         table.next += 1;
         let number = table.next;
         moving.number = number;
         table.memory += memory;
+        table.live_entries += live_entries;
         let others = table.sessions.values().map(|(other, _)| &**other);
         let (shared, rate) = self.0.rates.first(&moving, others);
         moving.handle = Handle::sharing(shared);
@@ -152,6 +164,7 @@ impl Live {
             live: self.clone(),
             moving,
             memory,
+            live_entries,
         })
     }
 
@@ -201,6 +214,7 @@ impl Drop for Seat {
         let mut table = self.live.table();
         if let Some((_, memory)) = table.sessions.remove(&self.moving.number) {
             table.memory -= memory;
+            table.live_entries -= self.live_entries;
         }
     }
 }
@@ -267,14 +281,33 @@ impl Bounds {
         }
     }
 
-    /// Most announced entries without a close in one session: the entries of all sessions together
-    /// take a part of the memory that the buffers do not use.
+    /// Entries that are announced and not closed, of all sessions together: they take a part of the memory
+    /// that the buffers leave alone.
+    fn live_entries_all(&self) -> u32 {
+        let all = (self.memory / 8).saturating_add(LIVE_BYTES) / LIVE_ENTRY_BYTES;
+        u32::try_from(all).unwrap_or(u32::MAX)
+    }
+
+    /// The same of one more session when `count` have `used`: the first of many get all they can use, the
+    /// last still gets its part.
+    fn live_entries(&self, count: u32, used: u32) -> u32 {
+        let (all, sessions) = (self.live_entries_all(), self.sessions.max(1));
+        let least = LIVE_ENTRIES_LEAST.min(all / sessions).max(1);
+        let kept = least.saturating_mul(sessions.saturating_sub(count));
+        let free = all.saturating_sub(used).saturating_sub(kept);
+        least + (free / LIVE_ENTRIES_PART).min(LIVE_ENTRIES_MOST.saturating_sub(least))
+    }
+
+    /// Entries of the session that gets the most.
     #[must_use]
     pub fn live_entries_max(&self) -> u32 {
-        let sessions = u64::from(self.sessions.max(1));
-        let each = (self.memory / 8).saturating_add(LIVE_BYTES) / sessions / LIVE_ENTRY_BYTES;
-        let entries = u32::try_from(each).unwrap_or(u32::MAX);
-        entries.clamp(LIVE_ENTRIES_LEAST, LIVE_ENTRIES_MOST)
+        self.live_entries(0, 0)
+    }
+
+    /// Bytes that the compiled patterns of all sessions may take, beside the buffers.
+    #[must_use]
+    pub fn patterns(&self) -> u64 {
+        (self.memory / 16).saturating_add(PATTERN_BYTES)
     }
 
     /// Bytes that every session gets at the least: four fifths of the memory are kept for that.
@@ -318,6 +351,30 @@ mod tests {
             per_owner,
             own_of_owner: per_owner,
         }
+    }
+
+    #[test]
+    fn entries_of_all_sessions_have_one_bound() {
+        for (memory, active) in [
+            (128 << 20, 4),
+            (128 << 20, 8),
+            (1 << 30, 50),
+            (64 << 20, 1000),
+        ] {
+            let bounds = Bounds::for_active(memory, active, active);
+            let mut used = 0;
+            for count in 0..bounds.sessions {
+                let got = bounds.live_entries(count, used);
+                assert!(got >= 1 && got <= bounds.live_entries_max());
+                used += got;
+            }
+            assert!(
+                used <= bounds.live_entries_all(),
+                "{memory} {active} {used}"
+            );
+        }
+        let usual = Bounds::for_active(1 << 30, 50, 25);
+        assert_eq!(usual.live_entries_max(), 8 << 10);
     }
 
     #[test]

@@ -293,7 +293,7 @@ impl Handler for Passive {
     fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>> {
         let Request {
             mut connect,
-            agreed,
+            mut agreed,
             caller,
             ..
         } = request;
@@ -318,6 +318,8 @@ impl Handler for Passive {
         if let Right::Ticket(grant) = &right {
             self.tickets.used(&grant.id);
         }
+        let entries = &mut agreed.limits.live_entries_max;
+        *entries = session.seat.live_entries.min(*entries);
         // This is the session's own thread; what it starts from here on acts so too.
         let refused = |error: &Error| self.audit.refused(&session.deed, error);
         let entered = self.accounts.enter(right.owner());

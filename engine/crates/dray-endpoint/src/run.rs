@@ -136,6 +136,7 @@ impl Endpoint {
         let door = Door::open(&config, roots.clone());
         let door = configured("tls.client_ca, tls.crl or issuer_local.key", door)?;
         let access: Arc<dyn Access> = Arc::new(door);
+        dray_runtime::select::bound_memory(bounds.patterns());
         let listener = listen(&config, &identity, &bounds)?;
         config.listens_at(listener.addresses());
         let config = Arc::new(config);

@@ -3,12 +3,61 @@
 //! A pattern without a slash is held against the last name, one with a slash against the whole path
 //! below the transfer's root. `*` and `?` stay within a name, `**` crosses folders.
 
-use dray_core::{End, Error, ErrorKind, RelPath, Result, patterns};
+use crate::lock::lock;
+use dray_core::patterns::{self, COMPILED_BYTES_PER_BYTE, WILD_BYTES_MAX};
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_wire::message::Selection;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of patterns with wildcards that are compiled, of all sessions of this process.
+static COMPILED: AtomicUsize = AtomicUsize::new(0);
+
+/// How many there may be. Enough for two requests at their bound.
+static COMPILED_MAX: AtomicUsize = AtomicUsize::new(2 * WILD_BYTES_MAX);
+
+/// Held while patterns with wildcards are compiled.
+static COMPILING: Mutex<()> = Mutex::new(());
+
+/// Sets how much memory the compiled patterns of all sessions may take, for a process that has many.
+/// One request at its bound always fits.
+pub fn bound_memory(bytes: u64) {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX) / COMPILED_BYTES_PER_BYTE;
+    COMPILED_MAX.store(bytes.max(WILD_BYTES_MAX), Ordering::Relaxed);
+}
+
+/// A part of what all sessions may compile; given back when dropped.
+#[derive(Debug, Default)]
+struct Share(usize);
+
+impl Share {
+    /// Takes so many bytes of patterns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when the other sessions have too many.
+    fn take(bytes: usize) -> Result<Self> {
+        let most = COMPILED_MAX.load(Ordering::Relaxed);
+        let more = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= most);
+        let taken = COMPILED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.map(|_| Self(bytes)).map_err(|taken| {
+            Error::new(ErrorKind::Busy, End::Here, "read the patterns")
+                .cause(format!(
+                    "running transfers have {taken} of {most} bytes of patterns with wildcards"
+                ))
+                .remedy("try again later, or use fewer or shorter patterns")
+        })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        COMPILED.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
 
 #[derive(Debug, Default)]
 struct Patterns {
@@ -65,6 +114,7 @@ impl Patterns {
 pub struct Filter {
     include: Patterns,
     exclude: Patterns,
+    _share: Share,
 }
 
 impl Filter {
@@ -72,10 +122,14 @@ impl Filter {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`] names the malformed pattern; [`ErrorKind::LimitExceeded`] when
-    /// there are too many.
+    /// there are too many; [`ErrorKind::Busy`] when those of other sessions leave no room.
     pub fn new(selection: &Selection) -> Result<Self> {
-        patterns::check(&selection.include, &selection.exclude)?;
+        let bytes = patterns::check(&selection.include, &selection.exclude)?;
+        let share = Share::take(bytes)?;
+        // Compiling takes more for a moment than what comes of it.
+        let _one = lock(&COMPILING);
         Ok(Self {
+            _share: share,
             include: Patterns::compile(&selection.include)?,
             exclude: Patterns::compile(&selection.exclude)?,
         })

@@ -469,6 +469,7 @@ impl Shared {
             session: job.attempt.saturating_mul(1_000).saturating_add(job.tries),
             source,
             memory: seat.memory,
+            live_entries: seat.live_entries,
         };
         let monitor = Monitor::new(&self.queue, job, Arc::clone(&seat.moving));
         // A wish may have come between the begin and the place in the table.

@@ -86,6 +86,7 @@ fn purge(shared: &Shared, job: &PurgeJob) -> Result<String> {
         session: SESSION,
         source: 0,
         memory: shared.config.limits.memory.0 / 64,
+        live_entries: 1,
         request: job.request.clone(),
         owner: job.owner.clone(),
     };

@@ -12,6 +12,9 @@ use std::collections::BTreeSet;
 /// Small files and folder entries that make a group worth a sync, bytes or not.
 const GROUP_ENTRIES: usize = 4096;
 
+/// The same of a session that may have few entries (guess, revisit).
+const GROUP_ENTRIES_LEAST: usize = 128;
+
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) since: Time,
@@ -89,8 +92,12 @@ impl Group {
         self.closing.retain(|other| *other != file);
     }
 
-    fn is_due(&self) -> bool {
-        self.small.len() + self.closing.len() >= GROUP_ENTRIES
+    /// Whether it has entries enough. A source with fewer live ones than a group has would wait for the
+    /// group's time else.
+    fn is_due(&self, live_entries_max: u32) -> bool {
+        let half = (live_entries_max / 2) as usize;
+        let enough = half.clamp(GROUP_ENTRIES_LEAST, GROUP_ENTRIES);
+        self.small.len() + self.closing.len() >= enough
     }
 }
 
@@ -115,7 +122,7 @@ impl Sink {
             Durability::None | Durability::Object => true,
             Durability::File => {
                 self.unsafe_bytes >= self.config.sync_group_bytes / 2
-                    || group.is_due()
+                    || group.is_due(self.config.live_entries_max)
                     || now >= group.since + self.config.sync_interval
                     || nothing_more
                     || matches!(self.phase, super::Phase::Stopping { .. })

@@ -1,0 +1,40 @@
+//! Patterns of all sessions of a process have one bound. A process of its own: what other tests compile
+//! would count.
+
+use dray_core::{ErrorKind, Status};
+use dray_runtime::select::{Filter, bound_memory};
+use dray_wire::message::Selection;
+
+#[test]
+fn what_is_compiled_has_one_bound_for_all() {
+    let large = Selection {
+        include: vec!["*a".repeat(2000); 2],
+        ..Selection::default()
+    };
+    let plain = Selection {
+        include: vec!["*.root".into()],
+        ..Selection::default()
+    };
+    // Room for three of 8 KB.
+    bound_memory(24 << 20);
+    let mut taken: Vec<_> = (0..3).filter_map(|_| Filter::new(&large).ok()).collect();
+    assert_eq!(taken.len(), 3);
+    let error = Filter::new(&large).expect_err("no room");
+    assert_eq!(
+        (error.kind, error.status),
+        (ErrorKind::Busy, Status::Temporary)
+    );
+    assert!(
+        Filter::new(&plain).is_ok(),
+        "what costs nothing needs no room"
+    );
+    taken.pop();
+    assert!(
+        Filter::new(&large).is_ok(),
+        "what was given back is there again"
+    );
+    // However little there is, one request at its bound fits.
+    taken.clear();
+    bound_memory(0);
+    assert!(Filter::new(&large).is_ok());
+}
