@@ -261,16 +261,16 @@ impl Error {
     }
 
     /// Names the file as it is called at the destination, where callers look for it. If it came with
-    /// another name, its source's, the cause keeps that.
+    /// another name, its source's, the cause keeps that, with what callers write before it: `top`.
     #[must_use]
-    pub fn file_copied_as(mut self, file: &RelPath) -> Self {
+    pub fn file_copied_as(mut self, file: &RelPath, top: &str) -> Self {
         let source = self.file.replace(file.clone());
         let Some(source) = source.filter(|own| own.name() != file.name()) else {
             return self;
         };
         let cause = match self.cause.is_empty() {
-            true => format!("its source is {source}"),
-            false => format!("its source is {source}: {}", self.cause),
+            true => format!("its source is {top}{source}"),
+            false => format!("its source is {top}{source}: {}", self.cause),
         };
         self.cause(cause)
     }
@@ -355,18 +355,18 @@ mod tests {
             let error = Error::new(ErrorKind::NotFound, End::Source, "list");
             error.file(&path(file)).cause("gone")
         };
-        let told = error("fast/huge").file_copied_as(&path("huge1"));
+        let told = error("fast/huge").file_copied_as(&path("huge1"), "/");
         assert_eq!(told.file, Some(path("huge1")));
-        assert_eq!(told.cause, "its source is fast/huge: gone");
+        assert_eq!(told.cause, "its source is /fast/huge: gone");
         assert_eq!(
-            error("fast/huge").file_copied_as(&path("huge")).cause,
+            error("fast/huge").file_copied_as(&path("huge"), "/").cause,
             "gone"
         );
-        let told = error("pw").cause("").file_copied_as(&path("p"));
-        assert_eq!(told.cause, "its source is pw");
-        let told = error("none").file_copied_as(&RelPath::root());
+        let told = error("pw").cause("").file_copied_as(&path("p"), "/data/");
+        assert_eq!(told.cause, "its source is /data/pw");
+        let told = error("none").file_copied_as(&RelPath::root(), "https://h/");
         assert_eq!(
-            told.cause, "its source is none: gone",
+            told.cause, "its source is https://h/none: gone",
             "a folder's contents"
         );
     }

@@ -124,7 +124,7 @@ impl Roots {
             };
             roots.push(Arc::new(Root {
                 name: name.to_owned(),
-                export: Export::open(path, targets)?,
+                export: Export::open(path, targets)?.called(&format!("/{name}/")),
                 read: root.read.clone(),
                 write: root.write.clone(),
                 stage: root.stage.clone(),

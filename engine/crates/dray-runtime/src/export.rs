@@ -35,6 +35,8 @@ pub struct Export {
     /// The root, to write in: no link is followed.
     sink: Arc<dyn Store>,
     targets: Targets,
+    /// See [`Root::top`].
+    top: Arc<str>,
 }
 
 /// A folder in an export that is to be written to.
@@ -77,6 +79,7 @@ impl Export {
             root,
             root_fd,
             targets,
+            top: "/".into(),
         })
     }
 
@@ -86,7 +89,20 @@ impl Export {
     /// # Errors
     /// As [`Export::open`]; the account must be able to reach and to read the folder.
     pub fn anew(&self) -> Result<Self> {
-        Self::open(self.root.clone(), self.targets.clone())
+        let anew = Self::open(self.root.clone(), self.targets.clone())?;
+        Ok(Self {
+            top: Arc::clone(&self.top),
+            ..anew
+        })
+    }
+
+    /// The same with what callers write before a path in it: `/data/`; by default a slash.
+    #[must_use]
+    pub fn called(self, top: &str) -> Self {
+        Self {
+            top: top.into(),
+            ..self
+        }
     }
 
     /// Where it is.
@@ -134,7 +150,11 @@ impl Export {
             preallocates: self.targets.preallocates,
             ..dray_store::PosixOptions::default()
         };
-        let store = dray_store::PosixStore::open(&held, End::Sink, options)?;
+        let store = dray_store::PosixStore::open(&held, End::Sink, options).map_err(|error| {
+            let held = held.to_string_lossy();
+            let cause = error.cause.replace(held.as_ref(), &path.to_string());
+            Error { cause, ..error }
+        })?;
         Ok(self.targets.limit(Arc::new(store)))
     }
 
@@ -237,6 +257,7 @@ impl Export {
             Ok(Root {
                 store: Arc::clone(&store),
                 path,
+                top: Arc::clone(&self.top),
                 name: None,
                 contents,
             })

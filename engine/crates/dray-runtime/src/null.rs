@@ -126,6 +126,7 @@ impl Null {
         Ok(Root {
             store: self.source(),
             path,
+            top: "null:".into(),
             name: None,
             contents: self.is_many,
         })
@@ -196,6 +197,7 @@ impl NullExport {
             Ok(Root {
                 store: Arc::clone(&store),
                 path: RelPath::parse(trimmed).map_err(|error| error.at(End::Source))?,
+                top: "/".into(),
                 name: None,
                 contents: trimmed.len() < path.len() || path.is_empty(),
             })

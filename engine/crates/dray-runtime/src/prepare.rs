@@ -12,7 +12,7 @@ pub use targets::Targets;
 use crate::null;
 use crate::offered::{Needed, Offer};
 use crate::place::{self, Folder, LocalSource, Places, Sources};
-use crate::sink::{self, Destination, DestinationRequest};
+use crate::sink::{self, Destination, DestinationRequest, about_folder};
 use crate::source::{self, Root};
 use crate::{web, xrootd};
 use dray_core::options::{Links, Options};
@@ -245,6 +245,7 @@ pub fn roots(store: &Arc<dyn Store>, sources: &[LocalSource]) -> Result<Vec<Root
         Ok(Root {
             store: Arc::clone(store),
             path: place::from_top(&source.path)?,
+            top: "/".into(),
             name: source.name.clone(),
             contents: source.contents,
         })
@@ -356,30 +357,7 @@ pub fn open_destination(
 /// Opens a destination. Errors of its log name the folder, because the user named that.
 pub(crate) fn open_at(request: DestinationRequest, selection: &Selection) -> Result<Destination> {
     let words = request.words.clone();
-    Destination::open_for(request, selection).map_err(|error| {
-        let is_own = |path: &RelPath| path.components().any(|name| name.is_reserved());
-        match error.file.as_ref().is_some_and(is_own) {
-            true => in_folder(error, &words),
-            false => error,
-        }
-    })
-}
-
-fn in_folder(error: Error, words: &str) -> Error {
-    let mut cause = format!("{words} holds the log of unfinished copies");
-    // Whoever is to look at a file needs its name.
-    if let (ErrorKind::LogVersion | ErrorKind::LogDamaged, Some(file)) = (error.kind, &error.file) {
-        cause = format!("{cause} in {file}");
-    }
-    if !error.cause.is_empty() {
-        cause = format!("{cause}: {}", error.cause);
-    }
-    let operation = "write to the destination".to_owned();
-    Error {
-        operation,
-        file: None,
-        ..error.cause(cause)
-    }
+    Destination::open_for(request, selection).map_err(|error| about_folder(error, &words))
 }
 
 /// The destination on this host, whichever it is. Those of other hosts are none.

@@ -21,6 +21,7 @@ mod peek;
 mod read_back;
 pub mod sweep;
 mod sync;
+mod tidy;
 mod turns;
 mod write;
 
@@ -29,6 +30,7 @@ pub(crate) use destination::host_name;
 pub use destination::{Destination, DestinationRequest};
 pub use handles::OpenFile;
 pub use log_file::StoredLog;
+pub(crate) use look::about_folder;
 pub use peek::Peek;
 
 use crate::batch::Batch;
@@ -47,7 +49,7 @@ use dray_core::maps::HashMap;
 use dray_core::{End, Error, FileIndex, PeerId, RelPath, Result, TargetId};
 use dray_sched::waits::WAITS_AFTER;
 use dray_session::sink::{Config, Effect, Input, Sink};
-use dray_session::{Outcome, Progress};
+use dray_session::{Event, Outcome, Progress};
 use dray_store::StoreExt;
 use dray_wire::message::Message;
 use files::Space;
@@ -96,6 +98,9 @@ pub fn run(
         conduct_all(&space, machine, writers, pool, link, observer)
     });
     space.clear_away();
+    for notice in space.take_notices() {
+        observer.event(&Event::Notice(notice));
+    }
     let failed = |error: Error| (Outcome::Failed(error.at(End::Sink)), Progress::default());
     ran.and_then(|ended| ended).unwrap_or_else(failed)
 }
@@ -201,6 +206,7 @@ impl Conduct for Conductor<'_, '_> {
         let now = self.clock.now();
         match event {
             SinkEvent::Input(input) => {
+                let input = self.space.in_plain_words(input);
                 if let Input::BlockArrived { head, .. } = &input {
                     self.observer.object(None, head);
                 }
@@ -212,7 +218,7 @@ impl Conduct for Conductor<'_, '_> {
                 self.machine.handle(input, now);
             }
             SinkEvent::Broken(error) => {
-                let error = error.at(End::Sink);
+                let error = look::about_folder(error.at(End::Sink), &self.space.words);
                 let _ = self
                     .control
                     .send(Message::GoAway(error.clone()), End::Source);
@@ -222,6 +228,7 @@ impl Conduct for Conductor<'_, '_> {
                 let result = result.map(|file| {
                     self.open.insert(index, file);
                 });
+                let result = result.map_err(|error| look::about_folder(error, &self.space.words));
                 self.machine.handle(Input::Prepared(index, result), now);
             }
         }

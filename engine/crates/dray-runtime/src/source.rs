@@ -38,6 +38,8 @@ pub struct Root {
     pub store: Arc<dyn Store>,
     /// Its path there.
     pub path: RelPath,
+    /// What callers write before paths of the store: `/`, `/data/`, `https://host/`.
+    pub top: Arc<str>,
     /// Its name in this transfer, if that differs from its name on disk (for a followed link, the
     /// link's name).
     pub name: Option<Name>,

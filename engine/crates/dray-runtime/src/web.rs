@@ -64,6 +64,7 @@ pub fn roots(urls: &[HttpUrl], targets: &Targets) -> Result<Vec<Root>> {
     let root = |url: &HttpUrl| Root {
         store: Arc::clone(&store),
         path: url.path.clone(),
+        top: format!("{}/", url.origin).into(),
         name: None,
         contents: url.is_folder,
     };

@@ -83,6 +83,7 @@ impl XrootdSource {
         let root = Root {
             store,
             path: self.url.path().clone(),
+            top: format!("root://{}//", self.url.server()).into(),
             name: None,
             contents: self.contents,
         };

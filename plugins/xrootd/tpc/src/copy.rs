@@ -354,6 +354,7 @@ pub(crate) fn carry(
         roots: vec![Root {
             path: source.path,
             store: source.store,
+            top: "/".into(),
             name: None,
             contents: false,
         }],

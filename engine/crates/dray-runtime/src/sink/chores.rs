@@ -4,6 +4,7 @@ use crate::link::SinkEvent;
 use crate::sink::continued::Kept;
 use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
+use crate::sink::look::about_folder;
 use crate::sink::sync::SyncPath;
 use crossbeam_channel::{Receiver, Sender};
 use dray_core::{
@@ -180,6 +181,27 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
             Chore::Purge => Input::LogRemoved(space.purge()),
         };
         tell(SinkEvent::Input(input));
+    }
+}
+
+impl Space {
+    /// What goes wrong with the log, told of the folder that the user named.
+    pub(super) fn in_plain_words(&self, input: Input) -> Input {
+        let told = |error| about_folder(error, &self.words);
+        match input {
+            Input::Logged(result) => Input::Logged(result.map_err(told)),
+            Input::LogRemoved(result) => Input::LogRemoved(result.map_err(told)),
+            Input::LeaseLost(error) => Input::LeaseLost(told(error)),
+            Input::Inspected(mut items) => {
+                for (_, inspected) in &mut items {
+                    if let Inspected::Failed(error) = inspected {
+                        *error = told(error.clone());
+                    }
+                }
+                Input::Inspected(items)
+            }
+            other => other,
+        }
     }
 }
 

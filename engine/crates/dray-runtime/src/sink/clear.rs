@@ -87,7 +87,8 @@ impl Space {
         let ended = destination.log.end_file(open.number, Ending::Dropped);
         // Only when the log no longer speaks of it may it go.
         if ended.and_then(|()| self.commit(&mut destination)).is_ok() {
-            let _ = self.handles.of(open).and_then(|partial| partial.abort());
+            let aborted = self.handles.of(open).and_then(|partial| partial.abort());
+            let _ = self.noting(&open.path, aborted);
             self.names.release(&open.path, &open.name);
         }
     }
@@ -97,7 +98,8 @@ impl Space {
     pub(super) fn discard_small(&self, path: &RelPath) -> Result<()> {
         let small = lock(&self.small).remove(path);
         if let Some(small) = small {
-            self.store.discard(path, &small.name, Some(small.id))?;
+            let discarded = self.store.discard(path, &small.name, Some(small.id));
+            self.noting(path, discarded)?;
             self.names.release(path, &small.name);
         }
         Ok(())
@@ -149,6 +151,8 @@ impl Space {
         // While the lease keeps others out, and before the log that tells them of us is gone.
         self.clear_small();
         self.check_lease()?;
+        self.tidy_logs(self.names.own_log());
+        self.remove_strays()?;
         let mut neighbours = lock(&self.neighbours);
         let mut destination = self.destination()?;
         let met = lock(&self.met);
@@ -176,6 +180,7 @@ impl Space {
     pub(super) fn purge(&self) -> Result<()> {
         self.clear_small();
         self.check_lease()?;
+        self.remove_strays()?;
         let mut neighbours = lock(&self.neighbours);
         let mut destination = self.destination()?;
         let other = match neighbours.as_mut() {

@@ -9,6 +9,7 @@ use crate::sink::log_file::StoredLog;
 use crate::sink::look::{LogPlace, own_place, refuse_same_request};
 use crate::sink::neighbours::{Neighbours, lock_kind};
 use crate::sink::other_logs::OtherLogs;
+use crate::sink::tidy::Left;
 use dray_core::options::Durability;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::lease::{self, LEASE_BYTES};
@@ -103,6 +104,10 @@ pub struct Destination {
     pub(super) boot_id: BootId,
     pub(super) durability: Durability,
     pub(super) notices: Vec<Error>,
+    /// What earlier runs left here.
+    pub(super) left: Left,
+    /// See [`DestinationRequest::words`].
+    pub(super) words: String,
     /// Whose partial files are not ours to remove.
     pub(super) others: Option<OtherLogs>,
     /// Other transfers' logs, and the files that may be adopted from them.
@@ -209,7 +214,11 @@ impl Destination {
             HOLDER_PATIENCE,
         )?;
         let mut neighbours = Neighbours::new(&request, Some(log_path.clone()));
+        // Whoever ends well removes its lease.
+        let is_own = found.is_some() || lease.record.epoch > 1;
         Ok(Self {
+            left: Left::find(is_own, &mut neighbours)?,
+            words: request.words.clone(),
             left_object_bytes: neighbours.object_bytes_max(&request.owner)?,
             neighbours: Some(neighbours),
             others: Some(OtherLogs::new(&request, &place.store, log_path)),
@@ -240,6 +249,8 @@ impl Destination {
         let header = header(&request, request.claims.clone(), tenure);
         let file: Box<dyn LogFile + Send> = Box::new(MemoryFile::new());
         Ok(Self {
+            left: Left::Nothing,
+            words: request.words,
             others: None,
             neighbours: None,
             left_object_bytes: 0,

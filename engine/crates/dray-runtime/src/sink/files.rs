@@ -13,6 +13,7 @@ use crate::sink::inspect::Folders;
 use crate::sink::names::Names;
 use crate::sink::neighbours::Neighbours;
 use crate::sink::read_back::ReadBack;
+use crate::sink::tidy::Strays;
 use dray_core::maps::{HashMap, HashSet};
 use dray_core::options::{Durability, Options};
 use dray_core::{
@@ -24,6 +25,9 @@ use dray_store::{Attributes, PartialId, PartialRequest, Publish};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What is told when a session ends.
+const NOTICES_MAX: usize = 8;
 
 /// A small file that was written and has no final name yet.
 #[derive(Clone)]
@@ -65,6 +69,11 @@ pub(super) struct Space {
     /// The largest object that this session's buffers take.
     pub(super) object_bytes_max: u64,
     pub(super) read_back: ReadBack,
+    pub(super) strays: Strays,
+    /// The destination in its user's words.
+    pub(super) words: String,
+    /// What is told when the session ends.
+    notices: Mutex<Vec<Error>>,
 }
 
 /// How a name is given.
@@ -97,6 +106,8 @@ impl Space {
         let others = destination.others.take();
         let neighbours = destination.neighbours.take();
         let asked = destination.asked.take();
+        let strays = Strays::new(destination.left);
+        let words = std::mem::take(&mut destination.words);
         let names = Names::new(Arc::clone(&destination.store), others);
         for (path, file) in destination.log.files() {
             // One whose path cannot be told is nobody's in this transfer.
@@ -124,7 +135,22 @@ impl Space {
             others: Mutex::default(),
             object_bytes_max,
             read_back: ReadBack::default(),
+            strays,
+            words,
+            notices: Mutex::default(),
         }
+    }
+
+    /// Tells something when the session ends; of many only the first.
+    pub(super) fn tell(&self, notice: Error) {
+        let mut notices = lock(&self.notices);
+        if notices.len() < NOTICES_MAX {
+            notices.push(notice);
+        }
+    }
+
+    pub(super) fn take_notices(&self) -> Vec<Error> {
+        std::mem::take(&mut *lock(&self.notices))
     }
 
     /// The log and what belongs to it.
@@ -228,7 +254,7 @@ impl Space {
             Ok(number) => Ok(self.handles.adopt(path, size, number, name, partial, true)),
             Err(error) => {
                 // The log has no word of it, so nobody would ever look for it.
-                let _ = partial.abort();
+                let _ = self.noting(path, partial.abort());
                 self.names.release(path, &name);
                 Err(error)
             }

@@ -43,6 +43,7 @@ fn remember(folders: &Mutex<HashSet<RelPath>>, path: &RelPath) {
 impl Space {
     pub(super) fn inspect(&self, item: InspectItem) -> Result<Inspected> {
         let InspectItem { path, task, .. } = item;
+        self.strays.pass(&folder_of(&path));
         let is_refused = |folder| lock(&self.folders.refused).contains(&folder);
         if path.parent().is_some_and(is_refused) {
             // The machine knows why. Nothing is made in it, nor below, though it was asked for at once

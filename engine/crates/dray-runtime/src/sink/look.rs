@@ -4,7 +4,7 @@
 
 use super::destination::{DestinationRequest, HOLDER_PAUSE, held, is_at_work, read_lease};
 use super::log_file::StoredLog;
-use dray_core::{ErrorKind, Name, RelPath, Result};
+use dray_core::{Error, ErrorKind, Name, RelPath, Result};
 use dray_log::neighbours::Follower;
 use dray_log::place;
 use dray_store::{ControlFile, ControlMode, Store};
@@ -32,6 +32,35 @@ impl LogPlace {
         // Another transfer's log may lie beside it: then the folder stays.
         let _ = self.store.remove(&self.folder);
         Ok(())
+    }
+}
+
+/// Makes an error of a log or a lease name the folder `words`, because the user named that. Other
+/// errors stay as they are.
+pub(crate) fn about_folder(error: Error, words: &str) -> Error {
+    let is_own = |path: &RelPath| path.components().any(|name| name.is_reserved());
+    if !error.file.as_ref().is_some_and(is_own) {
+        return error;
+    }
+    let (operation, mut cause) = match error.operation.starts_with("remove ") {
+        true => ("remove the log of unfinished copies", words.to_owned()),
+        false => (
+            "write to the destination",
+            format!("{words} holds the log of unfinished copies"),
+        ),
+    };
+    // Whoever is to look at a file needs its name.
+    if let (ErrorKind::LogVersion | ErrorKind::LogDamaged, Some(file)) = (error.kind, &error.file) {
+        cause = format!("{cause} in {file}");
+    }
+    let cause = match error.cause.as_str() {
+        "" => cause,
+        why => format!("{cause}: {why}"),
+    };
+    Error {
+        operation: operation.to_owned(),
+        file: None,
+        ..error.cause(cause)
     }
 }
 
@@ -196,8 +225,27 @@ pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<Lookup>
 
 #[cfg(test)]
 mod tests {
-    use super::reachable;
-    use dray_core::{End, Error, ErrorKind};
+    use super::{about_folder, reachable};
+    use dray_core::{End, Error, ErrorKind, RelPath};
+
+    #[test]
+    fn what_goes_wrong_with_a_log_is_told_of_its_folder() {
+        let told = |operation: &str, path: &[u8]| {
+            let path = RelPath::parse(path).expect("a path");
+            let error = Error::new(ErrorKind::Io, End::Sink, operation).file(&path);
+            about_folder(error.cause("why"), "out/").to_string()
+        };
+        assert_eq!(
+            told("sync the control file", b".dray-log/1.log"),
+            "cannot write to the destination at the sink: input/output error \
+             (out/ holds the log of unfinished copies: why)"
+        );
+        assert_eq!(
+            told("remove the control file", b".dray-log/1.lease"),
+            "cannot remove the log of unfinished copies at the sink: input/output error (out/: why)"
+        );
+        assert!(told("sync", b"a/b").contains("a/b"));
+    }
 
     #[test]
     fn what_may_not_be_opened_is_passed_over_like_what_is_gone() {

@@ -71,6 +71,18 @@ impl Names {
         Ok(self.take(path, &name).then_some(name))
     }
 
+    /// Whether a file of this transfer, or of its log, has this partial file.
+    pub(super) fn is_taken(&self, path: &RelPath, name: &Name) -> bool {
+        lock(&self.taken).contains(&place_of(path, name))
+    }
+
+    /// Whether [`Self::clear`] left the last partial file because of a log that cannot be read.
+    pub(super) fn is_unread(&self) -> bool {
+        lock(&self.others)
+            .as_ref()
+            .is_some_and(OtherLogs::is_unread)
+    }
+
     /// There is no such partial file any more, or it has its final name; and no record that counts.
     pub(super) fn release(&self, path: &RelPath, name: &Name) {
         lock(&self.taken).remove(&place_of(path, name));

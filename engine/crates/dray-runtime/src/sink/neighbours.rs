@@ -307,6 +307,17 @@ impl Neighbours {
         Ok(most)
     }
 
+    /// Whether other transfers' logs lie in the destination's own folder.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub(super) fn has_any(&mut self) -> Result<bool> {
+        let folder = log_folder(&RelPath::root())?;
+        let logs = self.logs_in(At::Destination, &folder)?;
+        let own = self.own.as_ref().and_then(RelPath::name);
+        Ok(logs.iter().any(|log| own.as_ref() != Some(log)))
+    }
+
     /// Another transfer of `owner` whose log in the destination's own folder has these very claims and
     /// unfinished files.
     ///

@@ -40,6 +40,8 @@ pub(super) struct OtherLogs {
     /// This transfer's own log; whoever is no transfer has none.
     own: Option<(At, RelPath)>,
     known: HashMap<(At, RelPath), Known>,
+    /// Whether the last answer was that a log which cannot be read may speak of the file.
+    is_unread: bool,
 }
 
 impl OtherLogs {
@@ -58,6 +60,7 @@ impl OtherLogs {
             above: request.above.clone(),
             own: Some((at, log)),
             known: HashMap::new(),
+            is_unread: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl OtherLogs {
             above: above.cloned(),
             own: None,
             known: HashMap::new(),
+            is_unread: false,
         }
     }
 
@@ -82,6 +86,7 @@ impl OtherLogs {
     /// # Errors
     /// Of the store.
     pub(super) fn speak_of(&mut self, (folder, name): &Place) -> Result<bool> {
+        self.is_unread = false;
         let mut tops = vec![(At::Destination, folder.clone(), RelPath::root())];
         let nearer = folders_above(folder)?.into_iter();
         tops.extend(nearer.map(|(top, seen)| (At::Destination, top, seen)));
@@ -98,6 +103,16 @@ impl OtherLogs {
         Ok(false)
     }
 
+    /// Whether the last answer of [`Self::speak_of`] was for a log that cannot be read.
+    pub(super) const fn is_unread(&self) -> bool {
+        self.is_unread
+    }
+
+    const fn unread(&mut self) -> bool {
+        self.is_unread = true;
+        true
+    }
+
     fn any_in(&mut self, at: At, top: &RelPath, place: &Place) -> Result<bool> {
         let store = match (at, &self.above) {
             (At::Above, Some((above, _))) => Arc::clone(above),
@@ -107,7 +122,7 @@ impl OtherLogs {
         let names = match store.list_control(&folder) {
             Ok(names) => names,
             // What may not be read may speak of anything.
-            Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(true),
+            Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
             Err(error) => return Err(error),
         };
         for name in names {
@@ -135,7 +150,7 @@ impl OtherLogs {
         let epoch = match look_at_lease(store, lease) {
             Ok(Lookup::Free(epoch)) => epoch,
             Ok(Lookup::Held(_)) => return Ok(true),
-            Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(true),
+            Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
             Err(error) => return Err(error),
         };
         let state = store.stat(&log.1)?;
@@ -146,14 +161,14 @@ impl OtherLogs {
         let file = match store.open_control(&log.1, ControlMode::ReadOnly) {
             Ok(file) => file,
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
-            Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(true),
+            Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
             Err(error) => return Err(error),
         };
         let recovery = match recover(&mut StoredLog::new(file)) {
             Ok(Some(recovery)) => recovery,
             Ok(None) => return Ok(false),
             // Of another version, or damaged: it may speak of anything.
-            Err(_) => return Ok(true),
+            Err(_) => return Ok(self.unread()),
         };
         let partials: HashSet<Place> = recovery
             .files

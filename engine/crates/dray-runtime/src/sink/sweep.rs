@@ -11,6 +11,7 @@ mod remove;
 mod survey;
 
 pub use purge::Purged;
+pub(in crate::sink) use remove::remove_silent;
 pub use remove::{Removed, remove};
 
 use super::look::reachable;

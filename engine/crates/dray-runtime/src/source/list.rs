@@ -28,6 +28,8 @@ const BATCH_BYTES: u64 = 1 << 20;
 pub struct Origin {
     pub(super) store: Arc<dyn Store>,
     path: RelPath,
+    /// What callers write before the path.
+    pub(super) top: Arc<str>,
     /// First byte that is sent (a byte range of a file).
     pub(super) offset: u64,
     /// Size of the whole file, and its time, as listed.
@@ -250,6 +252,7 @@ impl Listing {
                     Arc::new(Origin {
                         store: Arc::clone(&walk.root.store),
                         path: origin_path,
+                        top: Arc::clone(&walk.root.top),
                         offset,
                         listed,
                         handle: OnceLock::new(),
@@ -353,7 +356,7 @@ fn rebase(root: &Root, rename: Option<&Name>, error: Error) -> Error {
         .into_iter()
         .try_fold(RelPath::root(), |joined, name| joined.join(&name))
     {
-        Ok(path) => error.file_copied_as(&path),
+        Ok(path) => error.file_copied_as(&path, &root.top),
         Err(_) => error,
     }
 }

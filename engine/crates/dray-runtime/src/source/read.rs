@@ -85,9 +85,9 @@ fn read(
             }
             Ok(Found::HoleUntil(end)) => outcome.hole_until = Some(end),
             Err(error) => {
-                outcome
-                    .failed
-                    .push((part.file, error.at(End::Source).file_copied_as(&part.path)));
+                let error = error.at(End::Source);
+                let error = error.file_copied_as(&part.path, &origin.top);
+                outcome.failed.push((part.file, error));
             }
         }
     }

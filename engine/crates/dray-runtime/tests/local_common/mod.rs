@@ -56,6 +56,7 @@ pub fn source_setup_of(store: Arc<dyn Store>, options: &Options) -> source::Setu
         roots: vec![Root {
             store,
             path: RelPath::root(),
+            top: "/".into(),
             name: None,
             contents: true,
         }],

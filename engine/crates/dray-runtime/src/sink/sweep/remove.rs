@@ -125,6 +125,23 @@ pub(super) fn remove_remnant(at: &LogPlace, lease: &Lease) -> Result<()> {
     at.remove()
 }
 
+/// Removes a log that `is_silent`, or what is left of one, if nobody holds its lease.
+pub(in crate::sink) fn remove_silent(
+    at: &LogPlace,
+    is_silent: impl Fn(&LogPlace) -> Result<bool>,
+) -> Result<()> {
+    let lease = place::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
+    let path = at.folder.join(&lease)?;
+    let taken = take(at.store.as_ref(), &path, &path.to_string(), None)?;
+    let Some(lease) = taken else { return Ok(()) };
+    // Its holder may have written to it since it was read.
+    if is_silent(at)? {
+        lease.check()?;
+        at.remove()?;
+    }
+    Ok(())
+}
+
 /// Removes what the log speaks of, the log, and the lease.
 pub(super) fn clear(at: &LogPlace, lease: &Lease, survey: &Survey) -> Result<()> {
     for (path, name, id) in &survey.partials {

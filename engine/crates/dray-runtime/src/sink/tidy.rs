@@ -1,0 +1,299 @@
+//! What transfers have left that broke off: partial files without a record, leases and logs that say
+//! nothing go when a transfer ends well; data that another transfer may resume is counted.
+//!
+//! Invariant: what a live writer holds, and what a log speaks of, is never touched here.
+//!
+//! Not for: what this transfer's own log speaks of (`clear`), old data of others (`sweep`).
+
+use super::files::Space;
+use super::log_file::StoredLog;
+use super::look::{LogPlace, Lookup, log_folder, look_at_lease, reachable};
+use super::neighbours::Neighbours;
+use super::peek::found_partial;
+use super::sweep;
+use crate::lock::lock;
+use dray_core::maps::HashSet;
+use dray_core::{End, EntryKind, Error, ErrorKind, Name, RelPath, Result};
+use dray_log::{Limits, Recovery, place, recover_within};
+use dray_store::{ControlMode, ListOptions, Store};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Folders that are looked through at the most; the sweep finds what lies in others.
+const FOLDERS_MAX: usize = 1 << 16;
+
+/// Other transfers' logs that are looked at, and the same where each look is a round trip.
+const LOGS_MAX: usize = 64;
+const REMOTE_LOGS_MAX: usize = 4;
+
+/// Of one log so much is read. One with more is counted by what was read.
+const LIMITS: Limits = Limits {
+    files_max: 1 << 12,
+    runs_max: 1 << 14,
+};
+
+const LATER: &str = "`dray log sweep` removes what is left, an hour from now";
+
+fn unread(path: &RelPath) -> Error {
+    let cause = "a log beside it cannot be read, and may speak of it";
+    let operation = "remove the partial file";
+    let error = Error::new(ErrorKind::PermissionDenied, End::Sink, operation).file(path);
+    error.cause(cause)
+}
+
+/// What earlier runs that broke off have left in the destination folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    /// Other transfers' logs exist; a run that is at work may hold them.
+    ByOthers,
+    /// This transfer's log or lease was there.
+    ByThis,
+}
+
+impl Left {
+    /// `is_own` says whether this transfer's log or lease was there.
+    pub(super) fn find(is_own: bool, neighbours: &mut Neighbours) -> Result<Self> {
+        Ok(match is_own {
+            true => Self::ByThis,
+            false if neighbours.has_any()? => Self::ByOthers,
+            false => Self::Nothing,
+        })
+    }
+}
+
+/// Where partial files may lie that no log speaks of.
+pub(super) struct Strays {
+    /// Whether each folder that the transfer passes is remembered: an earlier run did not end well.
+    is_remembering: bool,
+    /// Whether the folders are looked through.
+    is_any: AtomicBool,
+    folders: Mutex<HashSet<RelPath>>,
+}
+
+/// What other transfers may resume.
+#[derive(Default)]
+struct Resumable {
+    /// Whether any log was found that nobody holds.
+    is_any: bool,
+    transfers: u64,
+    files: u64,
+}
+
+impl Strays {
+    /// `left` is what earlier runs left in the destination folder.
+    pub(super) fn new(left: Left) -> Self {
+        Self {
+            is_remembering: left != Left::Nothing,
+            is_any: AtomicBool::new(left == Left::ByThis),
+            folders: Mutex::default(),
+        }
+    }
+
+    /// The transfer looks at something in this folder.
+    pub(super) fn pass(&self, folder: &RelPath) {
+        if self.is_remembering {
+            self.remember(folder);
+        }
+    }
+
+    /// A partial file in this folder could not be removed.
+    pub(super) fn note(&self, folder: &RelPath) {
+        self.remember(folder);
+        self.is_any.store(true, Ordering::Relaxed);
+    }
+
+    fn remember(&self, folder: &RelPath) {
+        let mut folders = lock(&self.folders);
+        if folders.len() < FOLDERS_MAX && !folders.contains(folder) {
+            folders.insert(folder.clone());
+        }
+    }
+}
+
+impl Space {
+    /// Passes the result on; after a failure the folder is looked through at the end.
+    pub(super) fn noting<T>(&self, path: &RelPath, removed: Result<T>) -> Result<T> {
+        if removed.is_err() {
+            self.strays.note(&super::files::folder_of(path));
+        }
+        removed
+    }
+
+    /// Removes partial files that no log speaks of, in the folders where earlier runs of this transfer
+    /// may have left some. Called while the lease is held.
+    pub(super) fn remove_strays(&self) -> Result<()> {
+        if !self.strays.is_any.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let folders = std::mem::take(&mut *lock(&self.strays.folders));
+        for folder in folders {
+            self.check_lease()?;
+            let removed = self.remove_strays_in(&folder, false).and_then(|is_all| {
+                // What was listed and then not there is gone, unless it is listed again.
+                match is_all {
+                    true => Ok(true),
+                    false => self.remove_strays_in(&folder, true),
+                }
+            });
+            if let Err(error) = removed {
+                self.tell(error.remedy(LATER));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether all that was listed was there, or fails for that if `is_again`.
+    fn remove_strays_in(&self, folder: &RelPath, is_again: bool) -> Result<bool> {
+        let options = ListOptions {
+            recursive: false,
+            contents: true,
+            own: true,
+            ..ListOptions::default()
+        };
+        let Some(lister) = reachable(self.store.list(folder, &options))? else {
+            return Ok(true);
+        };
+        let (mut failed, mut is_all) = (None, true);
+        for item in lister {
+            let item = match item {
+                Ok(item) => item,
+                // A folder in it, which is not entered.
+                Err(error) if error.kind == ErrorKind::IsADirectory => continue,
+                Err(error) if error.kind == ErrorKind::NotFound && !is_again => {
+                    is_all = false;
+                    continue;
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    continue;
+                }
+            };
+            let is_file = matches!(
+                item.kind,
+                EntryKind::File { .. } | EntryKind::Symlink { .. }
+            );
+            if !is_file || !place::is_partial_name(&item.name) {
+                continue;
+            }
+            let path = folder.join(&item.name)?;
+            if self.names.is_taken(&path, &item.name) {
+                continue;
+            }
+            match self.names.clear(&path, &item.name) {
+                Ok(true) => {}
+                Ok(false) if !self.names.is_unread() => {}
+                Ok(false) => failed = Some(unread(&path)),
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(is_all), Err)
+    }
+
+    /// Removes leases and logs of other transfers in the destination folder that say nothing, and tells
+    /// what others may resume. Failures are nobody's: all of it is found again by the next transfer.
+    pub(super) fn tidy_logs(&self, own: Option<&Name>) {
+        let mut found = Resumable::default();
+        let looked = self.look_at_logs(own, &mut found);
+        if found.is_any {
+            self.strays.is_any.store(true, Ordering::Relaxed);
+        }
+        if looked.is_ok() && found.transfers > 0 {
+            let Resumable {
+                transfers, files, ..
+            } = found;
+            let s = |count| if count == 1 { "" } else { "s" };
+            let cause = format!(
+                "{transfers} transfer{} that broke off may resume {files} file{}",
+                s(transfers),
+                s(files)
+            );
+            // Without a file this kind is told by its cause alone.
+            let operation = "remove partial data of other transfers";
+            let told = Error::new(ErrorKind::AlreadyExists, End::Sink, operation).cause(cause);
+            self.tell(told.remedy("list it with `dray log show`; remove it with `dray log sweep`"));
+        }
+    }
+
+    fn look_at_logs(&self, own: Option<&Name>, found: &mut Resumable) -> Result<()> {
+        let capabilities = self.store.capabilities();
+        if !capabilities.can_hold_log {
+            return Ok(());
+        }
+        let most = match capabilities.late_calls.is_zero() {
+            true => LOGS_MAX,
+            false => REMOTE_LOGS_MAX,
+        };
+        let owner = self.destination()?.owner.clone();
+        let folder = log_folder(&RelPath::root())?;
+        let names = reachable(self.store.list_control(&folder))?.unwrap_or_default();
+        let mut logs: Vec<Name> = names.iter().filter_map(place::log_of).collect();
+        logs.sort_unstable();
+        logs.dedup();
+        logs.retain(|log| Some(log) != own);
+        for log in logs.into_iter().take(most) {
+            let at = LogPlace {
+                store: Arc::clone(&self.store),
+                folder: folder.clone(),
+                log,
+                prefix: RelPath::root(),
+            };
+            // What cannot be read, or is removed meanwhile, is not ours to judge.
+            let _ = look_at_log(&at, &owner, found);
+        }
+        Ok(())
+    }
+}
+
+fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()> {
+    let Some(lease) = place::lease_of_log(&at.log) else {
+        return Ok(());
+    };
+    let looked = look_at_lease(at.store.as_ref(), &at.folder.join(&lease)?)?;
+    if matches!(looked, Lookup::Held(_)) {
+        return Ok(());
+    }
+    found.is_any = true;
+    let says_nothing = |at: &LogPlace| match read(at)? {
+        Some(log) => is_over(at.store.as_ref(), &log, owner),
+        None => Ok(true),
+    };
+    if says_nothing(at)? {
+        return sweep::remove_silent(at, says_nothing);
+    }
+    let left = read(at)?.map_or(0, |log| log.files.len());
+    if left > 0 {
+        found.transfers += 1;
+        found.files += left as u64;
+    }
+    Ok(())
+}
+
+/// Whether nobody can resume anything by this log: it has no unfinished files, or, of the same owner,
+/// only such as were whole and got their final names.
+fn is_over(store: &dyn Store, log: &Recovery, owner: &[u8]) -> Result<bool> {
+    if log.damage.is_some() || log.over_limit > 0 {
+        return Ok(false);
+    }
+    for (path, file) in &log.files {
+        let is_whole = !file.is_doubtful && file.done.bytes() == file.key.size;
+        if log.header.owner != owner
+            || !is_whole
+            || found_partial(store, path, file)?.is_some()
+            || store.stat(path)?.is_none()
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What the log says; nothing where it does not exist or has no header yet.
+fn read(at: &LogPlace) -> Result<Option<Recovery>> {
+    let path = at.folder.join(&at.log)?;
+    match at.store.open_control(&path, ControlMode::ReadOnly) {
+        Ok(file) => recover_within(&mut StoredLog::new(file), LIMITS),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,131 @@
+//! What earlier transfers have left: a copy that ends well removes what nobody can resume, and tells
+//! what others may.
+
+mod local_common;
+
+use dray_core::options::{Durability, Options};
+use dray_core::{End, ErrorKind};
+use dray_runtime::local;
+use dray_session::{Event, Outcome};
+use dray_store::wrap::chaos::{ChaosOptions, Fault, Rule};
+use dray_store::wrap::{Operation, WrapOptions, wrap};
+use local_common::{
+    Notes, bytes, copy, destination, options, picture, sink_setup_claiming, sink_store,
+    source_setup_of, source_store,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const STRAY: &str = ".dray-0123456789abcdef.part";
+
+struct Scene {
+    scratch: TempDir,
+    from: PathBuf,
+    to: PathBuf,
+}
+
+impl Scene {
+    /// A source with the large file `run/a`, and an empty destination.
+    fn new() -> Self {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+        fs::create_dir_all(from.join("run")).expect("a folder");
+        fs::create_dir(&to).expect("a folder");
+        fs::write(from.join("run/a"), bytes(3, 5_000_000)).expect("a file");
+        Self { scratch, from, to }
+    }
+
+    /// Copies it as another transfer does that breaks off in the middle of `run/a`.
+    fn break_off(&self, claims: &[&str]) {
+        let chaos = ChaosOptions {
+            seed: 3,
+            rules: vec![Rule {
+                operations: vec![Operation::Read],
+                pattern: b"*".to_vec(),
+                probability: 0.02,
+                fault: Fault::Error(ErrorKind::PermissionDenied),
+            }],
+            end: End::Source,
+        };
+        let wrapped = WrapOptions {
+            chaos: Some(chaos),
+            ..WrapOptions::default()
+        };
+        let source = wrap(source_store(&self.from), wrapped);
+        // So that what came before the fault is in the log.
+        let options = Options {
+            durability: Durability::Object,
+            rate: Some(4_000_000),
+            ..options()
+        };
+        let sink = sink_setup_claiming(&self.to, &options, claims).expect("a destination");
+        let source = source_setup_of(source, &options);
+        let notes = Notes::default();
+        local::run(source, sink, &notes, |_| {}).expect("started");
+        assert!(self.to.join(".dray-log").exists(), "it broke off");
+    }
+
+    /// Copies `from` and gives what was told.
+    fn arrives(&self, from: &Path) -> Vec<String> {
+        let (ends, events) = copy(from, &self.to, &options());
+        assert!(matches!(ends.sink.0, Outcome::Done(_)), "{:?}", ends.sink.0);
+        let told = events.iter().filter_map(|event| match event {
+            Event::Notice(error) => Some(error.to_string()),
+            _ => None,
+        });
+        told.collect()
+    }
+
+    fn own_files(&self) -> Vec<String> {
+        let is_own = |name: &String| name.contains(".dray-");
+        picture(&self.to).into_keys().filter(is_own).collect()
+    }
+}
+
+#[test]
+fn the_next_run_removes_partial_files_that_no_log_speaks_of() {
+    let scene = Scene::new();
+    scene.break_off(&[]);
+    fs::write(scene.to.join("run").join(STRAY), b"half").expect("written");
+    assert_eq!(scene.arrives(&scene.from), [""; 0]);
+    assert_eq!(scene.own_files(), [""; 0]);
+}
+
+#[test]
+fn leases_and_logs_that_say_nothing_go() {
+    let scene = Scene::new();
+    let logs = scene.to.join(".dray-log");
+    fs::create_dir(&logs).expect("a folder");
+    fs::write(logs.join("00000000000000aa.lease"), b"").expect("written");
+    fs::write(logs.join("00000000000000bb.lease"), b"").expect("written");
+    fs::write(logs.join("00000000000000bb.log"), b"").expect("written");
+    assert_eq!(scene.arrives(&scene.from), [""; 0]);
+    assert_eq!(scene.own_files(), [""; 0]);
+}
+
+#[test]
+fn a_log_that_somebody_holds_stays() {
+    let scene = Scene::new();
+    let store = sink_store(&scene.to).expect("opened");
+    let held = destination(store, None, &options(), &["other"]).expect("free");
+    fs::write(scene.to.join(STRAY), b"half").expect("written");
+    assert_eq!(scene.arrives(&scene.from), [""; 0]);
+    assert_eq!(scene.own_files().len(), 4, "{:?}", scene.own_files());
+    drop(held);
+}
+
+#[test]
+fn what_another_transfer_may_resume_stays_and_is_told() {
+    let scene = Scene::new();
+    scene.break_off(&["run"]);
+    let left = scene.own_files();
+    let other = scene.scratch.path().join("other");
+    fs::create_dir(&other).expect("a folder");
+    fs::write(other.join("b"), bytes(2, 1000)).expect("a file");
+    let told = scene.arrives(&other);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("1 transfer"), "{told:?}");
+    assert!(told[0].contains("dray log sweep"), "{told:?}");
+    assert_eq!(scene.own_files(), left);
+}
