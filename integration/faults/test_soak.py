@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import statistics
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dray.client import Request
+from dray.testing.endpoints import Endpoint
 from integration.soak.__main__ import soak
-from integration.soak.verdict import QUANTITIES, Sample, Watched, fit
+from integration.soak.verdict import QUANTITIES, Sample, Watched, fit, sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +20,10 @@ FULL = os.environ.get("DRAY_FULL") == "1"
 SEED = int(os.environ.get("DRAY_SEED", "1106"))
 MINUTES = 1.0
 MEMORY, DESCRIPTORS, THREADS = QUANTITIES
+#: transfers until caches and allocators have what they keep, and transfers that are measured
+HISTORY_WARM_UP, HISTORY = 500, 500
+#: three events in the ring take 2 KiB
+HISTORY_BYTES_EACH = 4 << 10
 
 
 @pytest.mark.server
@@ -30,6 +37,32 @@ def test_endpoints_that_are_kept_busy_do_not_grow(
     print(f"\nseed {SEED} (DRAY_SEED replays it)\n{verdict.table()}")
     assert verdict.faults == []
     assert sum(verdict.work.values()) > 20
+
+
+@pytest.mark.server
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not FULL, reason="takes a minute; part of make test-full")
+def test_the_history_of_small_transfers_costs_little_memory(
+    folder: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAY_PROGRAM", str(program))
+    endpoint = Endpoint(folder / "one", "one", program=program).start()
+    try:
+        (endpoint.root("x")).write_bytes(b"x" * 100)
+        counts, memory = [], []
+        with endpoint.client(token=endpoint.token(lifetime="7d")) as client:
+            for number in range(HISTORY_WARM_UP + HISTORY):
+                id = f"t{number}"
+                client.submit(Request("/data/x", f"/data/y{number % 10}", id=id))
+                assert client.wait(id, timeout_seconds=60).state == "done"
+                if number >= HISTORY_WARM_UP and number % 10 == 0:
+                    counts.append(number)
+                    memory.append(sample(endpoint.pid, 0.0).memory)
+    finally:
+        endpoint.close()
+    each = statistics.linear_regression(counts, memory).slope
+    print(f"{each:.0f} bytes for each transfer, {memory[0]} to {memory[-1]}")
+    assert each < HISTORY_BYTES_EACH
 
 
 def _samples(per_minute: float, minutes: float = 5.0) -> list[Sample]:

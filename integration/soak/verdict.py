@@ -58,8 +58,8 @@ class Quantity:
 
 
 QUANTITIES = (
-    # A finished transfer stays in the queue's cache of pages, and allocators keep what they had:
-    # 24 MiB over any run, long or short; guess, revisit.
+    # The queue's caches fill up to 2.5 MiB, the ring of events to 16 MiB, and allocators keep what
+    # they had: 24 MiB over any run, long or short; guess, revisit.
     Quantity("memory", MIB, "MiB", 24 * MIB),
     Quantity("descriptors", 1, "", 16),
     Quantity("threads", 1, "", 16),

@@ -189,6 +189,8 @@ impl Run {
     }
 
     fn note(&mut self, notice: String) {
+        // What is told again stands once, at its last place.
+        self.notices.retain(|known| *known != notice);
         if self.notices.len() == FAILURES_MAX {
             self.notices.pop_front();
         }

@@ -10,6 +10,7 @@
 //! different things of one transfer in an order that cannot be.
 
 mod change;
+mod connections;
 mod damage;
 mod line;
 mod list;
@@ -45,6 +46,7 @@ use crate::events::Hub;
 use crate::moment::Moment;
 use crate::promises::Promises;
 use crate::tickets::shown_id;
+use connections::Readers;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use live::Live;
 use row::Row;
@@ -53,13 +55,9 @@ use rustix::fs::FlockOperation;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use writer::{Around, Effects, Writer};
-
-/// Connections that read. Lists are answered beside each other and beside writes.
-const READERS: usize = 4;
 
 /// The database's name in the state folder.
 const DATABASE: &str = "queue.db";
@@ -131,8 +129,7 @@ impl Drop for Asking {
 /// The queue of one endpoint.
 pub struct Queue {
     writer: Writer,
-    readers: Vec<Mutex<Connection>>,
-    turn: AtomicUsize,
+    readers: Arc<Readers>,
     live: Arc<Live>,
     promises: Arc<Promises>,
     hub: Arc<Hub>,
@@ -172,20 +169,19 @@ impl Queue {
         let commands = Arc::new(OnceLock::new());
         let flushed = Arc::clone(&live);
         let promises = Arc::new(Promises::new(config));
+        let readers = Arc::new(Readers::open(path)?);
         let around = Around {
+            readers: Arc::clone(&readers),
             hub: Arc::clone(&hub),
             commands: Arc::clone(&commands),
             flush: Box::new(move |connection| flushed.flush(connection)),
             promises: Arc::clone(&promises),
         };
-        let readers = (0..READERS).map(|_| schema::open_reader(&path).map(Mutex::new));
-        let readers = readers.collect::<Result<_>>()?;
         manifest::sweep(&connection, &transfers)?;
         promised::load(&connection, &promises)?;
         Ok(Arc::new(Self {
             writer: Writer::start(connection, around)?,
             readers,
-            turn: AtomicUsize::new(0),
             live,
             promises,
             hub,
@@ -286,18 +282,7 @@ impl Queue {
     }
 
     fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        work(&self.reader())
-    }
-
-    fn reader(&self) -> MutexGuard<'_, Connection> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let mut order = (0..READERS).map(|at| &self.readers[(turn + at) % READERS]);
-        match order.find_map(|reader| reader.try_lock().ok()) {
-            Some(reader) => reader,
-            None => self.readers[turn % READERS]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        }
+        work(&self.readers.get())
     }
 
     fn write<T: Send + 'static>(

@@ -237,6 +237,8 @@ impl Row {
 
     /// Adds a notice; the oldest goes when there are too many.
     pub(super) fn note(&mut self, notice: String) {
+        // What is told again stands once, at its last place.
+        self.notices.retain(|known| *known != notice);
         self.notices.push(notice);
         let over = self.notices.len().saturating_sub(FAILURES_MAX);
         self.notices.drain(..over);

@@ -6,6 +6,11 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
 
+/// Pages that each connection keeps, in KiB and negative, as SQLite takes it. The default of 2 MiB for
+/// each of five connections looks like a leak for days: each transfer adds pages to all of them. The
+/// system's page cache has the database as well.
+const CACHE_KIB: i64 = -512;
+
 /// How long somebody else (a backup, an administrator's shell) may hold the file.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
@@ -250,12 +255,7 @@ pub(super) fn sql(operation: &'static str) -> impl Fn(rusqlite::Error) -> Error 
 pub(super) fn open(path: &Path) -> Result<Connection> {
     let failed = damage::opening(path);
     let mut connection = Connection::open(path).map_err(&failed)?;
-    connection.busy_timeout(BUSY_WAIT).map_err(&failed)?;
-    connection
-        .execute_batch(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;",
-        )
-        .map_err(&failed)?;
+    set_up(&connection).map_err(&failed)?;
     let version: usize = connection
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .map_err(&failed)?;
@@ -284,6 +284,23 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
+/// Opens a database that this process has opened before to write.
+pub(super) fn open_again(path: &Path) -> Result<Connection> {
+    let failed = sql("open the queue again");
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(&failed)?;
+    set_up(&connection).map_err(&failed)?;
+    Ok(connection)
+}
+
+fn set_up(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_WAIT)?;
+    connection.pragma_update(None, "cache_size", CACHE_KIB)?;
+    connection.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;",
+    )
+}
+
 /// The tables of the newest version, with nothing in them.
 pub(super) fn tables() -> rusqlite::Result<Connection> {
     let connection = Connection::open_in_memory()?;
@@ -299,6 +316,9 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(&failed)?;
     connection.busy_timeout(BUSY_WAIT).map_err(&failed)?;
+    connection
+        .pragma_update(None, "cache_size", CACHE_KIB)
+        .map_err(&failed)?;
     Ok(connection)
 }
 

@@ -1,6 +1,7 @@
 //! One thread writes. What waits when it comes round goes into one transaction, so that many
 //! callers share one sync of the disk; each has its own savepoint and fails alone.
 
+use super::connections::{Readers, Stuck};
 use super::schema::sql;
 use crate::api::types::Event;
 use crate::events::Hub;
@@ -65,6 +66,7 @@ pub(super) struct Writer {
 type Flush = Box<dyn Fn(&Connection) -> Result<()> + Send>;
 
 pub(super) struct Around {
+    pub(super) readers: Arc<Readers>,
     pub(super) hub: Arc<Hub>,
     pub(super) commands: Arc<OnceLock<Arc<dyn Commands>>>,
     pub(super) flush: Flush,
@@ -76,7 +78,7 @@ impl Writer {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new()
             .name("queue".to_owned())
-            .spawn(move || run(&connection, &receiver, &around))
+            .spawn(move || run(connection, &receiver, &around))
             .map_err(|error| refused(&error))?;
         Ok(Self {
             sender: Some(sender),
@@ -137,7 +139,8 @@ impl Drop for Writer {
     }
 }
 
-fn run(connection: &Connection, jobs: &Receiver<Job>, around: &Around) {
+fn run(mut connection: Connection, jobs: &Receiver<Job>, around: &Around) {
+    let mut stuck = Stuck::default();
     let mut flushed = Instant::now();
     let mut is_open = true;
     // Whether what is promised in memory is what the rows say.
@@ -160,10 +163,20 @@ fn run(connection: &Connection, jobs: &Receiver<Job>, around: &Around) {
         if group.is_empty() && !is_due {
             continue;
         }
+        if stuck.is_stuck() {
+            tracing::error!("a lock of the queue's database is stuck: opening it again");
+            if let Err(error) = around.readers.reopen(&mut connection) {
+                refuse(group, &error);
+                continue;
+            }
+            stuck = Stuck::default();
+            is_promised = false;
+        }
+        let connection = &connection;
         if !is_promised {
             is_promised = promise_as_written(connection, around);
         }
-        let write = || write_group(connection, group, is_due, around);
+        let write = || write_group(connection, group, is_due, around, &mut stuck);
         let written = catch_unwind(AssertUnwindSafe(write));
         if let Ok(is_as_written) = written {
             is_promised &= is_as_written;
@@ -179,13 +192,21 @@ fn run(connection: &Connection, jobs: &Receiver<Job>, around: &Around) {
 }
 
 /// Says whether what is promised is as it was written.
-fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &Around) -> bool {
+fn write_group(
+    connection: &Connection,
+    group: Vec<Job>,
+    is_due: bool,
+    around: &Around,
+    stuck: &mut Stuck,
+) -> bool {
     let mut is_promised = true;
     let failed = sql("write to the queue");
     let mut replies = Vec::with_capacity(group.len());
     let mut effects = Effects::new(&around.promises);
     let mut is_promised_else = false;
-    let mut written = connection.execute_batch("BEGIN IMMEDIATE").map_err(&failed);
+    let begun = connection.execute_batch("BEGIN IMMEDIATE");
+    stuck.note(&begun);
+    let mut written = begun.map_err(&failed);
     if written.is_ok() && is_due {
         // Counters that cannot be written down are written down next time.
         let _ = savepoint(connection, || (around.flush)(connection));
@@ -234,6 +255,13 @@ fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &
         reply(written.clone());
     }
     is_promised
+}
+
+/// Tells all that nothing was written.
+fn refuse(group: Vec<Job>, error: &Error) {
+    for job in group {
+        job(None).1(Err(error.clone()));
+    }
 }
 
 /// A write was undone: so is what was promised in it. Says whether that could be read.

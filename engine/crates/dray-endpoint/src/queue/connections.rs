@@ -1,0 +1,144 @@
+//! The connections to the queue's database: one that writes, several that read.
+//!
+//! Invariant: when a lock of the database is stuck, all connections are closed and opened again. SQLite
+//! keeps its locks for the whole process, so they end with the last connection.
+
+use super::schema;
+use dray_core::Result;
+use rusqlite::{Connection, ErrorCode};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Lists are answered beside each other and beside writes.
+const READERS: usize = 4;
+
+/// Writes in a row that find the database busy until a lock counts as stuck. Each waits for
+/// `BUSY_WAIT` before.
+const BUSY_MAX: u32 = 2;
+
+/// Connections that read.
+pub(super) struct Readers {
+    path: PathBuf,
+    all: Vec<Mutex<Connection>>,
+    turn: AtomicUsize,
+}
+
+impl Readers {
+    pub(super) fn open(path: PathBuf) -> Result<Self> {
+        let all = (0..READERS).map(|_| schema::open_reader(&path).map(Mutex::new));
+        Ok(Self {
+            all: all.collect::<Result<_>>()?,
+            path,
+            turn: AtomicUsize::new(0),
+        })
+    }
+
+    /// One that is free, or the next that will be.
+    pub(super) fn get(&self) -> MutexGuard<'_, Connection> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut order = (0..READERS).map(|at| &self.all[(turn + at) % READERS]);
+        match order.find_map(|reader| reader.try_lock().ok()) {
+            Some(reader) => reader,
+            None => lock(&self.all[turn % READERS]),
+        }
+    }
+
+    /// Closes all connections and opens them again.
+    ///
+    /// # Errors
+    /// When one cannot be opened. Then `writer` and some readers lead to an empty database, and this
+    /// has to be done again before anything else.
+    pub(super) fn reopen(&self, writer: &mut Connection) -> Result<()> {
+        let failed = schema::sql("open the queue again");
+        let mut readers: Vec<_> = self.all.iter().map(lock).collect();
+        *writer = Connection::open_in_memory().map_err(&failed)?;
+        for reader in &mut readers {
+            **reader = Connection::open_in_memory().map_err(&failed)?;
+        }
+        *writer = schema::open_again(&self.path)?;
+        for reader in &mut readers {
+            **reader = schema::open_reader(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+fn lock(reader: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    reader.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a lock of the database is stuck, by how writes begin.
+#[derive(Default)]
+pub(super) struct Stuck {
+    busy: u32,
+    is_stuck: bool,
+}
+
+impl Stuck {
+    /// A write begins, or cannot.
+    pub(super) fn note(&mut self, begun: &rusqlite::Result<()>) {
+        let code = begun.as_ref().err().map(rusqlite::Error::sqlite_error_code);
+        match code.flatten() {
+            Some(ErrorCode::FileLockingProtocolFailed) => self.is_stuck = true,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                self.busy += 1;
+                self.is_stuck |= self.busy >= BUSY_MAX;
+            }
+            _ => self.busy = 0,
+        }
+    }
+
+    pub(super) const fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Readers, Stuck};
+    use crate::queue::schema;
+    use rusqlite::Connection;
+
+    #[test]
+    fn a_lock_that_is_stuck_is_found_and_ends_when_all_is_opened_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("queue.db");
+        let mut writer = schema::open(&path).expect("made");
+        let readers = Readers::open(path.clone()).expect("opened");
+        writer.execute_batch("BEGIN IMMEDIATE").expect("begun");
+        let other = Connection::open(&path).expect("opened");
+        let mut stuck = Stuck::default();
+        for _ in 0..2 {
+            assert!(!stuck.is_stuck());
+            stuck.note(&other.execute_batch("BEGIN IMMEDIATE"));
+        }
+        assert!(stuck.is_stuck());
+        readers.reopen(&mut writer).expect("opened again");
+        other
+            .execute_batch("BEGIN IMMEDIATE; COMMIT")
+            .expect("free");
+        writer
+            .execute_batch("BEGIN IMMEDIATE; COMMIT")
+            .expect("free");
+        let rows = "SELECT count(*) FROM transfers";
+        let count: u64 = readers
+            .get()
+            .query_row(rows, [], |row| row.get(0))
+            .expect("read");
+        assert_eq!(count, 0);
+    }
+
+    #[test]
+    fn a_database_that_is_busy_once_is_not_stuck() {
+        let busy = || {
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+            Err(rusqlite::Error::SqliteFailure(code, None))
+        };
+        let mut stuck = Stuck::default();
+        for begun in [busy(), Ok(()), busy()] {
+            stuck.note(&begun);
+        }
+        assert!(!stuck.is_stuck());
+    }
+}
