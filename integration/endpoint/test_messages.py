@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dray.testing.endpoints import Root
 from integration.endpoint.raw import ask, dray
 from integration.harness import tree
 
@@ -64,3 +66,51 @@ def test_a_missing_ticket_names_its_place(start_endpoint: Callable[..., Endpoint
     ask(endpoint, "POST", "/v1/transfers", body, token=token)
     ended = ask(endpoint, "GET", "/v1/transfers/t/wait?timeout=30", token=token).json
     assert far in ended["error"]["cause"], ended
+
+
+def test_a_source_of_another_name_is_told_as_it_was_named(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    done = dray("cp", "/dev/zero", tmp_path / "copy")
+    assert "its source is /dev/zero: " in done.stderr, done
+    endpoint = start_endpoint("a")
+    token = endpoint.token()
+    os.mkfifo(endpoint.root("pipe"))
+    body = {
+        "id": "t",
+        "sources": [{"url": "/data/pipe"}],
+        "destination": {"url": "/data/copy"},
+        "retry": {"tries": 0},
+    }
+    ask(endpoint, "POST", "/v1/transfers", body, token=token)
+    ended = ask(endpoint, "GET", "/v1/transfers/t/wait?timeout=30", token=token).json
+    assert "its source is /data/pipe: " in ended["failures"][0]["error"]["message"], ended
+
+
+def test_a_size_that_is_unknown_is_told_once_and_where_it_can_be_given(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    endpoint = start_endpoint("a", roots=[Root("data", {"rate": "10MiB/s"})])
+    token = endpoint.token()
+    tree.make_file(endpoint.root("x"), 10, seed=1)
+
+    def later(minutes: int) -> str:
+        at = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
+        return at.isoformat().replace("+00:00", "Z")
+
+    body = {
+        "id": "t",
+        "sources": [{"url": "/data/x"}],
+        "destination": {"url": "/data/y"},
+        "not_before": later(30),
+        "deadline": later(60),
+    }
+    ask(endpoint, "POST", "/v1/transfers", body, token=token)
+    # A change cannot give the size, so the notice must not ask for it there.
+    for minutes in (61, 62):
+        patched = ask(
+            endpoint, "PATCH", "/v1/transfers/t", {"deadline": later(minutes)}, token=token
+        ).json
+    [notice] = patched["notices"]
+    assert "a submission may give it as bytes_expected" in notice
+    assert not patched["promised"]

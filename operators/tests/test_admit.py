@@ -169,6 +169,23 @@ def test_what_cannot_be_promised_is_left_out_by_name_and_a_run_may_go_on_without
     assert told["left_out"] == {"unsized": "its size is not known: give bytes_expected"}
 
 
+def test_a_size_of_nothing_is_a_size() -> None:
+    from types import SimpleNamespace
+
+    from dray.client import Content, Request
+    from dray_airflow.operators.admit import Wanted
+
+    def size(**said: Loose) -> int | None:
+        errand: Loose = SimpleNamespace(request=Request("/data/x", "/data/y", **said))
+        now = dt.datetime.now(dt.timezone.utc)
+        return Wanted("t", errand, now, now).bytes
+
+    assert size(bytes_expected=0) == 0
+    assert size(content=Content(0, None)) == 0
+    assert size(bytes_expected=5, content=Content(7, None)) == 5
+    assert size() is None
+
+
 def live_at(endpoint: Endpoint) -> list[str]:
     with endpoint.client() as client:
         return sorted(each.id for each in client.transfers(state="live"))

@@ -78,8 +78,10 @@ class Wanted:
     @property
     def bytes(self) -> int | None:
         """How much it is, where that was said."""
-        content = self.errand.request.content
-        return self.errand.request.bytes_expected or (content.size if content else None)
+        request = self.errand.request
+        if request.bytes_expected is not None or request.content is None:
+            return request.bytes_expected
+        return request.content.size
 
 
 class DrayAdmitOperator(BaseOperator):

@@ -76,7 +76,8 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         None => prepare::command_id(&places, &cp.what.selection())?,
     };
     signals::watch(
-        "stopping; what is safe stays safe (again to stop at once; the same command goes on)",
+        "stopping; finished data is kept. Press Ctrl-C again to abort. \
+         Run the same command to resume.",
     )?;
     let feed = Feed::start(&cp.say)?;
     if !cp.say.quiet {

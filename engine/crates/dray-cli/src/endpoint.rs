@@ -174,7 +174,7 @@ fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
     let config = Config::load(&config)?;
     // First: from here on a write beyond the file size limit is an error and does not end the
     // process.
-    signals::watch("stopping; what is safe stays safe (again to stop at once)")?;
+    signals::watch("stopping; finished data is kept. Press Ctrl-C again to abort.")?;
     let endpoint = Running::open(config)?;
     let stopper = endpoint.stopper();
     signals::on_stop(move || stopper.stop());

@@ -121,7 +121,7 @@ impl Report {
             Ending::Refused(_) if progress.bytes_sent == 0 => {
                 return "refused; nothing was moved".to_owned();
             }
-            Ending::Refused(_) => "refused in the middle; what is safe stays safe".to_owned(),
+            Ending::Refused(_) => "refused during the copy; durable data is kept".to_owned(),
             Ending::Unreachable(_) => "the other end cannot be reached".to_owned(),
             Ending::Interrupted(_) => "broken off; the same command goes on from here".to_owned(),
         };

@@ -53,7 +53,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     let house = House::open(serve, null)?;
     let listener = Listener::bind(&addresses(&serve.listen)?, settings)?;
     let stopper = listener.stopper();
-    signals::watch("stopping; what is safe stays safe (again to stop at once)")?;
+    signals::watch("stopping; finished data is kept. Press Ctrl-C again to abort.")?;
     signals::on_stop(move || stopper.stop());
     let listening: Vec<_> = listener
         .addresses()

@@ -445,7 +445,7 @@ fn sessions(
         let Verdict::RetryAfter(wait) = policy.verdict(Status::Temporary, tries, draw()) else {
             return Ok(sums.ended(Ending::Interrupted(error), last));
         };
-        watch.trying_again(error.remedy("going on from what is safe"));
+        watch.trying_again(error.remedy("retrying; the transfer will resume"));
         if !handle.sleep(wait) {
             return Ok(sums.ended(Ending::Cancelled, last));
         }

@@ -110,7 +110,13 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
 
 /// What the system says, without its number.
 fn words(errno: Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
+    io_words(&io::Error::from(errno))
+}
+
+/// The same of an error of the system's library.
+#[must_use]
+pub fn io_words(error: &io::Error) -> String {
+    let text = error.to_string();
     match text.split_once(" (os error") {
         Some((words, _)) => words.to_owned(),
         None => text,

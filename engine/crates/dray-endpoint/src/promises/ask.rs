@@ -258,8 +258,8 @@ impl Places {
             ));
         }
         if ask.bytes.is_none() && wish.floor.0 == 0 {
-            let cause = "not promised yet: its size is not known before its files are listed; \
-                         say it with bytes_expected";
+            let cause = "not promised yet: its size is unknown until its files are listed; \
+                         a submission may give it as bytes_expected (dray cp: --bytes)";
             reasons.push(cause.to_owned());
         }
         reasons

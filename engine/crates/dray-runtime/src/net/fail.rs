@@ -36,7 +36,7 @@ fn io_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
         io::ErrorKind::UnexpectedEof => "the peer closed the connection".to_owned(),
-        _ => error.to_string(),
+        _ => dray_store::errno::io_words(error),
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn tls(error: &rustls::Error) -> Error {
 pub(super) fn lost(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unreachable, End::Network, "talk to the peer")
         .cause(cause)
-        .remedy("what is safe stays safe: run the same command again")
+        .remedy("run the same command again; durable data is kept")
 }
 
 /// A defect of our own.

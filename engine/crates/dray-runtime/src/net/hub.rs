@@ -89,7 +89,7 @@ impl Inbox {
         let error = |end| {
             Error::new(ErrorKind::Busy, end, "go on")
                 .cause("the server stops")
-                .remedy("what is safe stays safe: run the same command again when it is back")
+                .remedy("run the same command again when it is back; durable data is kept")
         };
         match self {
             Self::Source(events) => {

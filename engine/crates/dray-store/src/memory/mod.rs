@@ -176,7 +176,11 @@ impl Store for MemoryStore {
     }
 
     fn layout(&self, path: &RelPath) -> Result<Layout> {
-        self.check_folder(&self.read(), &key_of(path), "find the target of the file")?;
+        self.check_folder(
+            &self.read(),
+            &key_of(path),
+            "find the storage device of the file",
+        )?;
         let folder = path.parent().unwrap_or_else(RelPath::root);
         Ok(Layout::Single(self.targets.of(folder.as_bytes(), DEVICE)))
     }

@@ -219,7 +219,7 @@ impl Store for PosixStore {
         let target = folder.map(|folder| folder.target);
         target
             .map(Layout::Single)
-            .map_err(self.failed("find the target of the file", path))
+            .map_err(self.failed("find the storage device of the file", path))
     }
 
     fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {

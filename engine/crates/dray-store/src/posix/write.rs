@@ -437,6 +437,8 @@ fn rename(folder: &Folder, partial: &Name, name: &[u8], how: Publish) -> rustix:
         }
     };
     match renamed {
+        // The folder is the same, so no path leads anywhere else: the file system cannot rename.
+        Err(Errno::XDEV) => Err(Errno::OPNOTSUPP),
         Err(Errno::EXIST) if is_folder(folder, name) => Err(Errno::ISDIR),
         other => other,
     }
