@@ -8,7 +8,8 @@ process, then the same command runs again without a fault. A case is good if
 - the first run ends in bounded time, by itself, with a documented exit code and without a panic;
 - nothing under a final name is wrong, and exit code 0 means that the tree is identical;
 - the second run ends with exit code 0, and the tree is identical;
-- what is left of dray's own files is gone, or ``dray log sweep`` names it once it is old.
+- dray's own files are gone; or a run tells what is left, and ``dray log sweep`` removes
+  it once it is old.
 
 The cases come from counting what a copy does, so a new call of the program is in the next sweep.
 """

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import time
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,7 +29,9 @@ LARGE_BYTES = 5 * OBJECT_BYTES + 1234
 #: a first run has ended by then: no retry of ours waits longer than some seconds
 RUN_SECONDS = 40.0
 #: a fault of an endpoint that stays ends after so long
-STAY_SECONDS = 6.0
+STAY_SECONDS = 2.5
+#: buffers of a copy: the default of 256 MiB would cost more time than the copy
+POOL: tuple[Word, ...] = ("--pool", "8MiB")
 #: a second run waits this long for the lease of a first that was killed
 HELD_SECONDS = 30.0
 LEASE_HELD = "lease_held"
@@ -57,6 +60,7 @@ class Scene(Protocol):
     """A copy that can be run again and again, into a new destination each time."""
 
     name: str
+    data: Data
     supervisor: Supervisor
 
     def begin(self) -> None:
@@ -81,6 +85,10 @@ class Scene(Protocol):
 
     def end(self) -> None:
         """Remove the destination."""
+        ...
+
+    def renew(self) -> None:
+        """Start servers again: a fault of one case says nothing about the next."""
         ...
 
     def close(self) -> None:
@@ -114,6 +122,14 @@ class Data:
         for described in (self.wanted, tree.describe(self.older)):
             for name, entry in described.items():
                 self.allowed.setdefault(name, set()).add((entry.size, entry.content))
+
+    def one_file(self, path: str) -> Data:
+        """Give the same with one file as all that is copied."""
+        one = copy(self)
+        one.source = self.source / path
+        one.wanted = tree.describe(one.source)
+        one.allowed = {b"": self.allowed[os.fsencode(path)]}
+        return one
 
 
 def _make(top: Path, seed: int) -> None:
@@ -206,7 +222,8 @@ class Copy:
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
         """Prepare; ``options``: words, and whether something is there before."""
         self.bench, self.data, self.name = bench, data, name
-        self.words: list[Word] = ["--object-size", str(OBJECT_BYTES), *options.get("words", ())]
+        self.words: list[Word] = ["--object-size", str(OBJECT_BYTES), *POOL]
+        self.words += options.get("words", ())
         self.before: str = options.get("before", "nothing")
         self.sinks = bench.folder / name
         self.sinks.mkdir()
@@ -253,9 +270,24 @@ class Copy:
         """Remove the destination."""
         shutil.rmtree(self.top(), ignore_errors=True)
 
+    def renew(self) -> None:
+        """Do nothing: each run is a process of its own."""
+
     def close(self) -> None:
         """Stop answering."""
         self.supervisor.close()
+
+
+class OneFile(Copy):
+    """``dray cp`` of one file on one host."""
+
+    def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
+        """Prepare."""
+        super().__init__(bench, data.one_file("m/large"), name, options)
+
+    def copied(self) -> Path:
+        """Give the copied file."""
+        return self.top() / self.data.source.name
 
 
 def _await(wait: Callable[[float], Ended], killed: bool) -> Ran:
@@ -290,7 +322,7 @@ class Served(Copy):
         if self.server is None or not self.server.is_running():
             wrap = self.supervisor.wrap if self.is_server else []
             root = self.sinks if self.push else self.data.source.parent
-            self.server = self.bench.serve(root, listen=self.listen, wrap=wrap)
+            self.server = self.bench.serve(root, *POOL, listen=self.listen, wrap=wrap)
             # The same command each time: its address is a part of it.
             self.listen = self.server.address
         return self.server
@@ -326,6 +358,11 @@ class Served(Copy):
             code = server.ended.code if server.ended else None
             bad.append(f"the server ended with {code}")
         return Ran(ran.code, ran.kind, ran.words, ran.seconds, tuple(bad))
+
+    def renew(self) -> None:
+        """End the server; the next run starts it."""
+        if self.server is not None:
+            self.server.kill()
 
     def close(self) -> None:
         """End the server."""
@@ -478,6 +515,11 @@ class ThirdParty:
         """Remove the destination."""
         shutil.rmtree(self.top(), ignore_errors=True)
 
+    def renew(self) -> None:
+        """End both; the next run starts them."""
+        self.source.kill()
+        self.sink.kill()
+
     def close(self) -> None:
         """End both."""
         self.source.close()
@@ -492,6 +534,7 @@ SCENES: Mapping[str, tuple[type, Mapping[str, Any]]] = {
     "local-direct": (Copy, {"words": ("--direct-io", "--verify")}),
     "local-older": (Copy, {"before": "older"}),
     "local-broken": (Copy, {"before": "broken", "words": ("--durability", "object")}),
+    "local-file": (OneFile, {}),
     "push-client": (Served, {"push": True, "victim": "client"}),
     "push-server": (Served, {"push": True, "victim": "server"}),
     "pull-client": (Served, {"push": False, "victim": "client"}),

@@ -54,6 +54,23 @@ def test_after_any_failed_call_the_same_command_ends_well(bench: Bench, name: st
     assert sum(each.is_hit for each in outcomes) >= CASES * 3 // 4
 
 
+#: faults of earlier programs: a lease or a log that nobody removed, a queue whose lock was stuck
+FOUND = (
+    "tpc-push-sink/fcntl/lease/1+/EINVAL",
+    "tpc-push-sink/openat/log/1/ENOSPC",
+    "tpc-push-sink/fsync/sink-file/1/ENOSPC",
+    "tpc-push-sink/fcntl/state/6/EINTR",
+)
+
+
+def test_faults_that_were_found_stay_mended(bench: Bench) -> None:
+    found = [cases.parse(text) for text in FOUND]
+    outcomes = list(sweep(["tpc-push-sink"], bench, lambda _: found))
+    bad = [f"{each.case}: {each.faults}; it said: {each.words}" for each in outcomes if each.faults]
+    assert bad == []
+    assert len(outcomes) == len(FOUND)
+
+
 def test_the_supervisor_fails_the_call_that_is_named_and_no_other(
     bench: Bench, tmp_path: Path
 ) -> None:
