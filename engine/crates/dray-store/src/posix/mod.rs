@@ -495,6 +495,7 @@ fn inode_of(stat: &Stat) -> InodeState {
         changed: changed_of(stat),
         mode: mode_of(stat),
         owner: (stat.st_uid, stat.st_gid),
+        #[allow(clippy::useless_conversion, reason = "32 bits on some machines")]
         links: stat.st_nlink.into(),
     }
 }
