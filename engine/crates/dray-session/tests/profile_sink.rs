@@ -269,8 +269,6 @@ fn a_source_that_has_said_all_is_counted_as_waiting_for_the_verdict() {
     clocked.inspect();
     clocked.step(Input::Prepared(FILE, Ok(())));
     clocked.arrive(0);
-    let end = Message::ListEnd { entries: 1 };
-    clocked.step(Input::Message(PEER, end));
     clocked.step(Input::Message(PEER, Message::Profile(times)));
     clocked.wait(5);
     clocked.written(0);
