@@ -95,7 +95,7 @@ def test_a_size_that_is_unknown_is_told_once_and_where_it_can_be_given(
     tree.make_file(endpoint.root("x"), 10, seed=1)
 
     def later(minutes: int) -> str:
-        at = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
+        at = dt.datetime.now(dt.timezone.utc) + dt.timedelta(minutes=minutes)
         return at.isoformat().replace("+00:00", "Z")
 
     body = {
