@@ -480,7 +480,7 @@ def test_an_honest_sink_is_believed(scene: Scene) -> None:
         talk.until("VERDICT_STORED")
         talk.send(frame_of(0x36, b""))
 
-    scene.push(source, script).expect(0)
+    scene.push(source, script, "--streams", "1").expect(0)
 
 
 # What a source may not say of its list.

@@ -219,7 +219,7 @@ impl Store for PosixStore {
         let target = folder.map(|folder| folder.target);
         target
             .map(Layout::Single)
-            .map_err(self.failed("find the storage device of the file", path))
+            .map_err(self.failed("find the target of the file", path))
     }
 
     fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
@@ -490,13 +490,17 @@ fn changed_of(stat: &Stat) -> ModifiedTime {
     }
 }
 
+/// Some systems count names in 32 bits.
+fn wide(count: impl Into<u64>) -> u64 {
+    count.into()
+}
+
 fn inode_of(stat: &Stat) -> InodeState {
     InodeState {
         changed: changed_of(stat),
         mode: mode_of(stat),
         owner: (stat.st_uid, stat.st_gid),
-        #[allow(clippy::useless_conversion, reason = "32 bits on some machines")]
-        links: stat.st_nlink.into(),
+        links: wide(stat.st_nlink),
     }
 }
 
