@@ -1,9 +1,9 @@
-//! What transfers have left that broke off: partial files without a record, leases and logs that say
-//! nothing go when a transfer ends well; data that another transfer may resume is counted.
+//! Leftovers of transfers that broke off. A transfer that ends well removes partial files without a
+//! record, and leases and logs without resumable data. It counts the data that others may resume.
 //!
-//! Invariant: what a live writer holds, and what a log speaks of, is never touched here.
+//! Invariant: this module never removes a log that is held, nor a partial file that a log names.
 //!
-//! Not for: what this transfer's own log speaks of (`clear`), old data of others (`sweep`).
+//! Not for: files that this transfer's own log names (`clear`), old data of others (`sweep`).
 
 use super::files::Space;
 use super::log_file::StoredLog;
@@ -19,14 +19,14 @@ use dray_store::{ControlMode, ListOptions, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Folders that are looked through at the most; the sweep finds what lies in others.
+/// Folders that are listed at the most. The sweep finds leftovers in further ones.
 const FOLDERS_MAX: usize = 1 << 16;
 
-/// Other transfers' logs that are looked at, and the same where each look is a round trip.
+/// Other transfers' logs that are examined at the most, and the same where each is a round trip.
 const LOGS_MAX: usize = 64;
 const REMOTE_LOGS_MAX: usize = 4;
 
-/// Of one log so much is read. One with more is counted by what was read.
+/// Bounds for reading one log. The count of a larger log stops there.
 const LIMITS: Limits = Limits {
     files_max: 1 << 12,
     runs_max: 1 << 14,
@@ -190,8 +190,8 @@ impl Space {
         failed.map_or(Ok(is_all), Err)
     }
 
-    /// Removes leases and logs of other transfers in the destination folder that say nothing, and tells
-    /// what others may resume. Failures are nobody's: all of it is found again by the next transfer.
+    /// Removes leases and logs of other transfers in the destination folder without resumable data, and
+    /// reports what others may resume. Failures are not reported: the next transfer looks again.
     pub(super) fn tidy_logs(&self, own: Option<&Name>) {
         let mut found = Resumable::default();
         let looked = self.look_at_logs(own, &mut found);
@@ -269,14 +269,16 @@ fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()>
     Ok(())
 }
 
-/// Whether nobody can resume anything by this log: it has no unfinished files, or, of the same owner,
+/// Whether this log has no resumable data: it has no unfinished files, or, of the same owner,
 /// only such as were whole and got their final names.
 fn is_over(store: &dyn Store, log: &Recovery, owner: &[u8]) -> Result<bool> {
     if log.damage.is_some() || log.over_limit > 0 {
         return Ok(false);
     }
     for (path, file) in &log.files {
-        let is_whole = !file.is_doubtful && file.done.bytes() == file.key.size;
+        // A weak range may be lost with the power, and then its record is needed.
+        let is_safe = !file.is_doubtful && !file.is_weak;
+        let is_whole = is_safe && file.done.bytes() == file.key.size;
         if log.header.owner != owner
             || !is_whole
             || found_partial(store, path, file)?.is_some()
