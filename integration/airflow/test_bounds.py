@@ -150,7 +150,7 @@ def test_a_renewer_that_is_late_loses_no_task(scene: Scene) -> None:
             "the trigger is refused",
         )
         airflow.wait_for(
-            lambda: "its state is not known" in run.log("waiting"), "the task is refused"
+            lambda: "its state is unknown" in run.log("waiting"), "the task is refused"
         )
         # Longer than an unreachable endpoint is retried.
         time.sleep(10)

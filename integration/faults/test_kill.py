@@ -289,7 +289,7 @@ def test_control_c_keeps_what_is_safe(bench: Bench, data: Data, times: int, push
             stopped = client.wait(30).expect(INTERRUPTED)
             # A process whose thread waits for the disk cannot end before the disk answers.
             assert time.monotonic() - asked < (2 if times == 2 and push else 20)
-            assert "the same command goes on" in stopped.words
+            assert "Run the same command to resume" in stopped.words
             if times == 1:
                 assert stopped.report["state"] == "cancelled"
             resumed = pair.finish()

@@ -1,8 +1,10 @@
-//! The program's heap: memory is cleared when it is freed.
+//! The program's heap: a service clears memory when it is freed.
 //!
 //! A token passes through buffers of TLS, of HTTP, of parsers and of text before it is judged, and most of
 //! them belong to libraries. Clearing what they free keeps tokens out of a core dump, a swap file and a
 //! block that somebody else is given, whoever held them.
+//!
+//! Commands that end soon do not pay for that: their memory goes back to the system with them.
 //!
 //! Non-goals: memory that is still held (the buffer of an open connection, a token that is needed again),
 //! stacks, and what C libraries allocate.
@@ -10,6 +12,7 @@
 #![expect(unsafe_code, reason = "an allocator has no other form")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[global_allocator]
 static HEAP: Cleared = Cleared;
@@ -18,8 +21,43 @@ static HEAP: Cleared = Cleared;
 /// millions of entries two copies would be held else. No token lies in one: a call's body is smaller.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
+/// Whether freed blocks are cleared.
+static CLEARS: AtomicBool = AtomicBool::new(false);
+
+/// Clears what is freed from now on: called before a service reads its first secret.
+pub(crate) fn clear_from_now_on() {
+    CLEARS.store(true, Ordering::Relaxed);
+}
+
 /// The system's allocator; what is freed is cleared first.
 struct Cleared;
+
+/// Most blocks are smaller than this, and a call that clears them costs more than the writes.
+const FEW_BYTES: usize = 128;
+
+/// Clears a block that is about to be freed.
+///
+/// # Safety
+///
+/// The block is valid for writes of `bytes` bytes.
+unsafe fn clear(block: *mut u8, bytes: usize) {
+    const WORD: usize = size_of::<u64>();
+    if (WORD..=FEW_BYTES).contains(&bytes) {
+        let mut at = 0;
+        while at + WORD <= bytes {
+            // SAFETY: the word lies within the block.
+            unsafe { block.add(at).cast::<u64>().write_unaligned(0) };
+            at += WORD;
+        }
+        // SAFETY: the block has a word at least; its last one may overlap one that is cleared.
+        unsafe { block.add(bytes - WORD).cast::<u64>().write_unaligned(0) };
+    } else {
+        // SAFETY: by this function's contract.
+        unsafe { block.write_bytes(0, bytes) };
+    }
+    // Else the compiler may drop writes to memory that is about to be freed.
+    std::hint::black_box(block);
+}
 
 // SAFETY: every block is the system allocator's, with the layout that the caller gave.
 unsafe impl GlobalAlloc for Cleared {
@@ -36,15 +74,15 @@ unsafe impl GlobalAlloc for Cleared {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: the caller gives up a block of this allocator that has this layout.
         unsafe {
-            block.write_bytes(0, layout.size());
-            // Else the compiler may drop writes to memory that is about to be freed.
-            std::hint::black_box(block);
+            if CLEARS.load(Ordering::Relaxed) {
+                clear(block, layout.size());
+            }
             System.dealloc(block, layout);
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        if layout.size() > COPIED_BYTES_MAX {
+        if layout.size() > COPIED_BYTES_MAX || !CLEARS.load(Ordering::Relaxed) {
             // SAFETY: the caller keeps to the contract of `GlobalAlloc::realloc`.
             return unsafe { System.realloc(block, layout, bytes) };
         }

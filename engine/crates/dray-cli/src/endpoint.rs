@@ -1,6 +1,7 @@
 //! `dray endpoint`: makes, runs and asks endpoints. As the program `drayd` this one runs one.
 
 use crate::args::{Endpoint, Init, RunEndpoint, Status};
+use crate::cleared;
 use crate::exit::{Exit, Stop, usage};
 use crate::peer;
 use crate::places::root_line;
@@ -31,7 +32,10 @@ const ISSUER_FILE: &str = "issuer.pem";
 pub(crate) fn run(endpoint: &Endpoint) -> Result<Exit, Stop> {
     match endpoint {
         Endpoint::Init(init) => self::init(init),
-        Endpoint::Run(run) => serve(run),
+        Endpoint::Run(run) => {
+            cleared::clear_from_now_on();
+            serve(run)
+        }
         Endpoint::Status(status) => self::status(status),
     }
 }

@@ -1,6 +1,7 @@
 //! `dray serve`: lets others push into, and pull from, what lies beneath one folder.
 
 use crate::args::Serve;
+use crate::cleared;
 use crate::exit::{Exit, Stop, usage};
 use crate::peer::{read_token, state_folder};
 use crate::units::{count, human};
@@ -35,6 +36,7 @@ const NOTICES_MAX: u32 = 100;
 
 /// Runs `dray serve` until it is stopped.
 pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
+    cleared::clear_from_now_on();
     let null = Null::read(serve.root.as_os_str().as_bytes())?;
     let identity = Identity::load_or_create(&identity_folder(serve)?)?;
     let fingerprint = identity.fingerprint();
