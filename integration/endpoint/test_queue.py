@@ -175,7 +175,7 @@ def test_an_error_of_a_file_that_gets_another_name_names_its_source(endpoint: En
             failed = client.wait(name, timeout_seconds=END_SECONDS)
             errors = [failure.error for failure in failed.failures]
             assert [error.kind for error in errors] == [kind], failed
-            assert f"(its source is {name}: " in errors[0].message, errors[0].message
+            assert f"(its source is /data/{name}: " in errors[0].message, errors[0].message
             assert [failure.path for failure in failed.failures] == ["x"]
 
 

@@ -153,7 +153,7 @@ def test_one_file_that_may_come_later_is_worth_a_retry() -> None:
     assert isinstance(of_transfer(ended("incomplete"), several[:1]), DrayTaskFailure)
     assert isinstance(of_transfer(ended("failed", make_error("exhausted"))), DrayTaskRetry)
     assert isinstance(of_transfer(ended("failed", make_error("permanent"))), DrayTaskFailure)
-    assert "what is safe is kept" in str(of_transfer(ended("cancelled")))
+    assert "durable data is kept" in str(of_transfer(ended("cancelled")))
 
 
 # --- waits ----------------------------------------------------------------------------------------
