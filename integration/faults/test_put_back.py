@@ -79,12 +79,17 @@ def chmod(file: Path) -> None:
     file.chmod(0o600)
 
 
+def keep_checksum(file: Path) -> None:
+    """As an XRootD server does while it is read."""
+    os.setxattr(file, "user.XrdCks.adler32", os.urandom(16))
+
+
 def link(file: Path) -> None:
     """Give it another name, as a snapshot of hard links does."""
     os.link(file, f"{file}.linked")
 
 
-@pytest.mark.parametrize("change", [chmod, link], ids=["chmod", "link"])
+@pytest.mark.parametrize("change", [chmod, link, keep_checksum])
 def test_attributes_may_change_while_a_file_is_read(
     bench: Bench, source: Path, change: Callable[[Path], None]
 ) -> None:

@@ -32,8 +32,8 @@ pub use store::{ControlFile, Lister, Partial, ReadHandle, Store, unsupported};
 pub use targets::{TargetMap, Targets};
 pub use types::{
     Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, Holding, InodeState,
-    ListOptions, Listed, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState,
-    SmallFile, SmallName, SyncItem, Target,
+    ListOptions, Listed, MadeDir, Noted, PartialId, PartialRequest, Publish, ReadPurpose,
+    ReadState, SmallFile, SmallName, SyncItem, Target,
 };
 pub use wrap::{WrapOptions, wrap};
 

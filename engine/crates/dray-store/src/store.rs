@@ -20,7 +20,7 @@
 
 use crate::types::{
     Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, InodeState, ListOptions,
-    Listed, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SmallFile,
+    Listed, MadeDir, Noted, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SmallFile,
     SmallName, SyncItem, Target,
 };
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
@@ -349,6 +349,15 @@ pub trait ReadHandle: Send + Sync {
     /// As [`ReadHandle::state`].
     fn full_state(&self) -> Result<(ReadState, Option<InodeState>)> {
         Ok((self.state()?, None))
+    }
+
+    /// What shows later whether the content was changed by somebody who put the modification time back;
+    /// `None` where nothing does. Without a call to a server.
+    ///
+    /// # Errors
+    /// As [`ReadHandle::state`].
+    fn noted(&self) -> Result<Option<Noted>> {
+        Ok(None)
     }
 
     /// The first run of bytes at or after `offset` that is not a hole; `None` when only a hole

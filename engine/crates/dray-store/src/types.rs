@@ -175,9 +175,20 @@ pub struct InodeState {
     pub links: u64,
 }
 
+/// An inode with what else changes the time of its last change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Noted {
+    /// The inode.
+    pub inode: InodeState,
+    /// A hash of the names and values of its extended attributes: servers keep checksums in them while
+    /// the file is read.
+    pub attributes: u64,
+}
+
 impl InodeState {
     /// Whether the content may be another than it was in the state `before`, though its modification time is
-    /// the same: something was changed, and it was neither the mode, the owner nor the number of names.
+    /// the same: something was changed, and it was neither the mode, the owner nor the number of names. Extended
+    /// attributes are the caller's to compare ([`Noted`]).
     #[must_use]
     pub fn may_differ_from(&self, before: &Self) -> bool {
         let attributes = |state: &Self| (state.mode, state.owner, state.links);

@@ -11,7 +11,7 @@ use dray_core::{
 };
 use dray_session::Failure;
 use dray_session::source::Listed;
-use dray_store::{InodeState, ListOptions, Lister, ReadHandle, ReadState, Store};
+use dray_store::{ListOptions, Lister, Noted, ReadHandle, ReadState, Store};
 use dray_wire::bounds::entry_bytes;
 use dray_wire::message::Selection;
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ pub struct Origin {
     pub(super) listed: ReadState,
     handle: OnceLock<Arc<dyn ReadHandle>>,
     /// What the file system noted of it before its first read, but for what explains itself since.
-    pub(super) noted: Mutex<Option<InodeState>>,
+    pub(super) noted: Mutex<Option<Noted>>,
     /// Whether reads of it may share a handle: not when objects are drawn at random from all files,
     /// which would keep all of them open.
     pub(super) is_shared: bool,

@@ -10,7 +10,7 @@ use crossbeam_channel::Sender;
 use dray_core::checksum::Summer;
 use dray_core::{BlockId, BufferId, ByteRange, End, Error, ErrorKind, Result};
 use dray_session::source::{Input, ReadOutcome, ReadPart};
-use dray_store::{InodeState, ReadHandle, ReadState};
+use dray_store::{InodeState, Noted, ReadHandle, ReadState};
 use dray_wire::message::{Segment, SegmentKind};
 use std::sync::Arc;
 
@@ -247,28 +247,33 @@ fn fill(
 fn note_before(handle: &dyn ReadHandle, origin: &Origin) -> Result<()> {
     let mut noted = lock(&origin.noted);
     if noted.is_none() {
-        *noted = handle.full_state()?.1;
+        *noted = handle.noted()?;
     }
     Ok(())
 }
 
 /// Whether the content may have been changed by somebody who put the modification time back.
-fn is_rewritten(origin: &Origin, now: Option<InodeState>) -> bool {
+fn is_rewritten(handle: &dyn ReadHandle, origin: &Origin, now: Option<InodeState>) -> Result<bool> {
     let mut noted = lock(&origin.noted);
-    let (Some(before), Some(now)) = (*noted, now) else {
-        return false;
+    let (Some(before), Some(inode)) = (*noted, now) else {
+        return Ok(false);
     };
-    if now.may_differ_from(&before) {
-        return true;
+    if !inode.may_differ_from(&before.inode) {
+        *noted = Some(Noted { inode, ..before });
+        return Ok(false);
     }
-    *noted = Some(now);
-    false
+    let now = handle.noted()?;
+    if now.is_none_or(|now| now.attributes == before.attributes) {
+        return Ok(true);
+    }
+    *noted = now;
+    Ok(false)
 }
 
 fn check_unchanged(handle: &dyn ReadHandle, origin: &Origin, part: &ReadPart) -> Result<ReadState> {
     let (now, inode) = handle.full_state()?;
     let is_listed = now.size == origin.listed.size && now.modified == part.modified;
-    if is_listed && !is_rewritten(origin, inode) {
+    if is_listed && !is_rewritten(handle, origin, inode)? {
         return Ok(now);
     }
     let cause = if is_listed {

@@ -9,6 +9,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use rustix::io::{Errno, Result};
 use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Where the checksums of a published file are kept.
 const SUMS_NAME: &str = "user.dray.sums";
@@ -204,6 +205,25 @@ pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// A hash of all names and values, also of those that are not carried; 0 without any.
+pub(super) fn fingerprint(fd: BorrowedFd<'_>) -> u64 {
+    let mut none: [u8; 0] = [];
+    // What cannot be listed cannot be compared.
+    let length = rustix::fs::flistxattr(fd, &mut none[..]).unwrap_or(0);
+    if length == 0 {
+        return 0;
+    }
+    let mut names = vec![0; XATTR_BYTES_MAX];
+    let length = rustix::fs::flistxattr(fd, names.as_mut_slice()).unwrap_or(0);
+    names.truncate(length);
+    let mut hasher = DefaultHasher::new();
+    for name in names.split(|byte| *byte == 0) {
+        name.hash(&mut hasher);
+        value(fd, name).unwrap_or_default().hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn value(fd: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>> {

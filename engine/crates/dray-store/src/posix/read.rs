@@ -5,7 +5,7 @@ use super::share::may_share;
 use super::uncached;
 use super::{Place, PosixStore, attributes, inode_of, size_of, time_of};
 use crate::store::ReadHandle;
-use crate::types::{InodeState, ReadPurpose, ReadState};
+use crate::types::{InodeState, Noted, ReadPurpose, ReadState};
 use dray_core::{ByteRange, End, RelPath, Result, Sums};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
@@ -112,6 +112,13 @@ impl ReadHandle for PosixRead {
             FileType::Directory => Err(self.place.error("read the file", Errno::ISDIR)),
             other => Err(special(self.place.end, &self.place.path, other)),
         }
+    }
+
+    fn noted(&self) -> Result<Option<Noted>> {
+        // Before the time is asked for: attributes that are set in between show in both, or in neither.
+        let attributes = attributes::fingerprint(self.fd.as_fd());
+        let inode = self.full_state()?.1;
+        Ok(inode.map(|inode| Noted { inode, attributes }))
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {

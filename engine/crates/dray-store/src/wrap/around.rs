@@ -5,7 +5,8 @@ mod control;
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::types::{
     Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, InodeState, ListOptions,
-    Listed, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+    Listed, MadeDir, Noted, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem,
+    Target,
 };
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 use std::borrow::Cow;
@@ -521,6 +522,10 @@ impl<H: Hook> ReadHandle for Handle<dyn ReadHandle, H> {
 
     fn full_state(&self) -> Result<(ReadState, Option<InodeState>)> {
         self.call(Operation::ReadState, |inner| inner.full_state())
+    }
+
+    fn noted(&self) -> Result<Option<Noted>> {
+        self.call(Operation::ReadState, |inner| inner.noted())
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
