@@ -209,10 +209,9 @@ pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
 
 /// A hash of all names and values, also of those that are not carried; 0 without any.
 pub(super) fn fingerprint(fd: BorrowedFd<'_>) -> u64 {
-    let mut none: [u8; 0] = [];
     // What cannot be listed cannot be compared.
-    let length = rustix::fs::flistxattr(fd, &mut none[..]).unwrap_or(0);
-    if length == 0 {
+    let length = rustix::fs::flistxattr_query(fd);
+    if length.unwrap_or(0) == 0 {
         return 0;
     }
     let mut names = vec![0; XATTR_BYTES_MAX];
