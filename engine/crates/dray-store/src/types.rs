@@ -186,9 +186,9 @@ pub struct Noted {
 }
 
 impl InodeState {
-    /// Whether the content may be another than it was in the state `before`, though its modification time is
-    /// the same: something was changed, and it was neither the mode, the owner nor the number of names. Extended
-    /// attributes are the caller's to compare ([`Noted`]).
+    /// Whether the content may be another than it was in the state `before`, though its modification
+    /// time is the same: something was changed, and it was neither the mode, the owner nor the number
+    /// of names. Extended attributes are the caller's to compare ([`Noted`]).
     #[must_use]
     pub fn may_differ_from(&self, before: &Self) -> bool {
         let attributes = |state: &Self| (state.mode, state.owner, state.links);
