@@ -21,7 +21,7 @@ static HEAP: Cleared = Cleared;
 /// millions of entries two copies would be held else. No token lies in one: a call's body is smaller.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
-/// Whether freed blocks are cleared.
+/// True in a service: freed blocks are cleared.
 static CLEARS: AtomicBool = AtomicBool::new(false);
 
 /// Clears what is freed from now on: called before a service reads its first secret.
@@ -99,5 +99,26 @@ unsafe impl GlobalAlloc for Cleared {
             }
         }
         grown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FEW_BYTES, clear};
+
+    #[test]
+    fn a_block_of_any_length_is_cleared_and_nothing_beside_it() {
+        for bytes in 0..2 * FEW_BYTES {
+            // From each alignment of a word.
+            for at in 0..8 {
+                let mut memory = vec![0xAA_u8; at + bytes + 8];
+                // SAFETY: so many bytes follow `at`.
+                unsafe { clear(memory.as_mut_ptr().add(at), bytes) };
+                let (before, rest) = memory.split_at(at);
+                let (block, after) = rest.split_at(bytes);
+                assert!(block.iter().all(|byte| *byte == 0), "{bytes} at {at}");
+                assert!(before.iter().chain(after).all(|byte| *byte == 0xAA));
+            }
+        }
     }
 }

@@ -172,7 +172,7 @@ impl House {
         })
     }
 
-    /// What to say when a caller asks for larger objects than this server's buffers take.
+    /// The notice for a caller that asks for larger objects than this server's buffers take.
     fn smaller_objects(&self, asked: u64) -> Option<Error> {
         let most = object_bytes_max(self.pool);
         (asked > most).then(|| {

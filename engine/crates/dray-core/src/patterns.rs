@@ -17,10 +17,10 @@ pub const WILD_PATTERNS_MAX: usize = 256;
 /// Bytes of all patterns with wildcards of one request.
 pub const WILD_BYTES_MAX: usize = 8 * 1024;
 
-/// What a byte of a pattern with wildcards takes once it is compiled (measured: 650 to 1 000 bytes).
+/// Memory for each byte of a pattern with wildcards, once compiled (measured: 650 to 1 000 bytes).
 pub const COMPILED_BYTES_PER_BYTE: usize = 1 << 10;
 
-/// Whether so many patterns may be compiled; returns how many bytes of them have wildcards.
+/// Checks the bounds of patterns; returns the bytes of those with wildcards.
 ///
 /// # Errors
 /// [`ErrorKind::LimitExceeded`] names the bound.
@@ -59,7 +59,7 @@ pub fn check(include: &[String], exclude: &[String]) -> Result<usize> {
     Ok(bytes)
 }
 
-/// Whether a pattern needs compiling: a plain name or a suffix such as `*.root` is looked up
+/// True for a pattern that needs compiling: a plain name or a suffix such as `*.root` is looked up
 /// instead.
 fn is_wild(text: &str) -> bool {
     let rest = text.strip_prefix("*.").unwrap_or(text);

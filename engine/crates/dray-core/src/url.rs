@@ -27,7 +27,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Whether a text has dray's scheme.
+    /// True for a text with dray's scheme.
     #[must_use]
     pub fn is_meant(text: &[u8]) -> bool {
         text.starts_with(SCHEME.as_bytes())
@@ -124,13 +124,13 @@ fn push_escaped(text: &mut String, byte: u8) {
     }
 }
 
-/// Whether a character is escaped: control characters, characters that end a line or change the
+/// True for characters that are escaped: control characters, characters that end a line or change the
 /// direction of the text (Unicode `Bidi_Control`), and characters with a meaning in URLs.
 fn is_escaped(character: char) -> bool {
     matches!(character, '%' | '?' | '#') || drives_terminal(character)
 }
 
-/// Whether a terminal interprets a character instead of printing it.
+/// True for characters that a terminal interprets instead of printing them.
 #[must_use]
 pub fn drives_terminal(character: char) -> bool {
     character.is_control()

@@ -254,14 +254,16 @@ fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()>
         return Ok(());
     }
     found.is_any = true;
-    let says_nothing = |at: &LogPlace| match read(at)? {
-        Some(log) => is_over(at.store.as_ref(), &log, owner),
+    let says_nothing = |log: Option<&Recovery>| match log {
+        Some(log) => is_over(at.store.as_ref(), log, owner),
         None => Ok(true),
     };
-    if says_nothing(at)? {
-        return sweep::remove_silent(at, says_nothing);
+    let log = read(at)?;
+    if says_nothing(log.as_ref())? {
+        // Under the lease, for its holder may have written to the log meanwhile.
+        return sweep::remove_silent(at, |at| says_nothing(read(at)?.as_ref()));
     }
-    let left = read(at)?.map_or(0, |log| log.files.len());
+    let left = log.map_or(0, |log| log.files.len());
     if left > 0 {
         found.transfers += 1;
         found.files += left as u64;
