@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.endpoint.raw import ask, bearer, dial
+from integration.harness import tree
 from integration.harness.program import find_program
 from integration.hostile.actors import ABORTED, SINK, SOURCE, Driver
 
@@ -116,3 +118,20 @@ def test_an_idle_server_holds_no_token_that_it_was_offered(bench: Bench) -> None
     left = found(server.pid, [token[:40] for token in offered])
     print(f"{sum(left.values())} pieces of {len(left)} of {CALLS} secrets")
     assert left == {}
+
+
+def test_the_heap_of_a_server_passes_memcheck(bench: Bench) -> None:
+    """The allocator that clears blocks writes and reads within them alone."""
+    if shutil.which("valgrind") is None:
+        pytest.fail("valgrind is missing: run `make setup`", pytrace=False)
+    source, sink = bench.folder / "source", bench.folder / "sink"
+    tree.make_tree(source, 20, seed=1)
+    sink.mkdir()
+    # Memcheck takes the cipher's output for uninitialised, so it checks accesses and frees alone.
+    wrap = ["valgrind", "--undef-value-errors=no", "--error-exitcode=99"]
+    server = bench.serve(sink, wrap=wrap)
+    bench.cp("-r", source, f"dray://{server.address}/", *bench.peer(server)).expect(0)
+    ended = server.stop()
+    assert "ERROR SUMMARY: 0 errors" in ended.words
+    assert ended.code == 0
+    tree.assert_same(tree.describe(source), sink / "source")
