@@ -2,15 +2,14 @@
 
 mod local_common;
 
+use dray_core::Error;
 use dray_core::options::Options;
-use dray_core::{End, Error, ErrorKind};
 use dray_runtime::local;
 use dray_session::{Event, Outcome};
-use dray_store::wrap::chaos::{ChaosOptions, Fault, Rule};
-use dray_store::wrap::{Around, Call, Hook, Operation, WrapOptions, wrap};
+use dray_store::wrap::{Around, Call, Hook, Operation};
 use local_common::{
-    Notes, bytes, copy, options, picture, sink_setup, sink_setup_of, sink_store, source_setup,
-    source_setup_of, source_store,
+    Notes, bytes, copy, failing_store, options, picture, sink_setup, sink_setup_of, sink_store,
+    source_setup, source_setup_of,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,21 +94,7 @@ fn a_file_of_which_nothing_came_leaves_nothing() {
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     fs::create_dir_all(&from).expect("a folder");
     fs::write(from.join("large"), bytes(1, 500_000)).expect("a file");
-    let chaos = ChaosOptions {
-        seed: 1,
-        rules: vec![Rule {
-            operations: vec![Operation::Read],
-            pattern: b"*".to_vec(),
-            probability: 1.0,
-            fault: Fault::Error(ErrorKind::PermissionDenied),
-        }],
-        end: End::Source,
-    };
-    let wrapped = WrapOptions {
-        chaos: Some(chaos),
-        ..WrapOptions::default()
-    };
-    let source = source_setup_of(wrap(source_store(&from), wrapped), &options());
+    let source = source_setup_of(failing_store(&from, 1, 1.0), &options());
     let sink = sink_setup(&to, &options()).expect("a destination");
     local::run(source, sink, &Notes::default(), |_| {}).expect("started");
     assert_eq!(names(&to), [""; 0]);

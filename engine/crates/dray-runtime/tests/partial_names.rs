@@ -2,14 +2,12 @@
 
 mod local_common;
 
+use dray_core::ErrorKind;
 use dray_core::options::{Durability, Options, Overwrite};
-use dray_core::{End, ErrorKind};
 use dray_runtime::local;
 use dray_session::{Event, Outcome};
-use dray_store::wrap::chaos::{ChaosOptions, Fault, Rule};
-use dray_store::wrap::{Operation, WrapOptions, wrap};
 use local_common::{
-    Notes, bytes, copy, options, picture, sink_setup, source_setup_of, source_store,
+    Notes, bytes, copy, failing_store, options, picture, sink_setup, source_setup_of,
 };
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -104,21 +102,7 @@ fn partial_files(at: &Path) -> Vec<PathBuf> {
 
 /// Copies `from` to `to`; every file fails after some of its objects.
 fn copy_in_part(from: &Path, to: &Path, options: &Options) {
-    let chaos = ChaosOptions {
-        seed: 3,
-        rules: vec![Rule {
-            operations: vec![Operation::Read],
-            pattern: b"*".to_vec(),
-            probability: 0.02,
-            fault: Fault::Error(ErrorKind::PermissionDenied),
-        }],
-        end: End::Source,
-    };
-    let wrapped = WrapOptions {
-        chaos: Some(chaos),
-        ..WrapOptions::default()
-    };
-    let source = source_setup_of(wrap(source_store(from), wrapped), options);
+    let source = source_setup_of(failing_store(from, 3, 0.02), options);
     let sink = sink_setup(to, options).expect("a destination");
     local::run(source, sink, &Notes::default(), |_| {}).expect("started");
 }

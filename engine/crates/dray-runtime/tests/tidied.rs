@@ -4,14 +4,11 @@
 mod local_common;
 
 use dray_core::options::{Durability, Options};
-use dray_core::{End, ErrorKind};
 use dray_runtime::local;
 use dray_session::{Event, Outcome};
-use dray_store::wrap::chaos::{ChaosOptions, Fault, Rule};
-use dray_store::wrap::{Operation, WrapOptions, wrap};
 use local_common::{
-    Notes, bytes, copy, destination, options, picture, sink_setup_claiming, sink_store,
-    source_setup_of, source_store,
+    Notes, bytes, copy, destination, failing_store, options, picture, sink_setup_claiming,
+    sink_store, source_setup_of,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,21 +35,7 @@ impl Scene {
 
     /// Copies it as another transfer does that breaks off in the middle of `run/a`.
     fn break_off(&self, claims: &[&str]) {
-        let chaos = ChaosOptions {
-            seed: 3,
-            rules: vec![Rule {
-                operations: vec![Operation::Read],
-                pattern: b"*".to_vec(),
-                probability: 0.02,
-                fault: Fault::Error(ErrorKind::PermissionDenied),
-            }],
-            end: End::Source,
-        };
-        let wrapped = WrapOptions {
-            chaos: Some(chaos),
-            ..WrapOptions::default()
-        };
-        let source = wrap(source_store(&self.from), wrapped);
+        let source = failing_store(&self.from, 3, 0.02);
         // So that what came before the fault is in the log.
         let options = Options {
             durability: Durability::Object,

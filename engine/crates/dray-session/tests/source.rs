@@ -247,9 +247,9 @@ const ONE_FILE: Totals = Totals {
     bytes: 8,
 };
 
-/// Has what is read go to the sink.
-fn send(source: &mut Source) {
-    let outcome = ReadOutcome {
+/// The file was read whole.
+fn whole() -> ReadOutcome {
+    ReadOutcome {
         segments: vec![Segment {
             file: FILE,
             range: ByteRange {
@@ -259,7 +259,12 @@ fn send(source: &mut Source) {
             kind: SegmentKind::Data(Sums::of(b"abcdefgh")),
         }],
         ..ReadOutcome::default()
-    };
+    }
+}
+
+/// Sends what was read to the sink.
+fn send(source: &mut Source) {
+    let outcome = whole();
     let block = BlockId(0);
     let effects = step(source, Input::ReadDone { block, outcome });
     assert!(matches!(effects[..], [Effect::Send { .. }]), "{effects:?}");
@@ -468,17 +473,7 @@ fn a_rate_of_zero_of_either_end_sends_and_reads_nothing_more_until_there_is_anot
         assert!(is_own || told.is_empty(), "{told:?}");
         assert_eq!(source.progress().is_held_there, !is_own);
         let block = BlockId(0);
-        let outcome = ReadOutcome {
-            segments: vec![Segment {
-                file: FILE,
-                range: ByteRange {
-                    offset: 0,
-                    length: 8,
-                },
-                kind: SegmentKind::Data(Sums::of(b"abcdefgh")),
-            }],
-            ..ReadOutcome::default()
-        };
+        let outcome = whole();
         assert_eq!(step(&mut source, Input::ReadDone { block, outcome }), []);
         let mut effects = step(&mut source, open());
         assert!(!source.progress().is_held_there);

@@ -8,13 +8,15 @@
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
-use dray_core::{End, RelPath, TransferId};
+use dray_core::{End, ErrorKind, RelPath, TransferId};
 use dray_runtime::observe::Observer;
 use dray_runtime::sink::{Destination, DestinationRequest};
 use dray_runtime::source::Root;
 use dray_runtime::{local, sink, source};
 use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Event;
+use dray_store::wrap::chaos::{ChaosOptions, Fault, Rule};
+use dray_store::wrap::{Operation, WrapOptions, wrap};
 use dray_store::{PosixOptions, PosixStore, Store};
 use dray_wire::message::Selection;
 use std::collections::BTreeMap;
@@ -45,6 +47,25 @@ pub fn options() -> Options {
 
 pub fn source_store(from: &Path) -> Arc<dyn Store> {
     Arc::new(PosixStore::open(from, End::Source, PosixOptions::default()).expect("a source"))
+}
+
+/// The same, with reads that fail: each with this probability, the same ones for the same seed.
+pub fn failing_store(from: &Path, seed: u64, probability: f64) -> Arc<dyn Store> {
+    let chaos = ChaosOptions {
+        seed,
+        rules: vec![Rule {
+            operations: vec![Operation::Read],
+            pattern: b"*".to_vec(),
+            probability,
+            fault: Fault::Error(ErrorKind::PermissionDenied),
+        }],
+        end: End::Source,
+    };
+    let options = WrapOptions {
+        chaos: Some(chaos),
+        ..WrapOptions::default()
+    };
+    wrap(source_store(from), options)
 }
 
 pub fn source_setup(from: &Path, options: &Options) -> source::Setup {
