@@ -11,6 +11,7 @@ mod files;
 mod handles;
 mod hold;
 mod inspect;
+mod lease;
 mod log_file;
 mod look;
 mod many;
@@ -26,9 +27,9 @@ mod turns;
 mod write;
 
 pub use asked::Asked;
-pub(crate) use destination::host_name;
 pub use destination::{Destination, DestinationRequest};
 pub use handles::OpenFile;
+pub(crate) use lease::host_name;
 pub use log_file::StoredLog;
 pub(crate) use look::about_folder;
 pub use peek::Peek;

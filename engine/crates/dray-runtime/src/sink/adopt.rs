@@ -6,11 +6,10 @@
 //! removed.
 
 use super::clear::id_of;
-use super::destination::{
-    Destination, HOLDER_PATIENCE, HOLDER_PAUSE, lock_lease, raise_epoch, record_of,
-};
+use super::destination::{Destination, HOLDER_PATIENCE};
 use super::files::Space;
 use super::hold::Lease;
+use super::lease::{HOLDER_PAUSE, lock_lease, raise_epoch, record_of};
 use super::log_file::StoredLog;
 use super::look::reachable;
 use super::neighbours::{Neighbours, Speaker};

@@ -2,7 +2,8 @@
 //!
 //! Not for: files that are open in other logs (`neighbours`).
 
-use super::destination::{DestinationRequest, HOLDER_PAUSE, held, is_at_work, read_lease};
+use super::destination::DestinationRequest;
+use super::lease::{HOLDER_PAUSE, held, is_at_work, read_lease};
 use super::log_file::StoredLog;
 use dray_core::{Error, ErrorKind, Name, RelPath, Result};
 use dray_log::neighbours::Follower;

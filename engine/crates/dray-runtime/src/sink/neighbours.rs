@@ -4,8 +4,9 @@
 //!
 //! Not for: collisions of partial names (`other_logs`), adopting files (`adopt`).
 
-use super::destination::{DestinationRequest, held};
+use super::destination::DestinationRequest;
 use super::hold::since_boot;
+use super::lease::held;
 use super::log_file::StoredLog;
 use super::look::{LogPlace, Lookup, folders_above, log_folder, look_at_lease, reachable};
 use dray_core::{Error, ErrorKind, Name, RelPath, Result};

@@ -1,7 +1,8 @@
 //! A look at a destination that changes nothing: what stands there, what its log says. For plans,
 //! and for the sink before it writes.
 
-use super::destination::{self, DestinationRequest};
+use super::destination::DestinationRequest;
+use super::lease;
 use super::log_file::StoredLog;
 use super::look::{own_place, refuse_same_request};
 use super::neighbours::{Neighbours, Speaker};
@@ -45,7 +46,7 @@ impl Peek {
             refuse_same_request(&place, &request.words, mark, None, Duration::ZERO)?;
         }
         Ok(Self {
-            boot_id: destination::boot_id()?,
+            boot_id: lease::boot_id()?,
             neighbours: has_logs.then(|| Mutex::new(Neighbours::new(&request, None))),
             read: Mutex::default(),
             request,

@@ -5,8 +5,8 @@
 //! trusts a log only as far as its partial files are there. Nothing is written but the lease, so a full
 //! storage is no hindrance.
 
-use super::super::destination::{boot_id, held, host_name, is_named, read_lease};
 use super::super::hold::Lease;
+use super::super::lease::{boot_id, held, host_name, is_named, read_lease};
 use super::super::look::LogPlace;
 use super::super::neighbours::lock_kind;
 use super::survey::{self, Survey, survey};

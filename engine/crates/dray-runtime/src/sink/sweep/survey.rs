@@ -2,7 +2,7 @@
 
 use super::super::log_file::StoredLog;
 use super::super::look::{Lookup, look_at_lease, reachable};
-use super::super::{clear, destination, peek};
+use super::super::{clear, lease, peek};
 use super::{Found, What};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 
@@ -69,7 +69,7 @@ pub(super) fn survey(
         return Ok(None);
     };
     let holder = reachable(store.open_control(&lease_path, ControlMode::ReadOnly))?;
-    let holder = holder.and_then(|file| destination::read_lease(file.as_ref()).ok().flatten());
+    let holder = holder.and_then(|file| lease::read_lease(file.as_ref()).ok().flatten());
     let tenure = recovery.as_ref().map(|recovery| &recovery.tenure);
     let mut survey = Survey {
         found: Found {
@@ -99,7 +99,7 @@ pub(super) fn survey(
 
 impl Survey {
     fn add_partials(&mut self, store: &dyn Store, top: &RelPath, log: &Recovery) -> Result<()> {
-        let is_same_boot = destination::boot_id().is_ok_and(|boot| boot == log.tenure.boot_id);
+        let is_same_boot = lease::boot_id().is_ok_and(|boot| boot == log.tenure.boot_id);
         for (path, file) in &log.files {
             // What a path, or a folder that is none any more, keeps from being reached is not there.
             let Ok(path) = top.join_path(path) else {

@@ -1,0 +1,239 @@
+//! Taking the lease of a log: its record, its lock, and whether its last holder has ended.
+//!
+//! Not for: keeping a lease that was taken (`hold`).
+
+use crate::sink::hold::{FRESH, Lease, read_slots};
+use crate::sink::look::LogPlace;
+use crate::sink::neighbours::lock_kind;
+use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
+use dray_log::lease::{self, LEASE_BYTES};
+use dray_log::{BootId, LeaseRecord, place};
+use dray_store::errno::too_many_open;
+use dray_store::{ControlFile, ControlMode, Store};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Pause between two looks at the lease.
+pub(super) const HOLDER_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the kernel calls the first numbering of processes, the host's own.
+const HOST_NUMBERING: &str = "pid:[4026531836]";
+
+/// The record of a lease that this process takes in `store`.
+pub(super) fn record_of(
+    store: &dyn Store,
+    transfer: &TransferId,
+    boot_id: &BootId,
+    epoch: u64,
+    request: u64,
+) -> LeaseRecord {
+    LeaseRecord {
+        epoch,
+        holder: holder(std::process::id()),
+        transfer: transfer.clone(),
+        boot_id: boot_id.clone(),
+        host: host_name(),
+        request,
+        lock: lock_kind(store),
+    }
+}
+
+/// Raises a lease's epoch above its log's: the lease may have been lost and created again.
+pub(super) fn raise_epoch(lease: &mut Lease, logged: Option<u64>) -> Result<()> {
+    let record = &mut lease.record;
+    if logged.is_some_and(|logged| logged >= record.epoch) {
+        record.epoch = lease::next_epoch(Some(record), logged)?;
+        lease
+            .file
+            .write_at(record.slot_offset(), &record.encode()?)?;
+    }
+    lease.file.sync()
+}
+
+/// This program, and the process that it is.
+fn holder(process: u32) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!("dray {version} process {process}{}", numbering())
+}
+
+/// Whose numbers processes have here, unless it is the host itself that numbers them.
+fn numbering() -> String {
+    let found = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    match found.to_string_lossy().as_ref() {
+        HOST_NUMBERING => String::new(),
+        other => format!(" in {other}"),
+    }
+}
+
+/// Whether a holder of before was a process of this host that has ended: nothing of it is on its way.
+fn is_gone(before: &LeaseRecord, now: &LeaseRecord) -> bool {
+    if before.boot_id != now.boot_id || before.host != now.host {
+        return false;
+    }
+    let process = before.holder.strip_suffix(numbering().as_str());
+    let process = process.and_then(|words| words.rsplit(' ').next()?.parse().ok());
+    let process = process.and_then(rustix::process::Pid::from_raw);
+    process.is_some_and(|process| {
+        rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH)
+    })
+}
+
+/// The error that names the holder of a lease.
+pub(super) fn held(file: &dyn ControlFile, words: &str) -> Error {
+    match read_lease(file) {
+        Ok(Some(record)) => record.held_error(words),
+        _ => Error::new(ErrorKind::LeaseHeld, End::Sink, "write to the destination")
+            .cause(format!("another transfer is beginning to write to {words}"))
+            .remedy("wait for it, or cancel it"),
+    }
+}
+
+/// Takes the lease of a log and writes `record` of its epoch into it. Then it waits until late
+/// calls of the previous holder can no longer take effect.
+pub(super) fn lock_lease(
+    place: &LogPlace,
+    record: &dyn Fn(u64) -> LeaseRecord,
+    words: &str,
+    patience: Duration,
+) -> Result<(Box<dyn ControlFile>, LeaseRecord)> {
+    let patience = Instant::now() + patience;
+    let name = place::lease_of_log(&place.log).ok_or_else(|| {
+        Error::new(ErrorKind::Internal, End::Sink, "name the lease").cause("no log's name")
+    })?;
+    let path = place.folder.join(&name)?;
+    let store = place.store.as_ref();
+    loop {
+        let file = store.open_control(&path, ControlMode::Create)?;
+        // The lock alone is not enough: it does not exclude a holder with a lock of the other kind.
+        if !is_at_work(store, &path, file.as_ref())? && file.try_lock()? {
+            let before = read_lease(file.as_ref())?;
+            let record = record(lease::next_epoch(before.as_ref(), None)?);
+            file.write_at(record.slot_offset(), &record.encode()?)?;
+            if is_named(store, &path, &record)? {
+                if let Some(before) = &before {
+                    // It was not given back: where locks do not reach, its holder may still work on what it
+                    // saw last, and a call of its may still be on the way.
+                    let late = match is_gone(before, &record) {
+                        true => Duration::ZERO,
+                        false => store.capabilities().late_calls,
+                    };
+                    std::thread::sleep(late.max(FRESH));
+                }
+                return Ok((file, record));
+            }
+        }
+        if Instant::now() >= patience {
+            return Err(held(file.as_ref(), words));
+        }
+        std::thread::sleep(HOLDER_PAUSE);
+    }
+}
+
+/// A holder whose lock is not visible counts as alive for this time after the last write to its
+/// lease or log. Transfers write their logs every few seconds. A holder that stalls for longer is
+/// fenced, and its durable ranges are adopted.
+const UNSEEN_ALIVE: Duration = Duration::from_secs(120);
+
+/// Whether a holder may still be active whose kind of lock is invisible in `store`.
+pub(super) fn is_at_work(
+    store: &dyn Store,
+    path: &RelPath,
+    file: &dyn ControlFile,
+) -> Result<bool> {
+    let Some(record) = read_lease(file)? else {
+        return Ok(false);
+    };
+    if !lock_kind(store).is_blind_to(record.lock) {
+        return Ok(false);
+    }
+    let here = record_of(store, &record.transfer, &boot_id()?, record.epoch, 0);
+    if is_gone(&record, &here) {
+        return Ok(false);
+    }
+    let log = path
+        .parent()
+        .zip(path.name().as_ref().and_then(place::log_of));
+    let log = log.map(|(folder, log)| folder.join(&log)).transpose()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    for path in log.iter().chain([path]) {
+        let changed = store.stat(path)?.map(|state| state.modified.seconds);
+        let age = changed.map(|changed| now.saturating_sub(changed).unsigned_abs());
+        if age.is_some_and(|age| age < UNSEEN_ALIVE.as_secs()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether the file that was locked is still the one of that name. Between opening and locking it, a
+/// transfer that ended may have removed it: then the lock keeps nobody out.
+pub(super) fn is_named(store: &dyn Store, path: &RelPath, record: &LeaseRecord) -> Result<bool> {
+    match store.open_control(path, ControlMode::ReadOnly) {
+        Ok(file) => Ok(read_lease(file.as_ref())?.as_ref() == Some(record)),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn read_lease(file: &dyn ControlFile) -> Result<Option<LeaseRecord>> {
+    let mut bytes = [0; LEASE_BYTES];
+    let length = read_slots(file, &mut bytes)?;
+    lease::newest(&bytes[..length])
+}
+
+pub(super) fn boot_id() -> Result<BootId> {
+    let operation = "read this host's boot id";
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
+        too_many_open(End::Sink, operation, &error).unwrap_or_else(|| {
+            Error::new(ErrorKind::Io, End::Sink, operation)
+                .cause(error.to_string())
+                .remedy("mount /proc")
+        })
+    })?;
+    BootId::new(text.trim().as_bytes())
+}
+
+pub(crate) fn host_name() -> String {
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    name.chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{holder, host_name, is_gone};
+    use dray_core::TransferId;
+    use dray_log::{BootId, LeaseRecord, LockKind};
+
+    fn record(process: u32, host: &str) -> LeaseRecord {
+        LeaseRecord {
+            epoch: 1,
+            holder: holder(process),
+            transfer: TransferId::new("test").expect("an id"),
+            boot_id: BootId::new(&[7; 16]).expect("sixteen bytes"),
+            host: host.to_owned(),
+            request: 0,
+            lock: LockKind::System,
+        }
+    }
+
+    #[test]
+    fn only_a_process_of_this_host_that_has_ended_is_gone() {
+        let here = host_name();
+        let own = record(std::process::id(), &here);
+        assert!(!is_gone(&own, &own), "it is running");
+        let mut child = std::process::Command::new("true").spawn().expect("runs");
+        let ended = record(child.id(), &here);
+        child.wait().expect("ends");
+        assert!(is_gone(&ended, &own));
+        assert!(!is_gone(&record(child.id(), "elsewhere"), &own));
+        let mut earlier = ended.clone();
+        earlier.boot_id = BootId::new(&[8; 16]).expect("sixteen bytes");
+        assert!(!is_gone(&earlier, &own), "of another boot nothing is known");
+        let mut other = ended;
+        other.holder.push_str(" in pid:[1]");
+        assert!(!is_gone(&other, &own), "numbered by somebody else");
+    }
+}
