@@ -24,8 +24,15 @@ TOGETHER = ("integration/airflow",)
 FAILED = pytest.StashKey[bool]()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest folders and files first, each as a whole."""
+    """Mark what needs the release programs, and put the longest files first, each as a whole.
+
+    The unit tests run before the release programs are built, and leave out the mark ``server``.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and "program" in item.fixturenames:
+            item.add_marker("server")
     place = {name: number for number, name in enumerate(LONGEST)}
 
     def key(item: pytest.Item) -> int:
