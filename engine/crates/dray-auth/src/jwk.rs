@@ -1,7 +1,7 @@
 //! Public keys of an issuer: a JWK set (RFC 7517) and signatures checked with it (RFC 7518,
 //! section 3). Asymmetric algorithms alone: `none` and the HMAC family do not exist here.
 
-use crate::words::misconfigured;
+use crate::escape::misconfigured;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dray_core::Result;

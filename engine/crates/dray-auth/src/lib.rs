@@ -8,13 +8,13 @@
 //! Invariants owned here: nothing is believed before its signature was checked; no error holds a
 //! token or any part of a signature; no spelling of a path reaches further than its scope.
 
+mod escape;
 pub mod jwk;
 pub mod map;
 pub mod mint;
 pub mod resource;
 pub mod scope;
 pub mod token;
-mod words;
 pub mod x509;
 
 pub use map::{Mapping, Owner, Principal};

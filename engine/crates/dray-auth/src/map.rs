@@ -1,8 +1,8 @@
 //! The account a principal is mapped to: ordered rules, and what becomes of those whom no rule
 //! names.
 
+use crate::escape::{misconfigured, shown};
 use crate::token::Verified;
-use crate::words::{misconfigured, shown};
 use crate::x509::Subject;
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Result};

@@ -2,7 +2,7 @@
 //!
 //! Chance comes in as ring's `SecureRandom`: keys are drawn from it, and each signature needs it.
 
-use crate::words::misconfigured;
+use crate::escape::misconfigured;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use dray_core::{End, Error, ErrorKind, Result};

@@ -4,7 +4,7 @@
 //! normalized; here it is refused, because two readers that normalize differently are how a path
 //! leaves its folder.
 
-use crate::words::shown;
+use crate::escape::shown;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use std::fmt;
 

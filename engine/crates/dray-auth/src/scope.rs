@@ -3,8 +3,8 @@
 //!
 //! A path of a scope is a [`Resource`]; a token with one that is none is refused.
 
+use crate::escape::unauthorized;
 use crate::resource::Resource;
-use crate::words::unauthorized;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 
 /// Storage scopes a token may have. Bound of ours: the largest known tokens have some tens.

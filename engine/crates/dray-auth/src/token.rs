@@ -4,9 +4,9 @@
 //! so the order decides only which reason is told; this one tells an expired token from one whose
 //! key has meanwhile been replaced, and only tokens that would else be good ask for new keys.
 
+use crate::escape::{misconfigured, seconds, shown, unauthorized};
 use crate::jwk::{Algorithm, KeySet};
 use crate::scope::Scopes;
-use crate::words::{misconfigured, seconds, shown, unauthorized};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dray_core::{Error, RelPath, Result};

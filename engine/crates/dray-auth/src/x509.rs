@@ -15,7 +15,7 @@ mod proxy;
 
 pub use name::Subject;
 
-use crate::words::{misconfigured, seconds, shown, unauthorized};
+use crate::escape::{misconfigured, seconds, shown, unauthorized};
 use dray_core::{Error, Result};
 use rustls_pki_types::{
     CertificateDer, CertificateRevocationListDer, Der, ServerName, TrustAnchor, UnixTime,

@@ -8,7 +8,7 @@ use crate::units::{count, human};
 use dray_core::checksum::Summer;
 use dray_core::path::escape;
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, Sums};
-use dray_log::{LoggedFile, Recovery, place, recover};
+use dray_log::{LoggedFile, Recovery, layout, recover};
 use dray_runtime::place::{own_path, shown};
 use dray_runtime::sink::StoredLog;
 use dray_runtime::sweep;
@@ -111,7 +111,7 @@ fn find(path: &Path) -> Result<(Vec<Found>, Vec<Error>)> {
         };
         for name in names
             .iter()
-            .filter(|name| place::lease_of_log(name).is_some())
+            .filter(|name| layout::lease_of_log(name).is_some())
         {
             match read(top, name, wanted.clone()) {
                 Ok(read) => found.extend(read.filter(Found::is_about_it)),
@@ -170,13 +170,13 @@ fn find_below(path: &Path, found: &mut Vec<Found>, unreadable: &mut Vec<Error>) 
 /// For `TOP/.dray-log/X.log`: `TOP`.
 fn top_of_log(path: &Path) -> Option<&Path> {
     let folder = path.parent()?;
-    let is_log = folder.file_name()? == OsStr::from_bytes(place::LOG_FOLDER)
+    let is_log = folder.file_name()? == OsStr::from_bytes(layout::LOG_FOLDER)
         && path.extension()? == OsStr::new("log");
     is_log.then(|| folder.parent()).flatten()
 }
 
 fn log_folder() -> Result<RelPath> {
-    RelPath::root().join(&place::log_folder_name()?)
+    RelPath::root().join(&layout::log_folder_name()?)
 }
 
 fn open(top: &Path) -> Result<PosixStore> {
@@ -211,7 +211,7 @@ impl Found {
     /// Whether it speaks of anything in, or around, what is asked for.
     fn is_about_it(&self) -> bool {
         let claims = &self.recovery.header.claims;
-        place::covers(claims, &self.wanted)
+        layout::covers(claims, &self.wanted)
             || claims.iter().any(|claim| claim.starts_with(&self.wanted))
     }
 

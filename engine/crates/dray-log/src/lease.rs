@@ -38,7 +38,7 @@ pub struct LeaseRecord {
     pub boot_id: BootId,
     /// The host it runs on.
     pub host: String,
-    /// Its request, as [`crate::place::request_mark`] identifies it; 0 when unknown.
+    /// Its request, as [`crate::layout::request_mark`] identifies it; 0 when unknown.
     pub request: u64,
     /// Kind of lock that excludes other writers while the lease is held.
     pub lock: LockKind,

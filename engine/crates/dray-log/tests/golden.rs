@@ -7,8 +7,8 @@ use common::{NONCE, content, path, tenure};
 use dray_core::options::Durability;
 use dray_core::path::escape;
 use dray_core::{ByteRange, Checksum, ContentKey, ModifiedTime, RelPath, Sums, TransferId};
+use dray_log::layout::partial_name;
 use dray_log::lease::{LEASE_BYTES, newest};
-use dray_log::place::partial_name;
 use dray_log::{
     Ending, FileBegin, Header, LeaseRecord, LockKind, MemoryFile, ObjectLog, PartialFile, Recovery,
     UniversalLog, recover,

@@ -1,8 +1,8 @@
 //! `dray.copy`: arguments to a request, the run, the result.
 
+use crate::enums::{self, Pair, file_name, to_pair};
 use crate::error::{exception, to_python, usage};
 use crate::watch::{self, Callbacks};
-use crate::words::{self, Pair, file_name, to_pair};
 use dray_core::options::Options;
 use dray_core::profile::{Profile, Stage, Times};
 use dray_core::{End, Error, ErrorKind, Result, TransferId, plan};
@@ -58,15 +58,15 @@ impl Asked {
         let object_bytes = size("object_size", self.object_size, plan::OBJECT_BYTES_MIN)?;
         let pool_bytes = size("pool_bytes", self.pool_bytes, 1)?.unwrap_or(POOL_BYTES_DEFAULT);
         let rate = size("rate", self.rate, 1)?;
-        let links = words::links(&self.links)?;
-        let demanded = self.checksum.as_deref().map(words::checksum).transpose()?;
+        let links = enums::links(&self.links)?;
+        let demanded = self.checksum.as_deref().map(enums::checksum).transpose()?;
         let options = Options {
-            durability: words::durability(&self.durability)?,
-            overwrite: words::overwrite(&self.overwrite)?,
-            order: words::order(&self.order)?,
+            durability: enums::durability(&self.durability)?,
+            overwrite: enums::overwrite(&self.overwrite)?,
+            order: enums::order(&self.order)?,
             object_bytes: object_bytes.unwrap_or(plan::OBJECT_BYTES_DEFAULT),
             verify: self.verify,
-            resume: words::resume(&self.resume)?,
+            resume: enums::resume(&self.resume)?,
             xattrs: self.xattrs,
             checksum_attributes: self.checksum_attributes,
             rate,

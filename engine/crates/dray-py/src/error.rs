@@ -3,7 +3,7 @@
 //! The classes are in `dray/errors.py`; which of them an error becomes, and the words for its
 //! fields, are decided here and nowhere else.
 
-use crate::words::{file_name, word};
+use crate::enums::{file_name, word};
 use dray_core::{End, Error, ErrorKind, Status};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

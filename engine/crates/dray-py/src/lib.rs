@@ -9,10 +9,10 @@
 //! Import it through the package (`import dray`), never as `dray._native`.
 
 mod copy;
+mod enums;
 mod error;
 mod log;
 mod watch;
-mod words;
 
 use pyo3::prelude::*;
 
@@ -20,8 +20,8 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     use crate::copy::{Asked, Report};
+    use crate::enums::{Pair, from_pair, to_pair, word};
     use crate::log::LogWords;
-    use crate::words::{Pair, from_pair, to_pair, word};
     use dray_core::{ErrorKind, Sums};
     use pyo3::prelude::*;
     use pyo3::pybacked::PyBackedBytes;

@@ -1,7 +1,7 @@
 //! `dray.read_log`: what an object log says, without touching it.
 
+use crate::enums::{Pair, file_name, to_pair, word};
 use crate::error::to_python;
-use crate::words::{Pair, file_name, to_pair, word};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_log::{Damage, LoggedFile, Recovery, Tenure, recover};
 use dray_runtime::sink::StoredLog;

@@ -7,31 +7,31 @@
 
 pub mod account;
 mod batch;
-mod caught;
 pub mod clock;
-mod conduct;
 pub mod drive;
+mod event_loop;
 pub mod export;
 mod extent;
-mod groups;
 pub mod link;
 pub mod local;
 mod lock;
 pub mod net;
 pub mod null;
+mod numa;
 pub mod observe;
 mod offered;
 pub mod pace;
+mod panic_guard;
 pub mod place;
 pub mod pool;
 pub mod prepare;
 pub mod select;
 pub mod sink;
 pub mod source;
+mod target_pools;
 pub mod threads;
 pub mod tune;
 pub mod web;
 pub mod xrootd;
-mod zones;
 
 pub use sink::sweep;

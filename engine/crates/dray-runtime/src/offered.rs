@@ -1,7 +1,7 @@
 //! The checksum that the server of a single file offers: asked for beside the copy, and compared before
 //! the copy gets its name. What the caller demands is another thing: that decides what is adopted as well.
 
-use crate::caught::caught;
+use crate::panic_guard::caught;
 use crate::place::Sources;
 use crate::{threads, web, xrootd};
 use dray_core::{Checksum, End, Error, ErrorKind, Result, Status, Sums};

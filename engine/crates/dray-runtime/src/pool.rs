@@ -7,7 +7,7 @@
 
 use crate::extent::Extent;
 use crate::lock::lock;
-use crate::zones::node_here;
+use crate::numa::node_here;
 use dray_core::{BufferId, End, Error, ErrorKind, Result};
 use memmap2::{MmapMut, MmapOptions};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,63 +1,63 @@
-//! The sink's conductor: looks, writes, syncs, logs and publishes what its machine says.
+//! The sink's executor: looks, writes, syncs, logs and publishes what its machine says.
 
 mod adopt;
 mod asked;
-mod chores;
-mod clear;
+mod cleanup;
 mod compare;
 mod continued;
 mod destination;
+mod file_lock;
 mod files;
+mod find_logs;
 mod handles;
-mod hold;
 mod inspect;
 mod lease;
+mod lease_watch;
 mod log_file;
-mod look;
-mod many;
 mod names;
 mod neighbours;
 mod other_logs;
-mod peek;
+mod probe;
 mod read_back;
+mod small_batch;
 pub mod sweep;
 mod sync;
+mod tasks;
 mod tidy;
-mod turns;
 mod write;
 
 pub use asked::Asked;
 pub use destination::{Destination, DestinationRequest};
+pub(crate) use find_logs::about_folder;
 pub use handles::OpenFile;
 pub(crate) use lease::host_name;
 pub use log_file::StoredLog;
-pub(crate) use look::about_folder;
-pub use peek::Peek;
+pub use probe::Peek;
 
 use crate::batch::Batch;
-use crate::caught::{caught, or_tell};
 use crate::clock::Clock;
-use crate::conduct::{self, Conduct};
-use crate::groups::{Groups, Worker};
+use crate::event_loop::{self, Executor};
 use crate::link::{SinkEvent, SinkLink};
+use crate::numa::stay_near_device;
 use crate::observe::Observer;
+use crate::panic_guard::{caught, or_tell};
 use crate::pool::Pool;
+use crate::target_pools::{TargetPools, Worker};
 use crate::threads;
-use crate::zones::stay_near_device;
-use chores::Chore;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use dray_core::maps::HashMap;
 use dray_core::{End, Error, FileIndex, PeerId, RelPath, Result, TargetId};
-use dray_sched::waits::WAITS_AFTER;
+use dray_sched::blocking::WAITS_AFTER;
 use dray_session::sink::{Config, Effect, Input, Sink};
 use dray_session::{Event, Outcome, Progress};
 use dray_store::StoreExt;
 use dray_wire::message::Message;
+use file_lock::FileLocks;
 use files::Space;
 use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
-use turns::Turns;
+use tasks::BackgroundTask;
 use write::{WriteJob, WriteJobPart};
 
 /// Threads that publish and set attributes.
@@ -70,7 +70,7 @@ const READ_BACK_THREADS: usize = 2;
 /// Files published by one chore.
 const PUBLISH_CHUNK: usize = 128;
 
-/// What a sink's conductor needs.
+/// What a sink's executor needs.
 pub struct Setup {
     /// Where to write, with its log and lease.
     pub destination: Destination,
@@ -106,7 +106,7 @@ pub fn run(
     ran.and_then(|ended| ended).unwrap_or_else(failed)
 }
 
-/// Starts the threads and the conductor, and waits for all of them.
+/// Starts the threads and the executor, and waits for all of them.
 fn conduct_all(
     space: &Space,
     machine: Sink,
@@ -117,7 +117,7 @@ fn conduct_all(
 ) -> Result<(Outcome, Progress)> {
     std::thread::scope(|scope| {
         let (control, broken) = ((link.control, link.close), link.events_in.clone());
-        let control_out = conduct::start_control(scope, control, End::Sink, move |error| {
+        let control_out = event_loop::start_control(scope, control, End::Sink, move |error| {
             let _ = broken.send(SinkEvent::Broken(error));
         })?;
         // Looking and preparing keep their order, so one thread does them; so do syncs and records.
@@ -125,11 +125,11 @@ fn conduct_all(
         let (log_out, log) = unbounded();
         let (chores_out, chores) = unbounded();
         let (reads_out, reads) = unbounded();
-        let start = |jobs: &Receiver<Chore>| {
+        let start = |jobs: &Receiver<BackgroundTask>| {
             let (jobs, events) = (jobs.clone(), link.events_in.clone());
             let change = move || {
                 or_tell("change the destination", &events, SinkEvent::Broken, || {
-                    chores::run(&jobs, space, &events);
+                    tasks::run(&jobs, space, &events);
                 });
             };
             threads::start(scope, change).map(drop)
@@ -142,7 +142,7 @@ fn conduct_all(
             let told = Message::GoAway(error.clone().at(End::Sink));
             let _ = control_out.send(told, End::Source);
         })?;
-        let mut conductor = Conductor {
+        let mut executor = SinkExecutor {
             scope,
             machine,
             space,
@@ -155,7 +155,7 @@ fn conduct_all(
             log: log_out,
             chores: chores_out,
             reads: reads_out,
-            writers: Groups::new(writers, threads::busy_max()),
+            writers: TargetPools::new(writers, threads::busy_max()),
             open: HashMap::default(),
             small: HashMap::default(),
             outcome: None,
@@ -164,23 +164,21 @@ fn conduct_all(
         let early: Vec<_> = link.events.try_iter().collect();
         let is_rate = |event: &_| matches!(event, SinkEvent::Input(Input::SetRate(_)));
         let (rates, others): (Vec<_>, Vec<_>) = early.into_iter().partition(is_rate);
-        rates.into_iter().for_each(|event| conductor.hand_in(event));
-        conductor.hand_in(SinkEvent::Input(Input::PeerUp(PeerId(0))));
-        others
-            .into_iter()
-            .for_each(|event| conductor.hand_in(event));
-        let outcome = conduct::run(&mut conductor, &link.events, observer);
+        rates.into_iter().for_each(|event| executor.hand_in(event));
+        executor.hand_in(SinkEvent::Input(Input::PeerUp(PeerId(0))));
+        others.into_iter().for_each(|event| executor.hand_in(event));
+        let outcome = event_loop::run(&mut executor, &link.events, observer);
         // However it ended: its threads are about to be waited for.
         space.hurry();
         let progress = Progress {
             bytes_read_back: space.read_back.bytes(),
-            ..*conductor.machine.progress()
+            ..*executor.machine.progress()
         };
         Ok((outcome, progress))
     })
 }
 
-struct Conductor<'scope, 'env> {
+struct SinkExecutor<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     machine: Sink,
     space: &'scope Space,
@@ -188,19 +186,19 @@ struct Conductor<'scope, 'env> {
     clock: Clock,
     observer: &'env dyn Observer,
     events: Sender<SinkEvent>,
-    control: conduct::Outbox,
-    names: Sender<Chore>,
-    log: Sender<Chore>,
-    chores: Sender<Chore>,
-    reads: Sender<Chore>,
-    writers: Groups<WriteJob, Writers>,
+    control: event_loop::Outbox,
+    names: Sender<BackgroundTask>,
+    log: Sender<BackgroundTask>,
+    chores: Sender<BackgroundTask>,
+    reads: Sender<BackgroundTask>,
+    writers: TargetPools<WriteJob, Writers>,
     open: HashMap<FileIndex, Arc<OpenFile>>,
     /// Small files that were written and have no final name yet.
     small: HashMap<FileIndex, RelPath>,
     outcome: Option<Outcome>,
 }
 
-impl Conduct for Conductor<'_, '_> {
+impl Executor for SinkExecutor<'_, '_> {
     type Event = SinkEvent;
 
     fn hand_in(&mut self, event: SinkEvent) {
@@ -219,7 +217,7 @@ impl Conduct for Conductor<'_, '_> {
                 self.machine.handle(input, now);
             }
             SinkEvent::Broken(error) => {
-                let error = look::about_folder(error.at(End::Sink), &self.space.words);
+                let error = find_logs::about_folder(error.at(End::Sink), &self.space.words);
                 let _ = self
                     .control
                     .send(Message::GoAway(error.clone()), End::Source);
@@ -229,7 +227,8 @@ impl Conduct for Conductor<'_, '_> {
                 let result = result.map(|file| {
                     self.open.insert(index, file);
                 });
-                let result = result.map_err(|error| look::about_folder(error, &self.space.words));
+                let result =
+                    result.map_err(|error| find_logs::about_folder(error, &self.space.words));
                 self.machine.handle(Input::Prepared(index, result), now);
             }
         }
@@ -252,7 +251,7 @@ impl Conduct for Conductor<'_, '_> {
                         self.machine.handle(Input::PeerLost(peer, error), now);
                     }
                 }
-                Effect::Inspect(items) => self.later(Lane::Names, Chore::Inspect(items)),
+                Effect::Inspect(items) => self.later(Lane::Names, BackgroundTask::Inspect(items)),
                 Effect::Prepare {
                     index,
                     path,
@@ -260,7 +259,7 @@ impl Conduct for Conductor<'_, '_> {
                     object_bytes,
                     resume,
                 } => {
-                    let chore = Chore::Prepare {
+                    let chore = BackgroundTask::Prepare {
                         index,
                         path,
                         key,
@@ -300,7 +299,7 @@ impl Conduct for Conductor<'_, '_> {
                         .into_iter()
                         .filter_map(|item| sync::sync_path(item, &self.open))
                         .collect();
-                    self.later(Lane::Log, Chore::Sync(items));
+                    self.later(Lane::Log, BackgroundTask::Sync(items));
                 }
                 Effect::Log { records } => {
                     let records = records
@@ -310,7 +309,7 @@ impl Conduct for Conductor<'_, '_> {
                             Some((number, record.range, record.sums))
                         })
                         .collect();
-                    self.later(Lane::Log, Chore::Log(records));
+                    self.later(Lane::Log, BackgroundTask::Log(records));
                 }
                 Effect::ReadBack {
                     index,
@@ -321,7 +320,7 @@ impl Conduct for Conductor<'_, '_> {
                     let open = self.open.get(&index).cloned();
                     self.later(
                         Lane::Reads,
-                        Chore::ReadBack {
+                        BackgroundTask::ReadBack {
                             index,
                             path,
                             size,
@@ -332,7 +331,7 @@ impl Conduct for Conductor<'_, '_> {
                 }
                 Effect::CheckWritten { index, ranges } => {
                     let open = self.open.get(&index).cloned();
-                    let chore = Chore::CheckWritten {
+                    let chore = BackgroundTask::CheckWritten {
                         index,
                         ranges,
                         open,
@@ -349,7 +348,7 @@ impl Conduct for Conductor<'_, '_> {
                         let chunk = items.by_ref().take(PUBLISH_CHUNK);
                         let chunk = chunk.map(|item| (self.open.get(&item.index).cloned(), item));
                         let chunk = chunk.collect();
-                        self.later(Lane::Chores, Chore::Publish(chunk));
+                        self.later(Lane::Chores, BackgroundTask::Publish(chunk));
                     }
                 }
                 Effect::SetDirectory {
@@ -359,7 +358,7 @@ impl Conduct for Conductor<'_, '_> {
                 } => {
                     self.later(
                         Lane::Chores,
-                        Chore::SetDirectory {
+                        BackgroundTask::SetDirectory {
                             index,
                             path,
                             metadata,
@@ -373,7 +372,7 @@ impl Conduct for Conductor<'_, '_> {
                 } => {
                     self.later(
                         Lane::Chores,
-                        Chore::SetAdopted {
+                        BackgroundTask::SetAdopted {
                             index,
                             path,
                             metadata,
@@ -382,15 +381,15 @@ impl Conduct for Conductor<'_, '_> {
                 }
                 Effect::Discard(index) => {
                     if let Some(open) = self.open.remove(&index) {
-                        self.later(Lane::Log, Chore::Discard(open));
+                        self.later(Lane::Log, BackgroundTask::Discard(open));
                     }
                     if let Some(path) = self.small.remove(&index) {
-                        self.later(Lane::Chores, Chore::DiscardSmall(path));
+                        self.later(Lane::Chores, BackgroundTask::DiscardSmall(path));
                     }
                 }
                 Effect::CloseFile(index) => {
                     if let Some(open) = self.open.remove(&index) {
-                        self.later(Lane::Log, Chore::Close(open));
+                        self.later(Lane::Log, BackgroundTask::Close(open));
                     }
                 }
                 Effect::StoreVerdict(totals) => {
@@ -400,9 +399,9 @@ impl Conduct for Conductor<'_, '_> {
                     self.machine.handle(stored, self.clock.now());
                 }
                 Effect::FinishLog { keeps, is_listed } => {
-                    self.later(Lane::Log, Chore::FinishLog { keeps, is_listed });
+                    self.later(Lane::Log, BackgroundTask::FinishLog { keeps, is_listed });
                 }
-                Effect::Purge => self.later(Lane::Log, Chore::Purge),
+                Effect::Purge => self.later(Lane::Log, BackgroundTask::Purge),
                 Effect::Report(event) => self.observer.event(&event),
                 Effect::End(outcome) => self.outcome = Some(outcome),
             }
@@ -435,15 +434,15 @@ impl Conduct for Conductor<'_, '_> {
     }
 }
 
-impl Conductor<'_, '_> {
-    fn later(&self, lane: Lane, chore: Chore) {
+impl SinkExecutor<'_, '_> {
+    fn later(&self, lane: Lane, chore: BackgroundTask) {
         let jobs = match lane {
             Lane::Names => &self.names,
             Lane::Log => &self.log,
             Lane::Chores => &self.chores,
             Lane::Reads => &self.reads,
         };
-        // The threads live as long as this conductor.
+        // The threads live as long as this executor.
         let _ = jobs.send(chore);
     }
 
@@ -451,7 +450,7 @@ impl Conductor<'_, '_> {
     fn write(&mut self, target: TargetId, job: WriteJob) {
         let space = self.space;
         let share = || Writers {
-            turns: Arc::new(Turns::new()),
+            turns: Arc::new(FileLocks::new()),
             device: space.store.device_of(target),
         };
         self.with_writers(|writers, start| writers.give(target, job, share, start));
@@ -460,7 +459,7 @@ impl Conductor<'_, '_> {
     /// Does something with the writers, and the way to start one of them.
     fn with_writers(
         &mut self,
-        act: impl FnOnce(&mut Groups<WriteJob, Writers>, &StartWriter<'_>) -> Result<()>,
+        act: impl FnOnce(&mut TargetPools<WriteJob, Writers>, &StartWriter<'_>) -> Result<()>,
     ) {
         let (scope, pool, space, events) = (self.scope, self.pool, self.space, &self.events);
         let acted = act(&mut self.writers, &|worker, writers| {
@@ -485,7 +484,7 @@ type StartWriter<'a> = dyn Fn(Worker<WriteJob>, &Writers) -> Result<()> + 'a;
 
 /// What the writers of a target share.
 struct Writers {
-    turns: Arc<Turns<FileIndex, WriteJob>>,
+    turns: Arc<FileLocks<FileIndex, WriteJob>>,
     device: Option<u64>,
 }
 

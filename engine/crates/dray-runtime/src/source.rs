@@ -1,19 +1,19 @@
-//! The source's conductor: lists, reads and sends what its machine says.
+//! The source's executor: lists, reads and sends what its machine says.
 
 mod list;
 mod read;
 
 use crate::batch::Batch;
-use crate::caught::{caught, or_tell};
 use crate::clock::Clock;
-use crate::conduct::{self, Conduct};
-use crate::groups::Groups;
+use crate::event_loop::{self, Executor};
 use crate::link::{BlockSender, SourceEvent, SourceLink};
+use crate::numa::stay_near_device;
 use crate::observe::Observer;
 use crate::pace::{Gate, Pace};
+use crate::panic_guard::{caught, or_tell};
 use crate::pool::Pool;
+use crate::target_pools::TargetPools;
 use crate::threads;
-use crate::zones::stay_near_device;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::maps::HashMap;
 use dray_core::options::Options;
@@ -47,7 +47,7 @@ pub struct Root {
     pub contents: bool,
 }
 
-/// What a source's conductor needs.
+/// What a source's executor needs.
 pub struct Setup {
     /// What to read, in order.
     pub roots: Vec<Root>,
@@ -69,7 +69,7 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
         Ok(pool) => pool,
         Err(error) => {
             let control = (link.control, link.close);
-            return Err(conduct::turn_away(control, error.at(End::Source)));
+            return Err(event_loop::turn_away(control, error.at(End::Source)));
         }
     };
     let segments_max = setup.machine.segments_max as usize;
@@ -83,7 +83,7 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
     Ok(ran.and_then(|ended| ended).unwrap_or_else(failed))
 }
 
-/// Starts the threads and the conductor, and waits for all of them.
+/// Starts the threads and the executor, and waits for all of them.
 fn conduct_all(
     listing: Listing,
     machine: Source,
@@ -94,7 +94,7 @@ fn conduct_all(
 ) -> Result<(Outcome, Progress)> {
     std::thread::scope(|scope| {
         let (control, broken) = ((link.control, link.close), link.events_in.clone());
-        let control_out = conduct::start_control(scope, control, End::Source, move |error| {
+        let control_out = event_loop::start_control(scope, control, End::Source, move |error| {
             let _ = broken.send(SourceEvent::Broken(error));
         })?;
         let (list_jobs, lister_jobs) = bounded::<u32>(1);
@@ -108,7 +108,7 @@ fn conduct_all(
             let told = Message::GoAway(error.clone().at(End::Source));
             let _ = control_out.send(told, End::Sink);
         })?;
-        let mut conductor = Conductor {
+        let mut executor = SourceExecutor {
             scope,
             machine,
             pool,
@@ -120,7 +120,7 @@ fn conduct_all(
             segments_max,
             // The machine says how many reads of a target go on at once; targets that share threads have
             // no more for that.
-            readers: Groups::new(readers_most, threads::busy_max()),
+            readers: TargetPools::new(readers_most, threads::busy_max()),
             streams: HashMap::default(),
             gate: Arc::default(),
             origins: HashMap::default(),
@@ -129,16 +129,12 @@ fn conduct_all(
         // Bounds come first: bytes that move earlier would not keep to them.
         let early: Vec<_> = link.events.try_iter().collect();
         let (bounds, others): (Vec<_>, Vec<_>) = early.into_iter().partition(is_bound);
-        bounds
-            .into_iter()
-            .for_each(|event| conductor.hand_in(event));
+        bounds.into_iter().for_each(|event| executor.hand_in(event));
         // It may begin without a word of the sink's.
-        conductor.tick();
-        others
-            .into_iter()
-            .for_each(|event| conductor.hand_in(event));
-        let outcome = conduct::run(&mut conductor, &link.events, observer);
-        let progress = *conductor.machine.progress();
+        executor.tick();
+        others.into_iter().for_each(|event| executor.hand_in(event));
+        let outcome = event_loop::run(&mut executor, &link.events, observer);
+        let progress = *executor.machine.progress();
         Ok((outcome, progress))
     })
 }
@@ -165,18 +161,18 @@ pub fn list_all(
     Ok(())
 }
 
-struct Conductor<'scope, 'env> {
+struct SourceExecutor<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     machine: Source,
     pool: &'env Pool,
     clock: Clock,
     observer: &'env dyn Observer,
     events: Sender<SourceEvent>,
-    control: conduct::Outbox,
+    control: event_loop::Outbox,
     list_jobs: Sender<u32>,
     segments_max: usize,
     /// By target, with the device it lies on.
-    readers: Groups<ReadJob, Option<u64>>,
+    readers: TargetPools<ReadJob, Option<u64>>,
     streams: HashMap<StreamId, Stream>,
     /// Paces the bytes on the streams.
     gate: Arc<Gate>,
@@ -199,14 +195,14 @@ enum StreamJob {
     GiveUp(Error),
 }
 
-impl Drop for Conductor<'_, '_> {
+impl Drop for SourceExecutor<'_, '_> {
     fn drop(&mut self) {
         // A stream may be paced in the middle of an object, and the join waits for it.
         self.gate.shut_down();
     }
 }
 
-impl Conduct for Conductor<'_, '_> {
+impl Executor for SourceExecutor<'_, '_> {
     type Event = SourceEvent;
 
     fn hand_in(&mut self, event: SourceEvent) {
@@ -349,7 +345,7 @@ impl Conduct for Conductor<'_, '_> {
     }
 }
 
-impl Conductor<'_, '_> {
+impl SourceExecutor<'_, '_> {
     fn tell_stream(&mut self, stream: StreamId, job: StreamJob) {
         if let Some(known) = self.streams.get(&stream) {
             // When its thread has ended, that is in the event channel already.

@@ -6,13 +6,14 @@
 //! Non-goals: what to say ([`dray_sched::tuner`]); readers and writers, which each end's machine tunes by
 //! itself ([`dray_sched::tuner::threads`]); the size of objects, which stays as it is.
 
-mod held;
+mod bottleneck;
 
 use crate::drive::Handle;
 use crate::link::{SinkEvent, SourceEvent};
 use crate::lock::lock;
 use crate::net::Growth;
 use crate::observe::Observer;
+use bottleneck::{BottleneckFinder, Seen};
 use crossbeam_channel::Sender;
 use dray_core::options::Options;
 use dray_core::{Result, StreamId};
@@ -21,7 +22,6 @@ use dray_session::sink;
 use dray_session::source::{self, Listed};
 use dray_session::{Event, Progress};
 use dray_wire::message::{BlockHead, Role, Totals};
-use held::{Held, Seen};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -150,7 +150,7 @@ struct State {
     /// Bytes that had passed here, those of unfinished objects included.
     passed: u64,
     errors: u32,
-    held: Held,
+    held: BottleneckFinder,
     drains_until: Option<Instant>,
     /// Whether it ever said another number than what was known.
     has_moved: bool,
@@ -196,7 +196,7 @@ impl<'a> Tuned<'a> {
             written: 0,
             passed: session.handle.shared_rates().moved(),
             errors: session.growth.errors(),
-            held: Held::new(session.machine.role()),
+            held: BottleneckFinder::new(session.machine.role()),
             drains_until: None,
             has_moved: false,
             live_most: 0,

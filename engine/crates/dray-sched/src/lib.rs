@@ -9,14 +9,14 @@
 //! Invariants owned here: an object that was picked is not picked again until it was put back;
 //! shares are never more than there is; no owner waits for ever behind another.
 
+pub mod blocking;
 pub mod broker;
 pub mod congestion;
 pub mod credit;
-pub mod draw;
 pub mod objects;
 pub mod pace;
 pub mod policy;
+pub mod rng;
 pub mod shares;
 pub mod streams;
 pub mod tuner;
-pub mod waits;

@@ -7,12 +7,12 @@
 //! dataset that is nearest to complete come before others.
 
 mod balance;
+mod baselines;
 mod layout;
-mod other_orders;
 mod queues;
 
 use crate::congestion::{Congestion, Moved, Pace};
-use crate::draw::Draw;
+use crate::rng::Rng;
 use dray_core::maps::HashMap;
 use dray_core::options::Order;
 use dray_core::plan::Grid;
@@ -131,7 +131,7 @@ impl File {
 pub struct Objects {
     order: Order,
     limits: Limits,
-    draw: Draw,
+    draw: Rng,
     files: HashMap<FileIndex, File>,
     queues: BTreeMap<Pair, Queue>,
     /// Files with open objects in listing order (only kept for [`Order::File`]).
@@ -159,7 +159,7 @@ impl Objects {
         Self {
             order,
             limits,
-            draw: Draw::new(seed),
+            draw: Rng::new(seed),
             files: HashMap::default(),
             queues: BTreeMap::new(),
             listed: BTreeSet::new(),

@@ -19,9 +19,9 @@ use dray_core::{
     BlockId, BufferId, ByteRange, Error, FileIndex, Layout, ModifiedTime, RangeSet, RelPath,
     StreamId, TargetId, Time,
 };
-use dray_sched::draw::Draw;
 use dray_sched::objects::{Dataset, Limits, Objects};
 use dray_sched::pace::Pacer;
+use dray_sched::rng::Rng;
 use dray_sched::streams::Streams;
 use dray_sched::tuner::threads::{ThreadTuner, Work};
 use dray_wire::bounds::{BLOCKS_MAX, RUNS_MAX};
@@ -110,7 +110,7 @@ pub struct Source {
     pacer: Pacer,
     peer_rate: Option<u64>,
     own_rate: Option<u64>,
-    draw: Draw,
+    draw: Rng,
     free: Vec<BufferId>,
     blocks: HashMap<BlockId, Block>,
     /// Handed to a stream and not yet reported sent: its stream and its buffer.
@@ -179,7 +179,7 @@ impl Source {
             pacer: Pacer::unlimited(),
             peer_rate: None,
             own_rate: config.options.rate,
-            draw: Draw::new(config.seed),
+            draw: Rng::new(config.seed),
             free: (0..config.buffers).rev().map(BufferId).collect(),
             blocks: HashMap::default(),
             sending: BTreeMap::new(),

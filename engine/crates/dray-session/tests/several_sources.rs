@@ -7,7 +7,7 @@ use dray_core::{
     BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
     Name, PeerId, RelPath, StreamId, Sums, TargetId, Time,
 };
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Outcome;
 use dray_session::sink::{self, Facts, InspectTask, Inspected, Sink};
@@ -27,7 +27,7 @@ enum Event {
 }
 
 struct World {
-    draw: Draw,
+    draw: Rng,
     now: Time,
     sink: Sink,
     sources: Vec<Source>,
@@ -128,7 +128,7 @@ impl World {
             is_driver: false,
         });
         let mut world = Self {
-            draw: Draw::new(seed),
+            draw: Rng::new(seed),
             now: Time::ZERO,
             sink,
             sources: (0..sources as u64).map(source).collect(),

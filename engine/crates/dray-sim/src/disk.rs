@@ -10,7 +10,7 @@
 //! delayed allocation). A crash drops the cache and shows the zeros. Other inodes are not affected.
 
 use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use std::collections::BTreeMap;
 
 /// What a name stands for.
@@ -220,7 +220,7 @@ impl Disk {
     }
 
     /// A write that the process did not live to finish: part of it may be there.
-    pub fn write_torn(&mut self, inode: u64, offset: u64, bytes: &[u8], draw: &mut Draw) {
+    pub fn write_torn(&mut self, inode: u64, offset: u64, bytes: &[u8], draw: &mut Rng) {
         let part = draw.below(bytes.len() as u64 + 1) as usize;
         if !self.is_dead {
             let change = Change::Write(offset as usize, bytes[..part].to_vec());
@@ -375,7 +375,7 @@ impl Disk {
     }
 
     /// The power fails and comes back: what was durable is there, of the rest an arbitrary part.
-    pub fn crash(&mut self, draw: &mut Draw) {
+    pub fn crash(&mut self, draw: &mut Rng) {
         // Of ten crashes one loses all that may be lost, one keeps everything.
         let mood = draw.below(10);
         for journal in std::mem::take(&mut self.journals).into_values() {

@@ -1,6 +1,6 @@
 //! What goes wrong, and when: a plan from the seed, and the table of what was hit.
 
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
@@ -164,7 +164,7 @@ pub struct Planned {
 
 /// Faults of one world, at least two; the cells of the table in turn, so that each is tried.
 #[must_use]
-pub fn plan(seed: u64, draw: &mut Draw) -> VecDeque<Planned> {
+pub fn plan(seed: u64, draw: &mut Rng) -> VecDeque<Planned> {
     let mut cells: Vec<(Fault, Phase)> = Fault::ALL
         .into_iter()
         .flat_map(|fault| Phase::ALL.map(|phase| (fault, phase)))

@@ -15,9 +15,9 @@ use dray_core::{
 };
 use dray_log::{
     BootId, Ending, FileNumber, Header, LeaseRecord, LockKind, ObjectLog, Recovery, Tenure,
-    UniversalLog, lease, place, recover, trust,
+    UniversalLog, layout, lease, recover, trust,
 };
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use dray_session::sink::{
     Existing, Facts, InspectItem, InspectTask, Inspected, LogRecord, PublishItem, SyncItem,
     WritePart,
@@ -65,7 +65,7 @@ pub struct SinkHost {
     pub mutant: Option<Mutant>,
     /// Records that a mutant keeps for later.
     kept_back: Vec<LogRecord>,
-    draw: Draw,
+    draw: Rng,
 }
 
 fn transfer() -> Result<TransferId> {
@@ -78,14 +78,14 @@ fn transfer() -> Result<TransferId> {
 /// None; names are constants.
 pub fn log_path() -> Result<RelPath> {
     RelPath::root()
-        .join(&place::log_folder_name()?)?
-        .join(&place::log_name(&[], &transfer()?)?)
+        .join(&layout::log_folder_name()?)?
+        .join(&layout::log_name(&[], &transfer()?)?)
 }
 
 fn lease_path() -> Result<RelPath> {
     RelPath::root()
-        .join(&place::log_folder_name()?)?
-        .join(&place::lease_name(&[], &transfer()?)?)
+        .join(&layout::log_folder_name()?)?
+        .join(&layout::lease_name(&[], &transfer()?)?)
 }
 
 fn wrong(kind: ErrorKind, operation: &str, path: &RelPath) -> Error {
@@ -103,9 +103,9 @@ impl SinkHost {
         session: usize,
         boot: u64,
         mutant: Option<Mutant>,
-        draw: Draw,
+        draw: Rng,
     ) -> Result<Self> {
-        let folder = RelPath::root().join(&place::log_folder_name()?)?;
+        let folder = RelPath::root().join(&layout::log_folder_name()?)?;
         let known = disk.borrow().look(&folder).is_some();
         if !known {
             let mut disk = disk.borrow_mut();
@@ -197,7 +197,7 @@ impl SinkHost {
             return Layout::Single(dray_core::TargetId(number % self.setup.sink_targets.max(1)));
         }
         let seed = Sums::of(path.as_bytes()).crc32c;
-        let mut draw = Draw::new(u64::from(seed));
+        let mut draw = Rng::new(u64::from(seed));
         self.setup.layout(&mut draw, self.setup.sink_targets)
     }
 

@@ -5,7 +5,7 @@ use dray_core::{ByteRange, Error, Result};
 use dray_core::{
     Entry, EntryKind, FileIndex, Layout, Metadata, ModifiedTime, Name, RangeSet, RelPath, TargetId,
 };
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use dray_session::source::Listed;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -73,20 +73,20 @@ pub struct Setup {
 }
 
 /// A pick from a list.
-pub fn one_of<T: Clone>(draw: &mut Draw, list: &[T]) -> T {
+pub fn one_of<T: Clone>(draw: &mut Rng, list: &[T]) -> T {
     let at = draw.below(list.len() as u64) as usize;
     list[at].clone()
 }
 
 /// True in `percent` of all draws.
-pub fn chance(draw: &mut Draw, percent: u64) -> bool {
+pub fn chance(draw: &mut Rng, percent: u64) -> bool {
     draw.below(100) < percent
 }
 
 impl Setup {
     /// A configuration.
     #[must_use]
-    pub fn new(draw: &mut Draw) -> Self {
+    pub fn new(draw: &mut Rng) -> Self {
         let object_bytes = one_of(draw, &[64, 96, 128, 256]);
         let order = match draw.below(4) {
             0 => Order::File,
@@ -144,7 +144,7 @@ impl Setup {
     }
 
     /// A layout over `targets` targets.
-    pub fn layout(&self, draw: &mut Draw, targets: u32) -> Layout {
+    pub fn layout(&self, draw: &mut Rng, targets: u32) -> Layout {
         let first = draw.below(u64::from(targets)) as u32;
         if targets == 1 || chance(draw, 60) {
             return Layout::Single(TargetId(first));
@@ -174,7 +174,7 @@ impl Tree {
     ///
     /// # Errors
     /// None; names are constants.
-    pub fn new(draw: &mut Draw, setup: &Setup) -> Result<Self> {
+    pub fn new(draw: &mut Rng, setup: &Setup) -> Result<Self> {
         let mut tree = Self::default();
         let mut folders = vec![RelPath::root()];
         for number in 0..draw.below(4) {
@@ -185,7 +185,7 @@ impl Tree {
             folders.push(path);
         }
         let object = setup.options.object_bytes;
-        let put = |tree: &mut Self, draw: &mut Draw, name: String, size: u64, holes: u64| {
+        let put = |tree: &mut Self, draw: &mut Rng, name: String, size: u64, holes: u64| {
             let path = one_of(draw, &folders).join(&Name::new(name.as_bytes())?)?;
             tree.put_file(draw, setup, &path, size, holes);
             Ok::<(), Error>(())
@@ -231,7 +231,7 @@ impl Tree {
     /// Writes a file anew.
     pub fn put_file(
         &mut self,
-        draw: &mut Draw,
+        draw: &mut Rng,
         setup: &Setup,
         path: &RelPath,
         size: u64,
@@ -270,7 +270,7 @@ impl Tree {
     }
 
     /// One file grows, shrinks, or is rewritten at its size.
-    pub fn change_one(&mut self, draw: &mut Draw, setup: &Setup) {
+    pub fn change_one(&mut self, draw: &mut Rng, setup: &Setup) {
         let files: Vec<(RelPath, u64)> = self
             .files()
             .map(|(path, file)| (path.clone(), file.bytes.len() as u64))

@@ -10,7 +10,7 @@ use crate::timing::Timing;
 use crate::workload::{Setup, SourceFile, Tree, chance, metadata};
 use dray_core::options::{Durability, Overwrite};
 use dray_core::{PeerId, RelPath, Result, StreamId, Time};
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use dray_session::{sink, source};
 use dray_wire::message::Message;
 use std::cell::RefCell;
@@ -113,7 +113,7 @@ pub struct World {
     queue: BinaryHeap<Reverse<Scheduled>>,
     number: u64,
     /// Everything random.
-    pub draw: Draw,
+    pub draw: Rng,
     /// How it is set up.
     pub setup: Setup,
     /// The source's tree.
@@ -165,7 +165,7 @@ impl World {
     /// # Errors
     /// None; names are constants.
     pub fn new(seed: u64, mutant: Option<Mutant>, traces: bool) -> Result<Self> {
-        let mut draw = Draw::new(seed ^ 0xd1ce_5eed);
+        let mut draw = Rng::new(seed ^ 0xd1ce_5eed);
         let mut setup = Setup::new(&mut draw);
         let tree = Tree::new(&mut draw, &setup)?;
         let plan = plan(seed, &mut draw);
@@ -181,7 +181,7 @@ impl World {
         Ok(world)
     }
 
-    fn plain(setup: Setup, tree: Tree, draw: Draw) -> Self {
+    fn plain(setup: Setup, tree: Tree, draw: Rng) -> Self {
         Self {
             now: Time::ZERO,
             queue: BinaryHeap::new(),
@@ -218,7 +218,7 @@ impl World {
     pub fn timed(setup: Setup, tree: Tree, timing: Timing) -> Self {
         Self {
             timing: Some(timing),
-            ..Self::plain(setup, tree, Draw::new(1))
+            ..Self::plain(setup, tree, Rng::new(1))
         }
     }
 
@@ -412,7 +412,7 @@ impl World {
         self.tamper_if_planned();
         let number = self.sessions.len();
         let host = loop {
-            let draw = Draw::new(self.draw.next());
+            let draw = Rng::new(self.draw.next());
             let host = SinkHost::open(
                 &self.disk,
                 &self.setup,

@@ -13,7 +13,7 @@ pub use host::Writer;
 use crate::disk::Disk;
 use crate::world::Violation;
 use dray_core::{RelPath, Result};
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -102,7 +102,7 @@ pub struct Report {
 /// Runs one seed: two to four transfers of overlapping files, killed now and then, until all have ended.
 #[must_use]
 pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Report {
-    let mut draw = Draw::new(seed ^ 0x3a17_e750);
+    let mut draw = Rng::new(seed ^ 0x3a17_e750);
     let mut kills = 0;
     let mut place = Place {
         disk: Rc::default(),
@@ -127,7 +127,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Report {
     }
 }
 
-fn run(place: &mut Place, draw: &mut Draw, kills: &mut u64) -> Result<()> {
+fn run(place: &mut Place, draw: &mut Rng, kills: &mut u64) -> Result<()> {
     let count = 2 + draw.below(4);
     for number in 0..count {
         let path = RelPath::parse(format!("f{number}").as_bytes())?;

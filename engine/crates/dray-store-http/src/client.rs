@@ -3,7 +3,7 @@
 use crate::credentials::Credentials;
 use crate::names::Capitals;
 use crate::pause::{Patience, Pauses, is_busy, read_retry_after};
-use crate::place::Place;
+use crate::redirect::Place;
 use crate::url::Origin;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
 use dray_store::errno::too_many_open;
@@ -454,7 +454,7 @@ fn authorities() -> Vec<Certificate<'static>> {
 mod tests {
     use super::{Answer, Ask, Client, reason};
     use crate::credentials::Credentials;
-    use crate::place::Place;
+    use crate::redirect::Place;
     use crate::url::{HttpUrl, Origin};
     use dray_core::{End, ErrorKind, RelPath, Result};
     use ureq::http;

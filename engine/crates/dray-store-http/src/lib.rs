@@ -20,9 +20,9 @@ mod dav;
 mod list;
 mod names;
 mod pause;
-mod place;
 mod put;
 mod read;
+mod redirect;
 mod store;
 mod url;
 

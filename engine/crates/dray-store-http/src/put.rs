@@ -1,7 +1,7 @@
 //! Sends one file to a web server, front to back, by PUT.
 
 use crate::client::Ask;
-use crate::place::Place;
+use crate::redirect::Place;
 use crate::store::{HttpStore, Server};
 use dray_core::checksum::Summer;
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result, Sums};

@@ -1,7 +1,7 @@
 //! One file, read by ranges. Every answer says which version of the file it is of.
 
 use crate::client::{Answer, Ask};
-use crate::place::Place;
+use crate::redirect::Place;
 use crate::store::{Known, Said, Server};
 use dray_core::{ByteRange, ErrorKind, ModifiedTime, RelPath, Result, Sums};
 use dray_store::{ReadHandle, ReadState};

@@ -2,12 +2,12 @@
 
 mod change;
 mod file;
-mod many;
 mod places;
+mod small_batch;
 mod streams;
 
 pub(crate) use file::RemoteFile;
-pub(crate) use many::{Renaming, Small};
+pub(crate) use small_batch::{Renaming, Small};
 
 use dray_core::{End, Error, ErrorKind, ModifiedTime, Name, Result};
 use dray_store::ReadState;
@@ -150,8 +150,9 @@ pub(crate) struct Client {
         u64,
         *mut RawError,
     ) -> i64,
-    write_small: unsafe extern "C" fn(*mut many::RawSmall, u64, *mut RawError) -> i32,
-    move_each: unsafe extern "C" fn(Words<'_>, *mut many::RawRenaming, u64, *mut RawError) -> i32,
+    write_small: unsafe extern "C" fn(*mut small_batch::RawSmall, u64, *mut RawError) -> i32,
+    move_each:
+        unsafe extern "C" fn(Words<'_>, *mut small_batch::RawRenaming, u64, *mut RawError) -> i32,
     sync_each: unsafe extern "C" fn(
         *const *mut RawFile,
         *const u64,

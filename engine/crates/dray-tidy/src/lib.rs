@@ -7,13 +7,13 @@
 //!
 //! Nothing depends on this crate.
 
+pub mod banned_paths;
 pub mod layers;
 pub mod lex;
 pub mod packages;
 pub mod sources;
 pub mod text;
 pub mod tree;
-pub mod words;
 
 use std::fmt;
 

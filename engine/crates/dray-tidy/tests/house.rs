@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use dray_tidy::sources::LongFile;
-use dray_tidy::{Finding, layers, packages, sources, text, tree, words};
+use dray_tidy::{Finding, banned_paths, layers, packages, sources, text, tree};
 
 /// Files that may be longer than the rule. Each with a reason that will still convince in a year.
 const LONG_FILES: &[LongFile] = &[];
@@ -74,7 +74,7 @@ fn pure_crates_know_no_files_sockets_threads_or_clocks() {
         // Integration tests, benches and examples may use the system; what is in src may not, tests
         // included.
         if rest.starts_with("src/") {
-            findings.extend(words::check(&path, &source, words::PURE_BANS));
+            findings.extend(banned_paths::check(&path, &source, banned_paths::PURE_BANS));
             count += 1;
         }
     }

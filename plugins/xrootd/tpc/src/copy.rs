@@ -2,12 +2,12 @@
 
 use crate::args::Args;
 use crate::config::{Compare, Config, Logins, Reads};
-use crate::deaf::Deaf;
 use crate::endpoint::Way;
-use crate::gate::{Gate, Origin};
+use crate::final_check::{FinalCheck, Origin};
+use crate::negative_cache::NegativeCache;
 use crate::outcome::{Ear, taken, told};
 use crate::placeholder::{self, Placeholder, root_of};
-use crate::{process, say, ticket};
+use crate::{log, process, ticket};
 use dray_core::options::{Links, Options, Overwrite};
 use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 use dray_runtime::drive::{self, Handle, Task};
@@ -121,7 +121,7 @@ impl Job {
         let streams = u16::try_from(streams).unwrap_or(u16::MAX);
         Box::new(move |transfer| match source.is_from_several() {
             true => Ok(None),
-            false => ticket::ask(&source, transfer, streams, &Deaf::of_this_server()),
+            false => ticket::ask(&source, transfer, streams, &NegativeCache::of_this_server()),
         })
     }
 }
@@ -230,7 +230,7 @@ pub(crate) fn carry(
     let (can, config) = (store.capabilities(), target.config);
     let begin = || {
         let source = open()?;
-        let gate = Gate::new(&source.origin, &placeholder, config, can.xattrs, handle)?;
+        let gate = FinalCheck::new(&source.origin, &placeholder, config, can.xattrs, handle)?;
         Ok((source, gate))
     };
     let (source, gate) = match begin() {
@@ -293,14 +293,14 @@ pub(crate) fn carry(
         _ => (source.find_dray)(&transfer),
     };
     let way = way.unwrap_or_else(|error| {
-        say::note(&format!("gets no leave from the dray there ({error})"));
+        log::note(&format!("gets no leave from the dray there ({error})"));
         None
     });
-    let known = Deaf::of_this_server();
+    let known = NegativeCache::of_this_server();
     let way = way.filter(|way| {
         let is_away = known.misses(&way.dial.address);
         if is_away {
-            say::note("tries not again the dray there, which could not be reached a moment ago");
+            log::note("tries not again the dray there, which could not be reached a moment ago");
         }
         !is_away
     });
@@ -378,7 +378,7 @@ fn is_of_the_way(error: &Error) -> bool {
 }
 
 fn instead(error: &Error) {
-    say::note(&format!("reads from the server itself instead ({error})"));
+    log::note(&format!("reads from the server itself instead ({error})"));
 }
 
 /// Takes the placeholder of a copy that cannot begin out of the way, unless another copy of the file is
@@ -393,7 +393,7 @@ pub(crate) fn forget(placeholder: &Placeholder, destination: &Path, local_root: 
     });
     // Why the copy cannot begin is what the client is told.
     if let Err(error) = forgotten {
-        say::note(&format!("leaves the name alone ({error})"));
+        log::note(&format!("leaves the name alone ({error})"));
     }
 }
 

@@ -13,15 +13,15 @@
 mod args;
 mod config;
 mod copy;
-mod deaf;
 mod digest;
 mod endpoint;
-mod gate;
+mod final_check;
+mod log;
+mod negative_cache;
 mod outcome;
 mod placeholder;
 mod process;
 mod request;
-mod say;
 mod ticket;
 
 use args::Args;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::failed(&error);
+            log::failed(&error);
             ExitCode::FAILURE
         }
     }
@@ -48,7 +48,7 @@ fn run() -> Result<()> {
         return request::run(std::env::args_os().skip(1));
     }
     let args = Args::read(std::env::args_os().skip(1))?;
-    say::hide(args.source.cgi());
+    log::hide(args.source.cgi());
     let placeholder = Placeholder::look(&args.destination, placeholder::are_hidden());
     let config = Config::load(args.config.as_deref()).inspect_err(|_| {
         let root = std::env::var_os(copy::LOCAL_ROOT).map(PathBuf::from);

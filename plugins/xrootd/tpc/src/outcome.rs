@@ -1,6 +1,6 @@
 //! What a copy is heard to do while it runs, and what is said when it has ended.
 
-use crate::{process, say};
+use crate::{log, process};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::drive::{Ended, Ending, Watch};
 use dray_runtime::observe::Observer;
@@ -37,7 +37,7 @@ impl Observer for Ear {
                 let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
                 failures.push(failure.clone());
             }
-            Event::Notice(notice) => say::note(&format!("notes that it {notice}")),
+            Event::Notice(notice) => log::note(&format!("notes that it {notice}")),
             Event::FileDone { .. } => self.is_done.store(true, Ordering::Relaxed),
         }
     }
@@ -54,7 +54,7 @@ impl Watch for Ear {}
 /// Says how it ended, and forgets the failures that it names.
 pub(crate) fn told(ended: &Ended, ear: &Ear) -> Result<()> {
     let progress = ended.progress;
-    say::note(&format!(
+    log::note(&format!(
         "copy {} sent={} resumed={} durable={}",
         process::number(),
         progress.bytes_sent,

@@ -6,9 +6,9 @@
 
 use crate::config::{Compare, Config};
 use crate::copy::{self, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened, Target};
-use crate::gate::Origin;
+use crate::final_check::Origin;
 use crate::outcome::Ear;
-use crate::{process, say};
+use crate::{log, process};
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_runtime::drive::Handle;
 use dray_store::{ReadOnly, ReadState};
@@ -89,7 +89,7 @@ pub(crate) fn run(words: impl Iterator<Item = OsString>) -> Result<()> {
     let ended = carry(words);
     match &ended {
         Ok(()) => tell(&json!({"end": {"ok": true}})),
-        Err(error) => tell(&json!({"end": {"ok": false, "error": say::shown(&error.to_string())}})),
+        Err(error) => tell(&json!({"end": {"ok": false, "error": log::shown(&error.to_string())}})),
     }
     ended
 }
@@ -100,10 +100,10 @@ fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
     let url = HttpUrl::read(request.url.as_bytes())?
         .ok_or_else(|| invalid("the other end is no web server"))?;
     if let Some(query) = &url.query {
-        say::hide(query);
+        log::hide(query);
     }
     for (_, value) in &request.headers {
-        say::hide_value(value);
+        log::hide_value(value);
     }
     if url.is_folder {
         return Err(invalid(format!("{url} is a folder's address")));

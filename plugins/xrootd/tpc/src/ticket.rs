@@ -1,9 +1,9 @@
 //! A dray that the source's own server tells of (`libDrayXrdCtl`): it is asked about the file that it
 //! has opened for this copy, and gives a ticket for that file and for the key of this process.
 
-use crate::deaf::Deaf;
 use crate::endpoint::Way;
-use crate::say;
+use crate::log;
+use crate::negative_cache::NegativeCache;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_runtime::drive::StreamCount;
 use dray_runtime::net::{Dial, Fingerprint, Identity, Token};
@@ -39,11 +39,11 @@ pub(crate) fn ask(
     source: &XrootdStore,
     transfer: &TransferId,
     streams: u16,
-    deaf: &Deaf,
+    deaf: &NegativeCache,
 ) -> Result<Option<Way>> {
     let server = source.url().host();
     if deaf.holds(server) {
-        say::note(&format!(
+        log::note(&format!(
             "asks not again for a dray at {server}, which told of none within the hour"
         ));
         return Ok(None);
@@ -57,14 +57,14 @@ pub(crate) fn ask(
             let is_deaf = matches!(error.kind, ErrorKind::Unsupported | ErrorKind::TimedOut);
             if is_deaf {
                 deaf.add(server);
-                say::note(&format!("knows of no dray at {server}"));
+                log::note(&format!("knows of no dray at {server}"));
             }
             return if is_deaf { Ok(None) } else { Err(error) };
         }
     };
     let answer = read(&answer)?;
-    say::hide_value(&answer.ticket);
-    say::note(&format!("reads by a ticket from {}", answer.address));
+    log::hide_value(&answer.ticket);
+    log::note(&format!("reads by a ticket from {}", answer.address));
     let key: Fingerprint = answer.key.parse()?;
     let token = Token::new(answer.ticket.as_bytes())?;
     let mut dial = Dial::new(answer.address, key, token);

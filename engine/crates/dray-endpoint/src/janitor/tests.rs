@@ -6,7 +6,7 @@ use crate::roots::Roots;
 use dray_core::options::Durability;
 use dray_core::{ContentKey, ModifiedTime, RelPath, TransferId};
 use dray_log::{
-    BootId, FileBegin, Header, MemoryFile, ObjectLog, PartialFile, Tenure, UniversalLog, place,
+    BootId, FileBegin, Header, MemoryFile, ObjectLog, PartialFile, Tenure, UniversalLog, layout,
 };
 use dray_runtime::export::Within;
 use serde_json::Value;
@@ -69,7 +69,7 @@ impl House {
         let top = self.data().join(transfer);
         std::fs::create_dir_all(top.join(".dray-log")).expect("made");
         let path = RelPath::parse(b"large").expect("a path");
-        let name = place::partial_name(&path.name().expect("a name")).expect("a name");
+        let name = layout::partial_name(&path.name().expect("a name")).expect("a name");
         let partial = top.join(name.to_string());
         std::fs::write(&partial, vec![1; usize::try_from(bytes).expect("small")]).expect("written");
         let state = std::fs::metadata(&partial).expect("a file");
@@ -102,7 +102,7 @@ impl House {
         begun.expect("begun");
         log.commit().expect("committed");
         let id = TransferId::new(transfer).expect("an id");
-        let log_name = place::log_name(&[], &id).expect("a name").to_string();
+        let log_name = layout::log_name(&[], &id).expect("a name").to_string();
         std::fs::write(
             top.join(".dray-log").join(log_name),
             log.into_file().bytes(),

@@ -5,10 +5,10 @@
 //! there is none; a stream joins its session, which may be able to do without a further thread.
 
 use super::channel::Channel;
-use super::first::{self, First};
-use super::greet::Greeting;
 use super::handler::Handler;
+use super::handshake::Greeting;
 use super::serve::Shared;
+use super::sniff::{self, FirstBytes};
 use super::socket::{self, Socket};
 use super::{Caller, fail};
 use crate::threads::refused;
@@ -159,13 +159,13 @@ impl Shared {
         let until = Instant::now() + patience;
         socket::prepare(&stream).map_err(failed)?;
         let place = self.pending.admit(&stream);
-        let first = match first::look(&stream, patience) {
+        let first = match sniff::look(&stream, patience) {
             // Who leaves without a word was not turned away.
-            Ok(First::Nothing) if place.is_held() => return Ok(()),
+            Ok(FirstBytes::Nothing) if place.is_held() => return Ok(()),
             Err(error) if socket::is_hung_up(&error) && place.is_held() => return Ok(()),
             first => first.map_err(failed)?,
         };
-        if let First::Foreign(byte) = first {
+        if let FirstBytes::Foreign(byte) = first {
             let own = stream.try_clone().map_err(failed)?;
             // From now on its bounds are the taker's.
             drop((place, stream));

@@ -8,7 +8,7 @@
 
 use super::Timing;
 use super::fail;
-use super::greet::Greeted;
+use super::handshake::Greeted;
 use super::hub::Hub;
 use super::socket::{Socket, shut};
 use crate::link::ControlSender;

@@ -1,9 +1,9 @@
 //! The driver's side: one call gives a link.
 
-use super::ahead::{Ahead, Way};
 use super::channel::Channel;
-use super::greet::{Greeting, hello, unexpected};
+use super::handshake::{Greeting, hello, unexpected};
 use super::hub::{Closer, Growth, Hub, Inbox};
+use super::preconnect::{Dialer, Preconnected};
 use super::redial::{self, Streams};
 use super::socket::{self, Socket};
 use super::tls::{Pinned, Trust, client_config};
@@ -174,7 +174,7 @@ fn begin(
     let control_address = stream
         .peer_addr()
         .map_or_else(|_| dial.address.clone(), |peer| peer.to_string());
-    let way = Arc::new(Way {
+    let way = Arc::new(Dialer {
         bind: dial.bind.clone(),
         timing: dial.timing,
         tls,
@@ -185,7 +185,7 @@ fn begin(
         },
     });
     let first = connect.streams.min(dial.streams_first);
-    let ahead = Ahead::begin(&way, &control_address, first);
+    let ahead = Preconnected::begin(&way, &control_address, first);
     let mut greeting = reach(dial, stream, &way, pinned.as_deref())?;
     let greeted = greet(dial, &connect, limits, &mut greeting)?;
     let agreed = greeted.agreed;
@@ -204,7 +204,7 @@ fn begin(
     let ahead = match accept.addresses.is_empty() {
         true => ahead,
         // They went where no stream is meant to join.
-        false => Ahead::begin(&way, &control_address, 0),
+        false => Preconnected::begin(&way, &control_address, 0),
     };
     let streams = Arc::new(Streams {
         addresses: match accept.addresses.is_empty() {
@@ -238,7 +238,12 @@ fn begin(
 }
 
 /// Does TLS over a new connection, which then belongs to the holder of the pinned key.
-fn reach(dial: &Dial, stream: TcpStream, way: &Way, pinned: Option<&Pinned>) -> Result<Greeting> {
+fn reach(
+    dial: &Dial,
+    stream: TcpStream,
+    way: &Dialer,
+    pinned: Option<&Pinned>,
+) -> Result<Greeting> {
     let until = Instant::now() + dial.timing.handshake;
     let socket = Socket::new(Arc::new(stream), until);
     let channel = secure(

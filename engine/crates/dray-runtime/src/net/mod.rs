@@ -16,35 +16,35 @@
 //! a buffer that the sink's pool has free.
 
 mod accept;
-mod ahead;
 mod caller;
 mod channel;
 mod control;
 mod data;
 mod dial;
 mod fail;
-mod first;
-mod greet;
+mod fd_exhaustion;
 mod handler;
+mod handshake;
 mod hub;
 mod identity;
 mod join;
-mod lack;
 mod pending;
+mod preconnect;
 mod receive;
 mod redial;
 mod serve;
 mod session;
+mod sniff;
 mod socket;
 mod tls;
 mod token;
 
 pub use caller::Caller;
 pub use dial::{Dial, Dialled, pull, push};
+pub use fd_exhaustion::Lack;
 pub use handler::{Handler, Prepared, Request};
 pub use hub::Growth;
 pub use identity::{Fingerprint, IDENTITY_FILE, Identity};
-pub use lack::Lack;
 pub use serve::{Listener, Serve, Stopper};
 pub use tls::{Authority, Trust, client_config, server_config};
 pub use token::Token;

@@ -1,8 +1,8 @@
 //! The driver's data streams: dialled at first, and dialled again when one dies.
 
-use super::ahead::{Ahead, Ready, Way};
 use super::channel::Channel;
 use super::hub::{Hub, Note};
+use super::preconnect::{Dialer, Preconnected, Ready};
 use super::{fail, join};
 use crate::threads;
 use crossbeam_channel::Receiver;
@@ -25,7 +25,7 @@ const WORD_WAIT: Duration = Duration::from_millis(500);
 pub(super) struct Streams {
     /// Where streams may join, each `host:port`; at least one.
     pub(super) addresses: Vec<String>,
-    pub(super) way: Arc<Way>,
+    pub(super) way: Arc<Dialer>,
     pub(super) ticket: [u8; 16],
     pub(super) key: [u8; 32],
     pub(super) next: AtomicU32,
@@ -54,7 +54,7 @@ impl Streams {
     }
 
     /// Takes one that was connected ahead, or else dials.
-    fn open(&self, hub: &Arc<Hub>, ahead: &Ahead) -> Result<()> {
+    fn open(&self, hub: &Arc<Hub>, ahead: &Preconnected) -> Result<()> {
         match ahead.next() {
             Some(ready) => {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl Streams {
 
     /// Opens the first streams of a session, each taken in as soon as it is there. One is enough to
     /// go on, and the others are then tried again.
-    pub(super) fn open_first(&self, hub: &Arc<Hub>, ahead: &Ahead) {
+    pub(super) fn open_first(&self, hub: &Arc<Hub>, ahead: &Preconnected) {
         let mut errors = at_once(self.first, || self.open(hub, ahead));
         if hub.is_over() {
             return;

@@ -3,10 +3,10 @@
 use super::accept::Porter;
 use super::channel::Channel;
 use super::control::{self, Threads};
-use super::greet::{Greeting, hello, unexpected};
+use super::fd_exhaustion::Lack;
 use super::handler::{Handler, Prepared, Request};
+use super::handshake::{Greeting, hello, unexpected};
 use super::hub::{Closer, Hub, Inbox};
-use super::lack::Lack;
 use super::pending::{Pending, Place};
 use super::session::{Found, Sessions};
 use super::socket::resolve;

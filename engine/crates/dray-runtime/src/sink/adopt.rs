@@ -5,15 +5,15 @@
 //! durable in our log before the other log ends the file; nothing else of another transfer is
 //! removed.
 
-use super::clear::id_of;
+use super::cleanup::id_of;
 use super::destination::{Destination, HOLDER_PATIENCE};
 use super::files::Space;
-use super::hold::Lease;
+use super::find_logs::reachable;
 use super::lease::{HOLDER_PAUSE, lock_lease, raise_epoch, record_of};
+use super::lease_watch::Lease;
 use super::log_file::StoredLog;
-use super::look::reachable;
 use super::neighbours::{Neighbours, Speaker};
-use super::peek;
+use super::probe;
 use crate::lock::lock;
 use dray_core::{ContentKey, ErrorKind, Name, RelPath, Result};
 use dray_log::neighbours::{Claim, adopt, claim};
@@ -292,8 +292,8 @@ impl Space {
             boot_id: &destination.boot_id,
             durability: destination.durability,
         };
-        let judged = peek::judge(store, path, one.key, recovery, (&one.theirs, theirs), &sink)?;
-        let Some(found) = peek::found_partial(store, path, theirs)? else {
+        let judged = probe::judge(store, path, one.key, recovery, (&one.theirs, theirs), &sink)?;
+        let Some(found) = probe::found_partial(store, path, theirs)? else {
             return Ok(None);
         };
         let Ok(trusted) = judged else { return Ok(None) };
@@ -332,7 +332,7 @@ impl Space {
             // The correct pieces are copied to another partial file before anything is written.
             destination.log.file_doubtful(number)?;
         }
-        Ok(Some(peek::resume_of(trusted)))
+        Ok(Some(probe::resume_of(trusted)))
     }
 
     /// Ends the adopted files in the other log, and removes that log if no unfinished files remain.

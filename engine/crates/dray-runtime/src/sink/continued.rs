@@ -4,10 +4,10 @@
 //! Invariant: nothing is written to an inode after a write or a sync of it has failed, whichever
 //! run saw the error.
 
-use crate::sink::clear::id_of;
+use crate::sink::cleanup::id_of;
 use crate::sink::files::{Space, folder_of, unless};
 use crate::sink::handles::OpenFile;
-use crate::sink::peek;
+use crate::sink::probe;
 use crate::sink::read_back::Piece;
 use dray_core::options::ResumeMode;
 use dray_core::{ByteRange, ContentKey, ErrorKind, Name, RelPath, Result, SummedRanges, Sums};
@@ -83,12 +83,12 @@ impl Space {
         logged: &LoggedFile,
     ) -> Result<(Arc<OpenFile>, Kept)> {
         let is_same_boot = self.destination()?.is_same_boot();
-        let found = peek::found_partial(self.store.as_ref(), path, logged)?;
+        let found = probe::found_partial(self.store.as_ref(), path, logged)?;
         let found = found.filter(|found| logged.partial.is(found, is_same_boot));
         let request = PartialRequest {
             name: logged.partial.name.clone(),
             // The id as found: the device number in the log may be of another boot.
-            reuse: Some(found.as_ref().map_or(peek::logged_id(logged), id_of)),
+            reuse: Some(found.as_ref().map_or(probe::logged_id(logged), id_of)),
         };
         self.touch(folder_of(path));
         let partial = self.store.begin(path, key.size, &request)?;

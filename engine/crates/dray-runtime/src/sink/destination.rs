@@ -4,10 +4,10 @@
 
 use crate::offered::Offer;
 use crate::sink::asked::Asked;
-use crate::sink::hold::Lease;
+use crate::sink::find_logs::{LogPlace, own_place, refuse_same_request};
 use crate::sink::lease::{boot_id, lock_lease, raise_epoch, record_of};
+use crate::sink::lease_watch::Lease;
 use crate::sink::log_file::StoredLog;
-use crate::sink::look::{LogPlace, own_place, refuse_same_request};
 use crate::sink::neighbours::Neighbours;
 use crate::sink::other_logs::OtherLogs;
 use crate::sink::tidy::Left;
@@ -16,7 +16,7 @@ use dray_core::{Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::neighbours::Follower;
 use dray_log::{
     BootId, Header, LeaseRecord, LogFile, MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog,
-    place, recover, trust,
+    layout, recover, trust,
 };
 use dray_store::{Capabilities, ControlMode, Store};
 use dray_wire::message::Selection;
@@ -133,7 +133,7 @@ impl Destination {
     /// As [`Self::open`].
     pub fn open_for(request: DestinationRequest, selection: &Selection) -> Result<Self> {
         let (include, exclude) = (&selection.include, &selection.exclude);
-        let mark = place::request_mark(&request.claims, include, exclude);
+        let mark = layout::request_mark(&request.claims, include, exclude);
         Self::open_marked(request, mark)
     }
 

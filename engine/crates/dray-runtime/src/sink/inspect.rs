@@ -3,7 +3,7 @@
 
 use crate::lock::lock;
 use crate::sink::files::{Space, folder_of, how, unless};
-use crate::sink::peek;
+use crate::sink::probe;
 use dray_core::maps::HashSet;
 use dray_core::options::Overwrite;
 use dray_core::{ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result};
@@ -157,7 +157,7 @@ impl Space {
         let existing = if self.is_in_fresh_folder(path) {
             None
         } else {
-            peek::existing(self.store.as_ref(), path, key, &|| self.is_over())?
+            probe::existing(self.store.as_ref(), path, key, &|| self.is_over())?
         };
         Ok(Facts {
             existing,
@@ -186,7 +186,7 @@ impl Space {
             durability: destination.durability,
         };
         let store = self.store.as_ref();
-        let judged = peek::judge(store, path, key, found, (&logged_path, &file), &sink)?;
+        let judged = probe::judge(store, path, key, found, (&logged_path, &file), &sink)?;
         if judged.as_ref().is_ok_and(|trusted| trusted.must_sync) {
             let name = &file.partial.name;
             match store.sync_all(&[SyncItem::Partial { path, name }]) {
@@ -195,6 +195,6 @@ impl Space {
                 Err(_) => destination.log.file_doubtful(file.number)?,
             }
         }
-        Ok(Some(judged.map(peek::resume_of)))
+        Ok(Some(judged.map(probe::resume_of)))
     }
 }

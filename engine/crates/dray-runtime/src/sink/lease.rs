@@ -2,12 +2,12 @@
 //!
 //! Not for: keeping a lease that was taken (`hold`).
 
-use crate::sink::hold::{FRESH, Lease, read_slots};
-use crate::sink::look::LogPlace;
+use crate::sink::find_logs::LogPlace;
+use crate::sink::lease_watch::{FRESH, Lease, read_slots};
 use crate::sink::neighbours::lock_kind;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::lease::{self, LEASE_BYTES};
-use dray_log::{BootId, LeaseRecord, place};
+use dray_log::{BootId, LeaseRecord, layout};
 use dray_store::errno::too_many_open;
 use dray_store::{ControlFile, ControlMode, Store};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -96,7 +96,7 @@ pub(super) fn lock_lease(
     patience: Duration,
 ) -> Result<(Box<dyn ControlFile>, LeaseRecord)> {
     let patience = Instant::now() + patience;
-    let name = place::lease_of_log(&place.log).ok_or_else(|| {
+    let name = layout::lease_of_log(&place.log).ok_or_else(|| {
         Error::new(ErrorKind::Internal, End::Sink, "name the lease").cause("no log's name")
     })?;
     let path = place.folder.join(&name)?;
@@ -151,7 +151,7 @@ pub(super) fn is_at_work(
     }
     let log = path
         .parent()
-        .zip(path.name().as_ref().and_then(place::log_of));
+        .zip(path.name().as_ref().and_then(layout::log_of));
     let log = log.map(|(folder, log)| folder.join(&log)).transpose()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));

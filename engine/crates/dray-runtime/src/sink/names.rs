@@ -8,7 +8,7 @@ use super::other_logs::{OtherLogs, Place};
 use crate::lock::lock;
 use dray_core::maps::HashSet;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
-use dray_log::place::{partial_name_at_turn, partial_name_of_log};
+use dray_log::layout::{partial_name_at_turn, partial_name_of_log};
 use dray_store::{PartialId, Store};
 use std::sync::{Arc, Mutex};
 

@@ -5,13 +5,13 @@
 //! Not for: collisions of partial names (`other_logs`), adopting files (`adopt`).
 
 use super::destination::DestinationRequest;
-use super::hold::since_boot;
+use super::find_logs::{LogPlace, Lookup, folders_above, log_folder, look_at_lease, reachable};
 use super::lease::held;
+use super::lease_watch::since_boot;
 use super::log_file::StoredLog;
-use super::look::{LogPlace, Lookup, folders_above, log_folder, look_at_lease, reachable};
 use dray_core::{Error, ErrorKind, Name, RelPath, Result};
 use dray_log::neighbours::{Follower, Spoken};
-use dray_log::{LockKind, place};
+use dray_log::{LockKind, layout};
 use dray_store::{ControlMode, FileKind, FileState, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -216,7 +216,7 @@ impl Neighbours {
         let names = reachable(self.store(at).list_control(folder))?.unwrap_or_default();
         let mut names: Vec<Name> = names
             .into_iter()
-            .filter(|name| place::lease_of_log(name).is_some())
+            .filter(|name| layout::lease_of_log(name).is_some())
             .collect();
         names.sort_unstable();
         names.truncate(LOGS_MAX);
@@ -369,7 +369,7 @@ pub(super) fn lock_kind(store: &dyn Store) -> LockKind {
 /// # Errors
 /// Of the store.
 pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
-    let Some(lease) = place::lease_of_log(&at.log) else {
+    let Some(lease) = layout::lease_of_log(&at.log) else {
         return Ok(None);
     };
     let lease = at.folder.join(&lease)?;

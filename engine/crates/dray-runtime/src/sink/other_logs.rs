@@ -2,8 +2,8 @@
 //! the exported root. A log that speaks of a file lies in no other place.
 
 use super::destination::DestinationRequest;
+use super::find_logs::{Lookup, folders_above, log_folder, look_at_lease};
 use super::log_file::StoredLog;
-use super::look::{Lookup, folders_above, log_folder, look_at_lease};
 use dray_core::{ErrorKind, Name, RelPath, Result};
 use dray_log::recover;
 use dray_store::{ControlMode, FileState, Store};
@@ -126,7 +126,7 @@ impl OtherLogs {
             Err(error) => return Err(error),
         };
         for name in names {
-            let Some(lease) = dray_log::place::lease_of_log(&name) else {
+            let Some(lease) = dray_log::layout::lease_of_log(&name) else {
                 continue;
             };
             let log = (at, folder.join(&name)?);

@@ -14,12 +14,12 @@ pub use purge::Purged;
 pub(in crate::sink) use remove::remove_silent;
 pub use remove::{Removed, remove};
 
-use super::look::reachable;
+use super::find_logs::reachable;
 use super::other_logs::OtherLogs;
 use dray_core::{
     End, EntryKind, Error, ErrorKind, ModifiedTime, Name, RelPath, Result, TransferId,
 };
-use dray_log::place;
+use dray_log::layout;
 use dray_store::{Holding, ListOptions, Lister, PartialId, PosixOptions, PosixStore, Store};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -226,13 +226,13 @@ impl Walk<'_> {
     /// A folder is entered: its logs come first, before what they speak of.
     fn folder(&mut self, at: &RelPath) -> ControlFlow<()> {
         (self.tell)(Met::Folder)?;
-        let logs = super::look::log_folder(at);
+        let logs = super::find_logs::log_folder(at);
         let listed = logs.and_then(|logs| Ok((self.store.list_control(&logs)?, logs)));
         let (names, logs) = match listed {
             Ok(listed) => listed,
             Err(error) => return (self.tell)(Met::Unreadable(error)),
         };
-        let units: BTreeSet<Name> = names.iter().filter_map(place::log_of).collect();
+        let units: BTreeSet<Name> = names.iter().filter_map(layout::log_of).collect();
         for log in units {
             let met = match survey::survey(self.store, &logs, &log, survey::Lease::Ask) {
                 Ok(Some(survey)) => Met::Found(survey.found),
@@ -255,7 +255,7 @@ impl Walk<'_> {
     }
 
     fn partial(&mut self, path: &RelPath) -> Result<Option<Found>> {
-        let Some(name) = path.name().filter(place::is_partial_name) else {
+        let Some(name) = path.name().filter(layout::is_partial_name) else {
             return Ok(None);
         };
         let Some((id, holding)) = reachable(stray(self.store.as_ref(), path))?.flatten() else {
@@ -295,5 +295,5 @@ fn stray(store: &dyn Store, path: &RelPath) -> Result<Option<(PartialId, Holding
 
 fn is_log_folder(path: &RelPath) -> bool {
     path.name()
-        .is_some_and(|name| name.as_bytes() == place::LOG_FOLDER)
+        .is_some_and(|name| name.as_bytes() == layout::LOG_FOLDER)
 }

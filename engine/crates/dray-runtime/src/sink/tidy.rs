@@ -6,15 +6,15 @@
 //! Not for: files that this transfer's own log names (`clear`), old data of others (`sweep`).
 
 use super::files::Space;
+use super::find_logs::{LogPlace, Lookup, log_folder, look_at_lease, reachable};
 use super::log_file::StoredLog;
-use super::look::{LogPlace, Lookup, log_folder, look_at_lease, reachable};
 use super::neighbours::Neighbours;
-use super::peek::found_partial;
+use super::probe::found_partial;
 use super::sweep;
 use crate::lock::lock;
 use dray_core::maps::HashSet;
 use dray_core::{End, EntryKind, Error, ErrorKind, Name, RelPath, Result};
-use dray_log::{Limits, Recovery, place, recover_within};
+use dray_log::{Limits, Recovery, layout, recover_within};
 use dray_store::{ControlMode, ListOptions, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -173,7 +173,7 @@ impl Space {
                 item.kind,
                 EntryKind::File { .. } | EntryKind::Symlink { .. }
             );
-            if !is_file || !place::is_partial_name(&item.name) {
+            if !is_file || !layout::is_partial_name(&item.name) {
                 continue;
             }
             let path = folder.join(&item.name)?;
@@ -227,7 +227,7 @@ impl Space {
         let owner = self.destination()?.owner.clone();
         let folder = log_folder(&RelPath::root())?;
         let names = reachable(self.store.list_control(&folder))?.unwrap_or_default();
-        let mut logs: Vec<Name> = names.iter().filter_map(place::log_of).collect();
+        let mut logs: Vec<Name> = names.iter().filter_map(layout::log_of).collect();
         logs.sort_unstable();
         logs.dedup();
         logs.retain(|log| Some(log) != own);
@@ -246,7 +246,7 @@ impl Space {
 }
 
 fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()> {
-    let Some(lease) = place::lease_of_log(&at.log) else {
+    let Some(lease) = layout::lease_of_log(&at.log) else {
         return Ok(());
     };
     let looked = look_at_lease(at.store.as_ref(), &at.folder.join(&lease)?)?;

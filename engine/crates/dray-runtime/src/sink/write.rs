@@ -1,14 +1,14 @@
 //! The writers: put the parts of an object where they belong.
 
 use crate::extent::Extent;
-use crate::groups::Worker;
 use crate::link::SinkEvent;
 use crate::pool::Pool;
-use crate::sink::chores::fenced;
+use crate::sink::file_lock::FileLocks;
 use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
-use crate::sink::many::NewSmall;
-use crate::sink::turns::Turns;
+use crate::sink::small_batch::NewSmall;
+use crate::sink::tasks::fenced;
+use crate::target_pools::Worker;
 use crossbeam_channel::Sender;
 use dray_core::maps::HashMap;
 use dray_core::{BufferId, ByteRange, End, Error, ErrorKind, FileIndex, Result};
@@ -48,7 +48,7 @@ impl WriteJob {
 /// target.
 pub(super) fn run(
     jobs: &Worker<WriteJob>,
-    turns: &Turns<FileIndex, WriteJob>,
+    turns: &FileLocks<FileIndex, WriteJob>,
     pool: &Pool,
     space: &Space,
     events: &Sender<SinkEvent>,

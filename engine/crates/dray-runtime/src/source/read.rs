@@ -1,11 +1,11 @@
 //! The readers: fill a buffer, sum what they read while it is hot, notice holes and changes.
 
 use crate::extent::Extent;
-use crate::groups::Worker;
 use crate::link::SourceEvent;
 use crate::lock::lock;
 use crate::pool::{PIECE_BYTES, Pool};
 use crate::source::list::Origin;
+use crate::target_pools::Worker;
 use crossbeam_channel::Sender;
 use dray_core::checksum::Summer;
 use dray_core::{BlockId, BufferId, ByteRange, End, Error, ErrorKind, Result};

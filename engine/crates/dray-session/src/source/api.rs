@@ -80,7 +80,7 @@ pub struct ReadOutcome {
     /// Parts that could not be read.
     pub failed: Vec<(FileIndex, Error)>,
     /// So many reads of its target at a time are enough, where that makes nobody wait
-    /// ([`dray_sched::waits`]).
+    /// ([`dray_sched::blocking`]).
     pub enough: Option<u32>,
 }
 

@@ -8,9 +8,9 @@ use dray_core::{
     BlockId, BufferId, ByteRange, End, Error, ErrorKind, FileIndex, RangeSet, Status, StreamId,
     TargetId, Time,
 };
+use dray_sched::blocking::WAITS_AFTER;
 use dray_sched::congestion::Moved;
 use dray_sched::streams::Verdict;
-use dray_sched::waits::WAITS_AFTER;
 use dray_wire::bounds::{BLOCKS_MAX, HOLE_BLOCKS_MAX};
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 use std::time::Duration;

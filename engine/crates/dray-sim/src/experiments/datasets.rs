@@ -9,8 +9,8 @@ use super::rounded;
 use dray_core::options::Order;
 use dray_core::{FileIndex, Layout, RangeSet, TargetId, Time};
 use dray_sched::congestion::{Moved, Pace};
-use dray_sched::draw::Draw;
 use dray_sched::objects::{Dataset, Limits, Objects, Work, grid};
+use dray_sched::rng::Rng;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -98,7 +98,7 @@ struct File {
 
 /// Files of 20 to 580 in a dataset, the datasets one after the other in an order that is drawn.
 fn files(seed: u64) -> Vec<File> {
-    let mut draw = Draw::new(seed);
+    let mut draw = Rng::new(seed);
     let mut sizes: Vec<u64> = (0..DATASETS).map(|number| 20 + number * 560 / 19).collect();
     for last in (1..sizes.len()).rev() {
         sizes.swap(last, draw.below(last as u64 + 1) as usize);

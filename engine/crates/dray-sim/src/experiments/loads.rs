@@ -13,7 +13,7 @@ use crate::fluid::{
 use dray_core::Time;
 use dray_core::rate::Class;
 use dray_sched::broker::{Broker, Config, Demand, Need, ResourceId, TransferKey, bytes_bound};
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ pub struct Drawn {
 /// Draws a load from a seed.
 #[must_use]
 pub fn drawn(seed: u64, known: Known, many: Many) -> Drawn {
-    let mut draw = Draw::new(seed ^ 0x10ad);
+    let mut draw = Rng::new(seed ^ 0x10ad);
     let part = 0.5 + 0.7 * unit(&mut draw);
     let mut load = Load::default();
     let sites = 2 + draw.below(3);
@@ -150,18 +150,18 @@ pub fn drawn(seed: u64, known: Known, many: Many) -> Drawn {
     Drawn { load, part }
 }
 
-fn unit(draw: &mut Draw) -> f64 {
+fn unit(draw: &mut Rng) -> f64 {
     f64::from(draw.next_u32()) / 4_294_967_296.0
 }
 
-fn index(draw: &mut Draw, bound: u64) -> usize {
+fn index(draw: &mut Rng, bound: u64) -> usize {
     usize::try_from(draw.below(bound)).expect("small")
 }
 
 /// The same with capacities that go up and down, for as long as anything can last.
 #[must_use]
 pub fn noisy(load: &Load, seed: u64) -> Load {
-    let mut draw = Draw::new(seed ^ 0x0153);
+    let mut draw = Rng::new(seed ^ 0x0153);
     let mut load = load.clone();
     for resource in &mut load.resources {
         let mut seconds = 0;

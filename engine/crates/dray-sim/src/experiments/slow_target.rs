@@ -8,7 +8,7 @@ use crate::workload::{Setup, Source, SourceFile, Tree};
 use crate::world::World;
 use dray_core::options::{Durability, Options, Order};
 use dray_core::{Error, Layout, Name, RangeSet, RelPath, TargetId, Time};
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -157,7 +157,7 @@ fn setup(buffers: u32, order: Order) -> Setup {
 
 /// Files of all targets in turn, so that whoever goes file after file meets each.
 fn tree() -> Result<Tree, Error> {
-    let mut draw = Draw::new(7);
+    let mut draw = Rng::new(7);
     let mut tree = Tree::default();
     for number in 0..FILES * TARGETS {
         let name = Name::new(format!("{number:04}").as_bytes())?;

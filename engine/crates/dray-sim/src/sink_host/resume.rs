@@ -9,7 +9,7 @@ use dray_core::{
     Sums,
 };
 use dray_log::trust::{FoundPartial, Verdict, judge};
-use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile, place};
+use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile, layout};
 use dray_session::sink::{Resume, SyncItem};
 use std::num::NonZeroU64;
 
@@ -110,7 +110,7 @@ impl SinkHost {
             return self.continue_partial(index, path, key).map(Some);
         }
         self.drop_logged(path)?;
-        let name = place::partial_name(&name)?;
+        let name = layout::partial_name(&name)?;
         let (place, inode) = self.new_partial(path, &name, key.size)?;
         let begin = begin(path, key, object_bytes, name, inode);
         let number = self.log()?.begin_file(begin)?;
@@ -243,10 +243,10 @@ impl SinkHost {
         let name = path
             .name()
             .ok_or_else(|| wrong(ErrorKind::InvalidName, "move the partial file", path))?;
-        let first = place::partial_name(&name)?;
+        let first = layout::partial_name(&name)?;
         let is_first = first == file.partial.name;
         let name = match is_first {
-            true => place::partial_name_at_turn(&name, 1)?,
+            true => layout::partial_name_at_turn(&name, 1)?,
             false => first,
         };
         let (place, inode) = self.new_partial(path, &name, key.size)?;

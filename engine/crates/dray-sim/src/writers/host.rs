@@ -13,9 +13,9 @@ use dray_log::neighbours::{Claim, Follower, claim};
 use dray_log::trust::{FoundPartial, Sink, Verdict, judge};
 use dray_log::{
     BootId, Ending, FileBegin, FileNumber, Header, LoggedFile, ObjectLog, PartialFile, Recovery,
-    Tenure, UniversalLog, place, recover,
+    Tenure, UniversalLog, layout, recover,
 };
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use std::num::NonZeroU64;
 
 const OWNER: &[u8] = b"user";
@@ -70,7 +70,7 @@ pub struct Writer {
 }
 
 fn folder() -> Result<RelPath> {
-    RelPath::root().join(&place::log_folder_name()?)
+    RelPath::root().join(&layout::log_folder_name()?)
 }
 
 /// Makes the folder of logs.
@@ -99,7 +99,7 @@ fn log_paths(at: &Place) -> Vec<RelPath> {
     let disk = at.disk.borrow();
     let is_log = |path: &&RelPath| {
         path.name()
-            .is_some_and(|name| place::lease_of_log(&name).is_some())
+            .is_some_and(|name| layout::lease_of_log(&name).is_some())
     };
     disk.names()
         .map(|(path, _)| path)
@@ -116,7 +116,7 @@ impl Writer {
     pub fn new(number: usize, wanted: Vec<RelPath>) -> Result<Self> {
         let transfer = TransferId::new(format!("t{number}"))?;
         Ok(Self {
-            log_path: folder()?.join(&place::log_name(&[], &transfer)?)?,
+            log_path: folder()?.join(&layout::log_name(&[], &transfer)?)?,
             number,
             transfer,
             wanted,
@@ -165,7 +165,7 @@ impl Writer {
     ///
     /// # Errors
     /// Errors of disk and log: a defect of the model.
-    pub fn step(&mut self, at: &mut Place, draw: &mut Draw) -> Result<()> {
+    pub fn step(&mut self, at: &mut Place, draw: &mut Rng) -> Result<()> {
         if self.is_done {
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl Writer {
         }
     }
 
-    fn open(&mut self, at: &mut Place, draw: &mut Draw) -> Result<()> {
+    fn open(&mut self, at: &mut Place, draw: &mut Rng) -> Result<()> {
         if at.held.contains_key(&self.log_path) {
             return Ok(());
         }
@@ -361,7 +361,7 @@ impl Writer {
             return Ok(None);
         };
         for turn in 0..8 {
-            let name = place::partial_name_at_turn(&final_name, turn)?;
+            let name = layout::partial_name_at_turn(&final_name, turn)?;
             let Some(found) = self.found(at, &name) else {
                 return Ok(Some(name));
             };

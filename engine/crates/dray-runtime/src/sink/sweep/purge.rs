@@ -6,14 +6,14 @@
 //! files that it names. Other logs that cover the destination are only reported.
 
 use super::super::destination::DestinationRequest;
+use super::super::find_logs::{LogPlace, find_covering, own_place, reachable};
 use super::super::log_file::StoredLog;
-use super::super::look::{LogPlace, find_covering, own_place, reachable};
 use super::remove::{clear, remove_remnant, take};
 use super::survey::{self, survey};
 use super::{Found, What};
 use dray_core::{ErrorKind, RelPath, Result, TransferId};
+use dray_log::layout;
 use dray_log::neighbours::Follower;
-use dray_log::place;
 use dray_store::ControlMode;
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ impl DestinationRequest {
         if let Some(stays) = self.stays(&found.found, is_ours) {
             return Ok(stays);
         }
-        let lease_name = place::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
+        let lease_name = layout::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
         let lease_path = at.folder.join(&lease_name)?;
         let taken = take(at.store.as_ref(), &lease_path, &self.words, None)?;
         let Some(lease) = taken else {
@@ -90,7 +90,7 @@ impl DestinationRequest {
     /// A purge that was broken off behind the log has left the lease, or the folder alone: nobody's data,
     /// and nobody else comes for it within the hour.
     fn clear_remnant(&self, at: &LogPlace) -> Result<()> {
-        let lease_name = place::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
+        let lease_name = layout::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
         if !at.store.list_control(&at.folder)?.contains(&lease_name) {
             // Only an empty folder goes so.
             let _ = at.store.remove(&at.folder);

@@ -5,14 +5,14 @@
 //! trusts a log only as far as its partial files are there. Nothing is written but the lease, so a full
 //! storage is no hindrance.
 
-use super::super::hold::Lease;
+use super::super::find_logs::LogPlace;
 use super::super::lease::{boot_id, held, host_name, is_named, read_lease};
-use super::super::look::LogPlace;
+use super::super::lease_watch::Lease;
 use super::super::neighbours::lock_kind;
 use super::survey::{self, Survey, survey};
 use super::{Found, Place, What, stray};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
-use dray_log::{LeaseRecord, lease, place};
+use dray_log::{LeaseRecord, layout, lease};
 use dray_store::{ControlMode, Store};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -79,7 +79,7 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
     let (Some(log), Some(logs)) = (found.path.name(), found.path.parent()) else {
         return Ok(Removed::Left);
     };
-    let lease_name = place::lease_of_log(&log).ok_or_else(survey::no_log)?;
+    let lease_name = layout::lease_of_log(&log).ok_or_else(survey::no_log)?;
     let remnant = Some(found).filter(|found| found.what == What::Remnant);
     let words = found.path.to_string();
     let taken = take(store.as_ref(), &logs.join(&lease_name)?, &words, remnant)?;
@@ -130,7 +130,7 @@ pub(in crate::sink) fn remove_silent(
     at: &LogPlace,
     is_silent: impl Fn(&LogPlace) -> Result<bool>,
 ) -> Result<()> {
-    let lease = place::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
+    let lease = layout::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
     let path = at.folder.join(&lease)?;
     let taken = take(at.store.as_ref(), &path, &path.to_string(), None)?;
     let Some(lease) = taken else { return Ok(()) };

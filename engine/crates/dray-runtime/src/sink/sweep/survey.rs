@@ -1,12 +1,12 @@
 //! One log, or what is left of it: what it speaks of, what all of it takes, when it was touched.
 
+use super::super::find_logs::{Lookup, look_at_lease, reachable};
 use super::super::log_file::StoredLog;
-use super::super::look::{Lookup, look_at_lease, reachable};
-use super::super::{clear, lease, peek};
+use super::super::{cleanup, lease, probe};
 use super::{Found, What};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 
-use dray_log::{Limits, Recovery, place, recover_within};
+use dray_log::{Limits, Recovery, layout, recover_within};
 use dray_store::{ControlMode, Holding, PartialId, Store};
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(super) fn survey(
     lease: Lease,
 ) -> Result<Option<Survey>> {
     let path = logs.join(log)?;
-    let lease_name = place::lease_of_log(log).ok_or_else(no_log)?;
+    let lease_name = layout::lease_of_log(log).ok_or_else(no_log)?;
     let lease_path = logs.join(&lease_name)?;
     let next_path = logs.join(&Name::new(&[log.as_bytes(), b".next"].concat())?)?;
     let is_held = match lease {
@@ -105,7 +105,7 @@ impl Survey {
             let Ok(path) = top.join_path(path) else {
                 continue;
             };
-            let Ok(Some(partial)) = peek::found_partial(store, &path, file) else {
+            let Ok(Some(partial)) = probe::found_partial(store, &path, file) else {
                 continue;
             };
             if !file.partial.is(&partial, is_same_boot) {
@@ -120,7 +120,7 @@ impl Survey {
             found.bytes = found.bytes.saturating_add(holding.bytes);
             found.changed = found.changed.max(holding.changed);
             let name = file.partial.name.clone();
-            self.partials.push((path, name, clear::id_of(&partial)));
+            self.partials.push((path, name, cleanup::id_of(&partial)));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ mod plans;
 mod properties;
 
 use super::{Answer, Broker, Config, Miss, ResourceId, TransferKey, Wish};
-use crate::draw::Draw;
+use crate::rng::Rng;
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
 
@@ -44,7 +44,7 @@ fn broker(capacities: &[u64]) -> Broker {
 }
 
 /// A wish as people have them: some are background, some are reserved ahead, some have floors.
-fn drawn(draw: &mut Draw, key: u64, now: u64, resources: u32) -> Wish {
+fn drawn(draw: &mut Rng, key: u64, now: u64, resources: u32) -> Wish {
     let mut used: Vec<u32> = (0..resources).filter(|_| draw.below(2) == 0).collect();
     if used.is_empty() {
         used.push(draw.next_u32() % resources);
@@ -69,7 +69,7 @@ fn drawn(draw: &mut Draw, key: u64, now: u64, resources: u32) -> Wish {
 }
 
 /// A broker that has taken on what it could of some wishes.
-fn loaded(draw: &mut Draw, wishes: u64) -> (Broker, u32) {
+fn loaded(draw: &mut Rng, wishes: u64) -> (Broker, u32) {
     let resources = 1 + draw.below(4);
     let capacities: Vec<u64> = (0..resources).map(|_| 60 + draw.below(120)).collect();
     let mut broker = broker(&capacities);

@@ -4,7 +4,7 @@ use crate::broker::interior;
 use crate::broker::need::{Demand, Grid, Hold, Need};
 use crate::broker::plan::{self, Flaw};
 use crate::broker::{TransferKey, bytes_bound};
-use crate::draw::Draw;
+use crate::rng::Rng;
 use dray_core::Time;
 
 fn demand(key: u64, megas: u64, from: u64, until: u64, resources: &[usize]) -> Demand {
@@ -149,7 +149,7 @@ fn parts_with_nothing_in_common_are_planned_apart() {
 }
 
 /// A need made from a plan, so that there is one: amounts first, windows and bytes from them.
-fn planted(draw: &mut Draw, resources: usize) -> Need {
+fn planted(draw: &mut Rng, resources: usize) -> Need {
     let intervals = 2 + draw.below(5) as usize;
     let mut cuts = vec![0u64];
     for _ in 0..intervals {
@@ -201,7 +201,7 @@ fn planted(draw: &mut Draw, resources: usize) -> Need {
 fn a_plan_that_is_there_is_found() {
     let (mut by_filling, mut by_program) = (0, 0);
     for seed in 0..3_000 {
-        let mut draw = Draw::new(seed);
+        let mut draw = Rng::new(seed);
         let resources = 1 + draw.below(5) as usize;
         let need = planted(&mut draw, resources);
         if need.demands.is_empty() {
@@ -228,7 +228,7 @@ fn a_plan_that_is_there_is_found() {
 fn the_program_and_filling_agree_where_filling_is_exact() {
     let (mut fit, mut unfit) = (0, 0);
     for seed in 0..2_000 {
-        let mut draw = Draw::new(10_000 + seed);
+        let mut draw = Rng::new(10_000 + seed);
         let resources = 1 + draw.below(2) as usize;
         let mut need = planted(&mut draw, resources);
         for demand in &mut need.demands {
@@ -278,7 +278,7 @@ fn the_bound_is_what_moves_at_the_best() {
     assert!((bound / 1e6 - 400.0).abs() < 0.1, "{bound}");
     // Never below what any plan moves.
     for seed in 0..300 {
-        let mut draw = Draw::new(50_000 + seed);
+        let mut draw = Rng::new(50_000 + seed);
         let mut need = planted(&mut draw, 3);
         let planned: u64 = need.demands.iter().map(|demand| demand.bytes).sum();
         for demand in &mut need.demands {
@@ -294,7 +294,7 @@ fn the_bound_is_what_moves_at_the_best() {
 
 #[test]
 fn the_largest_program_is_solved() {
-    let mut draw = Draw::new(7);
+    let mut draw = Rng::new(7);
     let capacities = [1_000, 700, 400, 900];
     let demands = (0..40)
         .map(|key| {

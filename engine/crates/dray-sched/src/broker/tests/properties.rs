@@ -1,7 +1,7 @@
 use super::{MEGA, SECOND, at, background, drawn, foretold, is_accepted, loaded, rate};
 use crate::broker::need::Padding;
 use crate::broker::{Answer, Broker, Outlook, Rates, ResourceId, TransferKey, Wish, plan};
-use crate::draw::Draw;
+use crate::rng::Rng;
 use dray_core::Time;
 use dray_core::rate::Class;
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn check_rates(broker: &Broker, rates: &Rates, now: Time) {
 #[test]
 fn nothing_is_idle_that_somebody_could_use_and_nothing_is_overdrawn() {
     for seed in 0..1_000 {
-        let mut draw = Draw::new(seed);
+        let mut draw = Rng::new(seed);
         let (mut broker, _) = loaded(&mut draw, 12);
         if seed % 2 == 0 {
             // Also when less is there than was promised.
@@ -65,7 +65,7 @@ fn nothing_is_idle_that_somebody_could_use_and_nothing_is_overdrawn() {
 #[test]
 fn what_was_taken_on_has_a_plan() {
     for seed in 0..1_000 {
-        let mut draw = Draw::new(20_000 + seed);
+        let mut draw = Rng::new(20_000 + seed);
         let (broker, _) = loaded(&mut draw, 15);
         let mut need = broker.need_at(Outlook::Mean, NOW);
         for (wish, resources) in broker.promises(NOW) {
@@ -85,7 +85,7 @@ fn what_was_taken_on_has_a_plan() {
 fn what_is_offered_is_taken_on() {
     let mut offers = 0;
     for seed in 0..1_500 {
-        let mut draw = Draw::new(40_000 + seed);
+        let mut draw = Rng::new(40_000 + seed);
         let (mut broker, resources) = loaded(&mut draw, 14);
         let count = 1 + draw.below(2) * draw.below(3);
         let wishes: Vec<Wish> = (0..count)
@@ -121,7 +121,7 @@ fn what_is_offered_is_taken_on() {
 fn what_is_easier_than_what_was_taken_on_is_taken_on() {
     let mut accepted = 0;
     for seed in 0..1_500 {
-        let mut draw = Draw::new(60_000 + seed);
+        let mut draw = Rng::new(60_000 + seed);
         let (broker, resources) = loaded(&mut draw, 12);
         let wish = drawn(&mut draw, 100, 0, resources);
         if !is_accepted(&broker.would(std::slice::from_ref(&wish), NOW)) {
@@ -194,7 +194,7 @@ fn run(broker: &mut Broker, from: Time, until: Time) -> Vec<(Wish, Time)> {
 fn no_reshuffle_loses_a_promise_or_a_transfer() {
     let (mut promised, mut background_done) = (0, 0);
     for seed in 0..150 {
-        let mut draw = Draw::new(80_000 + seed);
+        let mut draw = Rng::new(80_000 + seed);
         let (mut broker, resources) = loaded(&mut draw, 6);
         let mut now = 0;
         let mut all: Vec<(Wish, Time)> = Vec::new();
@@ -243,7 +243,7 @@ fn no_reshuffle_loses_a_promise_or_a_transfer() {
 #[test]
 fn background_is_never_at_zero_while_something_is_spare() {
     for seed in 0..300 {
-        let mut draw = Draw::new(90_000 + seed);
+        let mut draw = Rng::new(90_000 + seed);
         let (mut broker, _) = loaded(&mut draw, 10);
         let key = TransferKey(200);
         let answer = broker.admit(&[background(200, 1_000, &[0])], NOW);
@@ -269,7 +269,7 @@ fn background_is_never_at_zero_while_something_is_spare() {
 #[test]
 fn fewer_are_given_up_than_by_being_late_together() {
     for seed in 0..200 {
-        let mut draw = Draw::new(95_000 + seed);
+        let mut draw = Rng::new(95_000 + seed);
         let (mut broker, resources) = loaded(&mut draw, 14);
         let promises = broker.promises(NOW).count();
         for id in 0..resources {

@@ -2,7 +2,7 @@ use super::super::{
     Decision, Limits, Name, OwnerRules, PRIORITY_MAX, Pair, Phase, Scheduler, Settings, Transfer,
     TurnsOf, View,
 };
-use crate::draw::Draw;
+use crate::rng::Rng;
 use dray_core::Time;
 use dray_core::rate::Class;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,10 +29,10 @@ struct Job {
 }
 
 impl Job {
-    fn drawn(draw: &mut Draw, submitted: u64, now: Time) -> Self {
+    fn drawn(draw: &mut Rng, submitted: u64, now: Time) -> Self {
         let mut name = || NAMES[draw.below(3) as usize];
         let (owner, activity, source, sink) = (name(), name(), name(), name());
-        let later = |draw: &mut Draw, seconds| {
+        let later = |draw: &mut Rng, seconds| {
             let is_there = draw.below(4) == 0;
             is_there.then(|| now + Duration::from_secs(draw.below(seconds)))
         };
@@ -72,7 +72,7 @@ impl Job {
     }
 }
 
-fn settings(draw: &mut Draw, name: Name) -> Settings {
+fn settings(draw: &mut Rng, name: Name) -> Settings {
     Settings {
         name,
         at_once: (draw.below(2) == 0).then(|| 1 + draw.below(4) as usize),
@@ -87,7 +87,7 @@ fn settings(draw: &mut Draw, name: Name) -> Settings {
     }
 }
 
-fn limits(draw: &mut Draw) -> Limits {
+fn limits(draw: &mut Rng) -> Limits {
     let own = OwnerRules {
         weight: draw.below(300) as u32,
         running_max: Some(1 + draw.below(3) as usize),
@@ -188,8 +188,8 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
 
 /// Plays one world until all have ended; how many looks it took.
 fn play(seed: u64, names: &[Name]) -> usize {
-    let draw = &mut Draw::new(seed);
-    let pick = |draw: &mut Draw| names[draw.below(names.len() as u64) as usize];
+    let draw = &mut Rng::new(seed);
+    let pick = |draw: &mut Rng| names[draw.below(names.len() as u64) as usize];
     let (mut now, mut submitted) = (Time::ZERO, 0);
     let mut name = pick(draw);
     let mut scheduler = Scheduler::new(settings(draw, name));
@@ -267,7 +267,7 @@ fn changing_the_policy_loses_nobody() {
 /// moved its bytes. There is one place, and each newcomer needs it for `length` seconds.
 fn patient(settings: &Settings, length: u64) -> u64 {
     let mut scheduler = Scheduler::new(settings.clone());
-    let mut job = Job::drawn(&mut Draw::new(1), 1_000, Time::ZERO);
+    let mut job = Job::drawn(&mut Rng::new(1), 1_000, Time::ZERO);
     (job.owner, job.pair) = (
         "patient",
         Pair {
@@ -284,7 +284,7 @@ fn patient(settings: &Settings, length: u64) -> u64 {
         let now = Time::from_nanos(second * 1_000_000_000);
         // Two are always in line, and both were there first.
         while jobs.len() < 3 {
-            let mut one = Job::drawn(&mut Draw::new(2), second, now);
+            let mut one = Job::drawn(&mut Rng::new(2), second, now);
             one.id = format!("{second} {}", jobs.len());
             (one.owner, one.pair) = (
                 "hasty",

@@ -4,7 +4,7 @@
 //! through in a step is the less of what streams and writers carry, times noise; a neighbour takes a part
 //! of what bounds it for seconds.
 
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use dray_sched::tuner::{Bottleneck, Errors, Knob, Sample, Setting};
 use std::time::Duration;
 
@@ -122,12 +122,12 @@ pub const PATHS: [Path; 4] = [
 /// to 48, and the far side fails at 1.15 to 2.65 times that.
 #[must_use]
 pub fn drawn(seed: u64) -> Path {
-    let mut draw = Draw::new(seed ^ 0xd4a7);
+    let mut draw = Rng::new(seed ^ 0xd4a7);
     let link = MEGA * 20.0 * 100f64.powf(unit(&mut draw));
     let best = 48f64.powf(unit(&mut draw));
     let fails_above = (best * between((1.15, 2.65), &mut draw)).ceil().max(6.0) as u64;
     let is_network = draw.below(2) == 0;
-    let small = |draw: &mut Draw| unit(draw) * unit(draw);
+    let small = |draw: &mut Rng| unit(draw) * unit(draw);
     if is_network {
         return Path {
             name: "network",
@@ -198,7 +198,7 @@ impl Weather {
     /// Draws it from a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let mut draw = Draw::new(seed ^ 0x70e5);
+        let mut draw = Rng::new(seed ^ 0x70e5);
         let step = STEP.as_secs_f64();
         let mut drift = 0.0;
         let mut neighbour = 1.0;
@@ -227,11 +227,11 @@ impl Weather {
     }
 }
 
-fn unit(draw: &mut Draw) -> f64 {
+fn unit(draw: &mut Rng) -> f64 {
     f64::from(draw.next_u32()) / 4_294_967_296.0
 }
 
-fn between((from, to): (f64, f64), draw: &mut Draw) -> f64 {
+fn between((from, to): (f64, f64), draw: &mut Rng) -> f64 {
     from + (to - from) * unit(draw)
 }
 

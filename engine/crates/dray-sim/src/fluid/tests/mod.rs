@@ -6,7 +6,7 @@ use super::{
     Switching, Transfer, TransferIndex, Wrong, run,
 };
 use dray_core::Time;
-use dray_sched::draw::Draw;
+use dray_sched::rng::Rng;
 use std::time::Duration;
 
 fn at(seconds: f64) -> Time {
@@ -370,7 +370,7 @@ fn a_conductor_that_never_ends_is_found() {
 
 /// A load of many transfers over some resources that change.
 fn drawn(seed: u64) -> Load {
-    let mut draw = Draw::new(seed);
+    let mut draw = Rng::new(seed);
     let mut load = Load::default();
     for name in 0..1 + draw.below(4) {
         let mut resource = Resource::steady(&name.to_string(), 1e6 + draw.below(1_000_000) as f64);

@@ -7,8 +7,8 @@ use super::super::{
 use super::at;
 use dray_core::Time;
 use dray_core::rate::Class;
-use dray_sched::draw::Draw;
 use dray_sched::policy::{Limits, Name, Settings};
+use dray_sched::rng::Rng;
 use std::time::Duration;
 
 const MB: u64 = 1_000_000;
@@ -20,7 +20,7 @@ fn play(load: &Load, settings: &Settings, limits: Limits) -> Report {
 
 /// Transfers of three owners and some pairs that come and go over a line.
 fn drawn(seed: u64) -> Load {
-    let mut draw = Draw::new(seed);
+    let mut draw = Rng::new(seed);
     let mut load = Load::default();
     let line = load.share(Resource::steady("line", 50e6));
     for at in 0..2 + draw.below(15) {
@@ -67,7 +67,7 @@ fn every_policy_uses_the_line_whenever_somebody_is_there() {
 /// Another policy every few events.
 struct Fickle<'l> {
     ruled: Ruled<'l>,
-    draw: Draw,
+    draw: Rng,
 }
 
 impl Conductor for Fickle<'_> {
@@ -91,7 +91,7 @@ fn a_change_of_policy_in_the_middle_loses_no_byte_and_no_time() {
         let policy = Settings::default().make();
         let mut fickle = Fickle {
             ruled: Ruled::new(&load, policy, Limits::of(3)),
-            draw: Draw::new(seed),
+            draw: Rng::new(seed),
         };
         let report = run(&load, &mut fickle).unwrap_or_else(|fault| panic!("{seed}: {fault}"));
         for (transfer, record) in load.transfers.iter().zip(&report.transfers) {
@@ -111,7 +111,7 @@ fn a_change_of_policy_in_the_middle_loses_no_byte_and_no_time() {
 fn a_higher_priority_moves_within_one_object_s_time() {
     let object_bytes = 8 * MB;
     for seed in 0..50 {
-        let mut draw = Draw::new(seed);
+        let mut draw = Rng::new(seed);
         let mut load = Load::default();
         let line = load.share(Resource::steady("line", 50e6));
         load.switching.object_bytes = object_bytes;

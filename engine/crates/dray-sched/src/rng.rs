@@ -2,9 +2,9 @@
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, seedable, good enough to spread choices.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Draw(u64);
+pub struct Rng(u64);
 
-impl Draw {
+impl Rng {
     /// Starts from a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
@@ -33,11 +33,11 @@ impl Draw {
 
 #[cfg(test)]
 mod tests {
-    use super::Draw;
+    use super::Rng;
 
     #[test]
     fn reference_values_of_splitmix64() {
-        let mut draw = Draw::new(1_234_567);
+        let mut draw = Rng::new(1_234_567);
         assert_eq!(draw.next(), 6_457_827_717_110_365_317);
         assert_eq!(draw.next(), 3_203_168_211_198_807_973);
     }

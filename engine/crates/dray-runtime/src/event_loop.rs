@@ -1,8 +1,8 @@
-//! What both conductors do alike: wait for events, hand them in, carry effects out, until the end.
+//! What both executors do alike: wait for events, hand them in, carry effects out, until the end.
 
-use crate::caught::caught;
 use crate::link::ControlSender;
 use crate::observe::Observer;
+use crate::panic_guard::caught;
 use crate::threads;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use dray_core::{End, Error, ErrorKind, Result};
@@ -24,8 +24,8 @@ const EVENTS_AT_ONCE: usize = 64;
 /// (guess, revisit: some 64 MiB).
 const UNREAD_MAX: usize = 1 << 18;
 
-/// A conductor, seen from its loop.
-pub(crate) trait Conduct {
+/// A executor, seen from its loop.
+pub(crate) trait Executor {
     /// What it hears.
     type Event;
 
@@ -48,33 +48,33 @@ pub(crate) trait Conduct {
     fn progress(&self) -> Progress;
 }
 
-/// Runs a conductor to its end.
-pub(crate) fn run<C: Conduct>(
-    conductor: &mut C,
+/// Runs a executor to its end.
+pub(crate) fn run<C: Executor>(
+    executor: &mut C,
     events: &Receiver<C::Event>,
     observer: &dyn Observer,
 ) -> Outcome {
     let mut next_progress = Instant::now();
     loop {
-        conductor.carry_out();
-        if let Some(outcome) = conductor.outcome() {
-            observer.progress(&conductor.progress());
+        executor.carry_out();
+        if let Some(outcome) = executor.outcome() {
+            observer.progress(&executor.progress());
             return outcome;
         }
         let now = Instant::now();
         if now >= next_progress {
             next_progress = now + PROGRESS_INTERVAL;
-            observer.progress(&conductor.progress());
+            observer.progress(&executor.progress());
         }
         let until_progress = next_progress.saturating_duration_since(now);
-        let wait = conductor
+        let wait = executor
             .until_wake()
             .map_or(until_progress, |wake| wake.min(until_progress));
         match events.recv_timeout(wait) {
             Ok(event) => {
-                conductor.hand_in(event);
+                executor.hand_in(event);
                 for event in events.try_iter().take(EVENTS_AT_ONCE) {
-                    conductor.hand_in(event);
+                    executor.hand_in(event);
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -86,13 +86,13 @@ pub(crate) fn run<C: Conduct>(
             }
         }
         // Also while events keep coming: what is due does not wait for a pause.
-        if conductor.until_wake().is_some_and(|wake| wake.is_zero()) {
-            conductor.tick();
+        if executor.until_wake().is_some_and(|wake| wake.is_zero()) {
+            executor.tick();
         }
     }
 }
 
-/// The conductor's end of the control connection's queue. It counts what waits, by items: a message
+/// The executor's end of the control connection's queue. It counts what waits, by items: a message
 /// may have ten thousands.
 pub(crate) struct Outbox {
     messages: Sender<Message>,
@@ -190,7 +190,7 @@ pub(crate) fn turn_away((mut control, close): Control, error: Error) -> Error {
     error
 }
 
-/// Sends control messages until the conductor is gone, then ends the link, whatever happened.
+/// Sends control messages until the executor is gone, then ends the link, whatever happened.
 ///
 /// # Errors
 /// When the sender panicked.

@@ -33,7 +33,7 @@ const LAYERS_MAX: u32 = 8;
 
 /// The nodes of a host.
 #[derive(Debug, Default)]
-struct Zones {
+struct NumaNodes {
     sys: PathBuf,
     /// Processors that may be used, by node.
     nodes: BTreeMap<u32, Vec<usize>>,
@@ -42,10 +42,10 @@ struct Zones {
     distances: BTreeMap<(u32, u32), u32>,
 }
 
-impl Zones {
+impl NumaNodes {
     /// Those of this host, as they and this process's processors were when first asked.
     fn of_host() -> &'static Self {
-        static HOST: OnceLock<Zones> = OnceLock::new();
+        static HOST: OnceLock<NumaNodes> = OnceLock::new();
         HOST.get_or_init(|| {
             if std::env::var_os("DRAY_ZONES").is_none_or(|value| value != "1") {
                 return Self::default();
@@ -173,21 +173,21 @@ impl Zones {
 
 /// Keeps the calling thread near a device from now on.
 pub(crate) fn stay_near_device(device: Option<u64>) {
-    if let Some(cpus) = device.and_then(|device| Zones::of_host().near_device(device)) {
+    if let Some(cpus) = device.and_then(|device| NumaNodes::of_host().near_device(device)) {
         stay(cpus);
     }
 }
 
 /// Keeps the calling thread near where a connection comes in; something must have come already.
 pub(crate) fn stay_near_connection(socket: impl AsFd) {
-    if let Some(cpus) = Zones::of_host().near_connection(socket) {
+    if let Some(cpus) = NumaNodes::of_host().near_connection(socket) {
         stay(cpus);
     }
 }
 
 /// The memory node that the calling thread is near at this moment; none where it makes no difference.
 pub(crate) fn node_here() -> Option<u32> {
-    Zones::of_host().here()
+    NumaNodes::of_host().here()
 }
 
 /// Whether these processors have no room for more work, as far as that is known.
@@ -226,7 +226,7 @@ fn cpus(list: &str) -> impl Iterator<Item = usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Zones, cpus, stay};
+    use super::{NumaNodes, cpus, stay};
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::Path;
@@ -286,8 +286,8 @@ mod tests {
         folder
     }
 
-    fn first_near(zones: &Zones, major: u32, minor: u32) -> Option<usize> {
-        let cpus = zones.near_device(rustix::fs::makedev(major, minor))?;
+    fn first_near(nodes: &NumaNodes, major: u32, minor: u32) -> Option<usize> {
+        let cpus = nodes.near_device(rustix::fs::makedev(major, minor))?;
         assert_eq!(cpus.len(), 64);
         cpus.first().copied()
     }
@@ -295,33 +295,33 @@ mod tests {
     #[test]
     fn threads_stand_near_their_device() {
         let folder = two_sockets();
-        let zones = Zones::read(folder.path(), |_| true);
-        assert_eq!(first_near(&zones, 259, 0), Some(32), "an NVMe drive");
-        assert_eq!(first_near(&zones, 8, 2), Some(0), "a partition");
-        assert_eq!(first_near(&zones, 253, 0), Some(32), "a volume on one node");
-        assert_eq!(first_near(&zones, 253, 2), Some(32), "a volume on it");
-        assert_eq!(first_near(&zones, 253, 1), None, "a volume on both");
-        assert_eq!(first_near(&zones, 253, 3), None, "a volume on itself");
-        assert_eq!(first_near(&zones, 8, 16), None, "a card that does not say");
-        assert_eq!(first_near(&zones, 7, 0), None, "no hardware");
+        let nodes = NumaNodes::read(folder.path(), |_| true);
+        assert_eq!(first_near(&nodes, 259, 0), Some(32), "an NVMe drive");
+        assert_eq!(first_near(&nodes, 8, 2), Some(0), "a partition");
+        assert_eq!(first_near(&nodes, 253, 0), Some(32), "a volume on one node");
+        assert_eq!(first_near(&nodes, 253, 2), Some(32), "a volume on it");
+        assert_eq!(first_near(&nodes, 253, 1), None, "a volume on both");
+        assert_eq!(first_near(&nodes, 253, 3), None, "a volume on itself");
+        assert_eq!(first_near(&nodes, 8, 16), None, "a card that does not say");
+        assert_eq!(first_near(&nodes, 7, 0), None, "no hardware");
         assert_eq!(
-            first_near(&zones, 0, 45),
+            first_near(&nodes, 0, 45),
             None,
             "a file system of a network"
         );
-        assert_eq!(zones.near_cpu(100).map(<[usize]>::len), Some(64));
-        assert_eq!(zones.near_cpu(100), zones.near_cpu(33));
-        assert_eq!(zones.near_cpu(500), None);
+        assert_eq!(nodes.near_cpu(100).map(<[usize]>::len), Some(64));
+        assert_eq!(nodes.near_cpu(100), nodes.near_cpu(33));
+        assert_eq!(nodes.near_cpu(500), None);
     }
 
     #[test]
     fn only_processors_that_may_be_used_count() {
         let folder = two_sockets();
-        let zones = Zones::read(folder.path(), |cpu| cpu < 36);
-        assert_eq!(zones.near_cpu(33), Some(&[32, 33, 34, 35][..]));
-        let zones = Zones::read(folder.path(), |cpu| cpu < 35);
-        assert_eq!(zones.near_cpu(33), None, "three are too few");
-        assert_eq!(zones.near_cpu(3).map(<[usize]>::len), Some(32));
+        let nodes = NumaNodes::read(folder.path(), |cpu| cpu < 36);
+        assert_eq!(nodes.near_cpu(33), Some(&[32, 33, 34, 35][..]));
+        let nodes = NumaNodes::read(folder.path(), |cpu| cpu < 35);
+        assert_eq!(nodes.near_cpu(33), None, "three are too few");
+        assert_eq!(nodes.near_cpu(3).map(<[usize]>::len), Some(32));
     }
 
     /// A host of two processors of two nodes each: what is in the same package is nearer.
@@ -336,18 +336,18 @@ mod tests {
             write(sys, &format!("{at}/cpulist"), &format!("{first}-{last}\n"));
             write(sys, &format!("{at}/distance"), &format!("{row}\n"));
         }
-        let near = |zones: &Zones, node| zones.zone(node).map(|cpus| cpus[0]);
-        let zones = Zones::read(sys, |_| true);
-        assert_eq!(near(&zones, 2), Some(32), "its own");
-        let zones = Zones::read(sys, |cpu| !(32..48).contains(&cpu));
-        assert_eq!(near(&zones, 2), Some(48), "of the same package");
-        let zones = Zones::read(sys, |cpu| cpu < 32);
-        assert_eq!(near(&zones, 2), None, "both others are as far");
-        assert_eq!(zones.node_of_cpu(20), Some(1));
-        assert_eq!(zones.node_of_cpu(40), None);
+        let near = |nodes: &NumaNodes, node| nodes.zone(node).map(|cpus| cpus[0]);
+        let nodes = NumaNodes::read(sys, |_| true);
+        assert_eq!(near(&nodes, 2), Some(32), "its own");
+        let nodes = NumaNodes::read(sys, |cpu| !(32..48).contains(&cpu));
+        assert_eq!(near(&nodes, 2), Some(48), "of the same package");
+        let nodes = NumaNodes::read(sys, |cpu| cpu < 32);
+        assert_eq!(near(&nodes, 2), None, "both others are as far");
+        assert_eq!(nodes.node_of_cpu(20), Some(1));
+        assert_eq!(nodes.node_of_cpu(40), None);
         write(sys, "devices/system/node/node2/distance", "x\n");
-        let zones = Zones::read(sys, |cpu| !(32..48).contains(&cpu));
-        assert_eq!(near(&zones, 2), None, "nobody tells how far");
+        let nodes = NumaNodes::read(sys, |cpu| !(32..48).contains(&cpu));
+        assert_eq!(near(&nodes, 2), None, "nobody tells how far");
     }
 
     #[test]
@@ -355,11 +355,11 @@ mod tests {
         let folder = two_sockets();
         let sys = folder.path();
         fs::remove_dir_all(sys.join("devices/system/node/node1")).expect("removed");
-        let zones = Zones::read(sys, |_| true);
-        assert_eq!(first_near(&zones, 8, 2), None);
+        let nodes = NumaNodes::read(sys, |_| true);
+        assert_eq!(first_near(&nodes, 8, 2), None);
         let (one, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
-        assert_eq!(zones.near_connection(&one), None);
-        let nothing = Zones::read(&sys.join("none"), |_| true);
+        assert_eq!(nodes.near_connection(&one), None);
+        let nothing = NumaNodes::read(&sys.join("none"), |_| true);
         assert_eq!(first_near(&nothing, 8, 2), None);
     }
 

@@ -279,7 +279,7 @@ mod tests {
         let source = concat!(
             "//! No std::fs here.\n",
             "use std::time::Duration;\n",
-            "use crate::rand::Draw;\n",
+            "use crate::rand::Rng;\n",
             "use super::{env, thread};\n",
             "/// Not `std::thread`.\n",
             "fn f(rand: u64) -> u64 { env::x(); thread::y(); let _ = \"std::net\"; rand }\n",

@@ -3,7 +3,7 @@
 //! Each target has as many as are said, started when there are jobs for them. How many may be changed
 //! while they run: those that are too many end when they come to their next job, so none is waited for.
 //!
-//! Of storage that makes nobody wait there are no more than are enough ([`dray_sched::waits`]).
+//! Of storage that makes nobody wait there are no more than are enough ([`dray_sched::blocking`]).
 //!
 //! Invariant: a job that was given is taken, however the number changes: of the threads of a target that
 //! has been met, one at the least stays. Only where the system gives not even one is it left.
@@ -11,16 +11,16 @@
 use crate::threads::Waiting;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use dray_core::{Result, TargetId};
-use dray_sched::waits::{WAITS_AFTER, Waits};
+use dray_sched::blocking::{WAITS_AFTER, Waits};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 /// Targets that get threads of their own; further ones share theirs.
-const GROUPS_MAX: usize = 64;
+const POOLS_MAX: usize = 64;
 
 /// What the threads of one target share.
-struct Crew {
+struct PoolState {
     /// Jobs that were given and are not done.
     open: AtomicU32,
     /// Threads that run.
@@ -41,7 +41,7 @@ fn millis() -> u64 {
     u64::try_from(FIRST.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Crew {
+impl PoolState {
     /// Threads that may run now, one at the least.
     fn most(&self) -> u32 {
         let allowed = self.allowed.load(Ordering::Relaxed).max(1);
@@ -90,7 +90,7 @@ impl Crew {
 /// What a thread of a target gets its jobs from.
 pub(crate) struct Worker<J> {
     jobs: Receiver<J>,
-    crew: Arc<Crew>,
+    crew: Arc<PoolState>,
 }
 
 impl<J> Worker<J> {
@@ -125,15 +125,15 @@ impl<J> Worker<J> {
     }
 }
 
-struct Group<J, S> {
+struct TargetPool<J, S> {
     target: TargetId,
     jobs: Sender<J>,
     taken: Receiver<J>,
-    crew: Arc<Crew>,
+    crew: Arc<PoolState>,
     shared: S,
 }
 
-impl<J, S> Group<J, S> {
+impl<J, S> TargetPool<J, S> {
     fn start_more(&self, start: &impl Fn(Worker<J>, &S) -> Result<()>) -> Result<()> {
         while self.crew.may_start() {
             let worker = Worker {
@@ -154,13 +154,13 @@ impl<J, S> Group<J, S> {
 
 /// The threads of each target, by the channel that their jobs come through, with what they share. They
 /// end when this is gone.
-pub(crate) struct Groups<J, S> {
-    groups: Vec<Group<J, S>>,
+pub(crate) struct TargetPools<J, S> {
+    groups: Vec<TargetPool<J, S>>,
     allowed: Arc<AtomicU32>,
     busy_max: u32,
 }
 
-impl<J, S> Groups<J, S> {
+impl<J, S> TargetPools<J, S> {
     /// So many threads for each target, one at the least; `busy_max` of them while its storage makes
     /// nobody wait.
     pub(crate) fn new(threads: u32, busy_max: u32) -> Self {
@@ -190,15 +190,15 @@ impl<J, S> Groups<J, S> {
     ) -> Result<()> {
         let known = (self.groups.iter()).position(|group| group.target == target);
         let place = known.unwrap_or_else(|| {
-            if self.groups.len() >= GROUPS_MAX {
-                return target.0 as usize % GROUPS_MAX;
+            if self.groups.len() >= POOLS_MAX {
+                return target.0 as usize % POOLS_MAX;
             }
             let (jobs, taken) = unbounded();
-            self.groups.push(Group {
+            self.groups.push(TargetPool {
                 target,
                 jobs,
                 taken,
-                crew: Arc::new(Crew {
+                crew: Arc::new(PoolState {
                     open: AtomicU32::new(0),
                     running: AtomicU32::new(0),
                     allowed: Arc::clone(&self.allowed),
@@ -235,7 +235,7 @@ impl<J, S> Groups<J, S> {
 
 #[cfg(test)]
 mod tests {
-    use super::{GROUPS_MAX, Groups, Worker};
+    use super::{POOLS_MAX, TargetPools, Worker};
     use dray_core::{End, Error, ErrorKind, TargetId};
     use std::cell::RefCell;
     use std::sync::Barrier;
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn each_target_has_its_own_up_to_a_bound() {
-        let mut groups = Groups::new(1, 1);
+        let mut groups = TargetPools::new(1, 1);
         let started = RefCell::new(Vec::new());
         for _ in 0..2 {
             for target in 0..100 {
@@ -257,7 +257,7 @@ mod tests {
             }
         }
         let started = started.into_inner();
-        assert_eq!(started.len(), GROUPS_MAX);
+        assert_eq!(started.len(), POOLS_MAX);
         let taken: Vec<Vec<u32>> = started
             .iter()
             .map(|worker| worker.jobs.try_iter().collect())
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn threads_are_started_as_they_are_needed_and_no_more_than_may_run() {
         let started = AtomicU32::new(0);
-        let mut groups = Groups::new(3, 1);
+        let mut groups = TargetPools::new(3, 1);
         let workers = RefCell::new(Vec::new());
         let start = |worker: Worker<u32>, _: &()| {
             started.fetch_add(1, Ordering::Relaxed);
@@ -278,7 +278,7 @@ mod tests {
             Ok(())
         };
         let started = || started.load(Ordering::Relaxed);
-        let give = |groups: &mut Groups<u32, ()>, job| {
+        let give = |groups: &mut TargetPools<u32, ()>, job| {
             let given = groups.give(TargetId(0), job, || (), start);
             given.expect("started");
         };
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn jobs_behind_one_that_begins_to_wait_are_done_by_others() {
-        let mut groups = Groups::new(4, 1);
+        let mut groups = TargetPools::new(4, 1);
         let (done, begun) = (AtomicU32::new(0), Barrier::new(2));
         std::thread::scope(|scope| {
             let (done, begun) = (&done, &begun);
@@ -332,7 +332,7 @@ mod tests {
                 });
                 Ok(())
             };
-            let give = |groups: &mut Groups<u32, ()>, job| {
+            let give = |groups: &mut TargetPools<u32, ()>, job| {
                 let given = groups.give(TargetId(0), job, || (), start);
                 given.expect("started");
             };
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn where_the_system_gives_no_more_threads_those_that_run_do_it() {
-        let mut groups = Groups::new(4, 1);
+        let mut groups = TargetPools::new(4, 1);
         let workers = RefCell::new(Vec::new());
         let refused = || Err(Error::new(ErrorKind::Busy, End::Here, "start a thread"));
         let start = |worker: Worker<u32>, _: &()| {
@@ -385,13 +385,13 @@ mod tests {
 
     #[test]
     fn storage_that_makes_nobody_wait_has_few_until_it_does() {
-        let mut groups = Groups::new(4, 2);
+        let mut groups = TargetPools::new(4, 2);
         let workers = RefCell::new(Vec::new());
         let start = |worker: Worker<u32>, _: &()| {
             workers.borrow_mut().push(worker);
             Ok(())
         };
-        let give = |groups: &mut Groups<u32, ()>, jobs: u32| {
+        let give = |groups: &mut TargetPools<u32, ()>, jobs: u32| {
             for job in 0..jobs {
                 let given = groups.give(TargetId(0), job, || (), start);
                 given.expect("started");
@@ -426,7 +426,7 @@ mod tests {
         let (done, most, now) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
         let begun = Barrier::new(2);
         std::thread::scope(|scope| {
-            let mut groups = Groups::new(4, 1);
+            let mut groups = TargetPools::new(4, 1);
             let (done, most, now, begun) = (&done, &most, &now, &begun);
             for job in 0..4_000_u32 {
                 // Up and down, and one alone in between.

@@ -26,7 +26,7 @@ pub(super) struct Seen {
 }
 
 /// Follows one session.
-pub(super) struct Held {
+pub(super) struct BottleneckFinder {
     /// What this end does.
     role: Role,
     own: Times,
@@ -37,7 +37,7 @@ pub(super) struct Held {
     speed: Option<f64>,
 }
 
-impl Held {
+impl BottleneckFinder {
     /// A session begins.
     pub(super) fn new(role: Role) -> Self {
         Self {
@@ -106,7 +106,7 @@ fn longest(times: &Times) -> Option<Stage> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Held, Seen};
+    use super::{BottleneckFinder, Seen};
     use dray_core::profile::Stage;
     use dray_sched::tuner::Bottleneck;
     use dray_session::Progress;
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_an_end_waited_for_of_late_is_what_holds_it_up() {
-        let mut held = Held::new(Role::Source);
+        let mut held = BottleneckFinder::new(Role::Source);
         let mut progress = Progress::default();
         for (stage, wanted) in [
             (Stage::Network, Some(Bottleneck::Network)),
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn who_has_its_rate_is_bounded_by_it_and_who_has_not_is_not() {
-        let mut held = Held::new(Role::Sink);
+        let mut held = BottleneckFinder::new(Role::Sink);
         let mut progress = Progress::default();
         let mut look = |bytes, rate| {
             progress.profile.sink.add(Stage::Arrival, STEP);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_gate_at_the_other_end_is_heard_of() {
-        let mut held = Held::new(Role::Sink);
+        let mut held = BottleneckFinder::new(Role::Sink);
         let mut progress = Progress::default();
         let mut look = |progress: &mut Progress| {
             progress.profile.sink.add(Stage::Arrival, STEP);

@@ -15,9 +15,9 @@ use std::sync::Mutex;
 
 /// The turns of the writers of one storage target: files are on several, and a slow one must not
 /// hold up what goes to others.
-pub(super) struct Turns<K, J>(Mutex<HashMap<K, VecDeque<J>>>);
+pub(super) struct FileLocks<K, J>(Mutex<HashMap<K, VecDeque<J>>>);
 
-impl<K: Hash + Eq, J> Turns<K, J> {
+impl<K: Hash + Eq, J> FileLocks<K, J> {
     pub(super) fn new() -> Self {
         Self(Mutex::new(HashMap::default()))
     }
@@ -50,12 +50,12 @@ impl<K: Hash + Eq, J> Turns<K, J> {
 
 #[cfg(test)]
 mod tests {
-    use super::Turns;
+    use super::FileLocks;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
     fn what_is_left_is_taken_in_order_by_the_one_who_has_the_turn() {
-        let turns = Turns::new();
+        let turns = FileLocks::new();
         assert_eq!(turns.begin("a", 1), Some(1));
         assert_eq!(turns.begin("a", 2), None);
         assert_eq!(turns.begin("b", 3), Some(3), "another file");
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn of_many_writers_one_is_at_a_file_and_no_job_is_lost() {
-        let (turns, files) = (Turns::new(), [const { AtomicU32::new(0) }; 3]);
+        let (turns, files) = (FileLocks::new(), [const { AtomicU32::new(0) }; 3]);
         let done = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for writer in 0..4 {

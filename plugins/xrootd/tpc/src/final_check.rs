@@ -3,8 +3,8 @@
 
 use crate::config::{Compare, Config};
 use crate::digest;
+use crate::log;
 use crate::placeholder::Placeholder;
-use crate::say;
 use dray_core::{Checksum, End, Error, ErrorKind, Metadata, ModifiedTime, Result, Status, Sums};
 use dray_runtime::drive::Handle;
 use dray_runtime::threads::refused;
@@ -39,7 +39,7 @@ pub(crate) trait Origin: Send + Sync {
 }
 
 /// See the module's head.
-pub(crate) struct Gate {
+pub(crate) struct FinalCheck {
     source: Arc<dyn Origin>,
     /// Size and time of the file when the copy began.
     begun: ReadState,
@@ -66,7 +66,7 @@ fn ask(source: Arc<dyn Origin>) -> Result<Receiver<Said>> {
     asking.map(|_| said).map_err(|error| refused(&error))
 }
 
-impl Gate {
+impl FinalCheck {
     /// A gate for a copy that begins now.
     ///
     /// # Errors
@@ -180,12 +180,12 @@ impl Gate {
                 .cause(format!("no checksum to compare with, {why}"))
                 .remedy("set compare = \"offered\" to copy such files"));
         }
-        say::note(&format!("compares no checksum ({why})"));
+        log::note(&format!("compares no checksum ({why})"));
         Ok(())
     }
 }
 
-impl Hook for Gate {
+impl Hook for FinalCheck {
     fn to_publish(&self, _: &Call<'_>, given: &Attributes<'_>) -> Result<Option<Metadata>> {
         self.check_source()?;
         // Where the bytes come from another server, its file has to be the same.
@@ -234,7 +234,7 @@ fn now() -> ModifiedTime {
 
 #[cfg(test)]
 mod tests {
-    use super::{Gate, Origin, Said};
+    use super::{FinalCheck, Origin, Said};
     use crate::config::{Compare, Config};
     use crate::placeholder::Placeholder;
     use dray_core::{ErrorKind, ModifiedTime, Result, Sums};
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    fn gate(compare: Compare, compare_seconds: u32, handle: &Handle) -> (Gate, Sender<()>) {
+    fn gate(compare: Compare, compare_seconds: u32, handle: &Handle) -> (FinalCheck, Sender<()>) {
         let (held, gone) = channel();
         let source: Arc<dyn Origin> = Arc::new(Slow(Mutex::new(gone)));
         let config = Config {
@@ -271,7 +271,7 @@ mod tests {
             ..Config::default()
         };
         let nothing = Placeholder::look(Path::new("/nothing/here"), false).expect("looks");
-        let gate = Gate::new(&source, &nothing, &config, true, handle);
+        let gate = FinalCheck::new(&source, &nothing, &config, true, handle);
         (gate.expect("a gate"), held)
     }
 

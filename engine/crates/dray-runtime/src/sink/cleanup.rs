@@ -8,7 +8,7 @@ use crate::sink::destination::Destination;
 use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
 use crate::sink::neighbours::Neighbours;
-use crate::sink::peek;
+use crate::sink::probe;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_log::trust::FoundPartial;
 use dray_log::{Ending, LoggedFile, ObjectLog};
@@ -65,7 +65,7 @@ impl Space {
         is_same_boot: bool,
     ) -> Result<()> {
         let name = &logged.partial.name;
-        let found = peek::found_partial(self.store.as_ref(), path, logged)?;
+        let found = probe::found_partial(self.store.as_ref(), path, logged)?;
         match found {
             Some(found) if logged.partial.is(&found, is_same_boot) => {
                 self.store.discard(path, name, Some(id_of(&found)))?;

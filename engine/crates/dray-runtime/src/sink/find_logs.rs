@@ -6,8 +6,8 @@ use super::destination::DestinationRequest;
 use super::lease::{HOLDER_PAUSE, held, is_at_work, read_lease};
 use super::log_file::StoredLog;
 use dray_core::{Error, ErrorKind, Name, RelPath, Result};
+use dray_log::layout;
 use dray_log::neighbours::Follower;
-use dray_log::place;
 use dray_store::{ControlFile, ControlMode, Store};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ impl LogPlace {
     /// Removes log and lease, and their folder if nothing else is in it.
     pub(super) fn remove(&self) -> Result<()> {
         self.store.remove_control(&self.folder.join(&self.log)?)?;
-        if let Some(lease) = place::lease_of_log(&self.log) {
+        if let Some(lease) = layout::lease_of_log(&self.log) {
             self.store.remove_control(&self.folder.join(&lease)?)?;
         }
         // Another transfer's log may lie beside it: then the folder stays.
@@ -67,7 +67,7 @@ pub(crate) fn about_folder(error: Error, words: &str) -> Error {
 
 /// The folder `.dray-log` of a folder.
 pub(super) fn log_folder(top: &RelPath) -> Result<RelPath> {
-    top.join(&place::log_folder_name()?)
+    top.join(&layout::log_folder_name()?)
 }
 
 /// The folders above a folder, the nearest first, each with the folder as seen from it.
@@ -87,7 +87,7 @@ pub(super) fn own_place(request: &DestinationRequest) -> Result<LogPlace> {
     Ok(LogPlace {
         store: Arc::clone(&request.store),
         folder: log_folder(&RelPath::root())?,
-        log: place::log_name(&request.claims, &request.transfer)?,
+        log: layout::log_name(&request.claims, &request.transfer)?,
         prefix: RelPath::root(),
     })
 }
@@ -144,7 +144,7 @@ fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlac
         below.collect::<Result<_>>()?
     };
     for log in names {
-        if place::lease_of_log(&log).is_none() {
+        if layout::lease_of_log(&log).is_none() {
             continue;
         }
         let path = at.folder.join(&log)?;
@@ -155,7 +155,7 @@ fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlac
             Follower::begin(&mut StoredLog::new(file)).map_err(|error| error.file(&path))?;
         let Some(found) = found else { continue };
         let theirs = &found.header().claims;
-        if mine.iter().all(|claim| place::covers(theirs, claim)) {
+        if mine.iter().all(|claim| layout::covers(theirs, claim)) {
             return Ok(Some(LogPlace { log, ..at.clone() }));
         }
     }
@@ -178,7 +178,7 @@ pub(super) fn refuse_same_request(
     let until = Instant::now() + patience;
     for log in reachable(at.store.list_control(&at.folder))?.unwrap_or_default() {
         let is_another = log != at.log;
-        let Some(lease) = place::lease_of_log(&log).filter(|_| is_another) else {
+        let Some(lease) = layout::lease_of_log(&log).filter(|_| is_another) else {
             continue;
         };
         let lease = at.folder.join(&lease)?;

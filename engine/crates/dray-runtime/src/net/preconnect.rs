@@ -21,17 +21,17 @@ use std::time::Instant;
 
 /// Connections made ahead at the most. Each has one of the listener's places for those that have not
 /// proved themselves, as long as the other end prepares the session (guess, revisit).
-const AHEAD_MAX: u16 = 4;
+const PRECONNECT_MAX: u16 = 4;
 
 /// The same for all sessions of this process together, which may all go to one listener: half of the
 /// places it has for them (guess, revisit).
-const AHEAD_IN_PROCESS_MAX: usize = 32;
+const PRECONNECT_IN_PROCESS_MAX: usize = 32;
 
 /// Connections made ahead and not claimed yet, of all sessions.
-static AHEAD: AtomicUsize = AtomicUsize::new(0);
+static PRECONNECTED: AtomicUsize = AtomicUsize::new(0);
 
 /// How streams of one session are connected, wherever to.
-pub(super) struct Way {
+pub(super) struct Dialer {
     pub(super) bind: Vec<IpAddr>,
     pub(super) timing: Timing,
     pub(super) tls: Arc<ClientConfig>,
@@ -46,7 +46,7 @@ pub(super) struct Ready {
     since: Instant,
 }
 
-impl Way {
+impl Dialer {
     /// Connects to `address`, from number `turn` of this host's addresses, and hears the challenge.
     pub(super) fn connect(&self, address: &str, turn: usize) -> Result<Ready> {
         let since = Instant::now();
@@ -95,19 +95,19 @@ struct Made {
 }
 
 /// Connections under way; dropped, they are closed.
-pub(super) struct Ahead {
-    way: Arc<Way>,
+pub(super) struct Preconnected {
+    way: Arc<Dialer>,
     made: Receiver<Made>,
     unclaimed: AtomicUsize,
 }
 
-impl Ahead {
+impl Preconnected {
     /// Begins to connect to `address`, for `streams` of them if they are not too many.
-    pub(super) fn begin(way: &Arc<Way>, address: &str, streams: u16) -> Self {
+    pub(super) fn begin(way: &Arc<Dialer>, address: &str, streams: u16) -> Self {
         let (made_in, made) = unbounded();
         let mut started = 0;
-        for turn in 0..streams.min(AHEAD_MAX) {
-            let Some(counted) = Counted::take(&AHEAD, AHEAD_IN_PROCESS_MAX) else {
+        for turn in 0..streams.min(PRECONNECT_MAX) {
+            let Some(counted) = Counted::take(&PRECONNECTED, PRECONNECT_IN_PROCESS_MAX) else {
                 break;
             };
             let (way, to, done) = (Arc::clone(way), address.to_owned(), made_in.clone());
@@ -150,7 +150,7 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for Preconnected {
     fn drop(&mut self) {
         self.made
             .try_iter()
@@ -167,7 +167,7 @@ fn give_back(connected: Result<Ready>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ahead, Counted, Way};
+    use super::{Counted, Dialer, Preconnected};
     use crate::net::{Fingerprint, Timing, Trust, client_config};
     use dray_wire::codec::{Challenge, PREAMBLE_BYTES, Security, encode_challenge};
     use std::io::{Read, Write};
@@ -182,14 +182,14 @@ mod tests {
         let pin = format!("sha256:{}", "5a".repeat(32));
         let pin = pin.parse::<Fingerprint>().expect("a fingerprint");
         let (tls, _) = client_config(&Trust::Key(pin), None).expect("a configuration");
-        let way = Arc::new(Way {
+        let way = Arc::new(Dialer {
             bind: Vec::new(),
             timing: Timing::default(),
             tls,
             name: "localhost".try_into().expect("a name"),
             security: Security::Clear,
         });
-        let ahead = Ahead::begin(&way, &address, 2);
+        let ahead = Preconnected::begin(&way, &address, 2);
         let challenge = || {
             let (mut stream, _) = listener.accept().expect("accepted");
             let mut preamble = [0; PREAMBLE_BYTES];

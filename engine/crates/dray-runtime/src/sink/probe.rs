@@ -2,15 +2,15 @@
 //! and for the sink before it writes.
 
 use super::destination::DestinationRequest;
+use super::find_logs::{own_place, refuse_same_request};
 use super::lease;
 use super::log_file::StoredLog;
-use super::look::{own_place, refuse_same_request};
 use super::neighbours::{Neighbours, Speaker};
-use super::{compare, look};
+use super::{compare, find_logs};
 use crate::lock::lock;
 use dray_core::{ContentKey, Layout, RelPath, Result, TargetId};
 use dray_log::trust::{self, FoundPartial};
-use dray_log::{BootId, LoggedFile, Recovery, place, recover};
+use dray_log::{BootId, LoggedFile, Recovery, layout, recover};
 use dray_session::sink::{Existing, Facts, Resume};
 use dray_store::{ControlMode, FileKind, PartialId, Store};
 use dray_wire::message::Selection;
@@ -41,7 +41,7 @@ impl Peek {
         let has_logs = request.store.capabilities().can_hold_log;
         if has_logs {
             let (include, exclude) = (&selection.include, &selection.exclude);
-            let mark = place::request_mark(&request.claims, include, exclude);
+            let mark = layout::request_mark(&request.claims, include, exclude);
             let place = own_place(&request)?;
             refuse_same_request(&place, &request.words, mark, None, Duration::ZERO)?;
         }
@@ -118,7 +118,8 @@ impl Peek {
             return Ok(Some(Arc::clone(known)));
         }
         let store = &speaker.place.store;
-        let opened = look::reachable(store.open_control(speaker.log(), ControlMode::ReadOnly))?;
+        let opened =
+            find_logs::reachable(store.open_control(speaker.log(), ControlMode::ReadOnly))?;
         let Some(file) = opened else { return Ok(None) };
         let Ok(Some(recovery)) = recover(&mut StoredLog::new(file)) else {
             return Ok(None);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What a connection begins with; it is still there to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum FirstBytes {
     /// What those of ours begin with.
     Ours,
     /// Something else.
@@ -20,21 +20,21 @@ pub(super) enum First {
 ///
 /// # Errors
 /// Those of the socket.
-pub(super) fn look(stream: &TcpStream, patience: Duration) -> io::Result<First> {
+pub(super) fn look(stream: &TcpStream, patience: Duration) -> io::Result<FirstBytes> {
     let mut first = [0];
     stream.set_read_timeout(Some(patience))?;
     let said = stream.peek(&mut first)?;
     stream.set_read_timeout(None)?;
     Ok(match (said, first[0]) {
-        (0, _) => First::Nothing,
-        (_, byte) if byte == MAGIC[0] => First::Ours,
-        (_, byte) => First::Foreign(byte),
+        (0, _) => FirstBytes::Nothing,
+        (_, byte) if byte == MAGIC[0] => FirstBytes::Ours,
+        (_, byte) => FirstBytes::Foreign(byte),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{First, look};
+    use super::{FirstBytes, look};
     use std::io::{self, Write};
     use std::net::{TcpListener, TcpStream};
     use std::time::Duration;
@@ -49,9 +49,9 @@ mod tests {
     fn it_is_looked_at_and_left_there() -> io::Result<()> {
         let soon = Duration::from_secs(20);
         for (said, found) in [
-            (&super::MAGIC[..], First::Ours),
-            (b"GET / HTTP/1.1", First::Foreign(b'G')),
-            (b"", First::Nothing),
+            (&super::MAGIC[..], FirstBytes::Ours),
+            (b"GET / HTTP/1.1", FirstBytes::Foreign(b'G')),
+            (b"", FirstBytes::Nothing),
         ] {
             let (mut there, here) = pair()?;
             there.write_all(said)?;

@@ -3,8 +3,8 @@
 use crate::link::SinkEvent;
 use crate::sink::continued::Kept;
 use crate::sink::files::Space;
+use crate::sink::find_logs::about_folder;
 use crate::sink::handles::OpenFile;
-use crate::sink::look::about_folder;
 use crate::sink::sync::SyncPath;
 use crossbeam_channel::{Receiver, Sender};
 use dray_core::{
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// One thing to do. Chores of one lane are done in order.
-pub(super) enum Chore {
+pub(super) enum BackgroundTask {
     Inspect(Vec<InspectItem>),
     Prepare {
         index: FileIndex,
@@ -61,14 +61,14 @@ pub(super) enum Chore {
 }
 
 /// Does chores until the conductor is gone.
-pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEvent>) {
+pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sender<SinkEvent>) {
     let tell = |event| {
         // Without a conductor nobody wants to know.
         let _ = events.send(event);
     };
     for chore in jobs {
         let input = match chore {
-            Chore::Inspect(items) => {
+            BackgroundTask::Inspect(items) => {
                 let look = |item: InspectItem| {
                     let index = item.index;
                     let found = fenced(space.inspect(item))?;
@@ -86,7 +86,7 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 };
                 inspected.map_or_else(Input::LeaseLost, Input::Inspected)
             }
-            Chore::Prepare {
+            BackgroundTask::Prepare {
                 index,
                 path,
                 key,
@@ -109,9 +109,9 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                     continue;
                 }
             },
-            Chore::Sync(items) => Input::Synced(space.sync(&items)),
-            Chore::Log(records) => held(space, || Input::Logged(space.log(&records))),
-            Chore::ReadBack {
+            BackgroundTask::Sync(items) => Input::Synced(space.sync(&items)),
+            BackgroundTask::Log(records) => held(space, || Input::Logged(space.log(&records))),
+            BackgroundTask::ReadBack {
                 index,
                 path,
                 size,
@@ -121,12 +121,12 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 let result = space.read_back(&path, size, small, open.as_ref());
                 Input::ReadBack(index, result)
             }
-            Chore::CheckWritten {
+            BackgroundTask::CheckWritten {
                 index,
                 ranges,
                 open,
             } => Input::WrittenChecked(index, space.check_written(open.as_ref(), &ranges)),
-            Chore::Publish(items) => {
+            BackgroundTask::Publish(items) => {
                 let publish = |(open, item): (Option<Arc<OpenFile>>, PublishItem)| {
                     fenced(space.publish(open.as_ref(), &item)).map(|result| (item.index, result))
                 };
@@ -142,28 +142,28 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 });
                 published.map_or_else(Input::LeaseLost, Input::Published)
             }
-            Chore::SetDirectory {
+            BackgroundTask::SetDirectory {
                 index,
                 path,
                 metadata,
             } => held(space, || {
                 Input::DirectorySet(index, space.set_directory(&path, &metadata))
             }),
-            Chore::SetAdopted {
+            BackgroundTask::SetAdopted {
                 index,
                 path,
                 metadata,
             } => held(space, || {
                 Input::AdoptedSet(index, space.store.set_file(&path, &metadata))
             }),
-            Chore::Discard(open) => match space.check_lease() {
+            BackgroundTask::Discard(open) => match space.check_lease() {
                 Err(error) => Input::LeaseLost(error),
                 Ok(()) => {
                     space.discard(&open);
                     continue;
                 }
             },
-            Chore::DiscardSmall(path) => match space.check_lease() {
+            BackgroundTask::DiscardSmall(path) => match space.check_lease() {
                 Err(error) => Input::LeaseLost(error),
                 Ok(()) => {
                     // What cannot be removed now lies there until the next run takes its name.
@@ -171,14 +171,14 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                     continue;
                 }
             },
-            Chore::Close(open) => {
+            BackgroundTask::Close(open) => {
                 space.close(&open);
                 continue;
             }
-            Chore::FinishLog { keeps, is_listed } => {
+            BackgroundTask::FinishLog { keeps, is_listed } => {
                 Input::LogRemoved(space.finish_log(keeps.as_ref(), is_listed))
             }
-            Chore::Purge => Input::LogRemoved(space.purge()),
+            BackgroundTask::Purge => Input::LogRemoved(space.purge()),
         };
         tell(SinkEvent::Input(input));
     }

@@ -39,9 +39,9 @@ const OTHERS_WRITE: u32 = 0o022;
 const BYTES_MAX: u64 = 1 << 16;
 
 /// See the module's head. What cannot be read or written is not remembered, which costs a question.
-pub(crate) struct Deaf(Option<PathBuf>);
+pub(crate) struct NegativeCache(Option<PathBuf>);
 
-impl Deaf {
+impl NegativeCache {
     /// Those that the copies of this server remember.
     pub(crate) fn of_this_server() -> Self {
         let folder = std::env::var_os(ADMIN_FOLDER).filter(|folder| !folder.is_empty());
@@ -161,7 +161,7 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{AWAY_SECONDS, Deaf, KEPT_SECONDS, SERVERS_MAX, now};
+    use super::{AWAY_SECONDS, KEPT_SECONDS, NegativeCache, SERVERS_MAX, now};
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -169,7 +169,7 @@ mod tests {
     fn a_server_is_remembered_for_a_while_and_no_more_than_so_many_are() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("deaf");
-        let deaf = Deaf(Some(path.clone()));
+        let deaf = NegativeCache(Some(path.clone()));
         assert!(!deaf.holds("a:1094"));
         deaf.add("a:1094");
         deaf.add("a:1094");
@@ -193,7 +193,7 @@ mod tests {
     fn a_dray_that_is_away_is_tried_again_sooner() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("deaf");
-        let deaf = Deaf(Some(path.clone()));
+        let deaf = NegativeCache(Some(path.clone()));
         deaf.miss("a:1");
         assert!(deaf.misses("a:1") && !deaf.misses("b:1") && !deaf.holds("a:1"));
         let old = now() - AWAY_SECONDS;
@@ -206,7 +206,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, other) = (folder.path().join("deaf"), folder.path().join("other"));
         let said = format!("{} a:1\n", now());
-        let deaf = Deaf(Some(path.clone()));
+        let deaf = NegativeCache(Some(path.clone()));
         // A link, whose file would be taken, and emptied if it were written through.
         fs::write(&other, &said).expect("writes");
         symlink(&other, &path).expect("links");
@@ -241,7 +241,10 @@ mod tests {
 
     #[test]
     fn without_a_place_for_it_nothing_is_remembered() {
-        for deaf in [Deaf(None), Deaf(Some("/nowhere/at/all".into()))] {
+        for deaf in [
+            NegativeCache(None),
+            NegativeCache(Some("/nowhere/at/all".into())),
+        ] {
             deaf.add("a:1094");
             assert!(!deaf.holds("a:1094"));
         }
