@@ -3,9 +3,9 @@
 // a path anybody could ask, and the key of a third-party copy opens its file once only. Nothing is thrown
 // past what the server calls.
 
+#include "file_path.hh"
 #include "lines.hh"
-#include "mint.hh"
-#include "place.hh"
+#include "ticket_client.hh"
 
 #include <XrdOfs/XrdOfsFSctl_PI.hh>
 #include <XrdOuc/XrdOucErrInfo.hh>
@@ -61,7 +61,7 @@ public:
 			if (!parms || !*parms)
 				throw std::runtime_error("name a file with settings after the plug-in");
 			settings_ = new Settings(read_settings(parms));
-			mint_ = new Mint(*settings_);
+			client_ = new TicketClient(*settings_);
 			return true;
 		} catch (const std::exception &error) {
 			eDest->Emsg("dray", "tickets for third-party copies:", error.what());
@@ -78,7 +78,7 @@ public:
 			std::string asked;
 			if (words && length > 0)
 				asked.assign(words, strnlen(words, static_cast<size_t>(length)));
-			if (command == SFS_FCTL_SPEC1 && mint_ && is_meant(asked))
+			if (command == SFS_FCTL_SPEC1 && client_ && is_meant(asked))
 				return answer(asked, file, error, client);
 		} catch (...) {
 			error.setErrInfo(EIO, refusal);
@@ -100,7 +100,7 @@ private:
 		const char *whom = client && client->tident ? client->tident : "?";
 		try {
 			Question question = read_question(asked);
-			std::string text = mint_->ticket(question, endpoint_path(file, *settings_));
+			std::string text = client_->ticket(question, endpoint_path(file, *settings_));
 			if (text.size() >= XrdOucEI::Max_Error_Len)
 				throw NoTicket(ENAMETOOLONG, "its name is too long for an answer");
 			tell("ticket for", name, whom, "");
@@ -122,7 +122,7 @@ private:
 
 	// They live as long as the process: threads of the server still ask while it ends.
 	Settings *settings_ = nullptr;
-	Mint *mint_ = nullptr;
+	TicketClient *client_ = nullptr;
 };
 
 } // namespace dray

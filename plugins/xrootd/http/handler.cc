@@ -7,7 +7,7 @@
 #include "exports.hh"
 #include "hidden.hh"
 #include "lines.hh"
-#include "place.hh"
+#include "file_path.hh"
 
 #include <XrdHttp/XrdHttpExtHandler.hh>
 #include <XrdNet/XrdNetAddr.hh>

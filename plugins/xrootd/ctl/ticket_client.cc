@@ -1,4 +1,4 @@
-#include "mint.hh"
+#include "ticket_client.hh"
 
 #include "lines.hh"
 
@@ -106,7 +106,7 @@ Question read_question(const std::string &words)
 	return question;
 }
 
-Mint::Mint(const Settings &settings)
+TicketClient::TicketClient(const Settings &settings)
 	: settings_(settings), peer_(settings.host, settings.port, settings.peer_key)
 {
 	// Whoever starts the server hears of a token that cannot be used; it is read anew for each ticket,
@@ -114,7 +114,7 @@ Mint::Mint(const Settings &settings)
 	read_token(settings_.token_file);
 }
 
-std::string Mint::ticket(const Question &question, const std::string &path)
+std::string TicketClient::ticket(const Question &question, const std::string &path)
 {
 	if (now_seconds() < away_until_)
 		throw NoTicket(EIO, "the endpoint did not answer a moment ago");
@@ -141,7 +141,7 @@ std::string Mint::ticket(const Question &question, const std::string &path)
 	return given.dump();
 }
 
-std::string Mint::call(const Question &question, const std::string &path) const
+std::string TicketClient::call(const Question &question, const std::string &path) const
 {
 	std::string token, body;
 	try {

@@ -31,10 +31,10 @@ bool is_meant(const std::string &words);
 Question read_question(const std::string &words);
 
 // Asks the endpoint for tickets. Any thread may use it.
-class Mint {
+class TicketClient {
 public:
 	// Throws std::runtime_error.
-	explicit Mint(const Settings &settings);
+	explicit TicketClient(const Settings &settings);
 
 	// The answer for whoever asks `question` and may read what is `path` at the endpoint: one line of
 	// JSON. Throws NoTicket.

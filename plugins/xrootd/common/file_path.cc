@@ -1,4 +1,4 @@
-#include "place.hh"
+#include "file_path.hh"
 
 #include <unistd.h>
 
