@@ -157,7 +157,7 @@ def test_beamline_day_tells_of_a_sample_that_cannot_be_archived(story: Site) -> 
     where, count, said = line.split(" ", 2)
     assert count == "1"
     assert f"task {where} of run " in said
-    assert "cannot copy at the source: broken.h5: a folder stands here" in said
+    assert "cannot copy at the source: broken.h5: is a folder" in said
     assert "no data was moved yet" in said
     airflow.wait_for(lambda: (story.there / "good.h5").is_file(), "the good one is archived")
     assert not (story.there / "broken.h5").exists()

@@ -218,7 +218,7 @@ def test_folder_where_a_file_should_be(bench: Bench, source: Path, sink: Path) -
     shutil.rmtree(sink / "source/m/large")
     works(bench, source, words, sink / "source")
     ended = bench.cp(source / "a" / "file1", sink / "source").expect(REFUSED)
-    explains(ended, "sink", "a folder stands here", "to copy into it")
+    explains(ended, "sink", "is a folder", "to copy into it")
 
 
 @pytest.mark.parametrize("overwrite", ["if-different", "always"])

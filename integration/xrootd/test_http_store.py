@@ -195,7 +195,7 @@ def test_what_cannot_be_done_is_said(bare: Scene, ours: Path) -> None:
     cp(bare, ours, f"{web.url}/whole/small", to / "small").expect(0)
     commands: list[tuple[list[Word], int, str]] = [
         (["-r", f"{web.url}/whole/", f"{to}/all/"], 1, "PROPFIND"),
-        (["http://127.0.0.1:1/a", to / "a"], 4, "cannot reach"),
+        (["http://127.0.0.1:1/a", to / "a"], 4, "Connection refused"),
         ([to / "small", f"{web.url}/b"], 2, "does not write"),
         (["http://user:se-cret@h/a", to / "a"], 2, "BEARER_TOKEN_FILE"),
     ]

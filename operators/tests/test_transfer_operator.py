@@ -414,7 +414,7 @@ def test_bad_input_is_one_clear_line_each(
     expected = {
         "there is none of that name; make it: airflow connections add nowhere": "Failure",
         f"at dray://{gone.address} (connection 'gone'): cannot look up": "Retry",
-        "unreachable (Connection refused); look whether the endpoint runs": "Retry",
+        ": Connection refused; look whether the endpoint runs": "Retry",
         f"at dray://{sites.a.address} (connection 'no_right'): cannot ": "Failure",
         "not authorized (its header is not a JSON object); ask the issuer": "Failure",
         "is past; give a later one": "Failure",

@@ -166,7 +166,7 @@ def test_an_endpoint_that_stays_away_is_told_of(
     site.kill()
     said = asyncio.run(first(trigger()))
     assert said["kind"] == "unreachable"
-    assert "cannot look up transfers over the network: unreachable" in said["error"]
+    assert "cannot look up transfers: " in said["error"]
 
 
 def test_a_token_that_was_renewed_is_taken(

@@ -140,7 +140,7 @@ kinds! {
     /// The system refused access.
     PermissionDenied = 2, Permanent, "permission denied";
     /// A folder stands where a file should be.
-    IsADirectory = 3, Permanent, "a folder stands here";
+    IsADirectory = 3, Permanent, "is a folder";
     /// A file or a link exists where a folder is needed.
     NotADirectory = 4, Permanent, "a file or a link exists where a folder is needed";
     /// Something stands here already and may not be replaced.
@@ -182,7 +182,7 @@ kinds! {
     /// Wrong key, token or signature.
     Unauthorized = 23, Permanent, "not authorized";
     /// No connection can be made, or it was lost.
-    Unreachable = 24, Temporary, "cannot reach";
+    Unreachable = 24, Temporary, "unreachable";
     /// No answer in time.
     TimedOut = 25, Temporary, "timed out";
     /// Somebody asked to stop.
@@ -307,15 +307,13 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.end {
-            End::Here => write!(f, "cannot {}", self.operation)?,
-            End::Network => write!(f, "cannot {} over the network", self.operation)?,
+            End::Here | End::Network => write!(f, "cannot {}", self.operation)?,
             end => write!(f, "cannot {} at the {end}", self.operation)?,
         }
         if let Some(file) = &self.file {
             write!(f, ": {file}")?;
         }
-        // Without a file this kind means a state conflict; the cause names the state.
-        if self.kind == ErrorKind::AlreadyExists && self.file.is_none() && !self.cause.is_empty() {
+        if self.cause_says_all() {
             write!(f, ": {}", self.cause)?;
         } else {
             write!(f, ": {}", self.kind.words())?;
@@ -327,6 +325,20 @@ impl fmt::Display for Error {
             write!(f, "; {}", self.remedy)?;
         }
         Ok(())
+    }
+}
+
+impl Error {
+    /// Whether a message gives the cause alone, because the kind would only repeat it.
+    fn cause_says_all(&self) -> bool {
+        let repeats = match self.kind {
+            // "cannot connect to h:1: Connection refused"
+            ErrorKind::Unreachable => true,
+            // Without a file this kind is a state conflict, and the cause names the state.
+            ErrorKind::AlreadyExists => self.file.is_none(),
+            kind => self.cause.eq_ignore_ascii_case(kind.words()),
+        };
+        repeats && !self.cause.is_empty()
     }
 }
 
@@ -368,6 +380,25 @@ mod tests {
         assert_eq!(
             told.cause, "its source is https://h/none: gone",
             "a folder's contents"
+        );
+    }
+
+    #[test]
+    fn a_message_does_not_repeat_its_cause() {
+        let error = |kind, cause: &str| {
+            let error = Error::new(kind, End::Network, "connect to h:1");
+            error.cause(cause).to_string()
+        };
+        let refused = error(ErrorKind::Unreachable, "Connection refused");
+        assert_eq!(refused, "cannot connect to h:1: Connection refused");
+        let bare = error(ErrorKind::Unreachable, "");
+        assert_eq!(bare, "cannot connect to h:1: unreachable");
+        let twice = error(ErrorKind::Io, "Input/output error");
+        assert_eq!(twice, "cannot connect to h:1: Input/output error");
+        let late = error(ErrorKind::TimedOut, "no answer within 5 s");
+        assert_eq!(
+            late,
+            "cannot connect to h:1: timed out (no answer within 5 s)"
         );
     }
 

@@ -113,7 +113,7 @@ fn a_folder_where_the_file_should_be() {
     assert_eq!(done.code, Some(1));
     let complaint = done.complaint();
     assert!(
-        complaint.contains("at the sink: a: a folder stands here"),
+        complaint.contains("at the sink: a: is a folder"),
         "{complaint}"
     );
     assert!(scene.path("t/a").is_dir());

@@ -318,7 +318,9 @@ impl ReceiverThread {
     fn run(mut self, plain: &[u8], raw: &[u8]) {
         let outcome = self.hand_up(plain).and_then(|()| self.feed(raw));
         let error = match outcome.and_then(|()| self.receive()) {
-            Ok(()) if self.decoder.is_between_frames() => fail::lost("it closed the connection"),
+            Ok(()) if self.decoder.is_between_frames() => {
+                fail::lost("the peer closed the connection")
+            }
             Ok(()) => fail::lost("the connection ended in the middle of a message"),
             Err(error) => error,
         };

@@ -107,7 +107,7 @@ impl Greeting {
             self.piece.truncate(*read.as_ref().unwrap_or(&0));
             if read? == 0 {
                 return Err(fail::lost(
-                    "it closed the connection before a session began",
+                    "the peer closed the connection before a session began",
                 ));
             }
         }

@@ -166,7 +166,11 @@ pub(super) fn connect(
     };
     let whence = from.map(|from| format!(" from {from}")).unwrap_or_default();
     let failed = fail::io_error(operation, &error);
-    let cause = format!("{to}{whence}: {}", failed.cause);
+    let to = to.to_string();
+    let cause = match to == address && whence.is_empty() {
+        true => failed.cause.clone(),
+        false => format!("{to}{whence}: {}", failed.cause),
+    };
     if error.kind() == io::ErrorKind::AddrNotAvailable && from.is_some() {
         return Err(failed
             .cause(cause)
