@@ -8,6 +8,17 @@ pub struct Split {
     pub code: String,
     /// Comments; everything else is blank.
     pub comments: String,
+    /// String literals in the order of the file.
+    pub literals: Vec<Literal>,
+}
+
+/// A string literal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Literal {
+    /// Its first line, from 0.
+    pub line: usize,
+    /// Its text without the quotes. Escapes of quotes, line ends and continued lines are resolved.
+    pub text: String,
 }
 
 /// Splits `source`. Text that is not Rust gives nonsense, never a panic.
@@ -18,11 +29,13 @@ pub fn split(source: &str) -> Split {
         at: 0,
         code: String::new(),
         comments: String::new(),
+        literals: Vec::new(),
     };
     scanner.run();
     Split {
         code: scanner.code,
         comments: scanner.comments,
+        literals: scanner.literals,
     }
 }
 
@@ -31,6 +44,7 @@ struct Scanner<'a> {
     at: usize,
     code: String,
     comments: String,
+    literals: Vec<Literal>,
 }
 
 impl Scanner<'_> {
@@ -107,14 +121,24 @@ impl Scanner<'_> {
 
     fn string(&mut self) {
         self.keep(1);
+        let start = self.at;
         loop {
             match self.peek(0) {
                 Some('\\') => self.blank(2),
-                Some('"') => return self.keep(1),
+                Some('"') => break,
                 Some(_) => self.blank(1),
                 None => return,
             }
         }
+        let text = resolve_escapes(&self.chars[start..self.at]);
+        self.literal(start, text);
+        self.keep(1);
+    }
+
+    /// Notes a literal whose text begins at character `start`.
+    fn literal(&mut self, start: usize, text: String) {
+        let line = self.chars[..start].iter().filter(|c| **c == '\n').count();
+        self.literals.push(Literal { line, text });
     }
 
     /// `'a'`, `'\n'` or a lifetime.
@@ -162,14 +186,34 @@ impl Scanner<'_> {
     }
 
     fn raw_string_rest(&mut self, hashes: usize) {
+        let start = self.at;
         while let Some(c) = self.peek(0) {
             let closes = c == '"' && (1..=hashes).all(|ahead| self.peek(ahead) == Some('#'));
             if closes {
+                self.literal(start, self.chars[start..self.at].iter().collect());
                 return self.keep(hashes + 1);
             }
             self.blank(1);
         }
     }
+}
+
+/// The text of a string literal: `\"` is a quote, a `\` before a line end joins two lines.
+fn resolve_escapes(literal: &[char]) -> String {
+    let mut text = String::new();
+    let mut rest = literal.iter().copied().peekable();
+    while let Some(c) = rest.next() {
+        match (c, rest.peek()) {
+            ('\\', Some('\n')) => while rest.next_if(|c| c.is_whitespace()).is_some() {},
+            ('\\', Some('n')) => {
+                rest.next();
+                text.push('\n');
+            }
+            ('\\', Some('"' | '\'' | '\\')) => text.extend(rest.next()),
+            _ => text.push(c),
+        }
+    }
+    text
 }
 
 /// One token of code: a word, `::`, or a single other character; with the index of its line.
@@ -214,11 +258,23 @@ mod tests {
             "/* outer /* inner */ still */ let b = 'x'; let c: &'static str = r#\"a\" b\"#;\n",
             "let d = b'\\''; let e = br\"\\\"; f()\n",
         );
-        let Split { code, comments } = split(source);
+        let Split {
+            code,
+            comments,
+            literals,
+        } = split(source);
         assert!(!code.contains("std::fs") && !code.contains("still") && !code.contains("a\" b"));
         assert!(comments.contains("std::net") && !comments.contains("std::fs"));
         assert!(code.contains("&'static str") && code.contains("f()"));
         assert_eq!(code.lines().count(), source.lines().count());
+        let literals: Vec<_> = literals.iter().map(|one| (one.line, &*one.text)).collect();
+        assert_eq!(literals, [(0, "std::fs // no"), (1, "a\" b"), (2, "\\")]);
+    }
+
+    #[test]
+    fn escapes_of_a_literal_are_resolved() {
+        let source = "f(\"say \\\"a\\\" \\\n   b\\n\")";
+        assert_eq!(split(source).literals[0].text, "say \"a\" b\n");
     }
 
     #[test]

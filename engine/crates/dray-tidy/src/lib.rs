@@ -10,7 +10,9 @@
 pub mod banned_paths;
 pub mod layers;
 pub mod lex;
+pub mod messages;
 pub mod packages;
+pub mod prose;
 pub mod sources;
 pub mod text;
 pub mod tree;

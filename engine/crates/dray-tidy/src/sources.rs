@@ -90,7 +90,7 @@ pub fn check_long_list(long: &[LongFile], read: impl Fn(&str) -> Option<String>)
 }
 
 /// Lines before the last `#[cfg(test)] mod ... {` that reaches to the end of the file.
-fn lines_before_tests(lines: &[&str]) -> usize {
+pub(crate) fn lines_before_tests(lines: &[&str]) -> usize {
     let is_tests = |pair: &[&str]| {
         pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
     };

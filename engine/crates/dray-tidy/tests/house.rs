@@ -1,10 +1,12 @@
 //! The rules of `dray-tidy`, applied to the tree.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use dray_tidy::sources::LongFile;
-use dray_tidy::{Finding, banned_paths, layers, packages, sources, text, tree};
+use dray_tidy::{Finding, banned_paths, layers, messages, packages, prose, sources, text, tree};
 
 /// Files that may be longer than the rule. Each with a reason that will still convince in a year.
 const LONG_FILES: &[LongFile] = &[];
@@ -107,6 +109,117 @@ fn lines_fit_beside_each_other() {
         .iter()
         .flat_map(|(path, source)| sources::check_width(path, source))
         .collect();
+    assert_none(&findings);
+}
+
+/// Documentation comments that begin with a headless clause, by crate. The numbers may only fall.
+const HEADLESS_LEFT: &[(&str, usize)] = &[
+    ("dray-auth", 44),
+    ("dray-cli", 75),
+    ("dray-core", 92),
+    ("dray-endpoint", 672),
+    ("dray-log", 49),
+    ("dray-py", 5),
+    ("dray-runtime", 358),
+    ("dray-sched", 256),
+    ("dray-session", 126),
+    ("dray-sim", 170),
+    ("dray-store", 139),
+    ("dray-store-http", 55),
+    ("dray-store-xrootd", 111),
+    ("dray-tidy", 7),
+    ("dray-wire", 40),
+    ("plugins", 56),
+];
+
+#[test]
+fn comments_name_their_subject() {
+    let mut counts: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
+    for (path, source) in read(&["rs"]) {
+        let name = in_crate(&path).map_or("plugins", |(name, _)| name);
+        let found = counts.entry(name.to_owned()).or_default();
+        found.extend(prose::check_openings(&path, &source));
+    }
+    let mut findings = Vec::new();
+    for (name, found) in &counts {
+        let left = HEADLESS_LEFT.iter().find(|(each, _)| each == name);
+        let left = left.map_or(0, |(_, left)| *left);
+        if found.len() > left {
+            let more = format!(
+                "{} comments without a subject, {left} are allowed",
+                found.len()
+            );
+            findings.push(Finding::at(name, more));
+            findings.extend(found.iter().cloned());
+        } else if found.len() < left {
+            let fewer = format!("lower its number in HEADLESS_LEFT to {}", found.len());
+            findings.push(Finding::at(name, fewer));
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn every_message_is_in_the_list() {
+    let of_programs = |path: &str| {
+        let is_program = path.starts_with("engine/crates/") || path.starts_with("plugins/xrootd/");
+        let is_test = [
+            "/tests",
+            "/examples/",
+            "_tests.rs",
+            "/testing.rs",
+            "dray-tidy",
+            "conformance",
+        ];
+        is_program && path.contains("/src/") && !is_test.iter().any(|part| path.contains(part))
+    };
+    let mut files = read(&["rs"]);
+    files.retain(|(path, _)| of_programs(path));
+    assert!(
+        files.len() > 100,
+        "too few files seen: the search is broken"
+    );
+    let found = messages::list(&files);
+    let list = tree::root().join(messages::LIST);
+    if std::env::var_os("DRAY_WRITE_MESSAGES").is_some() {
+        fs::write(&list, &found).expect("the list can be written");
+    }
+    let known = fs::read_to_string(&list).unwrap_or_default();
+    let line = found
+        .lines()
+        .zip(known.lines())
+        .find(|(new, old)| new != old);
+    assert!(
+        found == known,
+        "{} is not up to date, first at {line:?}; read the new messages, then run \
+         DRAY_WRITE_MESSAGES=1 cargo test -p dray-tidy",
+        messages::LIST
+    );
+}
+
+/// The last commit whose subject was written before the rule.
+const FIRST_CHECKED_AFTER: &str = "b9cce8d";
+
+#[test]
+fn subjects_of_commits_have_an_area_and_a_verb() {
+    let root = tree::root();
+    let range = format!("{FIRST_CHECKED_AFTER}..HEAD");
+    let log = Command::new("git")
+        .arg("-C")
+        .arg(&root)
+        .args(["log", "--no-merges", "--format=%h %s", &range])
+        .output();
+    // A tree without its history (an sdist, a shallow clone) has no subjects to check.
+    let Some(log) = log.ok().filter(|log| log.status.success()) else {
+        return;
+    };
+    let mut findings = Vec::new();
+    for line in String::from_utf8_lossy(&log.stdout).lines() {
+        let (commit, subject) = line.split_once(' ').unwrap_or((line, ""));
+        if let Err(why) = prose::check_subject(subject) {
+            findings.push(Finding::at(commit, format!("{subject:?}: {why}")));
+        }
+    }
     assert_none(&findings);
 }
 

@@ -1,0 +1,84 @@
+//! The list of everything that the programs say, so that a person can read it through.
+
+use crate::lex;
+use crate::sources;
+use std::collections::BTreeSet;
+
+/// The list's path from the top of the tree.
+pub const LIST: &str = "engine/messages.txt";
+
+/// First words of literals that are not for people: statements to the database, assembly, code.
+const NOT_FOR_PEOPLE: &[&str] = &[
+    "SELECT ", "INSERT ", "UPDATE ", "DELETE ", "CREATE ", "ALTER ", "PRAGMA ", "DROP ", "WITH ",
+    "AND ", "WHERE ", "ORDER ", "VALUES ", "FROM ", "BEGIN ", "SET ", "JOIN ", "LIMIT ", "CASE ",
+    "ON ",
+];
+
+/// The sentences in a file's literals, without those of its unit tests.
+pub fn sentences(source: &str) -> BTreeSet<String> {
+    let lines: Vec<&str> = source.lines().collect();
+    let own = sources::lines_before_tests(&lines);
+    let literals = lex::split(source).literals;
+    let own = literals.into_iter().filter(|literal| literal.line < own);
+    own.map(|literal| literal.text.replace('\n', "\\n"))
+        .filter(|text| is_sentence(text))
+        .collect()
+}
+
+/// True for text with two words in a row that is not a statement to the database.
+fn is_sentence(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_word = |word: &str| {
+        let letters = word.trim_matches(|c: char| !c.is_alphabetic());
+        letters.len() > 1
+            && letters
+                .chars()
+                .all(|c| c.is_alphabetic() || c == '-' || c == '\'')
+    };
+    let has_two = words
+        .windows(2)
+        .any(|pair| is_word(pair[0]) && is_word(pair[1]));
+    has_two
+        && !NOT_FOR_PEOPLE
+            .iter()
+            .any(|start| text.trim_start().starts_with(start))
+}
+
+/// The list of the sentences of `files`, which are paths with their text, in order.
+pub fn list(files: &[(String, String)]) -> String {
+    let mut list = String::from(
+        "# Every sentence in the string literals of the programs, file by file.\n\
+         # Written by: DRAY_WRITE_MESSAGES=1 cargo test -p dray-tidy\n",
+    );
+    for (path, source) in files {
+        let found = sentences(source);
+        if found.is_empty() {
+            continue;
+        }
+        list.push_str(&format!("\n{path}\n"));
+        for sentence in found {
+            list.push_str(&format!("    {sentence}\n"));
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_found_and_statements_and_tests_are_not() {
+        let source = concat!(
+            "f(\"cannot open the {file}\", \"key\", \"SELECT one FROM two\");\n",
+            "#[cfg(test)]\nmod tests {\n    f(\"only a test\");\n}\n",
+        );
+        let found: Vec<_> = sentences(source).into_iter().collect();
+        assert_eq!(found, ["cannot open the {file}"]);
+        let list = list(&[
+            ("a.rs".into(), source.into()),
+            ("b.rs".into(), String::new()),
+        ]);
+        assert!(list.ends_with("\n\na.rs\n    cannot open the {file}\n"));
+    }
+}
