@@ -1,6 +1,7 @@
 //! Bounds that hold when a request is read.
 
 use dray_core::{End, Error, ErrorKind, Result};
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -153,4 +154,16 @@ pub(super) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
         (Some(low), Some(high)) if low > high => Err(refused("rate_min", "it is above rate_max")),
         _ => Ok(()),
     }
+}
+
+/// Bounds a number of seconds that a caller gives.
+pub(super) fn seconds(field: &str, seconds: Option<u64>) -> Result<()> {
+    within_if(field, seconds, &(1..=SECONDS_MAX))
+}
+
+/// Reads a field of which `null` means more than its absence.
+pub(super) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }

@@ -1,6 +1,6 @@
 //! Errors as callers see them.
 
-use super::rest::Admitted;
+use super::admission::Admitted;
 use crate::place;
 use dray_core::Error;
 use serde::{Deserialize, Serialize};

@@ -3,31 +3,31 @@
 //! A request is read into one of these, then [`Check::check`]ed: what a schema cannot keep a reader
 //! from writing is refused there, with the field's name.
 
+mod admission;
 mod checks;
+mod endpoint;
+pub mod enums;
 mod events;
 mod failure;
 mod parts;
 mod profile;
 mod request;
-mod rest;
 mod scheduling;
 mod staging;
 mod standing;
 mod storage;
 mod tickets;
 mod transfer;
-pub mod words;
 
+pub use admission::{AdmissionAnswer, AdmissionRequest, Admitted, Decision, ObstacleAnswer};
 pub use checks::{Check, of_item};
+pub use endpoint::{EndpointAnswer, Health, LimitsAnswer, RootAnswer, You};
+pub use enums::{AdmissionWord, Direction, OrderWord};
 pub use events::{Event, EventKind, Events, EventsQuery, PlannedRate};
 pub use failure::{ErrorAnswer, ErrorParts, PathError};
 pub use parts::{Content, Place, Range, RetryWish, SciTag, Selection};
 pub use profile::{ProfileAnswer, StageWord};
 pub use request::{Request, reserved_id};
-pub use rest::{
-    AdmissionAnswer, AdmissionRequest, Admitted, Decision, EndpointAnswer, Health, LimitsAnswer,
-    ObstacleAnswer, RootAnswer, You,
-};
 pub use scheduling::{Scheduling, SchedulingPatch};
 pub use staging::{
     PinRequest, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
@@ -38,8 +38,7 @@ pub use storage::{
     MkdirRequest, PathQuery, RenameRequest, RmAnswer, RmRequest, SpaceAnswer, SumOrigin,
 };
 pub use tickets::{
-    Direction, MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery,
-    TicketRequest,
+    MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
 };
 pub use transfer::{
     BatchAnswer, BatchItem, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList,
@@ -47,7 +46,6 @@ pub use transfer::{
     QueryRequest, Rates, ReasonWord, Transfer, TransferList, TransferOrNull, TransferQuery,
     WaitQuery,
 };
-pub use words::{AdmissionWord, OrderWord};
 
 /// Items of one page at the most, and of one batch.
 pub const PAGE_MAX: u32 = 1_000;

@@ -1,7 +1,7 @@
 //! What a request is made of.
 
 use super::checks::{self, BYTES_MAX, WORD_BYTES_MAX, refused};
-use super::words;
+use super::enums;
 use crate::place::TEXT_BYTES_MAX;
 use crate::tickets;
 use dray_core::options::Links;
@@ -124,7 +124,7 @@ pub struct Selection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
     /// How links are treated.
-    #[schema(value_type = words::Links)]
+    #[schema(value_type = enums::Links)]
     pub links: Links,
 }
 

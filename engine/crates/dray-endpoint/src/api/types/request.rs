@@ -1,8 +1,8 @@
 //! A request for a transfer.
 
 use super::checks::{self, BYTES_MAX, Check, SECONDS_MAX, WORD_BYTES_MAX, refused};
+use super::enums::{self, AdmissionWord, OrderWord};
 use super::parts::{Content, Place, RetryWish, SciTag, Selection};
-use super::words::{self, AdmissionWord, OrderWord};
 use crate::moment::Moment;
 use crate::place::decode;
 use crate::streams::{STREAMS_MAX, Streams};
@@ -64,7 +64,7 @@ pub struct Request {
     pub files_min: Option<u64>,
     /// What it is owed; `background`, with a deadline `deadline`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<words::Class>)]
+    #[schema(value_type = Option<enums::Class>)]
     pub class: Option<Class>,
     /// When it should be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,18 +106,18 @@ pub struct Request {
     pub scitag: Option<SciTag>,
     /// When bytes count as safe.
     #[serde(default)]
-    #[schema(value_type = words::Durability)]
+    #[schema(value_type = enums::Durability)]
     pub durability: Durability,
     /// What to do with files that stand there.
     #[serde(default)]
-    #[schema(value_type = words::Overwrite)]
+    #[schema(value_type = enums::Overwrite)]
     pub overwrite: Overwrite,
     /// Read every file back before it gets its name.
     #[serde(default)]
     pub verify: bool,
     /// How to treat durable ranges of an earlier run.
     #[serde(default)]
-    #[schema(value_type = words::ResumeMode)]
+    #[schema(value_type = enums::ResumeMode)]
     pub resume: ResumeMode,
     /// Carry extended attributes.
     #[serde(default)]

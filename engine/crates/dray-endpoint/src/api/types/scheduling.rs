@@ -1,7 +1,6 @@
 //! Which transfers run, as administrators see and change it.
 
 use super::checks::{self, Check};
-use super::transfer::some;
 use crate::config::{self, PolicyName, TurnsOf};
 use dray_core::Result;
 use serde::{Deserialize, Serialize};
@@ -48,7 +47,10 @@ pub struct SchedulingPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyName>,
     /// See [`Scheduling`].
-    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "checks::some",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schema(value_type = Option<u32>, minimum = 1)]
     pub at_once: Option<Option<u32>>,
     /// See [`Scheduling`].

@@ -3,7 +3,6 @@
 use super::checks::{self, Check, SECONDS_MAX, WORD_BYTES_MAX};
 use super::failure::ErrorParts;
 use super::page_default;
-use super::transfer::check_seconds;
 use crate::moment::Moment;
 use crate::place::TEXT_BYTES_MAX;
 use dray_core::{Result, TransferId};
@@ -120,7 +119,7 @@ impl Check for StagingRequest {
             ("mtbf_seconds", self.mtbf_seconds),
             ("bound_seconds", self.bound_seconds),
         ] {
-            check_seconds(field, seconds)?;
+            checks::seconds(field, seconds)?;
         }
         if self.mtbf_seconds.is_some() && self.nodes.is_some() {
             return Err(checks::refused("nodes", "give mtbf_seconds or nodes"));

@@ -1,8 +1,8 @@
 //! Tickets: what a caller gets here for the endpoint that will dial.
 
 use super::checks::{self, Check};
-use super::transfer::{check_seconds, some};
-use super::{page_default, words};
+use super::enums::{self, Direction};
+use super::page_default;
 use crate::moment::Moment;
 use crate::place::TEXT_BYTES_MAX;
 use dray_core::options::Overwrite;
@@ -18,16 +18,6 @@ const PATHS_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes of a ticket as text, with room.
 const TICKET_BYTES_MAX: usize = 256;
-
-/// Which way the bytes go, seen from the one who issues the ticket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// The holder reads here.
-    Read,
-    /// The holder writes here.
-    Write,
-}
 
 /// A request for a ticket.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -55,7 +45,7 @@ pub struct TicketRequest {
     pub renewable_seconds: Option<u64>,
     /// What the transfer may do with files that stand there.
     #[serde(default)]
-    #[schema(value_type = words::Overwrite)]
+    #[schema(value_type = enums::Overwrite)]
     pub overwrite: Overwrite,
 }
 
@@ -89,8 +79,8 @@ impl Check for TicketRequest {
             let cause = "write sha256: and 64 hexadecimal digits";
             return Err(checks::refused("peer_key", cause));
         }
-        check_seconds("lifetime_seconds", self.lifetime_seconds)?;
-        check_seconds("renewable_seconds", self.renewable_seconds)
+        checks::seconds("lifetime_seconds", self.lifetime_seconds)?;
+        checks::seconds("renewable_seconds", self.renewable_seconds)
     }
 }
 
@@ -136,11 +126,17 @@ pub struct TicketPatch {
     #[schema(minimum = 1, maximum = 1000)]
     pub weight: Option<u32>,
     /// See [`Ticket`].
-    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "checks::some",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schema(value_type = Option<u64>, minimum = 1)]
     pub rate_min: Option<Option<u64>>,
     /// See [`Ticket`].
-    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "checks::some",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schema(value_type = Option<u64>, minimum = 1)]
     pub rate_max: Option<Option<u64>>,
 }
@@ -226,6 +222,6 @@ impl std::fmt::Debug for RenewRequest {
 impl Check for RenewRequest {
     fn check(&self) -> Result<()> {
         checks::text("ticket", &self.ticket, TICKET_BYTES_MAX)?;
-        check_seconds("lifetime_seconds", self.lifetime_seconds)
+        checks::seconds("lifetime_seconds", self.lifetime_seconds)
     }
 }

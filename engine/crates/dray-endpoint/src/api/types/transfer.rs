@@ -1,11 +1,11 @@
 //! A transfer as callers see it, and what can be asked of it.
 
-use super::checks::{self, Check, SECONDS_MAX};
+use super::checks::{self, Check};
 use super::failure::{ErrorParts, PathError};
 use super::profile::{ProfileAnswer, StageWord};
 use super::request::Request;
 use super::standing::{State, StateWord};
-use super::{page_default, poll_default, words};
+use super::{enums, page_default, poll_default};
 use crate::moment::Moment;
 use dray_core::Result;
 use dray_core::rate::Class;
@@ -267,7 +267,7 @@ pub struct TransferQuery {
     /// Its activity.
     pub activity: Option<String>,
     /// Its class.
-    #[param(value_type = Option<words::Class>, inline)]
+    #[param(value_type = Option<enums::Class>, inline)]
     pub class: Option<Class>,
     /// `KEY:VALUE`; repeatable, all must be there.
     pub label: Vec<String>,
@@ -431,11 +431,17 @@ pub struct Patch {
     #[schema(minimum = 0, maximum = 9)]
     pub priority: Option<u8>,
     /// See [`Request`].
-    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<words::Class>)]
+    #[serde(
+        deserialize_with = "checks::some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<enums::Class>)]
     pub class: Option<Option<Class>>,
     /// See [`Request`].
-    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "checks::some",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schema(value_type = Option<Moment>)]
     pub deadline: Option<Option<Moment>>,
     /// See [`Request`].
@@ -443,23 +449,22 @@ pub struct Patch {
     #[schema(minimum = 1, maximum = 1000)]
     pub weight: Option<u32>,
     /// See [`Request`].
-    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "checks::some",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schema(value_type = Option<u64>, minimum = 1)]
     pub rate_min: Option<Option<u64>>,
     /// See [`Request`].
-    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "checks::some",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schema(value_type = Option<u64>, minimum = 1)]
     pub rate_max: Option<Option<u64>>,
     /// See [`Request`]; all of them anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-}
-
-/// Tells `null` from nothing.
-pub(super) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }
 
 impl Patch {
@@ -486,9 +491,4 @@ impl Check for Patch {
         checks::rates(self.rate_min.flatten(), self.rate_max.flatten())?;
         self.labels.as_ref().map_or(Ok(()), checks::labels)
     }
-}
-
-/// Bounds a number of seconds that a caller gives.
-pub(super) fn check_seconds(field: &str, seconds: Option<u64>) -> Result<()> {
-    checks::within_if(field, seconds, &(1..=SECONDS_MAX))
 }

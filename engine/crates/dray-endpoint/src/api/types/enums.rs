@@ -1,5 +1,5 @@
-//! Words that a request may say: its own, and the core's, these for the schema alone (the core knows
-//! nothing of documents).
+//! Enumerations of a request. The types of dray-core stand here a second time, for the schema alone:
+//! the core knows nothing of documents.
 
 use dray_core::options::Order;
 use serde::{Deserialize, Serialize};
@@ -91,6 +91,16 @@ pub enum Links {
     Follow,
     /// Fail the entry.
     Refuse,
+}
+
+/// Which way the bytes go, seen from the one who issues the ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The holder reads here.
+    Read,
+    /// The holder writes here.
+    Write,
 }
 
 #[cfg(test)]
