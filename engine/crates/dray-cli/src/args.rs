@@ -11,9 +11,9 @@ pub(crate) use serve::Serve;
 
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dray_api::reserved_id;
 use dray_core::options::{self, Order};
 use dray_core::{ByteRange, Checksum, TransferId};
-use dray_endpoint::api::types::reserved_id;
 use dray_runtime::drive::StreamCount;
 use dray_runtime::place::{Places, Written};
 use dray_runtime::prepare::{Content, RateInTime, Threads};

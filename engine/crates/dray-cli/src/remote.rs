@@ -4,7 +4,7 @@ use crate::cp::Run;
 use crate::exit::usage;
 use crate::{output, peer};
 use dray_core::Result;
-use dray_endpoint::moment::Moment;
+use dray_endpoint::clock;
 use dray_endpoint::pairs::{self, Pairs};
 use dray_runtime::drive::{self, Ended, StreamCount, Task, Tuning};
 use dray_runtime::net::{Dial, Trust};
@@ -78,9 +78,9 @@ fn tuned(
         Trust::Authority(_) => dial.address.clone(),
     };
     let pair = pairs::pair(&other, reads_here);
-    let open = || Pairs::open(&folder, Moment::now(), output::note);
+    let open = || Pairs::open(&folder, clock::now(), output::note);
     let tuning = Tuning {
-        known: open().of(&pair, Moment::now()),
+        known: open().of(&pair, clock::now()),
         ..Tuning::default()
     };
     let ended = carry(tuning)?;
@@ -91,14 +91,14 @@ fn tuned(
             .mode(0o700)
             .create(&folder);
         // Anew: another run may have found something meanwhile.
-        open().keep(pair, found, Moment::now());
+        open().keep(pair, found, clock::now());
     }
     Ok(ended)
 }
 
 /// Data connections, where this host drives.
 fn streams(run: &Run<'_>) -> StreamCount {
-    let usual = StreamCount::Fixed(drive::STREAMS_USUAL);
+    let usual = StreamCount::Fixed(dray_core::options::STREAMS_USUAL);
     run.cp.streams.unwrap_or(usual)
 }
 

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Data streams of a transfer whose request names no number.
+pub const STREAMS_USUAL: u16 = 4;
+
 /// When bytes count as safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

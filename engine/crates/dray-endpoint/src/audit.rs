@@ -3,9 +3,9 @@
 //! Not for: tokens, tickets, anything that opens something. What is written here may be read by
 //! people who may not do what it tells of.
 
-use crate::api::types::ErrorParts;
-use crate::moment::Moment;
+use crate::clock;
 use crate::tickets;
+use dray_api::ErrorParts;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_session::Progress;
 use serde_json::{Value, json};
@@ -153,7 +153,7 @@ impl Audit {
     }
 
     fn try_write(&self, kind: &str, mut line: Value) -> std::io::Result<()> {
-        line["at"] = json!(Moment::now());
+        line["at"] = json!(clock::now());
         line["audit"] = json!(kind);
         let line = tickets::without_tickets(&line.to_string()).into_owned();
         tracing::info!(target: "audit", "{line}");

@@ -2,19 +2,20 @@
 //! queue's database.
 
 use crate::access::Principal;
-use crate::api::types::{
-    MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
-};
+use crate::clock;
 use crate::config;
 use crate::live::{Live, RateWish};
-use crate::moment::Moment;
 use crate::passive::TicketBook;
-use crate::place::ApiPath;
 use crate::ports::Tickets;
 use crate::queue::{Queue, TicketRow};
 use crate::tickets::{self, Grant, Secret};
+use dray_api::api_path::ApiPath;
+use dray_api::timestamp::Moment;
+use dray_api::{
+    MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
+};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
-use dray_runtime::net::Fingerprint;
+use dray_runtime::net::{Fingerprint, fingerprint_of};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +58,7 @@ impl Book {
     /// Looks after the sessions that run on tickets: those of a live ticket keep it good, those of
     /// one that ended end. To be called each second.
     pub fn look(&self) {
-        let now = Moment::now();
+        let now = clock::now();
         for moving in self.live.all() {
             let Some(id) = &moving.ticket else { continue };
             let checked = self.queue.tickets().by_id(id).and_then(|row| {
@@ -114,7 +115,7 @@ impl Book {
 
     /// Makes a ticket good for `wanted` from now, as far as it may be.
     fn extend(&self, row: &TicketRow, wanted: Duration) -> Result<Moment> {
-        let until = Moment::now().after(wanted).min(row.renewable_until);
+        let until = clock::now().after(wanted).min(row.renewable_until);
         let until = until.max(row.expires_at);
         self.queue.tickets().renew(&row.id, until)?;
         Ok(until)
@@ -125,7 +126,7 @@ impl Tickets for Book {
     fn mint(&self, caller: &Principal, request: &TicketRequest) -> Result<MintedTicket> {
         let secret = Secret::draw()?;
         let digest = secret.digest();
-        let now = Moment::now();
+        let now = clock::now();
         let seconds = |asked: Option<u64>, usual| asked.map_or(usual, Duration::from_secs);
         let renewable =
             seconds(request.renewable_seconds, self.lifetime_max).min(self.lifetime_max);
@@ -224,8 +225,8 @@ impl Tickets for Book {
         let digest = tickets::digest_of(request.ticket.as_bytes());
         let row = self.queue.tickets().by_secret(digest)?;
         let mut row = row.ok_or_else(tickets::unknown)?;
-        let key = certificates.first().and_then(Fingerprint::of_certificate);
-        grant(&row)?.check(key, Moment::now().as_ms())?;
+        let key = certificates.first().and_then(fingerprint_of);
+        grant(&row)?.check(key, clock::now().as_ms())?;
         let asked = request.lifetime_seconds.map(Duration::from_secs);
         row.expires_at = self.extend(&row, asked.unwrap_or(self.lifetime))?;
         Ok(self.shown(row))
@@ -236,7 +237,7 @@ impl TicketBook for Book {
     fn present(&self, digest: &[u8; 32], key: Option<Fingerprint>) -> Result<Grant> {
         let row = self.queue.tickets().by_secret(*digest)?;
         let grant = grant(&row.ok_or_else(tickets::unknown)?)?;
-        grant.check(key, Moment::now().as_ms())?;
+        grant.check(key, clock::now().as_ms())?;
         Ok(grant)
     }
 
@@ -255,7 +256,7 @@ impl TicketBook for Book {
 
 /// Whether a ticket has less than half of a lifetime left: then writing it down anew is worth it.
 fn is_half_gone(row: &TicketRow, lifetime: Duration) -> bool {
-    row.expires_at < Moment::now().after(lifetime / 2)
+    row.expires_at < clock::now().after(lifetime / 2)
 }
 
 fn peer_key(row: &TicketRow) -> Result<Fingerprint> {

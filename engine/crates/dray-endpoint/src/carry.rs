@@ -4,14 +4,14 @@
 //! Not for: when a transfer runs, and what follows from how it ended.
 
 use crate::accounts::Accounts;
-use crate::api::types::{Place, Request};
+use crate::clock;
 use crate::config::Config;
 use crate::live::Bounds;
-use crate::moment::Moment;
 use crate::pairs::{self, Pairs};
-use crate::place::{ApiPath, Side};
 use crate::roots::{Root, Roots};
-use crate::streams::Streams;
+use dray_api::Streams;
+use dray_api::api_path::{ApiPath, Side};
+use dray_api::{Place, Request};
 use dray_core::options::Options;
 use dray_core::{
     ByteRange, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,
@@ -115,7 +115,7 @@ impl Carrier {
         });
         // As the endpoint's own account again.
         if let (Some(found), Ok(Some(pair))) = (ended.found, self.pair(job)) {
-            self.pairs.keep(pair, found, Moment::now());
+            self.pairs.keep(pair, found, clock::now());
         }
         ended
     }
@@ -128,7 +128,7 @@ impl Carrier {
             return Ok(None);
         };
         for (place, reads_here) in [(&request.destination, true), (from, false)] {
-            if let Side::Remote { address, .. } = Side::parse(&place.url, &self.config)? {
+            if let Side::Remote { address, .. } = self.config.side(&place.url)? {
                 let key: Option<Fingerprint> = place.key.as_deref().map(str::parse).transpose()?;
                 let address = place.address.as_ref().unwrap_or(&address);
                 let other = key.map_or_else(|| address.clone(), |key| key.to_string());
@@ -144,8 +144,8 @@ impl Carrier {
         let from = origin.first().ok_or_else(|| {
             Error::new(ErrorKind::Internal, End::Here, "choose a source").cause("there is none")
         })?;
-        let source = Side::parse(&from.url, &self.config)?;
-        let to = Side::parse(&request.destination.url, &self.config)?;
+        let source = self.config.side(&from.url)?;
+        let to = self.config.side(&request.destination.url)?;
         let paths = self.paths(origin)?;
         let place = destination(request, &paths, to.path())?;
         if !(source.is_local() && to.is_local()) {
@@ -203,7 +203,7 @@ impl Carrier {
             .origin_places()
             .filter(|_| !request.selection.recursive)
         {
-            let size = match Side::parse(&place.url, &self.config)? {
+            let size = match self.config.side(&place.url)? {
                 Side::Local(path) => self.size_of(&path).or(place.size),
                 Side::Remote { .. } => place.size,
             };
@@ -230,7 +230,7 @@ impl Carrier {
 
     /// The paths of an origin: its places lie in one root.
     fn paths(&self, origin: &[Place]) -> Result<Vec<ApiPath>> {
-        let path = |place: &Place| Ok(Side::parse(&place.url, &self.config)?.path().clone());
+        let path = |place: &Place| Ok(self.config.side(&place.url)?.path().clone());
         origin.iter().map(path).collect()
     }
 
@@ -241,7 +241,7 @@ impl Carrier {
             Streams::Count(count) => (StreamCount::Fixed(count.min(streams_most)), None),
             Streams::Auto => {
                 let pair = self.pair(job)?;
-                let known = pair.and_then(|pair| self.pairs.of(&pair, Moment::now()));
+                let known = pair.and_then(|pair| self.pairs.of(&pair, clock::now()));
                 (StreamCount::Tuned, known)
             }
         };
@@ -257,7 +257,7 @@ impl Carrier {
     /// # Errors
     /// As [`dray_runtime::sink::DestinationRequest::purge`]; the account's, and the root's.
     pub fn purge(&self, job: &Job) -> Result<Option<Purged>> {
-        let Side::Local(to) = Side::parse(&job.request.destination.url, &self.config)? else {
+        let Side::Local(to) = self.config.side(&job.request.destination.url)? else {
             return Ok(None);
         };
         let sources = self.paths(&job.request.sources)?;

@@ -5,7 +5,7 @@
 //! takes longer than the call. One that was kept may be dead by then, or its end may close it to make
 //! room: a call that was never sent, or that may be made twice, is made again on a new one.
 
-use crate::place;
+use dray_api::api_path;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
 use dray_runtime::net::{Identity, Trust, client_config};
 use dray_runtime::threads::refused;
@@ -371,7 +371,7 @@ fn told(json: &Value) -> Option<Error> {
         error = error.status(status);
     }
     let file = parts.get("file").and_then(Value::as_str);
-    let file = file.and_then(|text| place::decode(text).ok());
+    let file = file.and_then(|text| api_path::decode(text).ok());
     if let Some(file) = file.and_then(|bytes| RelPath::parse(&bytes).ok()) {
         error = error.file(&file);
     }

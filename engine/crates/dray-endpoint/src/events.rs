@@ -6,8 +6,8 @@
 //! Invariant owned here: numbers grow, across restarts as well, and whoever missed something is
 //! told so.
 
-use crate::api::types::Event;
-use crate::moment::Moment;
+use dray_api::Event;
+use dray_api::timestamp::Moment;
 use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -243,8 +243,8 @@ impl Drop for Listening {
 #[cfg(test)]
 mod tests {
     use super::{EVENTS_MAX, Hub};
-    use crate::api::types::{ErrorParts, Event, EventKind};
-    use crate::moment::Moment;
+    use dray_api::timestamp::Moment;
+    use dray_api::{ErrorParts, Event, EventKind};
     use dray_core::{End, Error, ErrorKind, RelPath};
     use std::sync::Arc;
 

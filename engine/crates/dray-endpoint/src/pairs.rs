@@ -6,7 +6,7 @@
 //!
 //! Invariant owned here: the file is a whole one at every moment, and holds [`PAIRS_MAX`] pairs at the most.
 
-use crate::moment::{self, Moment};
+use dray_api::timestamp::{self, Moment};
 use dray_core::plan;
 use dray_sched::tuner::memory::{Kept, Memory, Pair};
 use dray_sched::tuner::{Remembered, Setting};
@@ -76,9 +76,9 @@ impl Line {
             source: pair.source.clone(),
             sink: pair.sink.clone(),
             streams: kept.known.setting.streams,
-            found_at: moment::of_time(kept.at),
+            found_at: timestamp::of_time(kept.at),
             streams_most: (most != Setting::UNBOUNDED.streams).then_some(most),
-            failed_at: moment::of_time(kept.failed_at),
+            failed_at: timestamp::of_time(kept.failed_at),
         }
     }
 
@@ -112,8 +112,8 @@ impl Line {
         };
         let kept = Kept {
             known,
-            at: moment::time(self.found_at),
-            failed_at: moment::time(self.failed_at),
+            at: timestamp::time(self.found_at),
+            failed_at: timestamp::time(self.failed_at),
         };
         Some((pair, kept))
     }
@@ -153,7 +153,7 @@ impl Pairs {
     #[must_use]
     pub fn of(&self, pair: &Pair, now: Moment) -> Option<Remembered> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.of(pair, moment::time(now))
+        memory.of(pair, timestamp::time(now))
     }
 
     /// Keeps what was found, over a restart too. The caller is the endpoint's own account.
@@ -162,7 +162,7 @@ impl Pairs {
             return;
         }
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.keep(pair, found, moment::time(now));
+        memory.keep(pair, found, timestamp::time(now));
         if self.leaves_alone {
             return;
         }
@@ -226,7 +226,7 @@ fn read(file: &Path, now: Moment) -> Result<Memory, Unread> {
     for line in written.pairs {
         let found = line.read();
         let (pair, kept) = found.ok_or_else(|| damaged("a number or a name in it cannot be"))?;
-        memory.restore(pair, kept, moment::time(now));
+        memory.restore(pair, kept, timestamp::time(now));
     }
     Ok(memory)
 }
@@ -261,7 +261,8 @@ fn write(file: &Path, written: &Written) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{FILE, PAIRS_MAX, Pairs, pair};
-    use crate::moment::Moment;
+    use crate::clock;
+    use dray_api::timestamp::Moment;
     use dray_sched::tuner::{Remembered, Setting};
     use std::path::Path;
     use std::time::Duration;
@@ -293,7 +294,7 @@ mod tests {
     #[test]
     fn what_was_found_is_there_after_a_restart_for_each_direction() {
         let state = tempfile::tempdir().expect("a folder");
-        let now = Moment::now();
+        let now = clock::now();
         let pairs = open(state.path(), now);
         assert_eq!(pairs.of(&pair("sha256:aa", true), now), None);
         pairs.keep(pair("sha256:aa", true), found(12, None), now);
@@ -315,13 +316,13 @@ mod tests {
     #[test]
     fn there_are_so_many_pairs_at_the_most() {
         let state = tempfile::tempdir().expect("a folder");
-        let now = Moment::now();
+        let now = clock::now();
         let pairs = open(state.path(), now);
         // Names as long as they may be: the file must be read again.
         let name = |number: usize| format!("{number:0>256}");
         for number in 0..PAIRS_MAX {
             let mut memory = pairs.memory.lock().expect("not poisoned");
-            let time = crate::moment::time(now);
+            let time = dray_api::timestamp::time(now);
             memory.keep(pair(&name(number), true), found(4, Some(64)), time);
         }
         pairs.keep(pair(&name(PAIRS_MAX), true), found(5, None), now);
@@ -344,7 +345,7 @@ mod tests {
             state.path().join(FILE),
             state.path().join("tuner.json.damaged"),
         );
-        let now = Moment::now();
+        let now = clock::now();
         let key = || pair("sha256:aa", true);
         open(state.path(), now).keep(key(), found(12, None), now);
         let good = std::fs::read_to_string(&file).expect("written");

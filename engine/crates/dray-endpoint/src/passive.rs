@@ -9,9 +9,9 @@ use crate::accounts::Accounts;
 use crate::audit::{Audit, Deed};
 use crate::config::Config;
 use crate::live::{Live, Moving, RateWish, Seat, Way};
-use crate::place::ApiPath;
 use crate::roots::{Root, Roots, api_path};
 use crate::tickets::{self, Grant};
+use dray_api::api_path::ApiPath;
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, StreamId};
 use dray_runtime::link::{SinkLink, SourceLink};
@@ -114,7 +114,7 @@ struct Touch<'r> {
 impl Passive {
     fn right(&self, caller: &Caller) -> Result<Right> {
         let shown = caller.token();
-        if tickets::is_ticket(shown) {
+        if dray_api::is_ticket(shown) {
             let digest = tickets::digest_of(shown);
             return self
                 .tickets

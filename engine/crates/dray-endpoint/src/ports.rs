@@ -1,7 +1,7 @@
 //! What the API asks of the rest of the endpoint: each a trait, so that it can be tested without.
 
 use crate::access::Principal;
-use crate::api::types::{
+use dray_api::{
     AdmissionAnswer, MintedTicket, RenewRequest, Request, Scheduling, SchedulingPatch, Ticket,
     TicketList, TicketPatch, TicketQuery, TicketRequest,
 };

@@ -1,7 +1,7 @@
 //! The exported roots: from the name in an API path to the folder, and who may do what there.
 
 use crate::config::{Config, Owners, Tier};
-use crate::place::ApiPath;
+use dray_api::api_path::ApiPath;
 use dray_core::rate::BytesPerSecond;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_runtime::export::Export;

@@ -6,13 +6,13 @@ use crate::api::{About, Api, Parts, router};
 use crate::audit::Audit;
 use crate::book::Book;
 use crate::carry::Carrier;
+use crate::clock;
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Shares};
 use crate::events::Hub;
 use crate::janitor::Janitor;
 use crate::live::{Bounds, Live};
 use crate::metrics::Metrics;
-use crate::moment::Moment;
 use crate::pairs::Pairs;
 use crate::passive::Passive;
 use crate::port::listen_patiently;
@@ -144,7 +144,7 @@ impl Endpoint {
             &config,
             Arc::new(Hub::new(
                 config.limits.events_listeners_per_owner,
-                Moment::now(),
+                clock::now(),
             )),
         )?;
         let peers_ca = config.tls.peers_ca.as_deref();
@@ -159,7 +159,7 @@ impl Endpoint {
             Arc::clone(&identity),
             authority,
             Arc::clone(&accounts),
-            Pairs::open(&config.state, Moment::now(), |words| {
+            Pairs::open(&config.state, clock::now(), |words| {
                 tracing::warn!("{words}")
             }),
         );
@@ -182,7 +182,7 @@ impl Endpoint {
                 // Driven here, or by another endpoint that may come again.
                 let awaited = transfers
                     .tickets()
-                    .is_awaited(transfer.as_str(), Moment::now());
+                    .is_awaited(transfer.as_str(), clock::now());
                 Ok(transfers.is_live(transfer)? || awaited?)
             }),
         );

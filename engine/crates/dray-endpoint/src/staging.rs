@@ -13,15 +13,13 @@ pub use expiry::{Expiry, Later};
 
 use crate::access::{Access, Action, Principal};
 use crate::accounts::Accounts;
-use crate::api::types::{
-    Place, Request, Selection, Staged, StagedDirection, StagedState, StagingRequest,
-};
+use crate::clock;
 use crate::config::Tier;
-use crate::moment::Moment;
-use crate::place::ApiPath;
 use crate::queue::{Queue, Refused, StagedRow, Submission};
 use crate::roots::{Root, Roots};
 use crate::storage::{self, Freed, Given, Seen};
+use dray_api::api_path::ApiPath;
+use dray_api::{Place, Request, Selection, Staged, StagedDirection, StagedState, StagingRequest};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_store::FileKind;
 use serde_json::json;
@@ -199,7 +197,7 @@ impl Stager<'_> {
                 remedy,
             ));
         }
-        let until = (seconds > 0).then(|| Moment::now().after(Duration::from_secs(seconds)));
+        let until = (seconds > 0).then(|| clock::now().after(Duration::from_secs(seconds)));
         self.queue.staging().pin(id, until)?;
         Ok(self.queue.staging().show(caller, id)?.1)
     }
@@ -256,11 +254,11 @@ pub fn evict(
             |holds| free_copy(roots, accounts, row, given, holds),
             |held: Vec<String>| {
                 let held = held.iter().map(String::as_str);
-                queue.staging().holds(held, Moment::now())
+                queue.staging().holds(held, clock::now())
             },
         )?,
     };
-    queue.staging().evicted(&row.fast_path, Moment::now())?;
+    queue.staging().evicted(&row.fast_path, clock::now())?;
     Ok(removed)
 }
 

@@ -10,12 +10,10 @@ mod free;
 mod listings;
 mod remove;
 
-use crate::api::types::{
-    Algorithm, ChecksumAnswer, Entry, EntryList, EntryType, SpaceAnswer, SumOrigin,
-};
-use crate::moment::Moment;
-use crate::place::{self, ApiPath};
 use crate::roots::Root;
+use dray_api::api_path::{self, ApiPath};
+use dray_api::timestamp::Moment;
+use dray_api::{Algorithm, ChecksumAnswer, Entry, EntryList, EntryType, SpaceAnswer, SumOrigin};
 use dray_core::checksum::Summer;
 use dray_core::{End, Error, ErrorKind, Metadata, ModifiedTime, Name, RelPath, Result, Sums};
 use dray_store::{MadeDir, ReadExt, ReadPurpose, StoreExt, SyncItem, errno};
@@ -111,7 +109,7 @@ fn entry_in(folder: &OwnedFd, name: &Name, path: &ApiPath) -> rustix::io::Result
     let link = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Symlink => {
             let text = rustix::fs::readlinkat(folder, name.as_bytes(), Vec::new())?;
-            Some(place::encode(text.as_bytes()))
+            Some(api_path::encode(text.as_bytes()))
         }
         _ => None,
     };
@@ -136,7 +134,10 @@ fn entry(path: &ApiPath, stat: &Stat, link: Option<String>) -> Entry {
     let ms = i64::try_from(stat.st_mtime_nsec / 1_000_000).unwrap_or(0);
     Entry {
         path: path.text(),
-        name: name.map_or_else(|| path.root.clone(), |name| place::encode(name.as_bytes())),
+        name: name.map_or_else(
+            || path.root.clone(),
+            |name| api_path::encode(name.as_bytes()),
+        ),
         kind: match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => EntryType::File,
             FileType::Directory => EntryType::Directory,
@@ -175,7 +176,7 @@ pub fn list(
 ) -> Result<EntryList> {
     let operation = "list the folder";
     let wrong = failed(operation, &path.path);
-    let after = page.cursor.map(place::decode).transpose()?;
+    let after = page.cursor.map(api_path::decode).transpose()?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let folder = root.beneath(&path.path, flags).map_err(&wrong)?;
     let (text, limit) = (path.text(), page.limit as usize);
@@ -196,7 +197,7 @@ pub fn list(
     let names = std::mem::replace(&mut behind.names, rest);
     let has_more = !(behind.is_all && behind.names.is_empty());
     let last = names.back().filter(|_| has_more);
-    let next = last.map(|name| place::encode(name));
+    let next = last.map(|name| api_path::encode(name));
     if let Some(last) = last.filter(|_| !behind.names.is_empty()) {
         listings.keep(page.owner, &text, last, behind);
     }

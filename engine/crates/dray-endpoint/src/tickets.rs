@@ -5,9 +5,9 @@
 //! its own paths, for the holder of the key it was made for, until it ends or is revoked. The secret
 //! itself is kept nowhere; its SHA-256 is.
 
-use crate::api::types::Direction;
 use crate::live::RateWish;
-use crate::place::ApiPath;
+use dray_api::api_path::ApiPath;
+use dray_api::{Direction, TICKET_PREFIX};
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_runtime::net::Fingerprint;
@@ -16,9 +16,6 @@ use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::borrow::Cow;
 use std::fmt;
-
-/// How a ticket begins, so that people and programs that look for secrets know one.
-pub const PREFIX: &str = "drt_";
 
 /// Random bytes of a secret.
 const SECRET_BYTES: usize = 32;
@@ -42,7 +39,7 @@ impl Secret {
             .fill(&mut bytes)
             .map_err(|_| Error::new(ErrorKind::Internal, End::Here, "draw random bytes"))?;
         // Base64 for URLs (RFC 4648, section 5), without padding.
-        let mut text = PREFIX.to_owned();
+        let mut text = TICKET_PREFIX.to_owned();
         for chunk in bytes.chunks(3) {
             let word = chunk
                 .iter()
@@ -85,19 +82,13 @@ pub fn digest_of(secret: &[u8]) -> [u8; 32] {
     bytes
 }
 
-/// Whether what was shown is meant as a ticket.
-#[must_use]
-pub fn is_ticket(shown: &[u8]) -> bool {
-    shown.starts_with(PREFIX.as_bytes())
-}
-
 /// The text with every ticket in it blanked: people put them where they do not belong.
 #[must_use]
 pub fn without_tickets(text: &str) -> Cow<'_, str> {
     let mut blanked = String::new();
     let mut rest = text;
-    while let Some(at) = rest.find(PREFIX) {
-        let (before, ticket) = rest.split_at(at + PREFIX.len());
+    while let Some(at) = rest.find(TICKET_PREFIX) {
+        let (before, ticket) = rest.split_at(at + TICKET_PREFIX.len());
         let end = ticket.bytes().position(|byte| !ALPHABET.contains(&byte));
         let (secret, after) = ticket.split_at(end.unwrap_or(ticket.len()));
         blanked.push_str(before);
@@ -220,10 +211,10 @@ pub fn unknown() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Grant, Secret, digest_of, is_ticket, shown_id, without_tickets};
-    use crate::api::types::Direction;
+    use super::{Grant, Secret, digest_of, shown_id, without_tickets};
     use crate::live::RateWish;
-    use crate::place::ApiPath;
+    use dray_api::Direction;
+    use dray_api::api_path::ApiPath;
     use dray_core::options::Overwrite;
     use dray_core::{ErrorKind, TransferId};
     use dray_runtime::net::Fingerprint;
@@ -266,7 +257,7 @@ mod tests {
         );
         assert_ne!(one.expose(), two.expose());
         assert_eq!(one.expose().len(), 4 + 43);
-        assert!(is_ticket(one.expose().as_bytes()));
+        assert!(dray_api::is_ticket(one.expose().as_bytes()));
         assert!(!format!("{one:?}").contains(&one.expose()[4..]));
         assert_eq!(one.digest(), digest_of(one.expose().as_bytes()));
     }

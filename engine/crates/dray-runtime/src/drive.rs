@@ -67,9 +67,6 @@ pub struct Task {
     pub retries: u32,
 }
 
-/// Data streams of a transfer of which nobody says how many.
-pub const STREAMS_USUAL: u16 = 4;
-
 /// How many data streams a transfer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamCount {

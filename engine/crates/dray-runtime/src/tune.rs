@@ -26,7 +26,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Streams of a transfer that is tuned, when it begins: as many as one that is not has.
-pub const STREAMS_FIRST: u16 = crate::drive::STREAMS_USUAL;
+pub const STREAMS_FIRST: u16 = dray_core::options::STREAMS_USUAL;
 
 /// Most streams that a tuner asks for: as many as an end grants unless it is told otherwise.
 pub const STREAMS_MOST: u16 = 64;

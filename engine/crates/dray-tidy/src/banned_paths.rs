@@ -87,6 +87,13 @@ pub const PURE_BANS: &[Ban] = &[
     },
 ];
 
+/// Values below a banned path: an address opens no socket.
+const PURE_VALUES: &[&str] = &[
+    "std::net::IpAddr",
+    "std::net::Ipv4Addr",
+    "std::net::Ipv6Addr",
+];
+
 /// Every use of a banned path in the source of a pure crate, its unit tests included.
 pub fn check(path: &str, source: &str, bans: &[Ban]) -> Vec<Finding> {
     let split = lex::split(source);
@@ -99,6 +106,9 @@ pub fn check(path: &str, source: &str, bans: &[Ban]) -> Vec<Finding> {
         let name = name
             .replacen("core::", "std::", 1)
             .replacen("alloc::", "std::", 1);
+        if PURE_VALUES.iter().any(|value| is_below(&name, value)) {
+            continue;
+        }
         let Some(ban) = bans.iter().find(|ban| is_below(&name, ban.path)) else {
             continue;
         };
@@ -272,6 +282,16 @@ mod tests {
             lines("use core::time::Duration;\nuse std::thread as t;"),
             ["f.rs:2"]
         );
+    }
+
+    #[test]
+    fn addresses_pass_and_sockets_beside_them_do_not() {
+        assert_eq!(lines("use std::net::IpAddr;"), Vec::<String>::new());
+        assert_eq!(
+            lines("use std::net::IpAddr;\nuse std::net::{IpAddr, TcpStream};"),
+            ["f.rs:2"]
+        );
+        assert_eq!(lines("use std::net::*;"), ["f.rs:1"]);
     }
 
     #[test]

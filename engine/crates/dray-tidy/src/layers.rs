@@ -46,6 +46,7 @@ const RUNTIME_AND_BELOW: &[&str] = &[
 ];
 
 const ENDPOINT_USES: &[&str] = &[
+    "dray-api",
     "dray-auth",
     "dray-runtime",
     "dray-session",
@@ -59,11 +60,26 @@ const ENDPOINT_USES: &[&str] = &[
     "dray-sched",
 ];
 const CLI_USES: &[&str] = &[
+    "dray-api",
     "dray-endpoint",
     "dray-auth",
     "dray-runtime",
     "dray-session",
     "dray-store",
+    CORE,
+    "dray-wire",
+    "dray-log",
+    "dray-sched",
+];
+
+const TPC_USES: &[&str] = &[
+    "dray-api",
+    "dray-runtime",
+    "dray-auth",
+    "dray-session",
+    "dray-store",
+    "dray-store-http",
+    "dray-store-xrootd",
     CORE,
     "dray-wire",
     "dray-log",
@@ -95,6 +111,11 @@ pub const ROOMS: &[Room] = &[
     },
     Room {
         name: "dray-auth",
+        is_pure: true,
+        may_use: &[CORE],
+    },
+    Room {
+        name: "dray-api",
         is_pure: true,
         may_use: &[CORE],
     },
@@ -143,7 +164,7 @@ pub const ROOMS: &[Room] = &[
     Room {
         name: "dray-xrootd-tpc",
         is_pure: false,
-        may_use: RUNTIME_AND_BELOW,
+        may_use: TPC_USES,
     },
     Room {
         name: "dray-py",

@@ -2,8 +2,8 @@
 
 use crate::units;
 use clap::{Args, Subcommand, ValueEnum};
+use dray_api::timestamp::Moment;
 use dray_core::TransferId;
-use dray_endpoint::moment::Moment;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

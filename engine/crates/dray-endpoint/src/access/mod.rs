@@ -14,7 +14,7 @@ pub use keys::{authorities, certificates};
 #[cfg(test)]
 pub(crate) mod testing;
 
-use crate::place::ApiPath;
+use dray_api::api_path::ApiPath;
 use dray_core::Result;
 use rustls::pki_types::CertificateDer;
 use std::pin::Pin;

@@ -2,7 +2,7 @@
 //! and nothing that is called `hidden`.
 
 use super::{Access, Action, Credentials, Future, Principal, Rights};
-use crate::place::ApiPath;
+use dray_api::api_path::ApiPath;
 use dray_core::{End, Error, ErrorKind, Result};
 
 #[derive(Debug, Default)]

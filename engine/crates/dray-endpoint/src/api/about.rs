@@ -3,16 +3,16 @@
 use super::Api;
 use super::extract::{Body, Caller};
 use super::refusal::Answer;
-use super::types::{
-    AdmissionAnswer, AdmissionRequest, EndpointAnswer, ErrorAnswer, Health, LimitsAnswer, PAGE_MAX,
-    RootAnswer, Scheduling, SchedulingPatch, You,
-};
 use crate::access::Action;
-use crate::place::ApiPath;
 use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use dray_api::api_path::ApiPath;
+use dray_api::{
+    AdmissionAnswer, AdmissionRequest, EndpointAnswer, ErrorAnswer, Health, LimitsAnswer, PAGE_MAX,
+    RootAnswer, Scheduling, SchedulingPatch, You,
+};
 use dray_core::{End, Error, ErrorKind, RelPath};
 use std::sync::Arc;
 

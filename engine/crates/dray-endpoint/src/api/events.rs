@@ -3,15 +3,15 @@
 use super::Api;
 use super::extract::{Caller, Query};
 use super::refusal::{Answer, Refusal};
-use super::types::{ErrorAnswer, Event, EventKind, Events, EventsQuery};
+use crate::clock;
 use crate::events::{Heard, Hub, Listening, Published};
-use crate::moment::Moment;
 use crate::queue::Asking;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use dray_api::{ErrorAnswer, Event, EventKind, Events, EventsQuery};
 use dray_core::{End, Error, ErrorKind};
 use futures_util::stream::{self, Stream};
 use std::collections::VecDeque;
@@ -69,7 +69,7 @@ fn gap(heard: &Heard) -> Event {
     let first = heard.events.first().map(|published| published.event.id);
     Event {
         id: first.map_or(heard.last, |first| first - 1),
-        ..Event::new(EventKind::Gap, Moment::now())
+        ..Event::new(EventKind::Gap, clock::now())
     }
 }
 

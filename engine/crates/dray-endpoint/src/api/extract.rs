@@ -3,13 +3,13 @@
 use super::Api;
 use super::record::Record;
 use super::refusal::{Answer, Refusal};
-use super::types::Check;
 use crate::access::{Credentials, Principal};
 use crate::connection::{Busy, PeerCertificates, Sitting};
 use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
+use dray_api::Check;
 use dray_core::{End, Error, ErrorKind};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;

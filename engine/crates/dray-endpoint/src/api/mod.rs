@@ -17,7 +17,6 @@ mod submission;
 mod tickets;
 mod transfers;
 mod turns;
-pub mod types;
 
 pub use refusal::{Refusal, code_of};
 

@@ -1,14 +1,14 @@
 //! What calls are written into the audit log: those that change something, and those that are
 //! refused for who calls.
 
-use super::types::Check;
 use crate::access::Principal;
 use crate::audit::{Audit, Deed};
 use crate::connection::PeerAddress;
-use crate::place::without_secrets;
 use crate::tickets;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
+use dray_api::Check;
+use dray_api::api_path::without_secrets;
 use dray_core::{End, Error, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
 

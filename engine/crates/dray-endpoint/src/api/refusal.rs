@@ -1,10 +1,10 @@
 //! Errors as answers: the one shape, and the code of each kind.
 
-use super::types::{Admitted, ErrorAnswer, ErrorParts};
 use crate::queue::Refused;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use dray_api::{Admitted, ErrorAnswer, ErrorParts};
 use dray_core::{End, Error, ErrorKind};
 
 /// Seconds after which whoever met a bound may ask again (guess, revisit).

@@ -3,13 +3,13 @@
 use super::Api;
 use super::extract::{Body, Caller, Id, Query};
 use super::refusal::Answer;
-use super::types::{
-    ErrorAnswer, PinRequest, Staged, StagedDirection, StagedList, StagingQuery, StagingRequest,
-};
 use crate::staging::Stager;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use dray_api::{
+    ErrorAnswer, PinRequest, Staged, StagedDirection, StagedList, StagingQuery, StagingRequest,
+};
 use std::sync::Arc;
 
 type Shared = State<Arc<Api>>;

@@ -3,17 +3,17 @@
 use super::Api;
 use super::extract::{Body, Caller, Query};
 use super::refusal::Answer;
-use super::types::{
-    ChecksumAnswer, ChecksumRequest, Entry, EntryList, ErrorAnswer, ListQuery, MkdirRequest,
-    PathQuery, RenameRequest, RmAnswer, RmRequest, SpaceAnswer,
-};
 use crate::access::{Action, Principal};
-use crate::place::ApiPath;
 use crate::roots::Root;
 use crate::storage;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use dray_api::api_path::ApiPath;
+use dray_api::{
+    ChecksumAnswer, ChecksumRequest, Entry, EntryList, ErrorAnswer, ListQuery, MkdirRequest,
+    PathQuery, RenameRequest, RmAnswer, RmRequest, SpaceAnswer,
+};
 use dray_core::Result;
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! From a request to a submission: where its sides are, and whether the caller may.
 
 use super::Api;
-use super::types::{Check, Request};
 use crate::access::{Action, Principal};
 use crate::carry::check_clear_data;
-use crate::place::{ApiPath, Side};
 use crate::queue::Submission;
+use dray_api::api_path::{ApiPath, Side};
+use dray_api::{Check, Request};
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::select::Filter;
@@ -34,7 +34,7 @@ impl Api {
     pub(super) fn submission(&self, caller: &Principal, request: Request) -> Result<Submission> {
         request.check()?;
         check_size(&request)?;
-        let side = |url: &str| Side::parse(url, &self.config);
+        let side = |url: &str| self.config.side(url);
         let destination = side(&request.destination.url)?;
         let sources = request.origin_places().map(|place| side(&place.url));
         let sources = sources.collect::<Result<Vec<_>>>()?;

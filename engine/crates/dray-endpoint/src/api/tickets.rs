@@ -4,15 +4,15 @@ use super::Api;
 use super::extract::{Body, Caller, Certificates, Id, Query, SmallBody};
 use super::refusal::Answer;
 use super::submission::writing;
-use super::types::{
-    Direction, ErrorAnswer, MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch,
-    TicketQuery, TicketRequest,
-};
 use crate::access::Action;
-use crate::place::ApiPath;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use dray_api::api_path::ApiPath;
+use dray_api::{
+    Direction, ErrorAnswer, MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch,
+    TicketQuery, TicketRequest,
+};
 use std::sync::Arc;
 
 type Shared = State<Arc<Api>>;

@@ -3,17 +3,17 @@
 use super::Api;
 use super::extract::{Body, Caller, Id, OptionalBody, Query};
 use super::refusal::Answer;
-use super::types::{
-    BatchAnswer, BatchItem, BatchRequest, BatchResult, CancelRequest, ErrorAnswer, EventKind,
-    FileList, FilesQuery, Patch, QueryAnswer, QueryRequest, Request, Transfer, TransferList,
-    TransferQuery, WaitQuery, of_item,
-};
 use crate::events::Published;
 use crate::queue::{Refused, Submitted};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use dray_api::{
+    BatchAnswer, BatchItem, BatchRequest, BatchResult, CancelRequest, ErrorAnswer, EventKind,
+    FileList, FilesQuery, Patch, QueryAnswer, QueryRequest, Request, Transfer, TransferList,
+    TransferQuery, WaitQuery, of_item,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};

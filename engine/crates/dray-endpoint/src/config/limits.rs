@@ -1,6 +1,7 @@
 //! Bounds, and how long things are kept. Every one has a default that a small host can bear.
 
-use super::values::{PolicyName, Rate, Size, TurnsOf};
+use super::values::{Rate, Size};
+use dray_api::{PolicyName, TurnsOf};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -155,4 +156,18 @@ impl Share {
 
 const fn default_weight() -> u32 {
     100
+}
+
+impl From<&Scheduling> for dray_api::Scheduling {
+    fn from(rules: &Scheduling) -> Self {
+        Self {
+            policy: rules.policy,
+            at_once: rules.at_once,
+            quota: rules.quota.0,
+            turns_of: rules.turns_of,
+            aging_seconds: rules.aging_seconds,
+            patience_seconds: rules.patience_seconds,
+            held_max: rules.held_max,
+        }
+    }
 }

@@ -14,11 +14,10 @@ mod values;
 
 pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tickets};
 pub use values::{
-    Address, Owners, PolicyName, Rate, RootName, Size, TargetFolder, TargetLimit, ThreadsOf, Tier,
-    TurnsOf,
+    Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, ThreadsOf, Tier,
 };
 
-use crate::streams::Streams;
+use dray_api::{Side, Streams};
 use dray_auth::Mapping;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -241,6 +240,14 @@ impl Config {
     /// Notes where it listens: URLs of these addresses, and of its names at these ports, are local.
     pub fn listens_at(&mut self, addresses: &[SocketAddr]) {
         self.own_addresses = addresses.to_vec();
+    }
+
+    /// Parses the URL of a side of a transfer as this endpoint sees it.
+    ///
+    /// # Errors
+    /// As [`Side::parse`].
+    pub fn side(&self, url: &str) -> dray_core::Result<Side> {
+        Side::parse(url, |address| self.is_own(address))
     }
 
     /// Whether `HOST:PORT` of a URL is this endpoint.

@@ -1,7 +1,7 @@
 //! From the file's text to [`Config`], or to an error that names the line.
 
 use super::{Config, Tier};
-use crate::streams::STREAMS_MAX;
+use dray_api::STREAMS_MAX;
 use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -242,6 +242,7 @@ fn line_with(text: &str, key: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::super::{Config, EXAMPLE, Owners, Tier};
+    use dray_api::Side;
     use dray_core::ErrorKind;
 
     const SMALL: &str = "name = \"a.example\"\nstate = \"/var/lib/dray\"\n\
@@ -422,9 +423,44 @@ mod tests {
             );
         }
         let auto = Config::parse("drayd.toml", &format!("streams = \"auto\"\n{SMALL}"));
-        assert_eq!(auto.expect("good").streams, crate::streams::Streams::Auto);
+        assert_eq!(auto.expect("good").streams, dray_api::Streams::Auto);
         let none = fails(&format!("{SMALL}[limits]\nstreams_per_session = 0\n"));
         assert!(none.contains("1 to 256"), "{none}");
         assert!(fails(&format!("rate = -5\n{SMALL}")).contains("line 1"));
+    }
+
+    #[test]
+    fn own_names_are_local() {
+        let config = Config::parse(
+            "test",
+            "name = \"a.example\"\naliases = [\"b.example\"]\nstate = \"/s\"\n\
+             [[root]]\nname = \"data\"\npath = \"/data\"\n",
+        )
+        .expect("good");
+        let side = |url: &str| config.side(url);
+        for local in [
+            "/data/x",
+            "dray://a.example/data/x",
+            "dray://B.example:1/data/x",
+        ] {
+            assert!(side(local).expect("good").is_local(), "{local}");
+        }
+        match side("dray://c.example/data/x/").expect("good") {
+            Side::Remote { address, path } => {
+                assert_eq!(address, "c.example:4735");
+                assert!(path.is_folder);
+            }
+            Side::Local(path) => panic!("{path:?}"),
+        }
+        for bad in [
+            "",
+            "data",
+            "http://a/b",
+            "dray://a.example",
+            "dray:///data",
+            "dray://a b/c",
+        ] {
+            assert!(side(bad).is_err(), "{bad}");
+        }
     }
 }

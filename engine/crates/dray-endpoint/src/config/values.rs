@@ -6,7 +6,6 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
-use utoipa::ToSchema;
 
 /// Longest name of a root.
 const ROOT_NAME_BYTES_MAX: usize = 64;
@@ -203,32 +202,6 @@ pub enum Tier {
     Fast,
     /// Large and slow: disks, tape's cache.
     Slow,
-}
-
-/// Who decides which transfers run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyName {
-    /// Class, priority, then owners and their activities by weight; holds nobody.
-    Fair,
-    /// In the order of submission.
-    Fcfs,
-    /// The highest priority runs, at once.
-    Priority,
-    /// Turns of so many bytes.
-    RoundRobin,
-    /// Pairs of endpoints side by side.
-    Pairs,
-}
-
-/// Who takes turns in `round_robin`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TurnsOf {
-    /// Each owner.
-    Owners,
-    /// Each pair of endpoints.
-    Pairs,
 }
 
 /// `FOLDER=TARGET`.

@@ -7,11 +7,12 @@
 
 use super::rules::{Place, at_once, limits, limits_beside, settings};
 use super::time;
-use crate::api::types::{Scheduling, SchedulingPatch};
-use crate::config::{Config, PolicyName, TurnsOf};
-use crate::moment::Moment;
-use crate::place::Side;
+use crate::config::Config;
 use crate::queue::{Lines, QueuedTransfer, Sight};
+use dray_api::api_path::Side;
+use dray_api::timestamp::Moment;
+use dray_api::{PolicyName, TurnsOf};
+use dray_api::{Scheduling, SchedulingPatch};
 use dray_core::rate::Class;
 use dray_core::{Time, TransferId};
 use dray_sched::policy::{self, Pair, Phase, Transfer, View};
@@ -181,7 +182,7 @@ impl Chooser {
             false => one.waits_since,
             true => self.left.get(&one.id).copied().unwrap_or(self.began),
         };
-        let end = |url: &str| match Side::parse(url, config) {
+        let end = |url: &str| match config.side(url) {
             Ok(Side::Remote { address, .. }) => Some(address),
             Ok(Side::Local(_)) | Err(_) => None,
         };
@@ -262,9 +263,9 @@ fn places_of(all: &[Seen]) -> Vec<Place<'_>> {
 #[cfg(test)]
 mod tests {
     use super::{Chooser, Lines, Seen, limits};
-    use crate::api::types::{Scheduling, SchedulingPatch};
     use crate::config::Config;
-    use crate::moment::Moment;
+    use dray_api::timestamp::Moment;
+    use dray_api::{Scheduling, SchedulingPatch};
     use dray_core::TransferId;
     use dray_core::rate::Class;
     use dray_sched::policy::Phase;

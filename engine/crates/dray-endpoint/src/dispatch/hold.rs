@@ -4,7 +4,7 @@
 use super::choose::{Plan, Seen};
 use super::seats::Starts;
 use super::{Running, Shared};
-use crate::moment::Moment;
+use crate::clock;
 use crate::queue::QueuedTransfer;
 use dray_core::{Result, TransferId};
 use dray_sched::policy::Phase;
@@ -69,7 +69,7 @@ impl Shared {
         // What the plan has moving is bounded by admission, and no policy's to begin or to hold.
         let (beside, seen): (Vec<Seen>, Vec<Seen>) =
             (seen.into_iter()).partition(|one| movers.contains_key(one.id.as_str()));
-        let mut plan = chooser.decide(&seen, &beside, &self.config, Moment::now());
+        let mut plan = chooser.decide(&seen, &beside, &self.config, clock::now());
         // Held before it was promised, or before its time had come.
         let held = beside.iter().filter(|one| one.phase == Phase::Held);
         plan.go_on.extend(held.map(|one| one.id.clone()));
@@ -80,7 +80,7 @@ impl Shared {
     pub(super) fn hold(&self, id: &TransferId, is_held: bool) {
         if let Some(running) = self.state().running.get_mut(id) {
             running.seen.phase = if is_held { Phase::Held } else { Phase::Running };
-            running.seen.since = Moment::now();
+            running.seen.since = clock::now();
             running.moving.hold(is_held);
         }
         self.queue.held(id, is_held);

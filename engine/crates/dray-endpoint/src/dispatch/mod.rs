@@ -21,17 +21,18 @@ mod share;
 pub use share::Shares;
 
 use crate::access::{Access, Action};
-use crate::api::types::{Request, Scheduling, SchedulingPatch, State as TransferState};
 use crate::audit::{Audit, Deed};
 use crate::carry::{Carrier, Job as Session};
+use crate::clock;
 use crate::config::Config;
 use crate::live::{Live, Moving, RateWish, Seat, Way};
-use crate::moment::{Moment, time};
-use crate::place::Side;
 use crate::ports::Scheduler;
 use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
 use crate::together::Together;
 use choose::{Chooser, Plan, Seen};
+use dray_api::api_path::Side;
+use dray_api::timestamp::time;
+use dray_api::{Request, Scheduling, SchedulingPatch, State as TransferState};
 use dray_core::{End, Error, ErrorKind, Result, Time, TransferId};
 use dray_runtime::{drive, threads};
 use dray_sched::policy::Phase;
@@ -129,7 +130,7 @@ impl Dispatcher {
             audit,
             state: Mutex::default(),
             woken: Condvar::new(),
-            chooser: Mutex::new(Chooser::new(rules, Moment::now())),
+            chooser: Mutex::new(Chooser::new(rules, clock::now())),
         }));
         dispatcher
             .0
@@ -164,7 +165,7 @@ impl Dispatcher {
     fn dispatch(&self) {
         let shared = &self.0;
         loop {
-            if let Err(error) = shared.queue.tick(Moment::now()) {
+            if let Err(error) = shared.queue.tick(clock::now()) {
                 tracing::error!("cannot look after the queue: {error}");
             }
             purge::begin(shared);
@@ -209,7 +210,7 @@ impl Dispatcher {
         shared.write_down_again();
         shared.refresh();
         // What the plan has moving, for all of this look.
-        let movers = shared.queue.promises().movers(Moment::now());
+        let movers = shared.queue.promises().movers(clock::now());
         let starts = seats::starts(&movers);
         // The plan counts on them, whoever waits besides and however many run.
         self.begin_promised(&movers, &starts);
@@ -304,7 +305,7 @@ impl Dispatcher {
             let running = Running {
                 seen: Seen {
                     phase: Phase::Running,
-                    since: Moment::now(),
+                    since: clock::now(),
                     ..seen
                 },
                 base: job.counters.bytes.sent,
@@ -388,7 +389,7 @@ impl Shared {
     fn wait(&self) -> bool {
         let mut state = self.state();
         if !state.is_woken && !state.is_stopping {
-            let now = time(Moment::now());
+            let now = time(clock::now());
             let wait = state.look_at.take().map(|at| at.since(now));
             let wait = wait.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
             let waited = self.woken.wait_timeout(state, wait);
@@ -411,7 +412,7 @@ impl Shared {
     fn peer(&self, one: &QueuedTransfer) -> Option<String> {
         [&one.source_url, &one.destination_url]
             .into_iter()
-            .filter_map(|url| Side::parse(url, &self.config).ok())
+            .filter_map(|url| self.config.side(url).ok())
             .find_map(|side| match side {
                 Side::Remote { address, .. } => Some(address),
                 Side::Local(_) => None,
@@ -420,7 +421,7 @@ impl Shared {
 
     /// Whether what was allowed when it was submitted is allowed now.
     fn ask_again(&self, one: &QueuedTransfer, request: &Request, is_staging: bool) -> Result<()> {
-        let ask = |action, url: &str| match Side::parse(url, &self.config)? {
+        let ask = |action, url: &str| match self.config.side(url)? {
             Side::Local(path) => {
                 let access = &self.access;
                 access.still_allow(&one.owner, &one.principal, action, &path)
@@ -438,8 +439,8 @@ impl Shared {
     }
 
     fn seat(&self, one: &QueuedTransfer, request: &Request) -> Result<Seat> {
-        let from = Side::parse(&one.source_url, &self.config)?;
-        let to = Side::parse(&request.destination.url, &self.config)?;
+        let from = self.config.side(&one.source_url)?;
+        let to = self.config.side(&request.destination.url)?;
         let way = match (from.is_local(), to.is_local()) {
             (true, true) => Way::Within,
             (true, false) => Way::Out,
@@ -497,7 +498,7 @@ impl Shared {
         let left = self.state().running.get(id).map(Running::seen);
         if let Some(seen) = left {
             // Before its place is free: the next decision knows what it has moved.
-            self.chooser().left(seen, Moment::now(), has_ended);
+            self.chooser().left(seen, clock::now(), has_ended);
         }
         let mut state = self.state();
         state.running.remove(id);

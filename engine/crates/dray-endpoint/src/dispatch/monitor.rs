@@ -1,10 +1,10 @@
 //! Watches one session: counters to the queue, outcomes of files to the list of files.
 
-use crate::api::types::{Bytes, ErrorParts, FileOutcome, FileState, Files, Objects};
 use crate::live::Moving;
-use crate::place;
 use crate::promises::asks_promise;
 use crate::queue::{Counters, Job, Manifest, Queue};
+use dray_api::api_path;
+use dray_api::{Bytes, ErrorParts, FileOutcome, FileState, Files, Objects};
 use dray_core::{End, Error, Result, Status, StreamId, TransferId};
 use dray_runtime::drive::{Ended, Watch};
 use dray_runtime::observe::Observer;
@@ -151,7 +151,7 @@ impl Observer for Monitor<'_> {
     fn event(&self, event: &Event) {
         match event {
             Event::FileDone { path, size, sums } => self.write(&FileOutcome {
-                path: place::encode(path.as_bytes()),
+                path: api_path::encode(path.as_bytes()),
                 state: FileState::Done,
                 size: Some(*size),
                 adler32: sums.as_ref().map(|sums| format!("{:08x}", sums.adler32)),
@@ -162,7 +162,7 @@ impl Observer for Monitor<'_> {
                 let error = &failure.error;
                 self.queue.file_failed(&self.id, &failure.path, error);
                 self.write(&FileOutcome {
-                    path: place::encode(failure.path.as_bytes()),
+                    path: api_path::encode(failure.path.as_bytes()),
                     state: FileState::Failed,
                     size: None,
                     adler32: None,
@@ -218,12 +218,12 @@ impl Watch for Monitor<'_> {}
 mod tests {
     use super::Monitor;
     use crate::access::{Principal, Rights};
-    use crate::api::types::StageWord;
+    use crate::clock;
     use crate::config::Config;
     use crate::events::Hub;
     use crate::live::{Moving, RateWish, Way};
-    use crate::moment::Moment;
     use crate::queue::{Counters, Job, Queue, Submission};
+    use dray_api::StageWord;
     use dray_core::TransferId;
     use dray_core::profile::Stage;
     use dray_runtime::observe::Observer;
@@ -240,7 +240,7 @@ mod tests {
              [[root]]\nname = \"data\"\npath = \"/data\"\n",
         );
         let config = Config::parse("test", &text).expect("good");
-        let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
+        let queue = Queue::open(&config, Arc::new(Hub::new(4, clock::now()))).expect("opened");
         let request = json!({
             "id": "one",
             "sources": [{"url": "dray://b.example/data/x"}],
@@ -280,7 +280,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (queue, job) = begun(folder.path());
         let monitor = watched(&queue, &job);
-        let deadline = Moment::now().after(Duration::from_secs(1_001));
+        let deadline = clock::now().after(Duration::from_secs(1_001));
         let patch = json!({"deadline": deadline});
         let patch = serde_json::from_value(patch).expect("good");
         queue.patch(&alice(), "one", &patch).expect("taken");

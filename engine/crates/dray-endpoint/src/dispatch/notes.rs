@@ -107,9 +107,9 @@ fn take(notes: &Mutex<Vec<Note>>) -> Vec<Note> {
 #[cfg(test)]
 mod tests {
     use super::Notes;
+    use crate::clock;
     use crate::config::Config;
     use crate::events::Hub;
-    use crate::moment::Moment;
     use crate::queue::Queue;
     use dray_core::Time;
     use std::sync::Arc;
@@ -122,7 +122,7 @@ mod tests {
             folder.path()
         );
         let config = Config::parse("test", &text).expect("good");
-        let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
+        let queue = Queue::open(&config, Arc::new(Hub::new(4, clock::now()))).expect("opened");
         let mut notes = Notes::new(Arc::clone(&queue));
         let request = serde_json::json!({
             "id": "one",

@@ -92,8 +92,8 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
 #[cfg(test)]
 mod tests {
     use super::{Ending, Report, ending, has_let_go};
-    use crate::api::types::Request;
     use crate::queue::{Counters, Job};
+    use dray_api::Request;
     use dray_core::{End, Error, ErrorKind, Status, TransferId};
     use dray_runtime::drive::{self, Ended};
     use dray_session::Progress;

@@ -2,10 +2,11 @@
 //! transfer waits or runs.
 
 use super::Shared;
-use crate::api::types::{Place, Request};
 use crate::client::{Client, Keeper};
-use crate::moment::Moment;
-use crate::place::Side;
+use crate::clock;
+use dray_api::api_path::Side;
+use dray_api::timestamp::Moment;
+use dray_api::{Place, Request};
 use dray_core::TransferId;
 use dray_runtime::drive;
 use dray_runtime::net::Trust;
@@ -66,7 +67,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 
 /// Looks at a page; says how far it came.
 fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) -> Option<i64> {
-    let now = Moment::now();
+    let now = clock::now();
     let mut calls = 0;
     let mut last = None;
     // Endpoints that do not answer now: one wait for each is enough.
@@ -115,7 +116,7 @@ struct Away;
 
 /// Renews one; says until when it is good now, if it could be renewed.
 fn renew(shared: &Shared, place: &Place) -> Result<Option<Moment>, Away> {
-    let Ok(Side::Remote { address, .. }) = Side::parse(&place.url, &shared.config) else {
+    let Ok(Side::Remote { address, .. }) = shared.config.side(&place.url) else {
         return Ok(None);
     };
     let trust = match (&place.key, shared.carrier.authority()) {
@@ -170,7 +171,7 @@ fn again(now: Moment, expires: Option<Moment>) -> Moment {
 #[cfg(test)]
 mod tests {
     use super::{again, half_way};
-    use crate::moment::Moment;
+    use dray_api::timestamp::Moment;
 
     #[test]
     fn a_ticket_is_tried_again_often_enough_before_it_ends() {

@@ -1,7 +1,8 @@
 //! The rules that were configured or changed, in the policy's own words.
 
-use crate::api::types::Scheduling;
-use crate::config::{Config, PolicyName, TurnsOf};
+use crate::config::Config;
+use dray_api::Scheduling;
+use dray_api::{PolicyName, TurnsOf};
 use dray_sched::policy::{self, Limits, Name, OwnerRules, Phase};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -99,8 +100,8 @@ pub(super) fn limits_beside(
 #[cfg(test)]
 mod tests {
     use super::{Limits, Place, limits, limits_beside};
-    use crate::api::types::Scheduling;
     use crate::config::Config;
+    use dray_api::Scheduling;
     use dray_sched::policy::Phase;
     use std::collections::BTreeMap;
 

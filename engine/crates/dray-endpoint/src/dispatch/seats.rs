@@ -9,9 +9,10 @@
 //! since than it gave then makes another of it.
 
 use super::{Dispatcher, Shared, time};
+use crate::clock;
 use crate::live::Lack;
-use crate::moment::Moment;
 use crate::promises::Mover;
+use dray_api::timestamp::Moment;
 use dray_core::rate::Class;
 use dray_core::{Result, Time, TransferId};
 use dray_sched::policy::Phase;
@@ -184,7 +185,7 @@ impl Dispatcher {
                 true
             })
         });
-        let now = Moment::now();
+        let now = clock::now();
         let told: Vec<(&str, Lack)> = (seatless.iter())
             .map(|(one, lack)| (&*one.id, *lack))
             .collect();
@@ -222,7 +223,7 @@ impl Shared {
                 lack,
                 latest_start: None,
             };
-            self.make_room(&[newcomer], starts, Moment::now());
+            self.make_room(&[newcomer], starts, clock::now());
         }
     }
 
@@ -255,8 +256,8 @@ impl Shared {
 mod tests {
     use super::{BEGUN_MAX, HURRY, LEAVING_MAX, Newcomer, Sitting, give_way, sit_down};
     use crate::live::{Bounds, Lack, Live, Moving, RateWish, Seat, Way};
-    use crate::moment::Moment;
     use crate::promises::Mover;
+    use dray_api::timestamp::Moment;
     use dray_core::rate::{BytesPerSecond, Class};
     use dray_core::{Time, TransferId};
     use dray_sched::broker::{Broker, Config, ResourceId, TransferKey, Wish};

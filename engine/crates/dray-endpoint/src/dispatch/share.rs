@@ -1,13 +1,14 @@
 //! Gives out the endpoint's rate: endpoint -> peer -> owner -> transfer, what is promised and floors
 //! first, the rest by class and weight (dray-sched decides; here is who stands where).
 
-use crate::api::types::{Event, EventKind, PlannedRate};
+use crate::clock;
 use crate::config::Config;
 use crate::dispatch::notes::Notes;
 use crate::live::{Live, Moving, RateWish};
-use crate::moment::Moment;
 use crate::promises::{Look, Seen, Told};
 use crate::queue::Queue;
+use dray_api::timestamp::Moment;
+use dray_api::{Event, EventKind, PlannedRate};
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
 use dray_runtime::clock::Clock;
@@ -132,7 +133,7 @@ impl Shares {
             }
         });
         let seen: Vec<Seen<'_>> = seen.collect();
-        let now = Moment::now();
+        let now = clock::now();
         let look = self.queue.promises().look(&seen, now);
         for told in &look.told {
             self.tell(told, now);
@@ -428,10 +429,10 @@ fn share(wish: RateWish) -> Share {
 #[cfg(test)]
 mod tests {
     use super::Shares;
+    use crate::clock;
     use crate::config::Config;
     use crate::events::Hub;
     use crate::live::{Bounds, Live, Moving, RateWish, Way};
-    use crate::moment::Moment;
     use crate::promises::Look;
     use crate::queue::Queue;
     use dray_core::TransferId;
@@ -446,7 +447,7 @@ mod tests {
              [[root]]\nname = \"data\"\npath = \"/data\"\n"
         );
         let config = Config::parse("test", &text).expect("good");
-        let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
+        let queue = Queue::open(&config, Arc::new(Hub::new(4, clock::now()))).expect("opened");
         Shares::new(Arc::new(config), live.clone(), queue)
     }
 

@@ -2,8 +2,8 @@
 
 use super::ask::{Ask, Places};
 use super::{Held, Promise, SETTLE, settled};
-use crate::api::types::{Admitted, MissAnswer, ObstacleAnswer, ReasonWord, Request};
-use crate::moment::Moment;
+use dray_api::timestamp::Moment;
+use dray_api::{Admitted, MissAnswer, ObstacleAnswer, ReasonWord, Request};
 use dray_core::units::human;
 use dray_core::{End, Error, ErrorKind, Time};
 use dray_sched::broker::{Cause, Grant, Miss, Obstacle, Reason, Refusal, TransferKey};
@@ -256,15 +256,14 @@ fn over(request: Option<&Request>) -> String {
     }
 }
 
-impl From<Reason> for ReasonWord {
-    fn from(reason: Reason) -> Self {
-        match reason {
-            Reason::NotBefore => Self::NotBefore,
-            Reason::Spare => Self::Spare,
-            Reason::Short => Self::Short,
-            Reason::Ceiling => Self::Ceiling,
-            Reason::Suspended => Self::Suspended,
-            _ => Self::Planned,
-        }
+/// The word of the API for a reason of the broker.
+pub(super) const fn reason_word(reason: Reason) -> ReasonWord {
+    match reason {
+        Reason::NotBefore => ReasonWord::NotBefore,
+        Reason::Spare => ReasonWord::Spare,
+        Reason::Short => ReasonWord::Short,
+        Reason::Ceiling => ReasonWord::Ceiling,
+        Reason::Suspended => ReasonWord::Suspended,
+        _ => ReasonWord::Planned,
     }
 }

@@ -1,9 +1,9 @@
 //! From a request to a wish: what it passes, and how much of what it wants.
 
 use super::{LINK, due, time};
-use crate::api::types::{AdmissionWord, Request};
 use crate::config::Config;
-use crate::place::Side;
+use dray_api::api_path::Side;
+use dray_api::{AdmissionWord, Request};
 use dray_core::rate::BytesPerSecond;
 use dray_core::units::human;
 use dray_sched::broker::{Broker, Config as BrokerConfig, ResourceId, TransferKey, Wish};
@@ -206,7 +206,7 @@ impl Places {
             .or(request.sources.first())
             .into_iter()
             .chain([&request.destination]);
-        for side in urls.filter_map(|place| Side::parse(&place.url, &self.config).ok()) {
+        for side in urls.filter_map(|place| self.config.side(&place.url).ok()) {
             let found = match &side {
                 Side::Local(path) => self.find(&format!("root:{}", path.root)),
                 Side::Remote { address, .. } => {

@@ -2,9 +2,9 @@
 
 use super::{Ask, Given, Promises};
 use crate::access::Principal;
-use crate::api::types::{AdmissionAnswer, Decision, Request};
-use crate::moment::Moment;
+use crate::clock;
 use crate::ports::Admission;
+use dray_api::{AdmissionAnswer, Decision, Request};
 use dray_core::{Result, TransferId};
 
 impl Admission for Promises {
@@ -28,7 +28,7 @@ impl Admission for Promises {
             done: 0,
         });
         let asks: Vec<Ask<'_>> = asks.collect();
-        Ok(match self.would(&asks, Moment::now()) {
+        Ok(match self.would(&asks, clock::now()) {
             Ok(given) => AdmissionAnswer {
                 decision: Decision::Accept,
                 transfers: given

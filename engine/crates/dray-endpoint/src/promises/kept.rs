@@ -1,7 +1,7 @@
 //! What is kept in the queue, taken up again: at a start, and when a write was undone.
 
 use super::{Ask, Desk, Held, LINK, Promise, Promises, due, look, time};
-use crate::moment::Moment;
+use dray_api::timestamp::Moment;
 use dray_core::rate::BytesPerSecond;
 use dray_sched::broker::{ResourceId, TransferKey};
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! One round: how far those are that were promised something, at which rates they go on, and what
 //! has to be said of it.
 
-use super::answer::Names;
+use super::answer::{Names, reason_word};
 use super::link::Shown;
 use super::{Desk, LINK, Promises, time};
-use crate::api::types::{MissAnswer, ReasonWord};
-use crate::moment::Moment;
+use dray_api::timestamp::Moment;
+use dray_api::{MissAnswer, ReasonWord};
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use dray_sched::broker::{Rates, TransferKey};
@@ -187,7 +187,7 @@ impl Promises {
                     owner: held.owner.to_string(),
                     old,
                     new,
-                    reason: rate.reason.into(),
+                    reason: reason_word(rate.reason),
                 });
             }
         }

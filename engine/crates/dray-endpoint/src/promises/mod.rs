@@ -25,10 +25,10 @@ pub use ask::{Ask, Asked, asks_promise};
 pub use look::{Look, Seen, Told};
 pub use seats::{Mover, Standing};
 
-use crate::api::types::{Admitted, MissAnswer, ReasonWord};
 use crate::config::Config;
-use crate::moment::{Moment, of_time, time};
 use ask::Places;
+use dray_api::timestamp::{Moment, of_time, time};
+use dray_api::{Admitted, MissAnswer, ReasonWord};
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
 use dray_sched::broker::{Answer, Broker, Grant, Rate, Reason, ResourceId, TransferKey, Wish};
@@ -386,7 +386,7 @@ impl Promises {
         View {
             is_promised: true,
             planned: rate.map(|rate| rate.planned.0),
-            reason: rate.map(|rate| rate.reason.into()),
+            reason: rate.map(|rate| answer::reason_word(rate.reason)),
             miss: desk.misses.get(key).cloned(),
         }
     }

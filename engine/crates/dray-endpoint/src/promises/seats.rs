@@ -1,9 +1,9 @@
 //! What is to move by plan and has no session to move in: the plan counts bytes, not places.
 
 use super::{Desk, Promises, time};
-use crate::api::types::MissAnswer;
 use crate::live::Lack;
-use crate::moment::Moment;
+use dray_api::MissAnswer;
+use dray_api::timestamp::Moment;
 use dray_core::Time;
 use dray_sched::broker::TransferKey;
 use std::collections::BTreeMap;

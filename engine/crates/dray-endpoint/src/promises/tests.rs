@@ -1,10 +1,10 @@
 //! What is promised, at which rates, and what is said when it cannot be kept.
 
 use super::{Ask, NotAdmitted, Promise, Promises, Seen, Told};
-use crate::api::types::{ReasonWord, Request};
 use crate::config::Config;
 use crate::live::Lack;
-use crate::moment::Moment;
+use dray_api::timestamp::Moment;
+use dray_api::{ReasonWord, Request};
 use dray_core::ErrorKind;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;

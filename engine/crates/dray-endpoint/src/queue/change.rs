@@ -6,9 +6,10 @@ use super::states::{Command, Standing, Step, next};
 use super::submit::{renew, told};
 use super::{Effects, Queue, Refused, not_found, promised};
 use crate::access::Principal;
-use crate::api::types::{Check, Patch, Request, State, Transfer};
-use crate::moment::Moment;
+use crate::clock;
 use crate::promises::asks_promise;
+use dray_api::timestamp::Moment;
+use dray_api::{Check, Patch, Request, State, Transfer};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 
@@ -106,7 +107,7 @@ impl Queue {
             if request == row.request {
                 return Ok(Ok((row, Vec::new())));
             }
-            let now = Moment::now();
+            let now = clock::now();
             let asks_else = asks_else(&row.request, &request);
             row.request = request;
             row.version += 1;
@@ -193,7 +194,7 @@ impl Queue {
         let row = self.write(move |connection, effects| {
             let mut row = find(connection, &caller, &id)?;
             may(connection, &row)?;
-            apply(connection, effects, &mut row, command, Moment::now())?;
+            apply(connection, effects, &mut row, command, clock::now())?;
             Ok(row)
         })?;
         self.remember(&row);

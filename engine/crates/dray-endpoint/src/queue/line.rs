@@ -8,7 +8,7 @@
 
 use super::Queue;
 use super::schema::sql;
-use crate::moment::Moment;
+use dray_api::timestamp::Moment;
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId};
 use dray_sched::policy::PRIORITY_MAX;

@@ -2,12 +2,10 @@
 //! second by the thread that writes.
 
 use super::schema::sql;
-use crate::api::types::{
-    Bytes, ErrorParts, Event, EventKind, Files, Objects, PathError, Rates, State,
-};
 use crate::events::Hub;
-use crate::moment::Moment;
-use crate::place;
+use dray_api::api_path;
+use dray_api::timestamp::Moment;
+use dray_api::{Bytes, ErrorParts, Event, EventKind, Files, Objects, PathError, Rates, State};
 use dray_core::profile::Profile;
 use dray_core::{Error, RelPath, Result};
 use dray_session::Found;
@@ -332,7 +330,7 @@ impl Live {
             return;
         };
         let failure = PathError {
-            path: place::encode(path.as_bytes()),
+            path: api_path::encode(path.as_bytes()),
             error: error.into(),
         };
         if run.failures.len() < FAILURES_MAX {

@@ -6,7 +6,7 @@
 use super::schema::sql;
 use super::{Queue, io, not_found};
 use crate::access::Principal;
-use crate::api::types::{FileList, FileOutcome, FileState, FilesQuery};
+use dray_api::{FileList, FileOutcome, FileState, FilesQuery};
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::Connection;
 use std::fs::{File, OpenOptions};

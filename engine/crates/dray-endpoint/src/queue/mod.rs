@@ -40,13 +40,13 @@ pub use tickets::{TicketRow, TicketTable};
 pub use writer::Commands;
 
 use crate::access::Principal;
-use crate::api::types::{EtaAnswer, RetryWish, Transfer};
+use crate::clock;
 use crate::config::Config;
 use crate::events::Hub;
-use crate::moment::Moment;
 use crate::promises::Promises;
 use crate::tickets::shown_id;
 use connections::Readers;
+use dray_api::{EtaAnswer, RetryWish, Transfer};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use live::Live;
 use row::Row;
@@ -227,7 +227,7 @@ impl Queue {
         let row = row.ok_or_else(|| not_found(id))?;
         let mut transfer = self.view(row);
         if transfer.promised {
-            let eta = self.promises.eta(id, Moment::now());
+            let eta = self.promises.eta(id, clock::now());
             transfer.eta_between = eta.map(|(early, late)| EtaAnswer { early, late });
         }
         self.asked_for(&transfer);
@@ -278,7 +278,7 @@ impl Queue {
         let runs = self.live.lock();
         let run = runs.get(&row.id);
         let promise = self.promises.view(&row.id);
-        row.view(run, promise, Moment::now())
+        row.view(run, promise, clock::now())
     }
 
     fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {

@@ -6,9 +6,10 @@
 use super::row::Row;
 use super::schema::sql;
 use super::{Queue, QueuedTransfer, Refused};
-use crate::api::types::{Event, EventKind, MissAnswer, State};
-use crate::moment::Moment;
+use crate::clock;
 use crate::promises::{Ask, Asked, Given, NO_ROOM, Promise, Promises, asks_promise};
+use dray_api::timestamp::Moment;
+use dray_api::{Event, EventKind, MissAnswer, State};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::HashSet;
@@ -232,7 +233,7 @@ pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
     let held = rows
         .iter()
         .map(|(promise, row)| (promise.clone(), ask(row)));
-    promises.restore(held.collect(), measured, Moment::now());
+    promises.restore(held.collect(), measured, clock::now());
     Ok(())
 }
 
@@ -243,7 +244,7 @@ impl Queue {
         let Some(untold) = refused.untold.take() else {
             return 0;
         };
-        let said = *self.promises.explain(&untold.asked, Moment::now());
+        let said = *self.promises.explain(&untold.asked, clock::now());
         refused.error = said.error;
         refused.admission = said.answers.into_iter().nth(said.at).map(Box::new);
         said.at
@@ -278,7 +279,7 @@ impl Queue {
             }
             row.counters.files.listing_done = true;
             row.counters.bytes.listed = bytes;
-            ask_again(connection, &effects.promises, &row, Moment::now())
+            ask_again(connection, &effects.promises, &row, clock::now())
         })?;
         for notice in noted {
             // It runs: its notices are told with its counters.
@@ -296,7 +297,7 @@ impl Queue {
             transfer: Some(id.to_owned()),
             notice: Some(notice.to_owned()),
             miss,
-            ..Event::new(EventKind::Notice, Moment::now())
+            ..Event::new(EventKind::Notice, clock::now())
         };
         self.hub.publish(Some(owner.into()), event);
         self.live.noted(id, notice)
@@ -395,7 +396,7 @@ impl Queue {
             let next = found.last().filter(|_| is_page).map(|row| row.seq);
             let mut begun = Vec::new();
             for row in found {
-                let more = ask_again(connection, &effects.promises, &row, Moment::now())?;
+                let more = ask_again(connection, &effects.promises, &row, clock::now())?;
                 begun.extend(note(connection, row, more)?);
             }
             Ok((next, begun))

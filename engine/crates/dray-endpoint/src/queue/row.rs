@@ -3,11 +3,12 @@
 use super::live::{Counters, FAILURES_MAX, Run};
 use super::schema::sql;
 use super::states::{Standing, Wish};
-use crate::api::types::{
+use crate::clock;
+use crate::promises::View;
+use dray_api::timestamp::Moment;
+use dray_api::{
     ErrorParts, PathError, Place, ProfileAnswer, Rates, Request, StageWord, State, Transfer,
 };
-use crate::moment::Moment;
-use crate::promises::View;
 use dray_core::rate::Class;
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
@@ -221,7 +222,7 @@ impl Row {
                     json(&self.notices).map_err(to_sql)?,
                     request.priority,
                     ms(request.deadline),
-                    ms(self.held_until(Moment::now())),
+                    ms(self.held_until(clock::now())),
                     self.number,
                 ])
             })

@@ -8,8 +8,9 @@ use super::schema::sql;
 use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_away};
 use super::submit::unasked;
 use super::{Queue, RetryWish, not_found};
-use crate::api::types::{Request, State};
-use crate::moment::Moment;
+use crate::clock;
+use dray_api::timestamp::Moment;
+use dray_api::{Request, State};
 use dray_core::{Error, RelPath, Result, Status, TransferId};
 use rusqlite::Connection;
 use std::collections::HashSet;
@@ -116,7 +117,7 @@ impl Queue {
             if row.version != version || row.standing.state != State::Queued {
                 return Ok(None);
             }
-            let now = Moment::now();
+            let now = clock::now();
             row.tries = row.tries.saturating_add(1);
             row.started_at.get_or_insert(now);
             row.error = None;
@@ -149,7 +150,7 @@ impl Queue {
     /// the next second.
     pub fn progress(&self, id: &TransferId, session: &Counters) {
         self.live
-            .progress(&self.hub, id.as_str(), session, Moment::now());
+            .progress(&self.hub, id.as_str(), session, clock::now());
     }
 
     /// What a running transfer may use, in bytes per second.
@@ -167,7 +168,7 @@ impl Queue {
     /// A running transfer is held, or goes on.
     pub fn held(&self, id: &TransferId, is_held: bool) {
         self.live
-            .held(&self.hub, id.as_str(), is_held, Moment::now());
+            .held(&self.hub, id.as_str(), is_held, clock::now());
     }
 
     /// A transfer has given up its session to others, and is about to be queued again: it hears why.
@@ -191,13 +192,13 @@ impl Queue {
     /// A file of a running transfer failed.
     pub fn file_failed(&self, id: &TransferId, path: &RelPath, error: &Error) {
         self.live
-            .file_failed(&self.hub, id.as_str(), path, error, Moment::now());
+            .file_failed(&self.hub, id.as_str(), path, error, clock::now());
     }
 
     /// Something of a running transfer deserves a word.
     pub fn noticed(&self, id: &TransferId, notice: &str) {
         self.live
-            .noticed(&self.hub, id.as_str(), notice, Moment::now());
+            .noticed(&self.hub, id.as_str(), notice, clock::now());
     }
 
     /// What is wished of a running transfer: asked before and after a session is made, since the
@@ -239,7 +240,7 @@ impl Queue {
             if let Some((counters, failures, notices)) = last {
                 (row.counters, row.failures, row.notices) = (counters, failures, notices);
             }
-            let now = Moment::now();
+            let now = clock::now();
             let kind = settle(&mut row, ending, retry, now);
             apply(connection, effects, &mut row, Command::End(kind), now)?;
             Ok(Some(row.standing.state))
@@ -258,7 +259,7 @@ impl Queue {
             let statement = format!("{SELECT} WHERE t.state IN ('active', 'waiting')");
             let found = rows(connection, &statement, ())?;
             for mut row in found.iter().cloned() {
-                let now = Moment::now();
+                let now = clock::now();
                 apply(connection, effects, &mut row, Command::Interrupted, now)?;
             }
             Ok(found.len())
@@ -464,13 +465,7 @@ impl Queue {
             if let Some(notice) = notice {
                 row.note(notice);
             }
-            apply(
-                connection,
-                effects,
-                &mut row,
-                Command::Purged,
-                Moment::now(),
-            )?;
+            apply(connection, effects, &mut row, Command::Purged, clock::now())?;
             Ok(())
         })
     }

@@ -325,7 +325,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection> {
 #[cfg(test)]
 mod tests {
     use super::{STEPS, open, open_reader};
-    use crate::moment::Moment;
+    use dray_api::timestamp::Moment;
     use dray_core::ErrorKind;
 
     #[test]

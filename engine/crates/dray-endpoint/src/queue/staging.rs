@@ -6,11 +6,12 @@ use super::schema::sql;
 use super::submit::{self, Promising, Refused, Submission, Submitted};
 use super::{Queue, next_seq, not_found, read_cursor};
 use crate::access::Principal;
-use crate::api::types::{
+use crate::clock;
+use dray_api::timestamp::Moment;
+use dray_api::{
     ErrorParts, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
     State,
 };
-use crate::moment::Moment;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use std::time::Duration;
@@ -98,7 +99,7 @@ impl Queue {
         let places = self.rules.places;
         let taken = self.write(move |connection, effects| {
             let mut room = Room::look(connection, places, submit::SUBMIT)?;
-            let now = Moment::now();
+            let now = clock::now();
             let taken = submit::take(
                 connection,
                 effects,

@@ -3,7 +3,7 @@
 //! A transfer stands somewhere, and while it runs somebody may have a wish about it: what it shall
 //! be when its session has ended. Each command either moves it, changes nothing, or is refused.
 
-use crate::api::types::{RetryWish, State};
+use dray_api::{RetryWish, State};
 use dray_core::{End, Error, ErrorKind, Result, Status};
 
 /// What shall become of a transfer that runs; of one that is cancelled: what is left to do.
@@ -306,7 +306,7 @@ pub const fn after_turned_away(retry: RetryWish, barren: u32) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::{Command, EndKind, Standing, Step, Wish, after_break, next};
-    use crate::api::types::{RetryWish, State};
+    use dray_api::{RetryWish, State};
     use dray_core::{ErrorKind, Status};
     use proptest::prelude::*;
 

@@ -7,9 +7,10 @@ use super::schema::sql;
 use super::staging::StagedRow;
 use super::states::{Command, Standing, next};
 use super::{Effects, Queue, Whom, next_seq, promised};
-use crate::api::types::{Admitted, Event, EventKind, Request, State, Transfer};
-use crate::moment::Moment;
+use crate::clock;
 use crate::promises::{Asked, asks_promise};
+use dray_api::timestamp::Moment;
+use dray_api::{Admitted, Event, EventKind, Request, State, Transfer};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 use std::time::Instant;
@@ -152,7 +153,7 @@ fn take_all(
 ) -> Result<Vec<Taken>> {
     let failed = sql("submit the transfers");
     let mut room = Room::look(connection, places, SUBMIT)?;
-    let now = Moment::now();
+    let now = clock::now();
     connection
         .execute_batch("SAVEPOINT batch")
         .map_err(&failed)?;

@@ -3,9 +3,9 @@
 use super::schema::sql;
 use super::{Effects, Queue, next_seq, read_cursor};
 use crate::access::Principal;
-use crate::api::types::Direction;
 use crate::live::RateWish;
-use crate::moment::Moment;
+use dray_api::Direction;
+use dray_api::timestamp::Moment;
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};

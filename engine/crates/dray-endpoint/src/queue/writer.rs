@@ -3,9 +3,9 @@
 
 use super::connections::{Readers, Stuck};
 use super::schema::sql;
-use crate::api::types::Event;
 use crate::events::Hub;
 use crate::promises::Promises;
+use dray_api::Event;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_runtime::threads::refused;
 use rusqlite::Connection;

@@ -5,10 +5,11 @@
 use super::evict;
 use crate::accounts::Accounts;
 use crate::audit::Audit;
-use crate::moment::Moment;
+use crate::clock;
 use crate::queue::{Queue, StagedRow};
 use crate::roots::Roots;
 use crate::storage::Given;
+use dray_api::timestamp::Moment;
 use dray_core::{Error, Result};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -47,7 +48,7 @@ impl Expiry {
     pub fn run(&self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
         let mut later = Later::new();
         while sleep(LOOK_INTERVAL) {
-            if let Err(error) = self.look(Moment::now(), given, &mut later) {
+            if let Err(error) = self.look(clock::now(), given, &mut later) {
                 tracing::error!("cannot look for copies whose lifetime is over: {error}");
             }
         }

@@ -4,8 +4,8 @@
 //! came, since the copy was thought of stays.
 
 use super::{Given, above, failed};
-use crate::place::ApiPath;
 use crate::roots::Root;
+use dray_api::api_path::ApiPath;
 use dray_core::{ModifiedTime, Name, RelPath, Result};
 use dray_store::{FileKind, StoreExt, SyncItem};
 use rustix::fd::{AsFd, BorrowedFd};

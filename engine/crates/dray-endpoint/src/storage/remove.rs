@@ -4,8 +4,8 @@
 //! nowhere. Open folders are those on the way down, no more.
 
 use super::{Given, above, failed};
-use crate::place::ApiPath;
 use crate::roots::Root;
+use dray_api::api_path::ApiPath;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_store::{StoreExt, SyncItem};
 use rustix::fd::OwnedFd;

@@ -1,6 +1,6 @@
 //! Who a dialling end says it is.
 
-use super::{Fingerprint, Token};
+use super::{Fingerprint, Token, fingerprint_of};
 use dray_core::{End, Error, ErrorKind, Result};
 use rustls::pki_types::CertificateDer;
 use std::fmt;
@@ -39,7 +39,7 @@ impl Caller {
     /// The key it has proved to hold, if any.
     #[must_use]
     pub fn key(&self) -> Option<Fingerprint> {
-        Fingerprint::of_certificate(self.certificates.first()?)
+        fingerprint_of(self.certificates.first()?)
     }
 
     /// Whether it has shown `token`.

@@ -3,7 +3,7 @@
 //!
 //! Nothing in the certificate but the key means anything: no name, no date, no issuer is looked at.
 
-use dray_core::{End, Error, ErrorKind, Result};
+use dray_core::{End, Error, ErrorKind, Fingerprint, Result};
 use ring::digest;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -12,7 +12,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// Name of the file that holds key and certificate, in its folder.
 pub const IDENTITY_FILE: &str = "identity.pem";
@@ -20,51 +19,13 @@ pub const IDENTITY_FILE: &str = "identity.pem";
 /// Longest identity file that is read: a key and a short chain.
 const IDENTITY_BYTES_MAX: u64 = 64 << 10;
 
-/// SHA-256 of a public key (of the certificate's SubjectPublicKeyInfo, so that a new certificate of
-/// the same key has the same fingerprint).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 32]);
-
-impl Fingerprint {
-    /// The fingerprint of the key in a certificate; `None` when it is no X.509 certificate.
-    #[must_use]
-    pub fn of_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let key = dray_auth::x509::public_key(certificate).ok()?;
-        let digest = digest::digest(&digest::SHA256, &key);
-        digest.as_ref().try_into().ok().map(Self)
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sha256:")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl FromStr for Fingerprint {
-    type Err = Error;
-
-    /// Reads `sha256:` and 64 hexadecimal digits of either case.
-    fn from_str(text: &str) -> Result<Self> {
-        let wrong = || {
-            Error::new(ErrorKind::InvalidRequest, End::Here, "read the fingerprint")
-                .cause(format!("{text:?} is not sha256: and 64 hexadecimal digits"))
-                .remedy("copy the line that the other end prints when it starts")
-        };
-        // As the other end prints it, with the word before it or without.
-        let key = text.trim().trim_start_matches("key ").trim();
-        let digits = key.strip_prefix("sha256:").ok_or_else(wrong)?;
-        if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            let pair = digits.get(2 * index..2 * index + 2).ok_or_else(wrong)?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-        }
-        Ok(Self(bytes))
-    }
+/// The fingerprint of the key in a certificate; `None` when it is no X.509 certificate.
+#[must_use]
+pub fn fingerprint_of(certificate: &CertificateDer<'_>) -> Option<Fingerprint> {
+    let key = dray_auth::x509::public_key(certificate).ok()?;
+    let digest = digest::digest(&digest::SHA256, &key);
+    let bytes = digest.as_ref().try_into().ok()?;
+    Some(Fingerprint::from_bytes(bytes))
 }
 
 /// A private key with its certificate, and those above it, leaf first.
@@ -124,7 +85,7 @@ impl Identity {
         let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
             .collect::<Result<_, _>>()
             .ok()?;
-        let fingerprint = Fingerprint::of_certificate(certificates.first()?)?;
+        let fingerprint = fingerprint_of(certificates.first()?)?;
         Some(Self {
             certificates,
             key,

@@ -41,10 +41,11 @@ mod token;
 
 pub use caller::Caller;
 pub use dial::{Dial, Dialled, pull, push};
+pub use dray_core::Fingerprint;
 pub use fd_exhaustion::Lack;
 pub use handler::{Handler, Prepared, Request};
 pub use hub::Growth;
-pub use identity::{Fingerprint, IDENTITY_FILE, Identity};
+pub use identity::{IDENTITY_FILE, Identity, fingerprint_of};
 pub use serve::{Listener, Serve, Stopper};
 pub use tls::{Authority, Trust, client_config, server_config};
 pub use token::Token;

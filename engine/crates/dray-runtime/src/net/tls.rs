@@ -2,7 +2,8 @@
 //! authority names it; the dialler may show a key of its own.
 
 use super::fail::internal;
-use super::identity::{Fingerprint, Identity};
+use super::identity::{Identity, fingerprint_of};
+use dray_core::Fingerprint;
 use dray_core::{End, Error, ErrorKind, Result};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -59,8 +60,7 @@ impl ServerCertVerifier for Pinned {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let offered =
-            Fingerprint::of_certificate(end_entity).ok_or(CertificateError::BadEncoding)?;
+        let offered = fingerprint_of(end_entity).ok_or(CertificateError::BadEncoding)?;
         if offered == self.pin {
             return Ok(ServerCertVerified::assertion());
         }

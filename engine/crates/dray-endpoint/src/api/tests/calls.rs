@@ -1,4 +1,5 @@
 use super::{House, house, open, open_with, request};
+use crate::clock;
 use axum::body::Body;
 use axum::http::{Request, header};
 use serde_json::{Value, json};
@@ -591,7 +592,6 @@ async fn what_is_not_there_says_so() {
 
 #[tokio::test]
 async fn a_deadline_that_cannot_be_promised_is_refused_with_one_that_can() {
-    use crate::moment::Moment;
     use std::time::Duration;
 
     let house = house();
@@ -605,7 +605,7 @@ async fn a_deadline_that_cannot_be_promised_is_refused_with_one_that_can() {
         wanted
     };
     // 1 GiB/s: a minute for each.
-    let soon = json!(Moment::now().after(Duration::from_secs(100)));
+    let soon = json!(clock::now().after(Duration::from_secs(100)));
     let one = wanted("one", soon.clone(), json!({}));
     let (code, taken) = house.post("alice", "/v1/transfers", one).await;
     assert_eq!((code, &taken["promised"]), (201, &json!(true)), "{taken}");

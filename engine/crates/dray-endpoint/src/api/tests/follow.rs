@@ -1,11 +1,11 @@
 //! Events and long polls.
 
 use super::{House, house, request};
-use crate::api::types::{Event, EventKind};
+use crate::clock;
 use crate::events::EVENTS_MAX;
-use crate::moment::Moment;
 use axum::body::Body;
 use axum::http::{Request, header};
+use dray_api::{Event, EventKind};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -162,7 +162,7 @@ async fn what_others_do_is_no_gap() {
     let hub = house.api.queue.hub();
     let publish = |owner: &str, count: usize| {
         for _ in 0..count {
-            let event = Event::new(EventKind::State, Moment::now());
+            let event = Event::new(EventKind::State, clock::now());
             hub.publish(Some(owner.into()), event);
         }
     };

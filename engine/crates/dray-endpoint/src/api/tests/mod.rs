@@ -8,21 +8,21 @@ mod renew;
 mod staging;
 mod words;
 
-use super::types::{Scheduling, SchedulingPatch};
 use super::{About, Api, Parts, openapi, router};
 use crate::access::testing::Names;
 use crate::accounts::Accounts;
 use crate::audit::Audit;
+use crate::clock;
 use crate::config::Config;
 use crate::events::Hub;
 use crate::metrics::Metrics;
-use crate::moment::Moment;
 use crate::ports::Scheduler;
 use crate::queue::Queue;
 use crate::roots::Roots;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
+use dray_api::{Scheduling, SchedulingPatch};
 use http_body_util::BodyExt;
 use no_tickets::NoTickets;
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ fn open_roots(
     );
     let config = Arc::new(Config::parse("test", &text).expect("good"));
     let accounts = accounts(&config);
-    let hub = Arc::new(Hub::new(2, Moment::now()));
+    let hub = Arc::new(Hub::new(2, clock::now()));
     let queue = Queue::open(&config, hub).expect("opened");
     let parts = Parts {
         admission: Arc::clone(queue.promises()) as _,

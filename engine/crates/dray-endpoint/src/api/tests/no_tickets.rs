@@ -1,10 +1,10 @@
 //! An endpoint without tickets, for tests of all else.
 
 use crate::access::Principal;
-use crate::api::types::{
+use crate::ports::Tickets;
+use dray_api::{
     MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
 };
-use crate::ports::Tickets;
 use dray_core::{End, Error, ErrorKind, Result};
 use rustls::pki_types::CertificateDer;
 

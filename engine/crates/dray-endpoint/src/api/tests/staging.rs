@@ -4,7 +4,7 @@ use super::{House, house, with_a_third_root};
 use crate::accounts::Accounts;
 use crate::accounts::tests::{ALICE, Made, may_act};
 use crate::audit::Audit;
-use crate::moment::Moment;
+use crate::clock;
 use crate::queue::Ending;
 use crate::staging::{Expiry, Later};
 use crate::storage::Given;
@@ -158,7 +158,7 @@ async fn what_is_over_goes_by_itself_unless_it_must_stay() {
     let life = json!({"lifetime_seconds": 60, "pin_seconds": 90});
     staged(&house, "alice", "all", "run", life).await;
     staged(&house, "alice", "kept", "other", json!({})).await;
-    let after = |seconds: u64| Moment::now().after(Duration::from_secs(seconds));
+    let after = |seconds: u64| clock::now().after(Duration::from_secs(seconds));
     let (given, mut later) = (Given::default(), Later::new());
     let mut look = |seconds: u64, is_dry_run: bool| {
         let looked = expiry(is_dry_run).look(after(seconds), &given, &mut later);

@@ -1,8 +1,8 @@
 //! Lists of files: paged, whole, and never another transfer's.
 
 use super::{begin, by, id, open, queue, request, who};
-use crate::api::types::{FileOutcome, FileState, FilesQuery};
 use crate::queue::{Ending, Queue};
+use dray_api::{FileOutcome, FileState, FilesQuery};
 
 pub(super) fn outcome(path: &str) -> FileOutcome {
     FileOutcome {

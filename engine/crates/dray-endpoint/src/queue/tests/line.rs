@@ -1,9 +1,10 @@
 //! Every line is seen, however long the others are.
 
 use super::{by, id, open, queue, request, who};
-use crate::api::types::{Patch, Request};
-use crate::moment::Moment;
+use crate::clock;
 use crate::queue::{Counters, Ending, Lines, Queue, QueuedTransfer, Sight};
+use dray_api::timestamp::Moment;
+use dray_api::{Patch, Request};
 use dray_core::rate::Class;
 use serde_json::json;
 use std::time::Duration;
@@ -36,7 +37,7 @@ fn a_long_line_hides_neither_other_owners_nor_what_is_more_urgent() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = super::config(folder.path());
     config.limits.transfers_queued = 10_000;
-    let hub = std::sync::Arc::new(crate::events::Hub::new(4, Moment::now()));
+    let hub = std::sync::Arc::new(crate::events::Hub::new(4, clock::now()));
     let queue = Queue::open(&config, hub).expect("opened");
     let many = (0..5_000).map(|at| Ok(by("alice", request(&format!("a{at}")))));
     let taken = queue.submit_all(many.collect(), false).expect("taken");
@@ -58,7 +59,7 @@ fn a_long_line_hides_neither_other_owners_nor_what_is_more_urgent() {
 #[test]
 fn what_waits_says_since_when_it_could_have_begun() {
     let queue = queue();
-    let before = Moment::now();
+    let before = clock::now();
     queue.submit(by("alice", request("plain"))).expect("taken");
     // Later than a slow host needs to get there; the clock is the test's.
     let soon = before.after(Duration::from_secs(3_600));
@@ -66,7 +67,7 @@ fn what_waits_says_since_when_it_could_have_begun() {
     queue.submit(by("alice", later)).expect("taken");
     let past = with("past", |one| one.not_before = Some(Moment::from_ms(1)));
     queue.submit(by("alice", past)).expect("taken");
-    let after = Moment::now();
+    let after = clock::now();
     let then = soon.after(Duration::from_millis(1));
     queue.tick(then).expect("looked after");
     let seen = all(&queue);
@@ -80,7 +81,7 @@ fn what_waits_says_since_when_it_could_have_begun() {
 #[test]
 fn a_line_stands_in_the_order_of_deadlines_then_of_submission() {
     let queue = queue();
-    let soon = Moment::now().after(Duration::from_secs(60));
+    let soon = clock::now().after(Duration::from_secs(60));
     let later = soon.after(Duration::from_millis(1));
     let due = |at: Moment| {
         move |one: &mut Request| {
@@ -111,11 +112,11 @@ fn a_line_stands_in_the_order_of_deadlines_then_of_submission() {
 fn whose_time_has_not_come_stands_in_no_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path());
-    let then = Moment::now().after(Duration::from_secs(3_600));
+    let then = clock::now().after(Duration::from_secs(3_600));
     let held = with("held", |one| one.not_before = Some(then));
     queue.submit(by("alice", held)).expect("taken");
     queue.submit(by("alice", request("now"))).expect("taken");
-    queue.tick(Moment::now()).expect("ticked");
+    queue.tick(clock::now()).expect("ticked");
     assert_eq!(ids(&all(&queue)), "now");
     drop(queue);
     let queue = open(folder.path());
@@ -180,7 +181,7 @@ fn of(queue: &Queue, lines: Lines, per_line: u32) -> String {
 #[test]
 fn each_activity_each_age_and_each_pair_has_a_front() {
     let queue = queue();
-    let soon = Moment::now().after(Duration::from_secs(60));
+    let soon = clock::now().after(Duration::from_secs(60));
     let place = |id: &str, source: &str, destination: &str| {
         with(id, |one| {
             source.clone_into(&mut one.sources[0].url);

@@ -1,7 +1,7 @@
 //! Pages and queries of large transfers.
 
 use super::{by, queue, request, who};
-use crate::api::types::{Request, TransferQuery};
+use dray_api::{Request, TransferQuery};
 use dray_core::ErrorKind;
 
 const COUNT: usize = 280;

@@ -7,10 +7,10 @@ mod staging;
 
 use super::{Commands, Counters, Ending, Queue, Submission, Wish};
 use crate::access::{Principal, Rights};
-use crate::api::types::{Patch, Request, State, StateWord, TransferQuery};
+use crate::clock;
 use crate::config::Config;
 use crate::events::Hub;
-use crate::moment::Moment;
+use dray_api::{Patch, Request, State, StateWord, TransferQuery};
 use dray_core::{End, Error, ErrorKind, RelPath, TransferId};
 use serde_json::json;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn config(state: &Path) -> Config {
 }
 
 fn open(state: &Path) -> Arc<Queue> {
-    let hub = Arc::new(Hub::new(4, Moment::now()));
+    let hub = Arc::new(Hub::new(4, clock::now()));
     Queue::open(&config(state), hub).expect("opened")
 }
 
@@ -279,7 +279,7 @@ fn one_owner_fills_neither_the_queue_nor_the_tickets() {
     let mut config = config(folder.path());
     config.limits.per_owner_queued = 3;
     config.tickets.per_owner = 2;
-    let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
+    let queue = Queue::open(&config, Arc::new(Hub::new(4, clock::now()))).expect("opened");
     let batch = |owner: &str, names: &[&str]| {
         let of = |name: &&str| Ok(by(owner, request(name)));
         names.iter().map(of).collect::<Vec<_>>()
@@ -313,15 +313,15 @@ fn one_owner_fills_neither_the_queue_nor_the_tickets() {
     let ticket = |id: &str, owner: &str| super::TicketRow {
         id: id.to_owned(),
         transfer: "t".to_owned(),
-        direction: crate::api::types::Direction::Read,
+        direction: dray_api::Direction::Read,
         paths: vec!["/data/x".to_owned()],
         overwrite: dray_core::options::Overwrite::Never,
         owner: owner.to_owned(),
         principal: owner.to_owned(),
         peer_key: String::new(),
-        issued_at: Moment::now(),
-        expires_at: Moment::now(),
-        renewable_until: Moment::now(),
+        issued_at: clock::now(),
+        expires_at: clock::now(),
+        renewable_until: clock::now(),
         is_revoked: false,
         wish: crate::live::RateWish::default(),
     };
@@ -408,7 +408,7 @@ fn filters_find_what_they_name() {
     assert_eq!(count(&|q| q.source = Some("dray://b.".into())), "one two");
     assert_eq!(count(&|q| q.source = Some("%".into())), "");
     assert_eq!(count(&|q| q.owner = Some("bob".into())), "");
-    let soon = Moment::now().after(Duration::from_secs(60));
+    let soon = clock::now().after(Duration::from_secs(60));
     assert_eq!(count(&|q| q.submitted_after = Some(soon)), "");
     assert_eq!(count(&|q| q.submitted_before = Some(soon)), "one two");
     let found = queue
@@ -566,14 +566,14 @@ fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
     let tries = |name: &str, ending: &Ending| {
         begin(&queue, name);
         queue.ended(&id(name), ending.clone()).expect("written");
-        let soon = Moment::now().after(Duration::from_secs(3_600));
+        let soon = clock::now().after(Duration::from_secs(3_600));
         queue.tick(soon).expect("looked after");
         queue.show(&alice, name).expect("there").state
     };
     for name in ["there", "two", "once"] {
         let mut wanted = request(name);
         if name == "once" {
-            wanted.retry = Some(crate::api::types::RetryWish {
+            wanted.retry = Some(dray_api::RetryWish {
                 tries: 0,
                 interval_seconds: 1,
             });
@@ -626,7 +626,7 @@ fn a_transfer_that_breaks_off_waits_and_then_fails() {
     let shown = queue.show(&alice, "t").expect("there");
     let next = shown.next_try_at.expect("a time");
     assert!(shown.error.is_some());
-    assert_eq!(queue.tick(Moment::now()).expect("ticked").due, 0);
+    assert_eq!(queue.tick(clock::now()).expect("ticked").due, 0);
     assert!(line::all(&queue).is_empty());
     assert_eq!(queue.tick(next).expect("ticked").due, 1);
     let runnable = line::all(&queue);
@@ -739,13 +739,13 @@ fn nobody_asks_for_it_and_it_is_cancelled() {
     bound.bound_seconds = Some(1);
     queue.submit(by("alice", bound)).expect("taken");
     queue.submit(by("alice", request("free"))).expect("taken");
-    assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 0);
+    assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 0);
     std::thread::sleep(Duration::from_millis(600));
     queue.show(&who("alice"), "bound").expect("asked for");
     std::thread::sleep(Duration::from_millis(600));
-    assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 0);
+    assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 0);
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 1);
+    assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 1);
     let shown = queue.show(&who("alice"), "bound").expect("there");
     assert_eq!(shown.state, State::Cancelled);
     assert!(shown.notices[0].contains("nobody"));
@@ -760,7 +760,7 @@ fn what_ran_says_too_that_nobody_asked_for_it() {
     let job = begin(&queue, "bound");
     queue.noticed(&job.id, "it runs");
     std::thread::sleep(Duration::from_millis(1100));
-    assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 1);
+    assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 1);
     queue.ended(&job.id, Ending::Stopped).expect("ended");
     let shown = queue.show(&who("alice"), "bound").expect("there");
     assert_eq!(shown.state, State::Cancelled);
@@ -779,10 +779,10 @@ fn history_forgets_the_oldest() {
         std::thread::sleep(Duration::from_millis(3));
     }
     queue.submit(by("alice", request("live"))).expect("taken");
-    assert_eq!(queue.tick(Moment::now()).expect("ticked").pruned, 3);
+    assert_eq!(queue.tick(clock::now()).expect("ticked").pruned, 3);
     assert!(queue.show(&alice, "t2").is_err());
     assert!(queue.show(&alice, "t3").is_ok());
-    let later = Moment::now().after(Duration::from_secs(31 * 86_400));
+    let later = clock::now().after(Duration::from_secs(31 * 86_400));
     assert_eq!(queue.tick(later).expect("ticked").pruned, 5);
     assert!(queue.show(&alice, "live").is_ok());
 }
@@ -836,7 +836,7 @@ fn a_defect_in_one_write_ends_no_other() {
 fn two_processes_do_not_share_a_queue() {
     let folder = tempfile::tempdir().expect("a folder");
     let one = open(folder.path());
-    let hub = Arc::new(Hub::new(4, Moment::now()));
+    let hub = Arc::new(Hub::new(4, clock::now()));
     let error = Queue::open(&config(folder.path()), hub).expect_err("taken");
     assert_eq!(error.kind, ErrorKind::Busy);
     for name in ["queue.db", "queue.db-wal", "queue.db.made", "lock"] {
@@ -881,7 +881,7 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
     std::thread::sleep(Duration::from_millis(1100));
     // The dispatcher's look comes between the write and the note that its caller asks for it.
     let taken = queue.write(move |connection, effects| {
-        let (submission, now) = (by("alice", bound), Moment::now());
+        let (submission, now) = (by("alice", bound), clock::now());
         let alone = super::submit::Promising::Alone;
         let places = super::room::Places {
             all: 1,
@@ -899,7 +899,7 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
         .map_err(|refused| refused.error)
     });
     assert!(taken.expect("taken").1);
-    assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 0);
+    assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 0);
     let shown = queue.show(&who("root"), "bound").expect("there");
     assert_eq!(shown.state, State::Queued);
 }

@@ -1,12 +1,12 @@
 //! Promises stand beside the transfers they were made to, and are there once or not at all.
 
 use super::{begin, by, id, request, staging, who};
-use crate::api::types::{AdmissionWord, Patch, Request, State};
+use crate::clock;
 use crate::config::Config;
 use crate::events::Hub;
-use crate::moment::Moment;
 use crate::promises::{Ask, NO_ROOM, Seen};
 use crate::queue::{Counters, Ending, FAILURES_MAX, Queue};
+use dray_api::{AdmissionWord, Patch, Request, State};
 use dray_core::ErrorKind;
 use dray_core::rate::Class;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ fn open(state: &Path, rate: &str) -> Arc<Queue> {
          [[root]]\nname = \"data\"\npath = \"/data\"\n"
     );
     let config = Config::parse("test", &text).expect("good");
-    Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened")
+    Queue::open(&config, Arc::new(Hub::new(4, clock::now()))).expect("opened")
 }
 
 const RATE: &str = "rate = \"100MB/s\"";
@@ -31,7 +31,7 @@ const RATE: &str = "rate = \"100MB/s\"";
 /// Needs `megas` megabytes per second for the next 1 000 seconds.
 fn due(name: &str, megas: u64) -> Request {
     Request {
-        deadline: Some(Moment::now().after(Duration::from_secs(1_001))),
+        deadline: Some(clock::now().after(Duration::from_secs(1_001))),
         bytes_expected: Some(megas * 1_000 * MEGA),
         ..request(name)
     }
@@ -172,7 +172,7 @@ fn a_change_is_asked_for_and_what_cannot_be_changes_nothing() {
         .expect("fits")
         .transfer;
     let patch = |seconds| Patch {
-        deadline: Some(Some(Moment::now().after(Duration::from_secs(seconds)))),
+        deadline: Some(Some(clock::now().after(Duration::from_secs(seconds)))),
         ..Patch::default()
     };
     let refused = queue
@@ -250,7 +250,7 @@ fn who_is_not_promised_is_told_so_however_many_notices_there_are() {
     };
     queue.patch(&alice, "one", &size).expect("taken");
     let soon = Patch {
-        deadline: Some(Some(Moment::now().after(Duration::from_secs(600)))),
+        deadline: Some(Some(clock::now().after(Duration::from_secs(600)))),
         ..Patch::default()
     };
     let patched = queue.patch(&alice, "one", &soon).expect("taken");
@@ -296,7 +296,7 @@ fn measure(queue: &Queue) {
             is_hungry: true,
             granted: None,
         };
-        let at = Moment::now().after(Duration::from_secs(second));
+        let at = clock::now().after(Duration::from_secs(second));
         queue.promises().look(&[seen], at);
     }
 }
@@ -316,7 +316,7 @@ fn all_that_wait_for_a_capacity_are_asked_again_however_many() {
     assert!(!large.transfer.promised);
     measure(&queue);
     for _ in 0..3 {
-        queue.tick(Moment::now()).expect("looked");
+        queue.tick(clock::now()).expect("looked");
     }
     let has_none = |name: &&String| !queue.promises().is_promised(name);
     assert_eq!(names.iter().find(has_none), None);
@@ -339,7 +339,7 @@ fn what_is_to_move_now_is_found_behind_many_that_are_not() {
     let all = queue.submit_all(all.collect(), true).expect("taken");
     assert!(all.iter().all(Result::is_ok));
     let now = Request {
-        deadline: Some(Moment::now().after(Duration::from_secs(3_000))),
+        deadline: Some(clock::now().after(Duration::from_secs(3_000))),
         ..due("now", 1)
     };
     assert!(
@@ -349,7 +349,7 @@ fn what_is_to_move_now_is_found_behind_many_that_are_not() {
             .transfer
             .promised
     );
-    let over = Moment::now().after(Duration::from_secs(1_500));
+    let over = clock::now().after(Duration::from_secs(1_500));
     queue.promises().look(&[], over);
     let movers = queue.promises().movers(over);
     let movers: Vec<&str> = movers.iter().map(|one| &*one.id).collect();
@@ -387,7 +387,7 @@ fn a_deadline_that_is_set_before_the_files_are_listed_is_promised_then() {
     queue.progress(&job.id, &counters);
     // Its counters are not written down yet.
     let patch = Patch {
-        deadline: Some(Some(Moment::now().after(Duration::from_secs(1_001)))),
+        deadline: Some(Some(clock::now().after(Duration::from_secs(1_001)))),
         ..Patch::default()
     };
     let patched = queue.patch(&alice, "one", &patch).expect("taken");
@@ -487,7 +487,7 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
     assert_eq!(shown(), before);
     // The same of its transfer alone, under the same body: one of a batch that is not atomic.
     let late = Request {
-        deadline: Some(Moment::now().before(Duration::from_secs(1))),
+        deadline: Some(clock::now().before(Duration::from_secs(1))),
         ..due("s", 10)
     };
     let batch = vec![Ok(by("alice", late)), Ok(by("alice", due("t", 10)))];
@@ -515,7 +515,7 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
         bytes: wanted.bytes_said(),
         done: 0,
     };
-    let given = queue.promises().take(&[ask], Moment::now()).expect("fits");
+    let given = queue.promises().take(&[ask], clock::now()).expect("fits");
     assert!(given[0].promise.is_some());
     queue.set_commands(Arc::new(super::Fails(true.into())));
     assert!(queue.submit(by("alice", request("two"))).is_err());
@@ -586,7 +586,7 @@ fn metrics_say_who_is_held_and_how_promises_stand() {
         ["", "_moving", "_missing", "_seatless"].map(|name| value(&format!("dray_promises{name}")))
     };
     queue.submit(by("alice", due("one", 60))).expect("fits");
-    let now = Moment::now();
+    let now = clock::now();
     queue.promises().look(&[], now);
     assert_eq!(promised(), [1, 1, 0, 0]);
     let found = [("one", crate::live::Lack::InAll)];

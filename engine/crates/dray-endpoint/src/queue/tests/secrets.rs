@@ -1,9 +1,9 @@
 //! Tickets that came with a transfer are kept for its next attempt, and not for ever.
 
 use super::{begin, by, id, lost, queue, request, who};
-use crate::api::types::State;
-use crate::moment::Moment;
+use crate::clock;
 use crate::queue::Ending;
+use dray_api::State;
 use std::time::Duration;
 
 #[test]
@@ -23,7 +23,7 @@ fn tickets_of_what_ended_a_day_ago_are_forgotten() {
         .expect("ended");
     queue.cancel(&who("alice"), "purged", true).expect("asked");
     let tick = |hours: u64| {
-        let then = Moment::now().after(Duration::from_secs(hours * 3_600));
+        let then = clock::now().after(Duration::from_secs(hours * 3_600));
         queue.tick(then).expect("looked after");
     };
     tick(23);
@@ -52,7 +52,7 @@ fn tickets_of_many_that_ended_in_one_moment_are_all_forgotten() {
     let queue = queue();
     let many = (0..1_100).map(|at| Ok(by("alice", request(&format!("t{at}")))));
     queue.submit_all(many.collect(), false).expect("answered");
-    let now = Moment::now();
+    let now = clock::now();
     let end = "UPDATE transfers SET state = 'cancelled', ended_at = ?1";
     queue
         .write(move |connection, _| {

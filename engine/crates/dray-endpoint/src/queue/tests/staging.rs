@@ -1,9 +1,9 @@
 //! The life of what is staged: begun with its transfer, kept without it, ended by an eviction.
 
 use super::{begin, by, id, lost, open, queue, request, who};
-use crate::api::types::{Staged, StagedDirection, StagedState, StagingRequest};
-use crate::moment::Moment;
+use crate::clock;
 use crate::queue::{Ending, Queue, Refused, StagedRow, Submitted};
+use dray_api::{Staged, StagedDirection, StagedState, StagingRequest};
 use dray_core::ErrorKind;
 use serde_json::json;
 use std::time::Duration;
@@ -79,7 +79,7 @@ fn pin_and_lifetime_outlive_the_transfer_and_the_process() {
     let mut counters = crate::queue::Counters::default();
     counters.bytes.durable = 77;
     queue.progress(&job.id, &counters);
-    let before = Moment::now();
+    let before = clock::now();
     queue.ended(&job.id, Ending::Done).expect("ended");
     let staged = shown(&queue, "s");
     let pin = staged.pinned_until.expect("a pin");
@@ -97,11 +97,11 @@ fn pin_and_lifetime_outlive_the_transfer_and_the_process() {
     // Gone, it is remembered for as long as transfers are.
     queue
         .staging()
-        .evicted("/fast/x", Moment::now())
+        .evicted("/fast/x", clock::now())
         .expect("noted");
-    queue.tick(Moment::now()).expect("ticked");
+    queue.tick(clock::now()).expect("ticked");
     assert_eq!(shown(&queue, "s").state, StagedState::Evicted);
-    let later = Moment::now().after(Duration::from_secs(31 * 86_400));
+    let later = clock::now().after(Duration::from_secs(31 * 86_400));
     queue.tick(later).expect("ticked");
     assert!(queue.staging().show(&who("alice"), "s").is_err());
 }
@@ -122,7 +122,7 @@ fn what_failed_goes_with_its_transfer_and_a_new_attempt_begins_anew() {
     done(&queue, "s");
     queue
         .staging()
-        .evicted("/fast/x", Moment::now())
+        .evicted("/fast/x", clock::now())
         .expect("noted");
     assert_eq!(shown(&queue, "s").state, StagedState::Evicted);
     // Brought again it is there again, not evicted for ever.
@@ -155,7 +155,7 @@ fn the_id_of_a_copy_that_is_there_names_nothing_else() {
     done(&queue, "s");
     queue
         .staging()
-        .evicted("/fast/x", Moment::now())
+        .evicted("/fast/x", clock::now())
         .expect("noted");
     queue.submit(by("alice", other)).expect("free again");
     assert!(queue.staging().show(&who("alice"), "s").is_err());
@@ -165,7 +165,7 @@ fn the_id_of_a_copy_that_is_there_names_nothing_else() {
 fn a_pin_or_a_copy_on_its_way_holds_whoever_staged_it() {
     let queue = queue();
     let at = |paths: &[&str]| {
-        let held = queue.staging().holds(paths.iter().copied(), Moment::now());
+        let held = queue.staging().holds(paths.iter().copied(), clock::now());
         held.expect("asked").unwrap_or_default()
     };
     stage(&queue, "s", "alice", "/fast/x").expect("taken");
@@ -173,7 +173,7 @@ fn a_pin_or_a_copy_on_its_way_holds_whoever_staged_it() {
     done(&queue, "s");
     assert!(at(&["/fast", "/fast/x"]).contains("pinned until"));
     assert_eq!(at(&["/fast", "/fast/xy", "/fast/x/y"]), "");
-    let over = Some(Moment::now().before(Duration::from_secs(1)));
+    let over = Some(clock::now().before(Duration::from_secs(1)));
     queue.staging().pin("s", over).expect("noted");
     assert_eq!(at(&["/fast/x"]), "", "a pin that is over holds nothing");
     stage(&queue, "s", "alice", "/fast/x").expect("taken");
@@ -196,7 +196,7 @@ fn what_lies_in_an_evicted_copy_is_evicted_too() {
     stage(&queue, "e", "e", "/fast/x/z").expect("taken");
     queue
         .staging()
-        .evicted("/fast/x", Moment::now())
+        .evicted("/fast/x", clock::now())
         .expect("noted");
     let states = ["a", "b", "c", "d", "e"].map(|name| shown(&queue, name).state);
     use StagedState::{Evicted, Queued, Staged};

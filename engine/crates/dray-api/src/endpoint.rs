@@ -1,6 +1,6 @@
 //! The endpoint itself: its name, its limits, and the rights of the caller.
 
-use super::scheduling::Scheduling;
+use crate::scheduling::Scheduling;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

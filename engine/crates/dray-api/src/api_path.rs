@@ -2,7 +2,6 @@
 //!
 //! A path of the API is text: `/ROOT/a/b`, in the form of [`dray_core::url`].
 
-use crate::config::Config;
 pub use dray_core::url::{SCHEME, encode};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, url};
 use std::borrow::Cow;
@@ -107,11 +106,11 @@ impl Side {
         }
     }
 
-    /// Reads the URL of a place, as this endpoint sees it.
+    /// Parses the URL of a side. `is_own` says whether a `HOST:PORT` is this endpoint.
     ///
     /// # Errors
     /// `InvalidRequest` with what to write; as [`ApiPath::parse`].
-    pub fn parse(url: &str, config: &Config) -> Result<Self> {
+    pub fn parse(url: &str, is_own: impl Fn(&str) -> bool) -> Result<Self> {
         let Some(rest) = url.strip_prefix(SCHEME) else {
             if url.starts_with('/') {
                 return Ok(Self::Local(ApiPath::parse(url)?));
@@ -122,7 +121,7 @@ impl Side {
         let (authority, path) = rest.split_at(slash);
         let address = host_of(authority).ok_or_else(|| invalid_url(url))?;
         let path = ApiPath::parse(path)?;
-        Ok(match config.is_own(&address) {
+        Ok(match is_own(&address) {
             true => Self::Local(path),
             false => Self::Remote { address, path },
         })
@@ -227,7 +226,6 @@ pub fn decode(text: &str) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::{ApiPath, Side, without_secrets};
-    use crate::config::Config;
     use dray_core::ErrorKind;
     use proptest::prelude::*;
 
@@ -297,8 +295,6 @@ mod tests {
 
     #[test]
     fn no_secret_of_a_place_is_noted_or_quoted() {
-        let config = "name = \"a\"\nstate = \"/s\"\n[[root]]\nname = \"data\"\npath = \"/data\"\n";
-        let config = Config::parse("test", config).expect("good");
         for (written, noted) in [
             ("dray://user:secretpw@h:1/data/x", "dray://h:1/data/x"),
             ("dray://user:secretpw/@h/data/x", "dray://h/data/x"),
@@ -309,46 +305,11 @@ mod tests {
             ("https://h/x#secretpw", "https://h/x"),
         ] {
             assert_eq!(without_secrets(written), noted);
-            let error = Side::parse(written, &config).expect_err(written);
+            let error = Side::parse(written, |_| false).expect_err(written);
             assert!(!error.to_string().contains("secretpw"), "{error}");
         }
         for plain in ["/data/a@b?c#d", "dray://h:1/data/a@b?c", "dray://h/x"] {
             assert_eq!(without_secrets(plain), plain);
-        }
-    }
-
-    #[test]
-    fn own_names_are_local() {
-        let config = Config::parse(
-            "test",
-            "name = \"a.example\"\naliases = [\"b.example\"]\nstate = \"/s\"\n\
-             [[root]]\nname = \"data\"\npath = \"/data\"\n",
-        )
-        .expect("good");
-        let side = |url: &str| Side::parse(url, &config);
-        for local in [
-            "/data/x",
-            "dray://a.example/data/x",
-            "dray://B.example:1/data/x",
-        ] {
-            assert!(side(local).expect("good").is_local(), "{local}");
-        }
-        match side("dray://c.example/data/x/").expect("good") {
-            Side::Remote { address, path } => {
-                assert_eq!(address, "c.example:4735");
-                assert!(path.is_folder);
-            }
-            Side::Local(path) => panic!("{path:?}"),
-        }
-        for bad in [
-            "",
-            "data",
-            "http://a/b",
-            "dray://a.example",
-            "dray:///data",
-            "dray://a b/c",
-        ] {
-            assert!(side(bad).is_err(), "{bad}");
         }
     }
 }

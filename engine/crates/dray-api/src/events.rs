@@ -1,11 +1,11 @@
 //! What happens, as callers hear of it.
 
-use super::checks::{self, Check};
-use super::failure::ErrorParts;
-use super::standing::State;
-use super::transfer::{Bytes, Files, MissAnswer, Rates, ReasonWord};
-use super::{POLL_SECONDS_MAX, poll_default};
-use crate::moment::Moment;
+use crate::checks::{self, Check};
+use crate::failure::ErrorParts;
+use crate::standing::State;
+use crate::timestamp::Moment;
+use crate::transfer::{Bytes, Files, MissAnswer, Rates, ReasonWord};
+use crate::{POLL_SECONDS_MAX, poll_default};
 use dray_core::Result;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};

@@ -1,7 +1,7 @@
 //! Errors as callers see them.
 
-use super::admission::Admitted;
-use crate::place;
+use crate::admission::Admitted;
+use crate::api_path;
 use dray_core::Error;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -55,7 +55,7 @@ impl From<&Error> for ErrorParts {
             file: error
                 .file
                 .as_ref()
-                .map(|file| place::encode(file.as_bytes())),
+                .map(|file| api_path::encode(file.as_bytes())),
             cause: error.cause.clone(),
             remedy: to_callers(&error.remedy),
             message: to_callers(&error.to_string()),

@@ -1,10 +1,10 @@
 //! Staging: copies between the slow and the fast root, and how long they stay.
 
-use super::checks::{self, Check, SECONDS_MAX, WORD_BYTES_MAX};
-use super::failure::ErrorParts;
-use super::page_default;
-use crate::moment::Moment;
-use crate::place::TEXT_BYTES_MAX;
+use crate::api_path::TEXT_BYTES_MAX;
+use crate::checks::{self, Check, SECONDS_MAX, WORD_BYTES_MAX};
+use crate::failure::ErrorParts;
+use crate::page_default;
+use crate::timestamp::Moment;
 use dray_core::{Result, TransferId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -101,7 +101,7 @@ impl Check for StagingRequest {
     fn check(&self) -> Result<()> {
         if let Some(id) = &self.id {
             TransferId::new(id.as_str()).map_err(|error| checks::refused("id", error.cause))?;
-            if super::reserved_id(id) {
+            if crate::reserved_id(id) {
                 return Err(checks::refused("id", "a word of the API's paths"));
             }
         }

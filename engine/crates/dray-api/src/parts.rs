@@ -1,9 +1,9 @@
 //! What a request is made of.
 
-use super::checks::{self, BYTES_MAX, WORD_BYTES_MAX, refused};
-use super::enums;
-use crate::place::TEXT_BYTES_MAX;
-use crate::tickets;
+use crate::api_path::TEXT_BYTES_MAX;
+use crate::checks::{self, BYTES_MAX, WORD_BYTES_MAX, refused};
+use crate::enums;
+use crate::tickets::{TICKET_PREFIX, is_ticket};
 use dray_core::options::Links;
 use dray_core::patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 use dray_core::{Checksum, Result};
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Place {
 }
 
 impl Place {
-    pub(super) fn check(&self, field: &str) -> Result<()> {
+    pub(crate) fn check(&self, field: &str) -> Result<()> {
         checks::text(&format!("{field}.url"), &self.url, TEXT_BYTES_MAX)?;
         for (name, value) in [
             ("ticket", &self.ticket),
@@ -59,9 +59,9 @@ impl Place {
             checks::text(&format!("{field}.{name}"), value, WORD_BYTES_MAX)?;
         }
         // Nothing else belongs there: somebody's token would be kept with the transfer, and sent on.
-        let is_ticket = |ticket: &String| tickets::is_ticket(ticket.as_bytes());
-        if !self.ticket.as_ref().is_none_or(is_ticket) {
-            let cause = format!("a ticket begins with {}", tickets::PREFIX);
+        let ticket = self.ticket.as_ref();
+        if !ticket.is_none_or(|ticket| is_ticket(ticket.as_bytes())) {
+            let cause = format!("a ticket begins with {}", TICKET_PREFIX);
             return Err(refused(&format!("{field}.ticket"), cause));
         }
         Ok(())
@@ -88,7 +88,7 @@ impl Content {
         self.checksum.as_deref().and_then(Checksum::parse)
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.checksum.is_some() && self.demanded().is_none() {
             let cause = "write adler32:HHHHHHHH or crc32c:HHHHHHHH (hexadecimal)";
             return Err(refused("content.checksum", cause));
@@ -129,7 +129,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         for (field, patterns) in [
             ("selection.include", &self.include),
             ("selection.exclude", &self.exclude),
@@ -162,7 +162,7 @@ pub struct SciTag {
 }
 
 impl SciTag {
-    pub(super) fn check(self) -> Result<()> {
+    pub(crate) fn check(self) -> Result<()> {
         checks::within("scitag.experiment", self.experiment, &(1..=511))?;
         checks::within("scitag.activity", self.activity, &(0..=63))
     }
@@ -183,7 +183,7 @@ pub struct RetryWish {
 }
 
 impl RetryWish {
-    pub(super) fn check(self) -> Result<()> {
+    pub(crate) fn check(self) -> Result<()> {
         let seconds = self.interval_seconds;
         checks::within("retry.tries", self.tries, &(0..=1_000))?;
         checks::within("retry.interval_seconds", seconds, &(0..=86_400))

@@ -1,10 +1,35 @@
 //! Which transfers run, as administrators see and change it.
 
-use super::checks::{self, Check};
-use crate::config::{self, PolicyName, TurnsOf};
+use crate::checks::{self, Check};
 use dray_core::Result;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// Who decides which transfers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyName {
+    /// Class, priority, then owners and their activities by weight; holds nobody.
+    Fair,
+    /// In the order of submission.
+    Fcfs,
+    /// The highest priority runs, at once.
+    Priority,
+    /// Turns of so many bytes.
+    RoundRobin,
+    /// Pairs of endpoints side by side.
+    Pairs,
+}
+
+/// Who takes turns in `round_robin`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnsOf {
+    /// Each owner.
+    Owners,
+    /// Each pair of endpoints.
+    Pairs,
+}
 
 /// Which transfers run, and which are held meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -23,20 +48,6 @@ pub struct Scheduling {
     pub patience_seconds: u64,
     /// Held transfers that keep their sessions, as far as there are places.
     pub held_max: u32,
-}
-
-impl From<&config::Scheduling> for Scheduling {
-    fn from(rules: &config::Scheduling) -> Self {
-        Self {
-            policy: rules.policy,
-            at_once: rules.at_once,
-            quota: rules.quota.0,
-            turns_of: rules.turns_of,
-            aging_seconds: rules.aging_seconds,
-            patience_seconds: rules.patience_seconds,
-            held_max: rules.held_max,
-        }
-    }
 }
 
 /// What to change of it, until the endpoint is started again.

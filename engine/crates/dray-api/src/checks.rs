@@ -7,13 +7,13 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 /// Bytes of a ticket, a key, an address, an activity.
-pub(super) const WORD_BYTES_MAX: usize = 256;
+pub(crate) const WORD_BYTES_MAX: usize = 256;
 
 /// Sizes and rates that are promised stand in the queue as signed numbers.
-pub(super) const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+pub(crate) const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// Ten years: longer than any wait that is meant.
-pub(super) const SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
+pub(crate) const SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
 
 /// Labels of one transfer, bytes of a key and of a value.
 const LABELS_MAX: usize = 32;
@@ -41,7 +41,7 @@ pub trait Check {
     }
 }
 
-pub(super) fn refused(field: &str, cause: impl Display) -> Error {
+pub(crate) fn refused(field: &str, cause: impl Display) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
         .cause(format!("{field}: {cause}"))
         .remedy("see GET /v1/openapi.json for what each field may hold")
@@ -51,7 +51,7 @@ pub(super) fn refused(field: &str, cause: impl Display) -> Error {
 const WORDS_MAX: usize = 500;
 
 /// The error of a malformed part of a request.
-pub(super) fn unreadable(cause: impl Display) -> Error {
+pub(crate) fn unreadable(cause: impl Display) -> Error {
     let cause: String = cause.to_string().chars().take(WORDS_MAX).collect();
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
         .cause(cause)
@@ -66,7 +66,7 @@ pub fn of_item(at: usize, mut error: Error) -> Error {
 }
 
 /// A number within its bounds.
-pub(super) fn within<T: PartialOrd + Display>(
+pub(crate) fn within<T: PartialOrd + Display>(
     field: &str,
     value: T,
     bounds: &RangeInclusive<T>,
@@ -82,7 +82,7 @@ pub(super) fn within<T: PartialOrd + Display>(
 }
 
 /// A number within its bounds, if it is given.
-pub(super) fn within_if<T: PartialOrd + Display + Copy>(
+pub(crate) fn within_if<T: PartialOrd + Display + Copy>(
     field: &str,
     value: Option<T>,
     bounds: &RangeInclusive<T>,
@@ -91,7 +91,7 @@ pub(super) fn within_if<T: PartialOrd + Display + Copy>(
 }
 
 /// A text of at most so many bytes, without control characters.
-pub(super) fn text(field: &str, value: &str, bytes_max: usize) -> Result<()> {
+pub(crate) fn text(field: &str, value: &str, bytes_max: usize) -> Result<()> {
     if value.len() > bytes_max {
         let cause = format!("{} bytes; {bytes_max} are allowed", value.len());
         return Err(refused(field, cause));
@@ -103,7 +103,7 @@ pub(super) fn text(field: &str, value: &str, bytes_max: usize) -> Result<()> {
 }
 
 /// At most so many items.
-pub(super) fn count(field: &str, count: usize, bounds: &RangeInclusive<usize>) -> Result<()> {
+pub(crate) fn count(field: &str, count: usize, bounds: &RangeInclusive<usize>) -> Result<()> {
     if bounds.contains(&count) {
         return Ok(());
     }
@@ -115,8 +115,8 @@ pub(super) fn count(field: &str, count: usize, bounds: &RangeInclusive<usize>) -
 }
 
 /// Items of a page, or of a batch: more than the limit is its own kind.
-pub(super) fn page(field: &str, count: u64) -> Result<()> {
-    let most = u64::from(super::PAGE_MAX);
+pub(crate) fn page(field: &str, count: u64) -> Result<()> {
+    let most = u64::from(crate::PAGE_MAX);
     match count {
         0 => Err(refused(field, "1 at least")),
         count if count > most => {
@@ -131,7 +131,7 @@ pub(super) fn page(field: &str, count: u64) -> Result<()> {
 }
 
 /// Labels of a transfer.
-pub(super) fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
+pub(crate) fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
     count("labels", labels.len(), &(0..=LABELS_MAX))?;
     for (key, value) in labels {
         text("labels", key, LABEL_KEY_BYTES_MAX)?;
@@ -147,7 +147,7 @@ pub(super) fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
 }
 
 /// The rate that is promised, and the one that is not exceeded.
-pub(super) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
+pub(crate) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
     within_if("rate_min", low, &(1..=BYTES_MAX))?;
     within_if("rate_max", high, &(1..=u64::MAX))?;
     match (low, high) {
@@ -157,12 +157,12 @@ pub(super) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
 }
 
 /// Bounds a number of seconds that a caller gives.
-pub(super) fn seconds(field: &str, seconds: Option<u64>) -> Result<()> {
+pub(crate) fn seconds(field: &str, seconds: Option<u64>) -> Result<()> {
     within_if(field, seconds, &(1..=SECONDS_MAX))
 }
 
 /// Reads a field of which `null` means more than its absence.
-pub(super) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(crate) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> std::result::Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)

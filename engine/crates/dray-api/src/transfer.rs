@@ -1,12 +1,12 @@
 //! A transfer as callers see it, and what can be asked of it.
 
-use super::checks::{self, Check};
-use super::failure::{ErrorParts, PathError};
-use super::profile::{ProfileAnswer, StageWord};
-use super::request::Request;
-use super::standing::{State, StateWord};
-use super::{enums, page_default, poll_default};
-use crate::moment::Moment;
+use crate::checks::{self, Check};
+use crate::failure::{ErrorParts, PathError};
+use crate::profile::{ProfileAnswer, StageWord};
+use crate::request::Request;
+use crate::standing::{State, StateWord};
+use crate::timestamp::Moment;
+use crate::{enums, page_default, poll_default};
 use dray_core::Result;
 use dray_core::rate::Class;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -404,7 +404,7 @@ pub struct WaitQuery {
 
 impl Check for WaitQuery {
     fn check(&self) -> Result<()> {
-        checks::within("timeout", self.timeout, &(0..=super::POLL_SECONDS_MAX))
+        checks::within("timeout", self.timeout, &(0..=crate::POLL_SECONDS_MAX))
     }
 }
 

@@ -3,7 +3,7 @@
 use dray_core::Time;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -16,15 +16,6 @@ const MS_MAX: i64 = 253_402_300_799_999;
 pub struct Moment(i64);
 
 impl Moment {
-    /// Now, by the host's clock.
-    #[must_use]
-    pub fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self::from_ms(since.map_or(0, |since| {
-            i64::try_from(since.as_millis()).unwrap_or(MS_MAX)
-        }))
-    }
-
     /// So many milliseconds after 1970 began; kept within the years 0 to 9999.
     #[must_use]
     pub const fn from_ms(ms: i64) -> Self {
@@ -154,13 +145,15 @@ const fn civil_from_days(days: i64) -> (i64, i64, i64) {
 }
 
 /// The same on the clock that pure decisions are made by.
-pub(crate) fn time(moment: Moment) -> Time {
+#[must_use]
+pub fn time(moment: Moment) -> Time {
     let ms = u64::try_from(moment.as_ms()).unwrap_or(0);
     Time::ZERO + Duration::from_millis(ms)
 }
 
 /// A point on that clock as callers see it, rounded up.
-pub(crate) fn of_time(time: Time) -> Moment {
+#[must_use]
+pub fn of_time(time: Time) -> Moment {
     let ms = time.as_nanos().div_ceil(1_000_000);
     Moment::from_ms(i64::try_from(ms).unwrap_or(i64::MAX))
 }

@@ -1,11 +1,11 @@
 //! A request for a transfer.
 
-use super::checks::{self, BYTES_MAX, Check, SECONDS_MAX, WORD_BYTES_MAX, refused};
-use super::enums::{self, AdmissionWord, OrderWord};
-use super::parts::{Content, Place, RetryWish, SciTag, Selection};
-use crate::moment::Moment;
-use crate::place::decode;
+use crate::api_path::decode;
+use crate::checks::{self, BYTES_MAX, Check, SECONDS_MAX, WORD_BYTES_MAX, refused};
+use crate::enums::{self, AdmissionWord, OrderWord};
+use crate::parts::{Content, Place, RetryWish, SciTag, Selection};
 use crate::streams::{STREAMS_MAX, Streams};
+use crate::timestamp::Moment;
 use dray_core::options::{Durability, Overwrite, ResumeMode};
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId, plan};

@@ -23,7 +23,7 @@ pub enum Streams {
 
 impl Streams {
     /// What a transfer has when nobody says.
-    pub const USUAL: Self = Self::Count(dray_runtime::drive::STREAMS_USUAL);
+    pub const USUAL: Self = Self::Count(dray_core::options::STREAMS_USUAL);
 
     /// Whether it is within its bounds.
     #[must_use]

@@ -1,14 +1,17 @@
 //! Tickets: what a caller gets here for the endpoint that will dial.
 
-use super::checks::{self, Check};
-use super::enums::{self, Direction};
-use super::page_default;
-use crate::moment::Moment;
-use crate::place::TEXT_BYTES_MAX;
+use crate::api_path::TEXT_BYTES_MAX;
+use crate::checks::{self, Check};
+use crate::enums::{self, Direction};
+use crate::page_default;
+use crate::timestamp::Moment;
 use dray_core::options::Overwrite;
 use dray_core::{Result, TransferId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
+
+/// How a ticket begins, so that people and programs that look for secrets know one.
+pub const TICKET_PREFIX: &str = "drt_";
 
 /// Paths of one ticket.
 const PATHS_MAX: usize = 256;
@@ -18,6 +21,12 @@ const PATHS_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes of a ticket as text, with room.
 const TICKET_BYTES_MAX: usize = 256;
+
+/// Whether a text is meant as a ticket.
+#[must_use]
+pub fn is_ticket(shown: &[u8]) -> bool {
+    shown.starts_with(TICKET_PREFIX.as_bytes())
+}
 
 /// A request for a ticket.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -71,11 +80,7 @@ impl Check for TicketRequest {
         if self.paths.iter().map(String::len).sum::<usize>() > PATHS_BYTES_MAX {
             return Err(checks::refused("paths", "together they are too long"));
         }
-        if self
-            .peer_key
-            .parse::<dray_runtime::net::Fingerprint>()
-            .is_err()
-        {
+        if self.peer_key.parse::<dray_core::Fingerprint>().is_err() {
             let cause = "write sha256: and 64 hexadecimal digits";
             return Err(checks::refused("peer_key", cause));
         }

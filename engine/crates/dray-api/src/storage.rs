@@ -1,8 +1,8 @@
 //! Files and folders as callers see them.
 
-use super::checks::{self, Check};
-use super::page_default;
-use crate::moment::Moment;
+use crate::checks::{self, Check};
+use crate::page_default;
+use crate::timestamp::Moment;
 use dray_core::Result;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};

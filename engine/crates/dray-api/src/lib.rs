@@ -1,9 +1,15 @@
-//! What goes over the wire, as types: each knows its bounds, and says them in its schema.
+//! The domain model of the control API: requests, answers, events, paths and times.
 //!
-//! A request is read into one of these, then [`Check::check`]ed: what a schema cannot keep a reader
-//! from writing is refused there, with the field's name.
+//! Purpose: one set of types for the endpoint, its clients and the OpenAPI document. Each type knows
+//! its bounds and writes them into its schema.
+//!
+//! Non-goals: I/O, HTTP, the clock, the rights of a caller.
+//!
+//! Invariant owned here: a request that passed [`Check::check`] keeps all bounds of its schema. The
+//! error of one that does not names the field.
 
 mod admission;
+pub mod api_path;
 mod checks;
 mod endpoint;
 pub mod enums;
@@ -16,10 +22,13 @@ mod scheduling;
 mod staging;
 mod standing;
 mod storage;
+mod streams;
 mod tickets;
+pub mod timestamp;
 mod transfer;
 
 pub use admission::{AdmissionAnswer, AdmissionRequest, Admitted, Decision, ObstacleAnswer};
+pub use api_path::{ApiPath, Side};
 pub use checks::{Check, of_item};
 pub use endpoint::{EndpointAnswer, Health, LimitsAnswer, RootAnswer, You};
 pub use enums::{AdmissionWord, Direction, OrderWord};
@@ -28,7 +37,7 @@ pub use failure::{ErrorAnswer, ErrorParts, PathError};
 pub use parts::{Content, Place, Range, RetryWish, SciTag, Selection};
 pub use profile::{ProfileAnswer, StageWord};
 pub use request::{Request, reserved_id};
-pub use scheduling::{Scheduling, SchedulingPatch};
+pub use scheduling::{PolicyName, Scheduling, SchedulingPatch, TurnsOf};
 pub use staging::{
     PinRequest, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
 };
@@ -37,9 +46,12 @@ pub use storage::{
     Algorithm, ChecksumAnswer, ChecksumRequest, Entry, EntryList, EntryType, ListQuery,
     MkdirRequest, PathQuery, RenameRequest, RmAnswer, RmRequest, SpaceAnswer, SumOrigin,
 };
+pub use streams::{STREAMS_MAX, Streams};
 pub use tickets::{
-    MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
+    MintedTicket, RenewRequest, TICKET_PREFIX, Ticket, TicketList, TicketPatch, TicketQuery,
+    TicketRequest, is_ticket,
 };
+pub use timestamp::Moment;
 pub use transfer::{
     BatchAnswer, BatchItem, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList,
     FileOutcome, FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer,

@@ -1,8 +1,8 @@
 //! Admission: whether requests would get their promises.
 
-use super::checks::{self, Check};
-use super::request::Request;
-use crate::moment::Moment;
+use crate::checks::{self, Check};
+use crate::request::Request;
+use crate::timestamp::Moment;
 use dray_core::Result;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

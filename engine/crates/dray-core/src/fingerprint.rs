@@ -1,0 +1,50 @@
+//! Fingerprints of keys, and their text form.
+
+use crate::{End, Error, ErrorKind, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// SHA-256 of a public key (of the certificate's SubjectPublicKeyInfo, so that a new certificate of
+/// the same key has the same fingerprint).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = Error;
+
+    /// Reads `sha256:` and 64 hexadecimal digits of either case.
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "read the fingerprint")
+                .cause(format!("{text:?} is not sha256: and 64 hexadecimal digits"))
+                .remedy("copy the line that the other end prints when it starts")
+        };
+        // As the other end prints it, with the word before it or without.
+        let key = text.trim().trim_start_matches("key ").trim();
+        let digits = key.strip_prefix("sha256:").ok_or_else(wrong)?;
+        if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let mut bytes = [0; 32];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let pair = digits.get(2 * index..2 * index + 2).ok_or_else(wrong)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+        }
+        Ok(Self(bytes))
+    }
+}
