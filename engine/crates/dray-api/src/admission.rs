@@ -2,7 +2,7 @@
 
 use crate::checks::{self, Check};
 use crate::request::Request;
-use crate::timestamp::Moment;
+use crate::timestamp::Timestamp;
 use dray_core::Result;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -42,11 +42,11 @@ pub struct Admitted {
     /// Bytes per second by plan, where it begins.
     pub rate: Option<u64>,
     /// When it is done by plan.
-    pub finish: Option<Moment>,
+    pub finish: Option<Timestamp>,
     /// When it is done at the latest.
-    pub latest: Option<Moment>,
+    pub latest: Option<Timestamp>,
     /// Of one that is refused: the earliest deadline that could be promised.
-    pub earliest_finish: Option<Moment>,
+    pub earliest_finish: Option<Timestamp>,
     /// Of one that is refused: bytes per second that it needs.
     pub rate_needed: Option<u64>,
     /// Of one that is refused: bytes per second that could be promised in its time.

@@ -3,7 +3,7 @@
 use crate::checks::{self, Check};
 use crate::failure::ErrorParts;
 use crate::standing::State;
-use crate::timestamp::Moment;
+use crate::timestamp::Timestamp;
 use crate::transfer::{Bytes, Files, MissAnswer, Rates, ReasonWord};
 use crate::{POLL_SECONDS_MAX, poll_default};
 use dray_core::Result;
@@ -34,7 +34,7 @@ pub struct Event {
     /// Its number; grows.
     pub id: u64,
     /// When.
-    pub at: Moment,
+    pub at: Timestamp,
     /// What.
     #[serde(rename = "type")]
     pub kind: EventKind,
@@ -93,7 +93,7 @@ pub struct PlannedRate {
 impl Event {
     /// An event that says nothing else yet. Its number is given when it is published.
     #[must_use]
-    pub const fn new(kind: EventKind, at: Moment) -> Self {
+    pub const fn new(kind: EventKind, at: Timestamp) -> Self {
         Self {
             id: 0,
             at,

@@ -51,7 +51,7 @@ pub use tickets::{
     MintedTicket, RenewRequest, TICKET_PREFIX, Ticket, TicketList, TicketPatch, TicketQuery,
     TicketRequest, is_ticket,
 };
-pub use timestamp::Moment;
+pub use timestamp::Timestamp;
 pub use transfer::{
     BatchAnswer, BatchItem, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList,
     FileOutcome, FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer,

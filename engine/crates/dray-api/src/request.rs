@@ -5,7 +5,7 @@ use crate::checks::{self, BYTES_MAX, Check, SECONDS_MAX, WORD_BYTES_MAX, refused
 use crate::enums::{self, AdmissionWord, OrderWord};
 use crate::parts::{Content, Place, RetryWish, SciTag, Selection};
 use crate::streams::{STREAMS_MAX, Streams};
-use crate::timestamp::Moment;
+use crate::timestamp::Timestamp;
 use dray_core::options::{Durability, Overwrite, ResumeMode};
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId, plan};
@@ -68,10 +68,10 @@ pub struct Request {
     pub class: Option<Class>,
     /// When it should be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Moment>,
+    pub deadline: Option<Timestamp>,
     /// When it may begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_before: Option<Moment>,
+    pub not_before: Option<Timestamp>,
     /// What becomes of it when `deadline` or `rate_min` cannot be promised; default `required`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<AdmissionWord>,

@@ -4,7 +4,7 @@ use crate::api_path::TEXT_BYTES_MAX;
 use crate::checks::{self, Check, SECONDS_MAX, WORD_BYTES_MAX};
 use crate::failure::ErrorParts;
 use crate::page_default;
-use crate::timestamp::Moment;
+use crate::timestamp::Timestamp;
 use dray_core::{Result, TransferId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ pub struct StagingRequest {
     pub priority: u8,
     /// See the request for a transfer.
     #[serde(default)]
-    pub deadline: Option<Moment>,
+    pub deadline: Option<Timestamp>,
     /// See the request for a transfer.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -190,9 +190,9 @@ pub struct Staged {
     /// Where it stands.
     pub state: StagedState,
     /// The fast copy stays until then.
-    pub pinned_until: Option<Moment>,
+    pub pinned_until: Option<Timestamp>,
     /// It may go after that.
-    pub expires_at: Option<Moment>,
+    pub expires_at: Option<Timestamp>,
     /// Bytes of it.
     pub bytes: u64,
     /// Why it failed.

@@ -2,7 +2,7 @@
 
 use crate::checks::{self, Check};
 use crate::page_default;
-use crate::timestamp::Moment;
+use crate::timestamp::Timestamp;
 use dray_core::Result;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -34,7 +34,7 @@ pub struct Entry {
     /// Bytes.
     pub size: u64,
     /// Last modification.
-    pub modified_at: Moment,
+    pub modified_at: Timestamp,
     /// Permission bits, octal.
     pub mode: String,
     /// What a symbolic link says.

@@ -4,7 +4,7 @@ use crate::api_path::TEXT_BYTES_MAX;
 use crate::checks::{self, Check};
 use crate::enums::{self, Direction};
 use crate::page_default;
-use crate::timestamp::Moment;
+use crate::timestamp::Timestamp;
 use dray_core::options::Overwrite;
 use dray_core::{Result, TransferId};
 use serde::{Deserialize, Serialize};
@@ -105,11 +105,11 @@ pub struct Ticket {
     /// Who may show it.
     pub peer_key: String,
     /// When it was issued.
-    pub issued_at: Moment,
+    pub issued_at: Timestamp,
     /// Until when it is good.
-    pub expires_at: Moment,
+    pub expires_at: Timestamp,
     /// Until when it can be made good for longer.
-    pub renewable_until: Moment,
+    pub renewable_until: Timestamp,
     /// Whether it was taken back.
     pub revoked: bool,
     /// Sessions that live on it.

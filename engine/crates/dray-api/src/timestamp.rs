@@ -13,9 +13,9 @@ const MS_MAX: i64 = 253_402_300_799_999;
 
 /// A point in time, to the millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(i64);
+pub struct Timestamp(i64);
 
-impl Moment {
+impl Timestamp {
     /// So many milliseconds after 1970 began; kept within the years 0 to 9999.
     #[must_use]
     pub const fn from_ms(ms: i64) -> Self {
@@ -146,19 +146,19 @@ const fn civil_from_days(days: i64) -> (i64, i64, i64) {
 
 /// The same on the clock that pure decisions are made by.
 #[must_use]
-pub fn time(moment: Moment) -> Time {
+pub fn time(moment: Timestamp) -> Time {
     let ms = u64::try_from(moment.as_ms()).unwrap_or(0);
     Time::ZERO + Duration::from_millis(ms)
 }
 
 /// A point on that clock as callers see it, rounded up.
 #[must_use]
-pub fn of_time(time: Time) -> Moment {
+pub fn of_time(time: Time) -> Timestamp {
     let ms = time.as_nanos().div_ceil(1_000_000);
-    Moment::from_ms(i64::try_from(ms).unwrap_or(i64::MAX))
+    Timestamp::from_ms(i64::try_from(ms).unwrap_or(i64::MAX))
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day) = civil_from_days(self.0.div_euclid(DAY_MS));
         let ms = self.0.rem_euclid(DAY_MS);
@@ -171,13 +171,13 @@ impl fmt::Display for Moment {
     }
 }
 
-impl Serialize for Moment {
+impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Moment {
+impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text).ok_or_else(|| {
@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for Moment {
     }
 }
 
-impl utoipa::PartialSchema for Moment {
+impl utoipa::PartialSchema for Timestamp {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
         use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
         ObjectBuilder::new()
@@ -197,24 +197,29 @@ impl utoipa::PartialSchema for Moment {
     }
 }
 
-impl utoipa::ToSchema for Moment {}
+impl utoipa::ToSchema for Timestamp {
+    // The name that it has in the document of the API.
+    fn name() -> std::borrow::Cow<'static, str> {
+        "Moment".into()
+    }
+}
 
 #[cfg(test)]
 mod tests {
-    use super::Moment;
+    use super::Timestamp;
     use proptest::prelude::*;
     use std::time::Duration;
 
     proptest! {
         #[test]
         fn what_is_written_is_read(ms in super::MS_MIN..=super::MS_MAX) {
-            let moment = Moment::from_ms(ms);
-            prop_assert_eq!(Moment::parse(&moment.to_string()), Some(moment));
+            let moment = Timestamp::from_ms(ms);
+            prop_assert_eq!(Timestamp::parse(&moment.to_string()), Some(moment));
         }
 
         #[test]
         fn no_text_is_a_panic(text in "[0-9TZ:.+ -]{0,40}") {
-            let _ = Moment::parse(&text);
+            let _ = Timestamp::parse(&text);
         }
     }
 
@@ -226,11 +231,15 @@ mod tests {
             ("2000-02-29T23:59:59.999Z", 951_868_799_999),
             ("1969-12-31T23:59:59.999Z", -1),
         ] {
-            assert_eq!(Moment::parse(text), Some(Moment::from_ms(ms)), "{text}");
-            assert_eq!(Moment::from_ms(ms).to_string(), text);
+            assert_eq!(
+                Timestamp::parse(text),
+                Some(Timestamp::from_ms(ms)),
+                "{text}"
+            );
+            assert_eq!(Timestamp::from_ms(ms).to_string(), text);
         }
-        let zone = Moment::parse("2026-11-21T18:30:00.5+01:30");
-        assert_eq!(zone.map(Moment::as_ms), Some(1_795_280_400_500));
+        let zone = Timestamp::parse("2026-11-21T18:30:00.5+01:30");
+        assert_eq!(zone.map(Timestamp::as_ms), Some(1_795_280_400_500));
         for bad in [
             "",
             "2026-11-21",
@@ -243,13 +252,13 @@ mod tests {
             "2026-01-01T00:00:00Zé",
             "+026-01-01T00:00:00Z",
         ] {
-            assert_eq!(Moment::parse(bad), None, "{bad}");
+            assert_eq!(Timestamp::parse(bad), None, "{bad}");
         }
     }
 
     #[test]
     fn time_does_not_run_past_its_ends() {
-        let end = Moment::from_ms(i64::MAX);
+        let end = Timestamp::from_ms(i64::MAX);
         assert_eq!(end.after(Duration::MAX), end);
         assert_eq!(end.since(end.after(Duration::from_secs(1))), Duration::ZERO);
     }

@@ -5,7 +5,7 @@ use crate::failure::{ErrorParts, PathError};
 use crate::profile::{ProfileAnswer, StageWord};
 use crate::request::Request;
 use crate::standing::{State, StateWord};
-use crate::timestamp::Moment;
+use crate::timestamp::Timestamp;
 use crate::{enums, page_default, poll_default};
 use dray_core::Result;
 use dray_core::rate::Class;
@@ -99,18 +99,18 @@ pub struct MissAnswer {
     /// Why.
     pub cause: String,
     /// What was promised.
-    pub deadline: Option<Moment>,
+    pub deadline: Option<Timestamp>,
     /// When it can be done instead, all other promises kept.
-    pub earliest_finish: Option<Moment>,
+    pub earliest_finish: Option<Timestamp>,
 }
 
 /// Between which times a promised transfer will be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EtaAnswer {
     /// If it gets all that is spare.
-    pub early: Moment,
+    pub early: Timestamp,
     /// If it gets what is planned for it; null when that is not enough.
-    pub late: Option<Moment>,
+    pub late: Option<Timestamp>,
 }
 
 /// A transfer.
@@ -133,13 +133,13 @@ pub struct Transfer {
     /// As submitted and patched, tickets left out.
     pub request: Request,
     /// When this attempt was submitted.
-    pub submitted_at: Moment,
+    pub submitted_at: Timestamp,
     /// When it first ran.
-    pub started_at: Option<Moment>,
+    pub started_at: Option<Timestamp>,
     /// When it ended.
-    pub ended_at: Option<Moment>,
+    pub ended_at: Option<Timestamp>,
     /// When it is tried again.
-    pub next_try_at: Option<Moment>,
+    pub next_try_at: Option<Timestamp>,
     /// Counters of files.
     pub files: Files,
     /// Counters of bytes.
@@ -162,7 +162,7 @@ pub struct Transfer {
     #[serde(default)]
     pub held: bool,
     /// When it will be done at this rate; null while nobody can know.
-    pub eta: Option<Moment>,
+    pub eta: Option<Timestamp>,
     /// Of an active transfer: seconds since bytes last moved, if 10 or more; else null.
     #[serde(default)]
     pub silent_seconds: Option<u64>,
@@ -277,10 +277,10 @@ pub struct TransferQuery {
     pub destination: Option<String>,
     /// Submitted after.
     #[param(value_type = Option<String>)]
-    pub submitted_after: Option<Moment>,
+    pub submitted_after: Option<Timestamp>,
     /// Submitted before.
     #[param(value_type = Option<String>)]
-    pub submitted_before: Option<Moment>,
+    pub submitted_before: Option<Timestamp>,
     /// Items of the page.
     #[serde(default = "page_default")]
     #[param(minimum = 1, maximum = 1000, default = 100)]
@@ -442,8 +442,8 @@ pub struct Patch {
         deserialize_with = "checks::some",
         skip_serializing_if = "Option::is_none"
     )]
-    #[schema(value_type = Option<Moment>)]
-    pub deadline: Option<Option<Moment>>,
+    #[schema(value_type = Option<Timestamp>)]
+    pub deadline: Option<Option<Timestamp>>,
     /// See [`Request`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]

@@ -1,6 +1,6 @@
 //! Numbers as people write them: byte ranges, orders, pools; sizes and rates are dray-core's.
 
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_core::options::Order;
 use dray_core::{ByteRange, Checksum, plan};
 use dray_endpoint::clock;
@@ -156,10 +156,10 @@ pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
 }
 
 /// A point in time: RFC 3339, or a length of time from now.
-pub(crate) fn moment(text: &str) -> Result<Moment, String> {
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     let from_now = || time(text).map(|length| clock::now().after(length));
     let wrong = |_| format!("{text:?} is no time: write 2026-11-21T17:00:00Z, or 20m from now");
-    Moment::parse(text).map_or_else(|| from_now().map_err(wrong), Ok)
+    Timestamp::parse(text).map_or_else(|| from_now().map_err(wrong), Ok)
 }
 
 /// A time for people: `1h02m`, `3m05s`, `12s`.

@@ -9,8 +9,8 @@ use crate::passive::TicketBook;
 use crate::ports::Tickets;
 use crate::queue::{Queue, TicketRow};
 use crate::tickets::{self, Grant, Secret};
+use dray_api::Timestamp;
 use dray_api::api_path::ApiPath;
-use dray_api::timestamp::Moment;
 use dray_api::{
     MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
 };
@@ -114,7 +114,7 @@ impl Book {
     }
 
     /// Makes a ticket good for `wanted` from now, as far as it may be.
-    fn extend(&self, row: &TicketRow, wanted: Duration) -> Result<Moment> {
+    fn extend(&self, row: &TicketRow, wanted: Duration) -> Result<Timestamp> {
         let until = clock::now().after(wanted).min(row.renewable_until);
         let until = until.max(row.expires_at);
         self.queue.tickets().renew(&row.id, until)?;

@@ -7,7 +7,7 @@
 //! told so.
 
 use dray_api::Event;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -117,7 +117,7 @@ pub struct Hub {
 impl Hub {
     /// An empty ring.
     #[must_use]
-    pub fn new(listeners_per_owner: u32, now: Moment) -> Self {
+    pub fn new(listeners_per_owner: u32, now: Timestamp) -> Self {
         let last = u64::try_from(now.as_ms()).unwrap_or(0) << IDS_PER_MS_BITS;
         Self {
             ring: Mutex::new(Ring {
@@ -243,12 +243,12 @@ impl Drop for Listening {
 #[cfg(test)]
 mod tests {
     use super::{EVENTS_MAX, Hub};
-    use dray_api::timestamp::Moment;
+    use dray_api::Timestamp;
     use dray_api::{ErrorParts, Event, EventKind};
     use dray_core::{End, Error, ErrorKind, RelPath};
     use std::sync::Arc;
 
-    const NOW: Moment = Moment::from_ms(1_795_280_400_000);
+    const NOW: Timestamp = Timestamp::from_ms(1_795_280_400_000);
 
     fn publish(hub: &Hub, count: usize) {
         for _ in 0..count {
@@ -285,7 +285,7 @@ mod tests {
         assert!(heard.is_gap);
         assert_eq!(heard.events.len(), EVENTS_MAX);
         assert!(hub.since(start + 1, 1, |_| true).is_gap.eq(&false));
-        let later = Hub::new(2, Moment::from_ms(NOW.as_ms() + 1));
+        let later = Hub::new(2, Timestamp::from_ms(NOW.as_ms() + 1));
         assert!(
             later.since(hub.last(), 1, |_| true).is_gap,
             "before a restart"

@@ -6,7 +6,7 @@
 //!
 //! Invariant owned here: the file is a whole one at every moment, and holds [`PAIRS_MAX`] pairs at the most.
 
-use dray_api::timestamp::{self, Moment};
+use dray_api::{Timestamp, timestamp};
 use dray_core::plan;
 use dray_sched::tuner::memory::{Kept, Memory, Pair};
 use dray_sched::tuner::{Remembered, Setting};
@@ -62,11 +62,11 @@ struct Line {
     source: String,
     sink: String,
     streams: u32,
-    found_at: Moment,
+    found_at: Timestamp,
     /// More than so many failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     streams_most: Option<u32>,
-    failed_at: Moment,
+    failed_at: Timestamp,
 }
 
 impl Line {
@@ -133,7 +133,7 @@ impl Pairs {
     /// What is known by now. A file that is damaged is set aside, and one that cannot be read just now is
     /// left as it is.
     #[must_use]
-    pub fn open(state: &Path, now: Moment, warn: fn(&str)) -> Self {
+    pub fn open(state: &Path, now: Timestamp, warn: fn(&str)) -> Self {
         let file = state.join(FILE);
         let mut leaves_alone = false;
         let memory = read(&file, now).unwrap_or_else(|unread| {
@@ -151,13 +151,13 @@ impl Pairs {
 
     /// What was found last.
     #[must_use]
-    pub fn of(&self, pair: &Pair, now: Moment) -> Option<Remembered> {
+    pub fn of(&self, pair: &Pair, now: Timestamp) -> Option<Remembered> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.of(pair, timestamp::time(now))
     }
 
     /// Keeps what was found, over a restart too. The caller is the endpoint's own account.
-    pub fn keep(&self, pair: Pair, found: Remembered, now: Moment) {
+    pub fn keep(&self, pair: Pair, found: Remembered, now: Timestamp) {
         if pair.source.len().max(pair.sink.len()) > NAME_BYTES_MAX {
             return;
         }
@@ -204,7 +204,7 @@ impl Unread {
 }
 
 /// What a file holds: nothing when it is not there.
-fn read(file: &Path, now: Moment) -> Result<Memory, Unread> {
+fn read(file: &Path, now: Timestamp) -> Result<Memory, Unread> {
     let mut memory = Memory::new(PAIRS_MAX, AGE_MAX);
     let opened = match File::open(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(memory),
@@ -262,14 +262,14 @@ fn write(file: &Path, written: &Written) -> std::io::Result<()> {
 mod tests {
     use super::{FILE, PAIRS_MAX, Pairs, pair};
     use crate::clock;
-    use dray_api::timestamp::Moment;
+    use dray_api::Timestamp;
     use dray_sched::tuner::{Remembered, Setting};
     use std::path::Path;
     use std::time::Duration;
 
     const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-    fn open(state: &Path, now: Moment) -> Pairs {
+    fn open(state: &Path, now: Timestamp) -> Pairs {
         // What is said is for people; what is done is looked at.
         Pairs::open(state, now, |words| {
             assert!(words.contains("streams"), "{words}")

@@ -11,8 +11,8 @@ mod listings;
 mod remove;
 
 use crate::roots::Root;
+use dray_api::Timestamp;
 use dray_api::api_path::{self, ApiPath};
-use dray_api::timestamp::Moment;
 use dray_api::{Algorithm, ChecksumAnswer, Entry, EntryList, EntryType, SpaceAnswer, SumOrigin};
 use dray_core::checksum::Summer;
 use dray_core::{End, Error, ErrorKind, Metadata, ModifiedTime, Name, RelPath, Result, Sums};
@@ -145,7 +145,7 @@ fn entry(path: &ApiPath, stat: &Stat, link: Option<String>) -> Entry {
             _ => EntryType::Other,
         },
         size: u64::try_from(stat.st_size).unwrap_or(0),
-        modified_at: Moment::from_ms(seconds.saturating_add(ms)),
+        modified_at: Timestamp::from_ms(seconds.saturating_add(ms)),
         mode: format!("{:04o}", stat.st_mode & 0o7777),
         link,
     }

@@ -2,7 +2,7 @@
 
 use crate::units;
 use clap::{Args, Subcommand, ValueEnum};
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_core::TransferId;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -228,12 +228,12 @@ pub(crate) struct Owed {
     /// Done by then, or refused: 2026-11-21T17:00:00Z, or so long from now (30s, 20m, 12h, 7d)
     #[arg(long, value_name = "TIME", value_parser = units::moment,
           help_heading = "Between two other hosts")]
-    pub(crate) deadline: Option<Moment>,
+    pub(crate) deadline: Option<Timestamp>,
 
     /// Begins then at the earliest
     #[arg(long, value_name = "TIME", value_parser = units::moment,
           help_heading = "Between two other hosts")]
-    pub(crate) not_before: Option<Moment>,
+    pub(crate) not_before: Option<Timestamp>,
 
     /// How much it will be: a deadline is promised for so much
     #[arg(long, value_name = "SIZE", value_parser = units::size,

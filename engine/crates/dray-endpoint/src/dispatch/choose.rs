@@ -9,8 +9,8 @@ use super::rules::{Place, at_once, limits, limits_beside, settings};
 use super::time;
 use crate::config::Config;
 use crate::queue::{Lines, QueuedTransfer, Sight};
+use dray_api::Timestamp;
 use dray_api::api_path::Side;
-use dray_api::timestamp::Moment;
 use dray_api::{PolicyName, TurnsOf};
 use dray_api::{Scheduling, SchedulingPatch};
 use dray_core::rate::Class;
@@ -40,10 +40,10 @@ pub(super) struct Seen {
     pub(super) peer: Option<String>,
     pub(super) class: Class,
     pub(super) priority: u8,
-    pub(super) deadline: Option<Moment>,
+    pub(super) deadline: Option<Timestamp>,
     pub(super) submitted: u64,
     pub(super) phase: Phase,
-    pub(super) since: Moment,
+    pub(super) since: Timestamp,
     pub(super) served: u64,
 }
 
@@ -97,12 +97,12 @@ pub(super) struct Chooser {
     /// What has left its session since the last decision, with all it moved.
     ended: Vec<Seen>,
     /// When the last session of what is queued again has ended.
-    left: HashMap<TransferId, Moment>,
-    began: Moment,
+    left: HashMap<TransferId, Timestamp>,
+    began: Timestamp,
 }
 
 impl Chooser {
-    pub(super) fn new(rules: Scheduling, now: Moment) -> Self {
+    pub(super) fn new(rules: Scheduling, now: Timestamp) -> Self {
         Self {
             scheduler: policy::Scheduler::new(settings(&rules)),
             rules,
@@ -125,7 +125,7 @@ impl Chooser {
     }
 
     /// A session has ended; unless its transfer has too, that is queued again.
-    pub(super) fn left(&mut self, seen: Seen, now: Moment, has_ended: bool) {
+    pub(super) fn left(&mut self, seen: Seen, now: Timestamp, has_ended: bool) {
         self.left.remove(&seen.id);
         if !has_ended {
             if self.left.len() >= LEFT_MAX {
@@ -211,7 +211,7 @@ impl Chooser {
         seen: &[Seen],
         beside: &[Seen],
         config: &Config,
-        now: Moment,
+        now: Timestamp,
     ) -> Plan {
         let transfers: Vec<Transfer<'_>> = seen.iter().map(Seen::transfer).collect();
         let by_id: HashMap<&str, &Seen> = seen.iter().map(|one| (one.id.as_str(), one)).collect();
@@ -264,7 +264,7 @@ fn places_of(all: &[Seen]) -> Vec<Place<'_>> {
 mod tests {
     use super::{Chooser, Lines, Seen, limits};
     use crate::config::Config;
-    use dray_api::timestamp::Moment;
+    use dray_api::Timestamp;
     use dray_api::{Scheduling, SchedulingPatch};
     use dray_core::TransferId;
     use dray_core::rate::Class;
@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn chooser(config: &Config) -> Chooser {
-        Chooser::new(Scheduling::from(&config.scheduling), Moment::from_ms(0))
+        Chooser::new(Scheduling::from(&config.scheduling), Timestamp::from_ms(0))
     }
 
     fn patch(value: serde_json::Value) -> SchedulingPatch {
@@ -301,7 +301,7 @@ mod tests {
             deadline: None,
             submitted: u64::from(id.as_bytes()[0]),
             phase,
-            since: Moment::from_ms(1_000),
+            since: Timestamp::from_ms(1_000),
             served: 0,
         }
     }
@@ -314,7 +314,7 @@ mod tests {
     fn a_higher_priority_holds_a_lower_one_which_goes_on_when_it_has_ended() {
         let config = config("[scheduling]\npolicy = \"priority\"\n");
         let mut chooser = chooser(&config);
-        let now = Moment::from_ms(2_000);
+        let now = Timestamp::from_ms(2_000);
         let both = [seen("a", 3, Phase::Running), seen("b", 7, Phase::Waiting)];
         let plan = chooser.decide(&both, &[], &config, now);
         assert_eq!(
@@ -335,10 +335,10 @@ mod tests {
         let mut all = vec![seen("z", 9, Phase::Waiting), seen("r", 5, Phase::Running)];
         for (at, id) in ["a", "b", "c"].into_iter().enumerate() {
             let mut one = seen(id, 1, Phase::Held);
-            one.since = Moment::from_ms(1_000 + i64::try_from(at).expect("small"));
+            one.since = Timestamp::from_ms(1_000 + i64::try_from(at).expect("small"));
             all.push(one);
         }
-        let plan = chooser.decide(&all, &[], &config, Moment::from_ms(2_000));
+        let plan = chooser.decide(&all, &[], &config, Timestamp::from_ms(2_000));
         assert_eq!(words(&plan.start), ["z"]);
         assert_eq!(
             (words(&plan.hold), words(&plan.let_go)),
@@ -350,7 +350,7 @@ mod tests {
     fn a_turn_is_watched_by_its_bytes_and_what_left_is_counted_once() {
         let config = config("[scheduling]\npolicy = \"round_robin\"\nquota = 100\n");
         let mut chooser = chooser(&config);
-        let now = Moment::from_ms(2_000);
+        let now = Timestamp::from_ms(2_000);
         let mut bobs = seen("b", 3, Phase::Waiting);
         bobs.owner = "bob".to_owned();
         let mut own = seen("a", 3, Phase::Running);
@@ -411,7 +411,7 @@ mod tests {
         let count = i64::try_from(super::LEFT_MAX).expect("small");
         for at in 0..=count {
             let one = seen(&format!("t{at}"), 3, Phase::Running);
-            chooser.left(one, Moment::from_ms(at), false);
+            chooser.left(one, Timestamp::from_ms(at), false);
         }
         assert_eq!(chooser.left.len(), super::LEFT_MAX);
         let has = |at: i64| {
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn what_moves_by_plan_takes_places_and_holds_nobody_up() {
         let config = config("");
-        let now = Moment::from_ms(2_000);
+        let now = Timestamp::from_ms(2_000);
         let promised = |id: &str, owner: &str| Seen {
             owner: owner.to_owned(),
             served: 1 << 40,
@@ -472,7 +472,7 @@ mod tests {
     fn a_turn_is_not_used_up_by_what_is_promised() {
         let config = config("[scheduling]\npolicy = \"round_robin\"\nquota = 100\n");
         let mut chooser = chooser(&config);
-        let now = Moment::from_ms(2_000);
+        let now = Timestamp::from_ms(2_000);
         let mut promised = seen("p", 3, Phase::Running);
         let mut bobs = seen("b", 3, Phase::Waiting);
         bobs.owner = "bob".to_owned();
@@ -494,7 +494,7 @@ mod tests {
         let config = config("");
         let mut chooser = Chooser::new(
             Scheduling::from(&config.scheduling),
-            Moment::from_ms(50_000),
+            Timestamp::from_ms(50_000),
         );
         let mut queued = crate::queue::QueuedTransfer {
             id: TransferId::new("t").expect("good"),
@@ -505,7 +505,7 @@ mod tests {
             class: Class::Background,
             priority: 3,
             deadline: None,
-            waits_since: Moment::from_ms(10_000),
+            waits_since: Timestamp::from_ms(10_000),
             has_run: false,
             seq: 1,
             sent: 0,
@@ -522,9 +522,9 @@ mod tests {
         queued.has_run = true;
         assert_eq!(
             chooser.waiting(&queued, &config).since,
-            Moment::from_ms(50_000)
+            Timestamp::from_ms(50_000)
         );
-        let then = Moment::from_ms(50_000).after(Duration::from_secs(9));
+        let then = Timestamp::from_ms(50_000).after(Duration::from_secs(9));
         chooser.left(one.clone(), then, false);
         assert_eq!(chooser.waiting(&queued, &config).since, then);
         // It ends, and a later attempt has not run.

@@ -4,8 +4,8 @@
 use super::Shared;
 use crate::client::{Client, Keeper};
 use crate::clock;
+use dray_api::Timestamp;
 use dray_api::api_path::Side;
-use dray_api::timestamp::Moment;
 use dray_api::{Place, Request};
 use dray_core::TransferId;
 use dray_runtime::drive;
@@ -34,9 +34,9 @@ const AGAIN_PART: i64 = 4;
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     /// When they are looked at next.
-    next: Moment,
+    next: Timestamp,
     /// When the first of them ends, as far as that is known.
-    expires: Option<Moment>,
+    expires: Option<Timestamp>,
 }
 
 type Due = HashMap<TransferId, Kept>;
@@ -115,7 +115,7 @@ fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) -
 struct Away;
 
 /// Renews one; says until when it is good now, if it could be renewed.
-fn renew(shared: &Shared, place: &Place) -> Result<Option<Moment>, Away> {
+fn renew(shared: &Shared, place: &Place) -> Result<Option<Timestamp>, Away> {
     let Ok(Side::Remote { address, .. }) = shared.config.side(&place.url) else {
         return Ok(None);
     };
@@ -150,13 +150,13 @@ fn renew(shared: &Shared, place: &Place) -> Result<Option<Moment>, Away> {
 }
 
 /// In the middle between now and then.
-fn half_way(now: Moment, then: Moment) -> Moment {
+fn half_way(now: Timestamp, then: Timestamp) -> Timestamp {
     let left = then.as_ms().saturating_sub(now.as_ms()).max(2_000);
-    Moment::from_ms(now.as_ms() + left / 2)
+    Timestamp::from_ms(now.as_ms() + left / 2)
 }
 
 /// When a ticket that could not be renewed is tried again.
-fn again(now: Moment, expires: Option<Moment>) -> Moment {
+fn again(now: Timestamp, expires: Option<Timestamp>) -> Timestamp {
     let left = expires.map(|expires| expires.as_ms().saturating_sub(now.as_ms()));
     let longest = i64::try_from(AGAIN.as_millis()).unwrap_or(i64::MAX);
     let shortest = i64::try_from(LOOK_INTERVAL.as_millis()).unwrap_or(longest);
@@ -165,20 +165,20 @@ fn again(now: Moment, expires: Option<Moment>) -> Moment {
         // It has ended, or nobody knows: there is no hurry any more, or it was just made.
         _ => longest / AGAIN_PART,
     };
-    Moment::from_ms(now.as_ms().saturating_add(wait))
+    Timestamp::from_ms(now.as_ms().saturating_add(wait))
 }
 
 #[cfg(test)]
 mod tests {
     use super::{again, half_way};
-    use dray_api::timestamp::Moment;
+    use dray_api::Timestamp;
 
     #[test]
     fn a_ticket_is_tried_again_often_enough_before_it_ends() {
         for lifetime in [5_000, 12_000, 60_000, 3_600_000] {
-            let ends = Moment::from_ms(lifetime);
+            let ends = Timestamp::from_ms(lifetime);
             // From the first try on, all in vain.
-            let mut now = half_way(Moment::from_ms(0), ends);
+            let mut now = half_way(Timestamp::from_ms(0), ends);
             let mut tries = 0;
             while now < ends {
                 tries += 1;
@@ -189,8 +189,8 @@ mod tests {
             }
             assert!(tries >= 3, "{lifetime}: {tries}");
         }
-        let now = Moment::from_ms(1_000);
-        for unknown in [None, Some(now), Some(Moment::from_ms(0))] {
+        let now = Timestamp::from_ms(1_000);
+        for unknown in [None, Some(now), Some(Timestamp::from_ms(0))] {
             let wait = again(now, unknown).as_ms() - now.as_ms();
             assert!((5_000..=30_000).contains(&wait), "{wait}");
         }

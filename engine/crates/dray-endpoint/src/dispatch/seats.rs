@@ -12,7 +12,7 @@ use super::{Dispatcher, Shared, time};
 use crate::clock;
 use crate::live::Lack;
 use crate::promises::Mover;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_core::rate::Class;
 use dray_core::{Result, Time, TransferId};
 use dray_sched::policy::Phase;
@@ -38,7 +38,7 @@ struct Sitting {
     owner: String,
     is_held: bool,
     class: Class,
-    since: Moment,
+    since: Timestamp,
     /// Of what the plan has moving: when it would have to begin at the latest.
     latest_start: Option<Time>,
 }
@@ -56,9 +56,9 @@ struct Newcomer<'n> {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// The longest held first.
-    Held(Moment),
+    Held(Timestamp),
     /// What is owed least, then what began last: it has least to lose.
-    Unpromised(Reverse<Class>, Reverse<Moment>),
+    Unpromised(Reverse<Class>, Reverse<Timestamp>),
     /// Who has most time.
     Promised(Reverse<Time>),
 }
@@ -227,7 +227,7 @@ impl Shared {
         }
     }
 
-    fn make_room(&self, newcomers: &[Newcomer<'_>], starts: &Starts<'_>, now: Moment) {
+    fn make_room(&self, newcomers: &[Newcomer<'_>], starts: &Starts<'_>, now: Timestamp) {
         if newcomers.is_empty() {
             return;
         }
@@ -257,7 +257,7 @@ mod tests {
     use super::{BEGUN_MAX, HURRY, LEAVING_MAX, Newcomer, Sitting, give_way, sit_down};
     use crate::live::{Bounds, Lack, Live, Moving, RateWish, Seat, Way};
     use crate::promises::Mover;
-    use dray_api::timestamp::Moment;
+    use dray_api::Timestamp;
     use dray_core::rate::{BytesPerSecond, Class};
     use dray_core::{Time, TransferId};
     use dray_sched::broker::{Broker, Config, ResourceId, TransferKey, Wish};
@@ -277,7 +277,7 @@ mod tests {
             owner: owner.to_owned(),
             is_held: false,
             class,
-            since: Moment::from_ms(since),
+            since: Timestamp::from_ms(since),
             latest_start: None,
         }
     }

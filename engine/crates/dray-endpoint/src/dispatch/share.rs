@@ -7,7 +7,7 @@ use crate::dispatch::notes::Notes;
 use crate::live::{Live, Moving, RateWish};
 use crate::promises::{Look, Seen, Told};
 use crate::queue::Queue;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{Event, EventKind, PlannedRate};
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
@@ -144,7 +144,7 @@ impl Shares {
         look
     }
 
-    fn tell(&mut self, told: &Told, now: Moment) {
+    fn tell(&mut self, told: &Told, now: Timestamp) {
         match told {
             Told::Rate {
                 id,

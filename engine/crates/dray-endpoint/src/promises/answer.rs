@@ -2,7 +2,7 @@
 
 use super::ask::{Ask, Places};
 use super::{Held, Promise, SETTLE, settled};
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{Admitted, MissAnswer, ObstacleAnswer, ReasonWord, Request};
 use dray_core::units::human;
 use dray_core::{End, Error, ErrorKind, Time};
@@ -211,7 +211,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    pub(super) fn miss(&self, miss: &Miss, deadline: Option<Moment>) -> MissAnswer {
+    pub(super) fn miss(&self, miss: &Miss, deadline: Option<Timestamp>) -> MissAnswer {
         let earliest = miss.earliest.map(settled);
         let cause = match &miss.cause {
             Cause::Resource(id, others) => format!(

@@ -1,7 +1,7 @@
 //! What is kept in the queue, taken up again: at a start, and when a write was undone.
 
 use super::{Ask, Desk, Held, LINK, Promise, Promises, due, look, time};
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_core::rate::BytesPerSecond;
 use dray_sched::broker::{ResourceId, TransferKey};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ impl Promises {
 
     /// Begins from what is kept. What was promised before is forgotten; what is known of those that are
     /// still promised something is not.
-    pub fn restore(&self, kept: Vec<(Promise, Ask<'_>)>, measured: Option<u64>, now: Moment) {
+    pub fn restore(&self, kept: Vec<(Promise, Ask<'_>)>, measured: Option<u64>, now: Timestamp) {
         let mut desk = self.desk();
         let desk = &mut *desk;
         desk.broker = self.places.broker();

@@ -4,7 +4,7 @@
 use super::answer::{Names, reason_word};
 use super::link::Shown;
 use super::{Desk, LINK, Promises, time};
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{MissAnswer, ReasonWord};
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
@@ -142,7 +142,7 @@ impl Use {
 
 impl Promises {
     /// One round. Asks for rates anew when something came, ended or changed, or the time has come.
-    pub fn look(&self, seen: &[Seen<'_>], now: Moment) -> Look {
+    pub fn look(&self, seen: &[Seen<'_>], now: Timestamp) -> Look {
         let at = time(now);
         let mut desk = self.desk();
         let desk = &mut *desk;

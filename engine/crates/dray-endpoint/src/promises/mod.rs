@@ -27,7 +27,7 @@ pub use seats::{Mover, Standing};
 
 use crate::config::Config;
 use ask::Places;
-use dray_api::timestamp::{Moment, of_time, time};
+use dray_api::timestamp::{Timestamp, of_time, time};
 use dray_api::{Admitted, MissAnswer, ReasonWord};
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
@@ -55,7 +55,7 @@ pub struct Promise {
     /// How many bytes it was promised for; `None` for a rate alone.
     pub bytes: Option<u64>,
     /// When it is to be done.
-    pub deadline: Option<Moment>,
+    pub deadline: Option<Timestamp>,
     /// The rate it is to have.
     pub rate_min: Option<u64>,
     /// What it passes, by name.
@@ -170,7 +170,7 @@ impl Promises {
     ///
     /// # Errors
     /// Those that cannot be promised, all of them or none, with what could be.
-    pub fn would(&self, asks: &[Ask<'_>], now: Moment) -> Result<Vec<Given>, Box<NotAdmitted>> {
+    pub fn would(&self, asks: &[Ask<'_>], now: Timestamp) -> Result<Vec<Given>, Box<NotAdmitted>> {
         let desk = self.desk();
         let mut broker = desk.broker.clone();
         let held = desk.held.clone();
@@ -183,7 +183,7 @@ impl Promises {
     /// # Errors
     /// Those that cannot be promised: what could be is told by [`Promises::explain`]. That is looked for
     /// with many plans, and whoever writes the queue has no time for it.
-    pub fn take(&self, asks: &[Ask<'_>], now: Moment) -> Result<Vec<Given>, Vec<Asked>> {
+    pub fn take(&self, asks: &[Ask<'_>], now: Timestamp) -> Result<Vec<Given>, Vec<Asked>> {
         if !asks.iter().any(Ask::wants) {
             let plain = |_: &Ask<'_>| Given::unpromised(Vec::new());
             return Ok(asks.iter().map(plain).collect());
@@ -201,7 +201,7 @@ impl Promises {
     }
 
     /// The same of a broker; why not is not asked.
-    fn taken(&self, broker: &mut Broker, asks: &[Ask<'_>], now: Moment) -> Option<Vec<Given>> {
+    fn taken(&self, broker: &mut Broker, asks: &[Ask<'_>], now: Timestamp) -> Option<Vec<Given>> {
         let ask = |broker: &mut Broker, _: &[usize], wishes: &[Wish]| {
             broker.take_on(wishes, time(now)).ok_or(())
         };
@@ -241,7 +241,7 @@ impl Promises {
 
     /// What those that were refused are told. What is offered to them is kept free for a while.
     #[must_use]
-    pub fn explain(&self, asked: &[Asked], now: Moment) -> Box<NotAdmitted> {
+    pub fn explain(&self, asked: &[Asked], now: Timestamp) -> Box<NotAdmitted> {
         let asks: Vec<Ask<'_>> = asked.iter().map(Asked::ask).collect();
         let desk = self.desk();
         let mut broker = desk.broker.clone();
@@ -277,7 +277,7 @@ impl Promises {
     ///
     /// # Errors
     /// As [`Promises::take`].
-    pub fn change(&self, ask: &Ask<'_>, now: Moment) -> Result<Given, Vec<Asked>> {
+    pub fn change(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Given, Vec<Asked>> {
         let key = TransferKey(ask.key);
         let mut desk = self.desk();
         if !ask.wants() {
@@ -306,7 +306,7 @@ impl Promises {
         broker: &mut Broker,
         held: &BTreeMap<TransferKey, Held>,
         asks: &[Ask<'_>],
-        now: Moment,
+        now: Timestamp,
     ) -> Result<Vec<Given>, Box<NotAdmitted>> {
         let names = answer::Names::new(&self.places, held, asks);
         let ask = |broker: &mut Broker, set: &[usize], wishes: &[Wish]| {
@@ -394,7 +394,7 @@ impl Promises {
     /// Between which times a promised transfer will be done: with all that is spare, and with what is
     /// planned alone. O(promises) times the work of a plan; nothing where there are too many for that.
     #[must_use]
-    pub fn eta(&self, id: &str, now: Moment) -> Option<(Moment, Option<Moment>)> {
+    pub fn eta(&self, id: &str, now: Timestamp) -> Option<(Timestamp, Option<Timestamp>)> {
         let desk = self.desk();
         let key = *desk.by_id.get(id)?;
         if desk.held.len() > ETA_PROMISES_MAX {
@@ -495,11 +495,11 @@ fn sorted(asks: &[Ask<'_>]) -> (Vec<usize>, Vec<usize>) {
 const LINK: ResourceId = ResourceId(0);
 
 /// When all bytes must have moved for a deadline.
-fn due(deadline: Moment) -> Time {
+fn due(deadline: Timestamp) -> Time {
     time(deadline.before(SETTLE))
 }
 
 /// When a transfer is done that has moved its bytes by then.
-fn settled(time: Time) -> Moment {
+fn settled(time: Time) -> Timestamp {
     of_time(time).after(SETTLE)
 }

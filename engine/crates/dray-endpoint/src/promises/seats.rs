@@ -3,7 +3,7 @@
 use super::{Desk, Promises, time};
 use crate::live::Lack;
 use dray_api::MissAnswer;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_core::Time;
 use dray_sched::broker::TransferKey;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ pub(super) type Unseated = BTreeMap<TransferKey, Seatless>;
 impl Promises {
     /// All that are to move now by plan: who has to begin first comes first.
     #[must_use]
-    pub fn movers(&self, now: Moment) -> Vec<Mover> {
+    pub fn movers(&self, now: Timestamp) -> Vec<Mover> {
         let at = time(now);
         let desk = self.desk();
         let moving = desk.held.iter().filter(|(key, _)| desk.moves(**key));
@@ -89,7 +89,7 @@ impl Promises {
     }
 
     /// These are to move now and have found no place, all of them; each with why.
-    pub fn seatless(&self, found: &[(&str, Lack)], now: Moment) {
+    pub fn seatless(&self, found: &[(&str, Lack)], now: Timestamp) {
         let at = time(now);
         let mut desk = self.desk();
         let desk = &mut *desk;

@@ -3,7 +3,7 @@
 use super::{Ask, NotAdmitted, Promise, Promises, Seen, Told};
 use crate::config::Config;
 use crate::live::Lack;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{ReasonWord, Request};
 use dray_core::ErrorKind;
 use serde_json::{Value, json};
@@ -26,11 +26,11 @@ fn link() -> Promises {
     promises("rate = \"100MB/s\"")
 }
 
-fn noon() -> Moment {
-    Moment::parse("2030-01-01T12:00:00Z").expect("a time")
+fn noon() -> Timestamp {
+    Timestamp::parse("2030-01-01T12:00:00Z").expect("a time")
 }
 
-fn at(seconds: u64) -> Moment {
+fn at(seconds: u64) -> Timestamp {
     noon().after(Duration::from_secs(seconds))
 }
 

@@ -8,7 +8,7 @@ use super::{Effects, Queue, Refused, not_found, promised};
 use crate::access::Principal;
 use crate::clock;
 use crate::promises::asks_promise;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{Check, Patch, Request, State, Transfer};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
@@ -238,7 +238,7 @@ pub(super) fn apply(
     effects: &mut Effects,
     row: &mut Row,
     command: Command,
-    now: Moment,
+    now: Timestamp,
 ) -> Result<bool> {
     let Step::To(to) = next(row.standing, command)? else {
         return Ok(false);
@@ -268,7 +268,7 @@ pub(super) fn apply(
     Ok(true)
 }
 
-fn step(effects: &mut Effects, row: &mut Row, to: Standing, id: &TransferId, now: Moment) {
+fn step(effects: &mut Effects, row: &mut Row, to: Standing, id: &TransferId, now: Timestamp) {
     let from = std::mem::replace(&mut row.standing, to);
     row.version += 1;
     if to.state != State::Waiting {

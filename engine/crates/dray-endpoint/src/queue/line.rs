@@ -8,7 +8,7 @@
 
 use super::Queue;
 use super::schema::sql;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId};
 use dray_sched::policy::PRIORITY_MAX;
@@ -39,9 +39,9 @@ pub struct QueuedTransfer {
     /// Within its class.
     pub priority: u8,
     /// When it must be done.
-    pub deadline: Option<Moment>,
+    pub deadline: Option<Timestamp>,
     /// Since when it could have begun: its submission, or its `not_before`.
-    pub waits_since: Moment,
+    pub waits_since: Timestamp,
     /// Whether a session of it has begun before.
     pub has_run: bool,
     /// Grows in the order of submission.
@@ -117,7 +117,7 @@ impl Queue {
     }
 
     /// Lets those into their lines whose `not_before` has come.
-    pub(super) fn release_held(&self, now: Moment) -> Result<()> {
+    pub(super) fn release_held(&self, now: Timestamp) -> Result<()> {
         let failed = sql("look for transfers whose time has come");
         let now = now.as_ms();
         let is_due = self.read(|connection| {
@@ -268,8 +268,8 @@ pub(super) fn read(
             principal: row.get(6).map_err(&failed)?,
             class: super::row::class(&class).map_err(&failed)?,
             priority: row.get(10).map_err(&failed)?,
-            deadline: deadline.map(Moment::from_ms),
-            waits_since: Moment::from_ms(row.get(11).map_err(&failed)?),
+            deadline: deadline.map(Timestamp::from_ms),
+            waits_since: Timestamp::from_ms(row.get(11).map_err(&failed)?),
             has_run: row.get(12).map_err(&failed)?,
             seq: row.get(3).map_err(&failed)?,
             sent: row.get(13).map_err(&failed)?,

@@ -4,7 +4,7 @@ use super::row::{Row, SELECT};
 use super::schema::sql;
 use super::{Queue, read_cursor};
 use crate::access::Principal;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{State, TransferList, TransferOrNull, TransferQuery};
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::types::{Value, ValueRef};
@@ -215,7 +215,7 @@ fn conditions(caller: &Principal, query: &TransferQuery) -> Result<Conditions> {
             all.and(&condition, [Value::Integer(length), text(prefix)]);
         }
     }
-    let ms = |moment: Moment| [Value::Integer(moment.as_ms())];
+    let ms = |moment: Timestamp| [Value::Integer(moment.as_ms())];
     if let Some(after) = query.submitted_after {
         all.and("t.submitted_at > ?", ms(after));
     }

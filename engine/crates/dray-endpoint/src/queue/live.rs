@@ -3,8 +3,8 @@
 
 use super::schema::sql;
 use crate::events::Hub;
+use dray_api::Timestamp;
 use dray_api::api_path;
-use dray_api::timestamp::Moment;
 use dray_api::{Bytes, ErrorParts, Event, EventKind, Files, Objects, PathError, Rates, State};
 use dray_core::profile::Profile;
 use dray_core::{Error, RelPath, Result};
@@ -165,7 +165,7 @@ impl Run {
         (streams > 0 && !self.is_ended).then_some(streams)
     }
 
-    pub(super) fn eta(&self, now: Moment) -> Option<Moment> {
+    pub(super) fn eta(&self, now: Timestamp) -> Option<Timestamp> {
         let bytes = &self.counters.bytes;
         let rate = self.rates().now.filter(|rate| *rate > 0)?;
         // A decaying average does not apply to a transfer that has stalled.
@@ -233,7 +233,7 @@ impl Live {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn progress(&self, hub: &Hub, id: &str, session: &Counters, now: Moment) {
+    pub(super) fn progress(&self, hub: &Hub, id: &str, session: &Counters, now: Timestamp) {
         let mut runs = self.lock();
         let Some(run) = runs.get_mut(id).filter(|run| !run.is_ended) else {
             return;
@@ -287,7 +287,7 @@ impl Live {
     }
 
     /// What runs is held, or goes on: those who listen hear of it.
-    pub(super) fn held(&self, hub: &Hub, id: &str, is_held: bool, now: Moment) {
+    pub(super) fn held(&self, hub: &Hub, id: &str, is_held: bool, now: Timestamp) {
         let mut runs = self.lock();
         let Some(run) = runs.get_mut(id).filter(|run| !run.is_ended) else {
             return;
@@ -323,7 +323,7 @@ impl Live {
         id: &str,
         path: &RelPath,
         error: &Error,
-        now: Moment,
+        now: Timestamp,
     ) {
         let mut runs = self.lock();
         let Some(run) = runs.get_mut(id) else {
@@ -355,7 +355,7 @@ impl Live {
         hub.publish(Some(owner), event);
     }
 
-    pub(super) fn noticed(&self, hub: &Hub, id: &str, notice: &str, now: Moment) {
+    pub(super) fn noticed(&self, hub: &Hub, id: &str, notice: &str, now: Timestamp) {
         let mut runs = self.lock();
         let Some(run) = runs.get_mut(id) else {
             return;

@@ -8,7 +8,7 @@ use super::schema::sql;
 use super::{Queue, QueuedTransfer, Refused};
 use crate::clock;
 use crate::promises::{Ask, Asked, Given, NO_ROOM, Promise, Promises, asks_promise};
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{Event, EventKind, MissAnswer, State};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
@@ -46,7 +46,7 @@ pub(super) fn take(
     connection: &Connection,
     promises: &Promises,
     row: &Row,
-    now: Moment,
+    now: Timestamp,
 ) -> std::result::Result<Notices, Refused> {
     let taken = take_set(connection, promises, &[row], now);
     let mut notices = taken.map_err(|refused| refused.into_refused())?;
@@ -58,7 +58,7 @@ pub(super) fn take_set(
     connection: &Connection,
     promises: &Promises,
     rows: &[&Row],
-    now: Moment,
+    now: Timestamp,
 ) -> std::result::Result<Vec<Notices>, Box<NotPromised>> {
     let asks: Vec<Ask<'_>> = rows.iter().map(|row| ask(row)).collect();
     let given = promises.take(&asks, now)?;
@@ -72,7 +72,12 @@ pub(super) fn take_set(
 }
 
 /// Writes down what one was given; why it is nothing, where it asked for something.
-fn write_given(connection: &Connection, row: &Row, given: Given, now: Moment) -> Result<Notices> {
+fn write_given(
+    connection: &Connection,
+    row: &Row,
+    given: Given,
+    now: Timestamp,
+) -> Result<Notices> {
     match &given.promise {
         Some(promise) => put(connection, promise, now)?,
         None if asks_promise(&row.request) => return Ok(given.answer.reasons),
@@ -118,7 +123,7 @@ pub(super) fn change(
     connection: &Connection,
     promises: &Promises,
     row: &Row,
-    now: Moment,
+    now: Timestamp,
 ) -> std::result::Result<Notices, Refused> {
     let changed = promises.change(&ask(row), now);
     let given = changed.map_err(|asked| NotPromised::Refused(asked).into_refused())?;
@@ -131,7 +136,7 @@ pub(super) fn ask_again(
     connection: &Connection,
     promises: &Promises,
     row: &Row,
-    now: Moment,
+    now: Timestamp,
 ) -> Result<Notices> {
     if !asks_promise(&row.request) || promises.is_promised(&row.id) {
         return Ok(Notices::new());
@@ -148,7 +153,7 @@ pub(super) fn follow(
     promises: &Promises,
     row: &mut Row,
     from: State,
-    now: Moment,
+    now: Timestamp,
 ) -> Result<()> {
     let to = row.standing.state;
     if to.is_terminal() || to == State::Paused {
@@ -166,7 +171,7 @@ pub(super) fn follow(
     Ok(())
 }
 
-fn put(connection: &Connection, promise: &Promise, now: Moment) -> Result<()> {
+fn put(connection: &Connection, promise: &Promise, now: Timestamp) -> Result<()> {
     connection
         .prepare_cached("INSERT OR REPLACE INTO promises VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")
         .and_then(|mut statement| {
@@ -174,7 +179,7 @@ fn put(connection: &Connection, promise: &Promise, now: Moment) -> Result<()> {
                 &promise.id,
                 promise.key,
                 promise.bytes,
-                promise.deadline.map(Moment::as_ms),
+                promise.deadline.map(Timestamp::as_ms),
                 promise.rate_min,
                 serde_json::to_string(&promise.resources).unwrap_or_default(),
                 now.as_ms(),
@@ -192,7 +197,7 @@ fn remove(connection: &Connection, id: &str) -> Result<()> {
     Ok(())
 }
 
-fn put_capacity(connection: &Connection, rate: u64, now: Moment) -> Result<()> {
+fn put_capacity(connection: &Connection, rate: u64, now: Timestamp) -> Result<()> {
     connection
         .prepare_cached("INSERT OR REPLACE INTO capacities VALUES ('link', ?1, ?2)")
         .and_then(|mut statement| statement.execute((rate, now.as_ms())))
@@ -214,7 +219,7 @@ pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
             id: row.get(0)?,
             key: row.get(1)?,
             bytes: row.get(2)?,
-            deadline: row.get::<_, Option<i64>>(3)?.map(Moment::from_ms),
+            deadline: row.get::<_, Option<i64>>(3)?.map(Timestamp::from_ms),
             rate_min: row.get(4)?,
             resources: serde_json::from_str(&resources).unwrap_or_default(),
         })

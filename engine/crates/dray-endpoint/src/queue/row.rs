@@ -5,7 +5,7 @@ use super::schema::sql;
 use super::states::{Standing, Wish};
 use crate::clock;
 use crate::promises::View;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{
     ErrorParts, PathError, Place, ProfileAnswer, Rates, Request, StageWord, State, Transfer,
 };
@@ -98,10 +98,10 @@ pub(super) struct Row {
     /// Patched, without tickets.
     pub(super) request: Request,
     pub(super) secrets: Vec<Secret>,
-    pub(super) submitted_at: Moment,
-    pub(super) started_at: Option<Moment>,
-    pub(super) ended_at: Option<Moment>,
-    pub(super) next_try_at: Option<Moment>,
+    pub(super) submitted_at: Timestamp,
+    pub(super) started_at: Option<Timestamp>,
+    pub(super) ended_at: Option<Timestamp>,
+    pub(super) next_try_at: Option<Timestamp>,
     pub(super) error: Option<ErrorParts>,
     pub(super) failures: Vec<PathError>,
     pub(super) notices: Vec<String>,
@@ -130,8 +130,8 @@ fn unknown(word: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
 }
 
-fn moment(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<Moment>> {
-    Ok(row.get::<_, Option<i64>>(column)?.map(Moment::from_ms))
+fn moment(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_ms))
 }
 
 impl Row {
@@ -162,7 +162,7 @@ impl Row {
             essence: text("essence")?,
             request: unjson(&text("request")?)?,
             secrets: unjson(&text("tickets")?)?,
-            submitted_at: Moment::from_ms(row.get("submitted_at")?),
+            submitted_at: Timestamp::from_ms(row.get("submitted_at")?),
             started_at: moment(row, "started_at")?,
             ended_at: moment(row, "ended_at")?,
             next_try_at: moment(row, "next_try_at")?,
@@ -188,7 +188,7 @@ impl Row {
             .first()
             .map_or("", |place| place.url.as_str());
         let class = json(&request.class())?;
-        let ms = |moment: Option<Moment>| moment.map(Moment::as_ms);
+        let ms = |moment: Option<Timestamp>| moment.map(Timestamp::as_ms);
         connection
             .prepare_cached(&UPSERT)
             .and_then(|mut statement| {
@@ -231,7 +231,7 @@ impl Row {
     }
 
     /// Until when a queued one stands in no line, for its own `not_before`.
-    fn held_until(&self, now: Moment) -> Option<Moment> {
+    fn held_until(&self, now: Timestamp) -> Option<Timestamp> {
         let is_queued = self.standing.state == State::Queued;
         self.request.not_before.filter(|at| is_queued && *at > now)
     }
@@ -276,7 +276,7 @@ impl Row {
     }
 
     /// As callers see it. `run` is what is newer in memory, of one that runs.
-    pub(super) fn view(self, run: Option<&Run>, promise: View, now: Moment) -> Transfer {
+    pub(super) fn view(self, run: Option<&Run>, promise: View, now: Timestamp) -> Transfer {
         // One that has just ended is still remembered for a moment.
         let run = run.filter(|_| self.standing.state == State::Active);
         let counters = run.map_or(self.counters, |run| run.counters);
@@ -352,7 +352,7 @@ pub(super) fn secrets(request: &mut Request) -> Vec<Secret> {
         .collect()
 }
 
-fn mean(counters: &Counters, started: Option<Moment>, ended: Option<Moment>) -> Option<u64> {
+fn mean(counters: &Counters, started: Option<Timestamp>, ended: Option<Timestamp>) -> Option<u64> {
     let seconds = ended?.since(started?).as_secs_f64();
     (seconds > 0.0).then(|| (counters.bytes.sent as f64 / seconds) as u64)
 }

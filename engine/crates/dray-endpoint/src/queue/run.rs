@@ -9,7 +9,7 @@ use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_a
 use super::submit::unasked;
 use super::{Queue, RetryWish, not_found};
 use crate::clock;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{Request, State};
 use dray_core::{Error, RelPath, Result, Status, TransferId};
 use rusqlite::Connection;
@@ -271,7 +271,7 @@ impl Queue {
     ///
     /// # Errors
     /// Of the database.
-    pub fn tick(&self, now: Moment) -> Result<Ticked> {
+    pub fn tick(&self, now: Timestamp) -> Result<Ticked> {
         let due = self.queue_due(now)?;
         self.release_held(now)?;
         self.promise_more()?;
@@ -285,7 +285,7 @@ impl Queue {
         })
     }
 
-    fn queue_due(&self, now: Moment) -> Result<usize> {
+    fn queue_due(&self, now: Timestamp) -> Result<usize> {
         let statement = format!("{SELECT} WHERE t.state = 'waiting' AND t.next_try_at <= ?1");
         let found = self.read(|connection| rows(connection, &statement, [now.as_ms()]))?;
         if found.is_empty() {
@@ -303,7 +303,7 @@ impl Queue {
         })
     }
 
-    fn cancel_forsaken(&self, now: Moment) -> Result<usize> {
+    fn cancel_forsaken(&self, now: Timestamp) -> Result<usize> {
         let statement = format!(
             "{SELECT} WHERE t.bound_seconds IS NOT NULL
              AND t.state IN ('queued', 'active', 'waiting', 'paused')"
@@ -352,7 +352,7 @@ impl Queue {
         })
     }
 
-    fn prune(&self, now: Moment) -> Result<usize> {
+    fn prune(&self, now: Timestamp) -> Result<usize> {
         let before = now.before(self.rules.keep).as_ms();
         let keep = i64::try_from(self.rules.keep_count).unwrap_or(i64::MAX);
         let failed = sql("forget old transfers");
@@ -396,7 +396,7 @@ impl Queue {
 
     /// Forgets the tickets of what has ended long ago, so many in a call. Nobody has renewed them since.
     /// What is still to be purged elsewhere keeps its own until it is.
-    fn forget_secrets(&self, now: Moment) -> Result<()> {
+    fn forget_secrets(&self, now: Timestamp) -> Result<()> {
         let failed = sql("forget tickets");
         let until = now.before(SECRETS_KEPT).as_ms();
         let found: Vec<String> = self.read(|connection| {
@@ -548,7 +548,7 @@ pub(super) fn rows(
 }
 
 /// Writes an ending into the row; says what it means for its state.
-fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Moment) -> EndKind {
+fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> EndKind {
     row.next_try_at = None;
     match ending {
         Ending::Done => EndKind::Done,
@@ -578,7 +578,13 @@ fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Moment) -> EndKi
 }
 
 /// Tried again, or given up.
-fn judged(row: &mut Row, error: Error, verdict: Verdict, retry: RetryWish, now: Moment) -> EndKind {
+fn judged(
+    row: &mut Row,
+    error: Error,
+    verdict: Verdict,
+    retry: RetryWish,
+    now: Timestamp,
+) -> EndKind {
     row.barren = verdict.barren;
     if verdict.is_tried {
         let wait = Duration::from_secs(retry.interval_seconds);

@@ -325,7 +325,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection> {
 #[cfg(test)]
 mod tests {
     use super::{STEPS, open, open_reader};
-    use dray_api::timestamp::Moment;
+    use dray_api::Timestamp;
     use dray_core::ErrorKind;
 
     #[test]
@@ -403,7 +403,7 @@ mod tests {
             .expect("read")
             .collect::<Result<_, _>>()
             .expect("read");
-        let at = Moment::parse("2026-11-21T17:00:00.250Z").expect("a time");
+        let at = Timestamp::parse("2026-11-21T17:00:00.250Z").expect("a time");
         assert_eq!(rows, [(7, at.as_ms(), Some(5)), (7, at.as_ms(), None)]);
     }
 }

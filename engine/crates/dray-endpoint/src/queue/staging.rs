@@ -7,7 +7,7 @@ use super::submit::{self, Promising, Refused, Submission, Submitted};
 use super::{Queue, next_seq, not_found, read_cursor};
 use crate::access::Principal;
 use crate::clock;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{
     ErrorParts, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
     State,
@@ -35,13 +35,13 @@ pub struct StagedRow {
     /// API path of the slow copy.
     pub slow_path: String,
     /// The fast copy stays until then.
-    pub pinned_until: Option<Moment>,
+    pub pinned_until: Option<Timestamp>,
     /// When the copy had come; `None` before.
-    pub staged_at: Option<Moment>,
+    pub staged_at: Option<Timestamp>,
     /// The janitor may evict it after that.
-    pub expires_at: Option<Moment>,
+    pub expires_at: Option<Timestamp>,
     /// When it was evicted.
-    pub evicted_at: Option<Moment>,
+    pub evicted_at: Option<Timestamp>,
     /// Bytes of it.
     pub bytes: u64,
 }
@@ -62,8 +62,8 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(StagedRow, i64)> {
     let from_sql = |error: serde_json::Error| {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
     };
-    let moment = |column: &str| -> rusqlite::Result<Option<Moment>> {
-        Ok(row.get::<_, Option<i64>>(column)?.map(Moment::from_ms))
+    let moment = |column: &str| -> rusqlite::Result<Option<Timestamp>> {
+        Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_ms))
     };
     let request: String = row.get("request")?;
     let direction: String = row.get("direction")?;
@@ -131,7 +131,7 @@ impl Queue {
 
 impl Queue {
     /// Forgets what was evicted before then and has no transfer any more.
-    pub(super) fn forget_evicted(&self, before: Moment) -> Result<()> {
+    pub(super) fn forget_evicted(&self, before: Timestamp) -> Result<()> {
         const OLD: &str = "SELECT id FROM staging WHERE evicted_at IS NOT NULL
             AND evicted_at < ?1 AND NOT EXISTS
             (SELECT 1 FROM transfers t WHERE t.id = staging.id) LIMIT 500";
@@ -198,7 +198,7 @@ pub(super) fn check_reuse(
 }
 
 /// Keeps one, in the place of an earlier one. A pin that still holds goes on.
-fn put(connection: &Connection, staged: &StagedRow, now: Moment) -> Result<()> {
+fn put(connection: &Connection, staged: &StagedRow, now: Timestamp) -> Result<()> {
     let before = find(connection, &staged.id)?;
     let pin = before.and_then(|row| row.pinned_until);
     let pin = pin.filter(|until| *until > now).max(staged.pinned_until);
@@ -215,7 +215,7 @@ fn put(connection: &Connection, staged: &StagedRow, now: Moment) -> Result<()> {
         staged.request.application,
         staged.fast_path,
         staged.slow_path,
-        pin.map(Moment::as_ms),
+        pin.map(Timestamp::as_ms),
     ];
     connection
         .prepare_cached(
@@ -230,7 +230,7 @@ fn put(connection: &Connection, staged: &StagedRow, now: Moment) -> Result<()> {
 
 /// The transfer of what is staged, if it stages anything, is done: from now on the row knows all that
 /// concerns the copy.
-pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Moment) -> Result<()> {
+pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Timestamp) -> Result<()> {
     let Some(row) = find(connection, &transfer.id)? else {
         return Ok(());
     };
@@ -248,8 +248,8 @@ pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Moment) -> R
             statement.execute((
                 &transfer.id,
                 now.as_ms(),
-                pinned_until.map(Moment::as_ms),
-                expires_at.map(Moment::as_ms),
+                pinned_until.map(Timestamp::as_ms),
+                expires_at.map(Timestamp::as_ms),
                 bytes,
             ))
         })
@@ -362,13 +362,13 @@ impl Staging<'_> {
     ///
     /// # Errors
     /// Of the database.
-    pub fn pin(&self, id: &str, until: Option<Moment>) -> Result<()> {
+    pub fn pin(&self, id: &str, until: Option<Timestamp>) -> Result<()> {
         let id = id.to_owned();
         self.0.write(move |connection, _| {
             connection
                 .execute(
                     "UPDATE staging SET pinned_until = ?2 WHERE id = ?1",
-                    (id, until.map(Moment::as_ms)),
+                    (id, until.map(Timestamp::as_ms)),
                 )
                 .map_err(sql("pin what is staged"))?;
             Ok(())
@@ -379,7 +379,7 @@ impl Staging<'_> {
     ///
     /// # Errors
     /// Of the database.
-    pub fn evicted(&self, fast_path: &str, at: Moment) -> Result<()> {
+    pub fn evicted(&self, fast_path: &str, at: Timestamp) -> Result<()> {
         let fast_path = fast_path.to_owned();
         self.0.write(move |connection, _| {
             // What lies in it begins with it and a slash, which comes right before a zero.
@@ -400,7 +400,7 @@ impl Staging<'_> {
     ///
     /// # Errors
     /// Of the database.
-    pub fn expired(&self, now: Moment, limit: u32) -> Result<Vec<StagedRow>> {
+    pub fn expired(&self, now: Timestamp, limit: u32) -> Result<Vec<StagedRow>> {
         let failed = sql("look for copies whose lifetime is over");
         self.0.read(|connection| {
             let mut statement = connection
@@ -426,7 +426,7 @@ impl Staging<'_> {
     pub fn holds<'p>(
         &self,
         fast_paths: impl IntoIterator<Item = &'p str>,
-        now: Moment,
+        now: Timestamp,
     ) -> Result<Option<String>> {
         let failed = sql("ask what is pinned");
         self.0.read(|connection| {
@@ -444,7 +444,7 @@ impl Staging<'_> {
                     .query_row((path, now.as_ms()), |row| row.get(0))
                     .optional()
                     .map_err(&failed)?;
-                let until = found.map(|until| until.map(Moment::from_ms));
+                let until = found.map(|until| until.map(Timestamp::from_ms));
                 if let Some(until) = until {
                     return Ok(Some(match until.filter(|until| *until > now) {
                         Some(until) => format!("it is pinned until {until}"),

@@ -9,7 +9,7 @@ use super::states::{Command, Standing, next};
 use super::{Effects, Queue, Whom, next_seq, promised};
 use crate::clock;
 use crate::promises::{Asked, asks_promise};
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{Admitted, Event, EventKind, Request, State, Transfer};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
@@ -198,7 +198,7 @@ fn take_all(
 }
 
 /// Asks for what the new ones of a batch want, as one set.
-fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], now: Moment) {
+fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], now: Timestamp) {
     let (places, mut rows): (Vec<usize>, Vec<&mut Row>) = (taken.iter_mut().enumerate())
         .filter_map(|(at, one)| match one {
             Ok((row, true)) => Some((at, row)),
@@ -239,7 +239,7 @@ pub(super) fn take(
     parts: (Submission, Option<&StagedRow>),
     room: &mut Room,
     promising: Promising,
-    now: Moment,
+    now: Timestamp,
 ) -> Taken {
     let failed = sql("submit the transfer");
     connection
@@ -264,7 +264,7 @@ fn take_one(
     (submission, staged): (Submission, Option<&StagedRow>),
     room: &mut Room,
     promising: Promising,
-    now: Moment,
+    now: Timestamp,
 ) -> Taken {
     let Submission {
         mut request,
@@ -364,7 +364,7 @@ fn keep_new(
     effects: &mut Effects,
     mut row: Row,
     promising: Promising,
-    now: Moment,
+    now: Timestamp,
 ) -> Taken {
     if promising == Promising::Alone && asks_promise(&row.request) {
         // One of many that is refused leaves the others as they are.
@@ -392,7 +392,7 @@ fn keep_new(
 }
 
 /// A new attempt of a transfer that ended, as if it were new.
-pub(super) fn renew(connection: &Connection, row: &mut Row, now: Moment) -> Result<()> {
+pub(super) fn renew(connection: &Connection, row: &mut Row, now: Timestamp) -> Result<()> {
     row.seq = next_seq(connection)?;
     row.standing = Standing::of(State::Queued);
     row.version += 1;
@@ -408,7 +408,7 @@ pub(super) fn renew(connection: &Connection, row: &mut Row, now: Moment) -> Resu
 }
 
 /// Tells those who listen where it stands now.
-pub(super) fn told(effects: &mut Effects, row: &Row, now: Moment) {
+pub(super) fn told(effects: &mut Effects, row: &Row, now: Timestamp) {
     let event = Event {
         transfer: Some(row.id.clone()),
         state: Some(row.standing.state),

@@ -5,7 +5,7 @@ use super::{Effects, Queue, next_seq, read_cursor};
 use crate::access::Principal;
 use crate::live::RateWish;
 use dray_api::Direction;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
@@ -32,11 +32,11 @@ pub struct TicketRow {
     /// Fingerprint of who may show it.
     pub peer_key: String,
     /// When it was issued.
-    pub issued_at: Moment,
+    pub issued_at: Timestamp,
     /// Until when it is good.
-    pub expires_at: Moment,
+    pub expires_at: Timestamp,
     /// Until when it can be made good for longer.
-    pub renewable_until: Moment,
+    pub renewable_until: Timestamp,
     /// Whether it was taken back.
     pub is_revoked: bool,
     /// What its sessions may take of the rate here.
@@ -60,7 +60,7 @@ fn from_sql(error: serde_json::Error) -> rusqlite::Error {
 }
 
 fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TicketRow> {
-    let moment = |column: &str| row.get(column).map(Moment::from_ms);
+    let moment = |column: &str| row.get(column).map(Timestamp::from_ms);
     let paths: String = row.get("paths")?;
     Ok(TicketRow {
         id: row.get("id")?,
@@ -215,7 +215,7 @@ impl TicketTable<'_> {
     ///
     /// # Errors
     /// Of the database.
-    pub fn is_awaited(&self, transfer: &str, now: Moment) -> Result<bool> {
+    pub fn is_awaited(&self, transfer: &str, now: Timestamp) -> Result<bool> {
         self.0.read(|connection| {
             connection
                 .prepare_cached(
@@ -233,7 +233,7 @@ impl TicketTable<'_> {
     ///
     /// # Errors
     /// Of the database.
-    pub fn renew(&self, id: &str, expires_at: Moment) -> Result<bool> {
+    pub fn renew(&self, id: &str, expires_at: Timestamp) -> Result<bool> {
         let id = id.to_owned();
         self.0.write(move |connection, _| {
             let changed = connection
@@ -281,7 +281,7 @@ impl TicketTable<'_> {
     ///
     /// # Errors
     /// Of the database.
-    pub fn prune(&self, before: Moment) -> Result<usize> {
+    pub fn prune(&self, before: Timestamp) -> Result<usize> {
         self.0.write(move |connection, _| {
             connection
                 .execute(

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::queue::{Queue, StagedRow};
 use crate::roots::Roots;
 use crate::storage::Given;
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_core::{Error, Result};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub struct Expiry {
 }
 
 /// What stayed, or was said in a dry run, by id: when it is thought of again.
-pub type Later = BTreeMap<String, Moment>;
+pub type Later = BTreeMap<String, Timestamp>;
 
 impl Expiry {
     /// Looks once a minute, until `sleep` says that it is time to stop: it waits, and returns false
@@ -58,7 +58,7 @@ impl Expiry {
     ///
     /// # Errors
     /// Of the database; of the audit log, in which case nothing more goes.
-    pub fn look(&self, now: Moment, given: &Given, later: &mut Later) -> Result<()> {
+    pub fn look(&self, now: Timestamp, given: &Given, later: &mut Later) -> Result<()> {
         later.retain(|_, again| *again > now);
         // Those put off come in between.
         let limit = COPIES_MAX.saturating_add(u32::try_from(later.len()).unwrap_or(u32::MAX));

@@ -3,7 +3,7 @@
 use super::{by, id, open, queue, request, who};
 use crate::clock;
 use crate::queue::{Counters, Ending, Lines, Queue, QueuedTransfer, Sight};
-use dray_api::timestamp::Moment;
+use dray_api::Timestamp;
 use dray_api::{Patch, Request};
 use dray_core::rate::Class;
 use serde_json::json;
@@ -65,7 +65,7 @@ fn what_waits_says_since_when_it_could_have_begun() {
     let soon = before.after(Duration::from_secs(3_600));
     let later = with("later", |one| one.not_before = Some(soon));
     queue.submit(by("alice", later)).expect("taken");
-    let past = with("past", |one| one.not_before = Some(Moment::from_ms(1)));
+    let past = with("past", |one| one.not_before = Some(Timestamp::from_ms(1)));
     queue.submit(by("alice", past)).expect("taken");
     let after = clock::now();
     let then = soon.after(Duration::from_millis(1));
@@ -83,7 +83,7 @@ fn a_line_stands_in_the_order_of_deadlines_then_of_submission() {
     let queue = queue();
     let soon = clock::now().after(Duration::from_secs(60));
     let later = soon.after(Duration::from_millis(1));
-    let due = |at: Moment| {
+    let due = |at: Timestamp| {
         move |one: &mut Request| {
             one.class = Some(Class::Background);
             one.deadline = Some(at);
