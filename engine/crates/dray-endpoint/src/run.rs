@@ -5,7 +5,6 @@ use crate::accounts::Accounts;
 use crate::api::{About, Api, Parts, router};
 use crate::audit::Audit;
 use crate::book::Book;
-use crate::carry::Carrier;
 use crate::clock;
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Shares};
@@ -20,6 +19,7 @@ use crate::process;
 use crate::queue::Queue;
 use crate::roots::Roots;
 use crate::server::Server;
+use crate::session::SessionRunner;
 use crate::staging::Expiry;
 use crate::storage::Given;
 use crate::together::Together;
@@ -153,7 +153,7 @@ impl Endpoint {
             // A system without authorities is no fault: other endpoints are known by their keys.
             None => authorities(None).ok(),
         };
-        let carrier = Carrier::new(
+        let runner = SessionRunner::new(
             Arc::clone(&config),
             roots.clone(),
             Arc::clone(&identity),
@@ -198,7 +198,7 @@ impl Endpoint {
         };
         let dispatcher = Dispatcher::new(
             Arc::clone(&queue),
-            Arc::new(carrier),
+            Arc::new(runner),
             Arc::clone(&config),
             live.clone(),
             Arc::clone(&access),

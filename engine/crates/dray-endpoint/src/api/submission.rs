@@ -2,8 +2,8 @@
 
 use super::Api;
 use crate::access::{Action, Principal};
-use crate::carry::check_clear_data;
 use crate::queue::Submission;
+use crate::session::check_clear_data;
 use dray_api::api_path::{ApiPath, Side};
 use dray_api::{Check, Request};
 use dray_core::options::Overwrite;

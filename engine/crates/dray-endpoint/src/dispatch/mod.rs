@@ -22,12 +22,12 @@ pub use share::Shares;
 
 use crate::access::{Access, Action};
 use crate::audit::{Audit, Deed};
-use crate::carry::{Carrier, Job as Session};
 use crate::clock;
 use crate::config::Config;
 use crate::live::{Live, Moving, RateWish, Seat, Way};
 use crate::ports::Scheduler;
 use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
+use crate::session::{Job as Session, SessionRunner};
 use crate::together::Together;
 use choose::{Chooser, Plan, Seen};
 use dray_api::api_path::Side;
@@ -99,7 +99,7 @@ pub struct Dispatcher(Arc<Shared>);
 
 struct Shared {
     queue: Arc<Queue>,
-    carrier: Arc<Carrier>,
+    runner: Arc<SessionRunner>,
     config: Arc<Config>,
     live: Live,
     access: Arc<dyn Access>,
@@ -114,7 +114,7 @@ impl Dispatcher {
     #[must_use]
     pub fn new(
         queue: Arc<Queue>,
-        carrier: Arc<Carrier>,
+        runner: Arc<SessionRunner>,
         config: Arc<Config>,
         live: Live,
         access: Arc<dyn Access>,
@@ -123,7 +123,7 @@ impl Dispatcher {
         let rules = Scheduling::from(&config.scheduling);
         let dispatcher = Self(Arc::new(Shared {
             queue,
-            carrier,
+            runner,
             config,
             live,
             access,
@@ -477,7 +477,7 @@ impl Shared {
         if let Ok(Some(wish)) = self.queue.wish(&job.id) {
             stop(&seat.moving, wish);
         }
-        let carry = || self.carrier.carry(&session, &seat.moving.handle, &monitor);
+        let carry = || self.runner.run(&session, &seat.moving.handle, &monitor);
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(carry));
         let ended = ran.unwrap_or_else(|_| outcome::panicked());
         let report = monitor.finish(&ended);

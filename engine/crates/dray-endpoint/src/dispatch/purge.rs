@@ -4,8 +4,8 @@
 //! written at another endpoint only a session there can remove: one that is cancelled as it begins.
 
 use super::{Shared, outcome};
-use crate::carry::Job as Session;
 use crate::queue::PurgeJob;
+use crate::session::Job as Session;
 use dray_core::Result;
 use dray_runtime::drive::{self, Handle};
 use dray_runtime::sweep::Purged;
@@ -90,7 +90,7 @@ fn purge(shared: &Shared, job: &PurgeJob) -> Result<String> {
         request: job.request.clone(),
         owner: job.owner.clone(),
     };
-    match shared.carrier.purge(&session)? {
+    match shared.runner.purge(&session)? {
         Some(purged) => Ok(words(&purged)),
         None => elsewhere(shared, &session),
     }
@@ -115,7 +115,7 @@ fn words(purged: &Purged) -> String {
 fn elsewhere(shared: &Shared, session: &Session) -> Result<String> {
     let handle = Handle::default();
     handle.cancel(true);
-    let carry = || shared.carrier.carry(session, &handle, &Nobody);
+    let carry = || shared.runner.run(session, &handle, &Nobody);
     let ended = catch_unwind(AssertUnwindSafe(carry)).unwrap_or_else(|_| outcome::panicked());
     match ended.ending {
         drive::Ending::Cancelled | drive::Ending::Done { .. } => {

@@ -119,7 +119,7 @@ fn renew(shared: &Shared, place: &Place) -> Result<Option<Timestamp>, Away> {
     let Ok(Side::Remote { address, .. }) = shared.config.side(&place.url) else {
         return Ok(None);
     };
-    let trust = match (&place.key, shared.carrier.authority()) {
+    let trust = match (&place.key, shared.runner.authority()) {
         (Some(key), _) => key.parse().ok().map(Trust::Key),
         (None, authority) => authority.cloned().map(Trust::Authority),
     };
@@ -129,7 +129,7 @@ fn renew(shared: &Shared, place: &Place) -> Result<Option<Timestamp>, Away> {
     let client = Client {
         address: place.address.clone().unwrap_or(address),
         trust,
-        identity: Some(Arc::clone(shared.carrier.identity())),
+        identity: Some(Arc::clone(shared.runner.identity())),
         token: None,
         kept: Keeper::default(),
     };

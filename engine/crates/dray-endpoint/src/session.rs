@@ -47,7 +47,7 @@ pub struct Job {
 }
 
 /// Carries transfers.
-pub struct Carrier {
+pub struct SessionRunner {
     config: Arc<Config>,
     roots: Roots,
     identity: Arc<Identity>,
@@ -65,7 +65,7 @@ struct Destination {
     claims: Vec<RelPath>,
 }
 
-impl Carrier {
+impl SessionRunner {
     /// With what all sessions share.
     #[must_use]
     pub const fn new(
@@ -99,7 +99,7 @@ impl Carrier {
     }
 
     /// Runs a session to its end, on the calling thread.
-    pub fn carry(&self, job: &Job, handle: &Handle, watch: &dyn Watch) -> Ended {
+    pub fn run(&self, job: &Job, handle: &Handle, watch: &dyn Watch) -> Ended {
         let session = || self.session(job, handle, watch);
         let ended = self.accounts.act_as(&job.owner, session);
         let ended = ended.unwrap_or_else(|error| {
