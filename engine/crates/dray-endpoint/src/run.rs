@@ -1,6 +1,6 @@
 //! One endpoint, put together: what starts first, what ends last.
 
-use crate::access::{Access, Door, authorities};
+use crate::access::{Access, Authenticator, authorities};
 use crate::accounts::Accounts;
 use crate::api::{About, Api, Parts, router};
 use crate::audit::Audit;
@@ -133,9 +133,10 @@ impl Endpoint {
         let live = Live::of(&config);
         let audit = config.audit.as_ref().map(|audit| audit.file.as_path());
         let audit = Arc::new(configured("audit.file", Audit::open(audit))?);
-        let door = Door::open(&config, roots.clone());
-        let door = configured("tls.client_ca, tls.crl or issuer_local.key", door)?;
-        let access: Arc<dyn Access> = Arc::new(door);
+        let authenticator = Authenticator::open(&config, roots.clone());
+        let authenticator =
+            configured("tls.client_ca, tls.crl or issuer_local.key", authenticator)?;
+        let access: Arc<dyn Access> = Arc::new(authenticator);
         dray_runtime::select::bound_memory(bounds.patterns());
         let listener = listen(&config, &identity, &bounds)?;
         config.listens_at(listener.addresses());

@@ -5,11 +5,11 @@
 //!
 //! Invariant owned here: nothing is allowed by default.
 
-mod door;
+mod authenticator;
 mod keyring;
 mod keys;
 
-pub use door::{Door, own_issuer, own_url};
+pub use authenticator::{Authenticator, own_issuer, own_url};
 pub use keys::{authorities, certificates};
 #[cfg(test)]
 pub(crate) mod testing;

@@ -36,7 +36,7 @@ struct Certificates {
 }
 
 /// See the module's head.
-pub struct Door {
+pub struct Authenticator {
     keyring: Keyring,
     tls: Tls,
     /// None without authorities: then no certificate is.
@@ -48,7 +48,7 @@ pub struct Door {
     believed: Vec<String>,
 }
 
-impl Door {
+impl Authenticator {
     /// With what the configuration says; keys of issuers are fetched when they are needed first.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl Door {
     }
 }
 
-impl Access for Door {
+impl Access for Authenticator {
     fn authenticate<'a>(&'a self, credentials: Credentials<'a>) -> Future<'a, Result<Principal>> {
         Box::pin(async move {
             match credentials.bearer {
@@ -209,7 +209,7 @@ fn is_certificate(principal: &str) -> bool {
     principal.starts_with('/') && !place.is_some_and(|place| place.starts_with("https://"))
 }
 
-impl Door {
+impl Authenticator {
     /// What the root and its rules say.
     fn ask_root(
         &self,
