@@ -12,12 +12,12 @@ mod least;
 
 pub use handle::Handle;
 
+use crate::assembly::{Buffers, Content, Threads, sink_config, source_config};
 use crate::local;
 use crate::net::{self, Dial, Growth};
 use crate::null::Unkept;
 use crate::observe::Observer;
 use crate::pool::Pool;
-use crate::prepare::{self, Buffers, Content, Threads};
 use crate::sink::{Asked, Destination};
 use crate::source::Root;
 use crate::tune::{self, Found, Machine, Tuned};
@@ -209,7 +209,7 @@ pub fn push(
             machine: dray_session::source::Config {
                 is_driver: true,
                 readers: task.threads.readers(buffers),
-                ..prepare::source_config(task.options.clone(), buffers, &limits, number)
+                ..source_config(task.options.clone(), buffers, &limits, number)
             },
         };
         let unkept = Unkept(watch);
@@ -295,7 +295,7 @@ pub fn pull(
             machine: dray_session::sink::Config {
                 writers: task.threads.writers(&can, buffers),
                 is_driver: true,
-                ..prepare::sink_config(options, content, buffers, &limits, ends, number)
+                ..sink_config(options, content, buffers, &limits, ends, number)
             },
         };
         if setup.destination.keeps_nothing() {

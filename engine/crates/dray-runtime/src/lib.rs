@@ -6,6 +6,7 @@
 //! streams. Buffers are preallocated ([`pool`]) and named by id. No decision is taken here.
 
 pub mod account;
+pub mod assembly;
 mod batch;
 pub mod clock;
 pub mod drive;

@@ -1,5 +1,5 @@
-//! This host's side of a transfer, from what was asked to what an end needs: stores, the
-//! destination with its log and lease, the machines' configurations.
+//! This host's side of a transfer, from what was asked to what an end needs: stores, and the
+//! destination with its log and lease.
 //!
 //! The command line and the Python package both come through here, so that one goes on with what
 //! the other began. [`open`] does all of it for a copy on this host; a transfer with another host
@@ -9,6 +9,10 @@ mod targets;
 
 pub use targets::Targets;
 
+pub use crate::assembly::{
+    BUFFERS_MIN, Buffers, Content, POOL_BYTES_DEFAULT, THREADS_MAX, ThreadCount, Threads, limits,
+    sink_config, source_config,
+};
 use crate::null;
 use crate::offered::{Needed, Offer};
 use crate::place::{self, Folder, LocalSource, Places, Sources};
@@ -16,210 +20,17 @@ use crate::sink::{self, Destination, DestinationRequest, about_folder};
 use crate::source::{self, Root};
 use crate::{web, xrootd};
 use dray_core::options::{Links, Options};
-use dray_core::retry::RetryPolicy;
-use dray_core::{
-    ByteRange, Checksum, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,
-};
-pub use dray_sched::tuner::threads::ThreadCount;
+use dray_core::{End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan};
 use dray_session::Failure;
 use dray_session::sink::decide::refusal;
 pub use dray_store::wrap::limit::RateInTime;
 use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store};
-use dray_wire::message::{Limits, Selection};
+use dray_wire::message::Selection;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Bytes of all buffers, unless somebody says otherwise.
-pub const POOL_BYTES_DEFAULT: u64 = 256 << 20;
-
-/// Fewest buffers of an end: enough that reading, sending and writing overlap.
-pub const BUFFERS_MIN: u64 = 8;
-/// Most buffers of an end: each has a number of 32 bits and a few bytes of bookkeeping.
-const BUFFERS_MAX: u64 = 1 << 20;
-
-/// Reads, and writes, that may be under way on one storage target (LADS runs a handful of I/O
-/// threads for each OST; guess, revisit).
-pub const THREADS_PER_TARGET: u32 = 4;
-
-/// Writes that may be under way to a server: each waits for the way there and back (guess, revisit).
-const THREADS_TO_SERVER: u32 = 16;
-
-/// Most threads that are started for one storage target, said or found (guess, revisit: nobody waits for
-/// more at once, and a host has up to 64 such targets).
-pub const THREADS_MAX: u32 = 64;
-
-/// How many threads read or write each storage target of this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Threads {
-    /// As many as are usual for its kind.
-    #[default]
-    Usual,
-    /// So many, up to [`THREADS_MAX`].
-    Fixed(u32),
-    /// Found while a transfer runs, from what is usual on.
-    Tuned,
-}
-
-impl Threads {
-    /// Readers of each target. One has a buffer while it reads, so there are no more than those.
-    #[must_use]
-    pub fn readers(self, buffers: Buffers) -> ThreadCount {
-        self.count(THREADS_PER_TARGET, buffers)
-    }
-
-    /// Writers of each target of a store that can do so much.
-    #[must_use]
-    pub fn writers(self, can: &Capabilities, buffers: Buffers) -> ThreadCount {
-        let usual = match can.takes_many {
-            true => THREADS_TO_SERVER,
-            false => THREADS_PER_TARGET,
-        };
-        self.count(usual, buffers)
-    }
-
-    fn count(self, usual: u32, buffers: Buffers) -> ThreadCount {
-        match self {
-            Self::Usual => ThreadCount::Fixed(usual),
-            Self::Fixed(count) => ThreadCount::Fixed(count.clamp(1, THREADS_MAX)),
-            Self::Tuned => ThreadCount::Tuned {
-                first: usual,
-                most: THREADS_MAX.min(buffers.count),
-            },
-        }
-    }
-}
-
-/// Entries announced and not closed at the most: files of one sync group and more, in about
-/// 32 MiB of bookkeeping at both ends together (guess, revisit).
-const LIVE_ENTRIES_MAX: u32 = 1 << 15;
-
-/// Objects of one file on the way to a store without random writes (a guess that keeps them close
-/// together; only stores to come need it).
-const ORDERED_WINDOW: u32 = 16;
-
-/// A sync group: at most so many bytes, at most so long (the bound on what a fault costs).
-const SYNC_GROUP_BYTES: u64 = 64 << 20;
-/// See [`SYNC_GROUP_BYTES`].
-const SYNC_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Buffers of one end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Buffers {
-    /// How many.
-    pub count: u32,
-    /// Bytes of each.
-    pub bytes: u64,
-}
-
-impl Buffers {
-    /// As many buffers of `bytes` as fit into `pool` bytes, and a few at least.
-    #[must_use]
-    pub fn new(pool: u64, bytes: u64) -> Self {
-        let count = (pool / bytes.max(1)).clamp(BUFFERS_MIN, BUFFERS_MAX);
-        Self {
-            // Clamped right above.
-            count: u32::try_from(count).unwrap_or(u32::MAX),
-            bytes,
-        }
-    }
-}
-
-/// What the sink's machine must know of the one file.
-#[derive(Debug, Clone, Default)]
-pub struct Content {
-    /// What its checksum must be.
-    pub demanded: Option<Checksum>,
-    /// The bytes of it that are taken.
-    pub range: Option<ByteRange>,
-    /// What is known of the content beside size, time and range, in words of whoever asks; may be
-    /// empty. A log that was begun with other words is stale.
-    pub named: Vec<u8>,
-}
-
-impl Content {
-    /// Names the content beyond size and time: another range of a file is another content.
-    #[must_use]
-    pub fn identity(&self) -> Vec<u8> {
-        let mut identity = match self.range {
-            Some(range) => format!("range:{}:{}", range.offset, range.length).into_bytes(),
-            None => return self.named.clone(),
-        };
-        if !self.named.is_empty() {
-            identity.push(b':');
-            identity.extend_from_slice(&self.named);
-        }
-        identity
-    }
-}
-
-/// Bounds that this end declares.
-#[must_use]
-pub fn limits(buffers: Buffers) -> Limits {
-    Limits {
-        object_bytes_max: buffers.bytes.min(plan::OBJECT_BYTES_MAX),
-        live_entries_max: LIVE_ENTRIES_MAX,
-        ..Limits::default()
-    }
-}
-
-/// The source's machine, of an end that does not drive the transfer.
-#[must_use]
-pub fn source_config(
-    options: Options,
-    buffers: Buffers,
-    limits: &Limits,
-    attempt: u32,
-) -> dray_session::source::Config {
-    dray_session::source::Config {
-        options,
-        buffers: buffers.count,
-        buffer_bytes: buffers.bytes.min(limits.object_bytes_max),
-        readers: Threads::Usual.readers(buffers),
-        segments_max: limits.segments_max,
-        live_entries_max: limits.live_entries_max,
-        retry: RetryPolicy::default(),
-        seed: random(),
-        attempt,
-        is_driver: false,
-        announces_early: false,
-    }
-}
-
-/// The sink's machine. `ends` is what its own storage can do, and the source's where it is known.
-#[must_use]
-pub fn sink_config(
-    options: Options,
-    content: &Content,
-    buffers: Buffers,
-    limits: &Limits,
-    ends: (Capabilities, Option<Capabilities>),
-    attempt: u32,
-) -> dray_session::sink::Config {
-    let (own, source) = ends;
-    let source_precision = source.map_or(1, |source| source.time_precision_nanoseconds);
-    dray_session::sink::Config {
-        options,
-        demanded: content.demanded,
-        identity: content.identity(),
-        buffers: buffers.count,
-        buffer_bytes: buffers.bytes.min(limits.object_bytes_max),
-        writers: Threads::Usual.writers(&own, buffers),
-        live_entries_max: limits.live_entries_max,
-        // The destination knows them.
-        claims: Vec::new(),
-        precision_nanoseconds: own.time_precision_nanoseconds.max(source_precision),
-        ordered_window: (!own.random_write).then_some(ORDERED_WINDOW),
-        holes: own.holes,
-        sync_group_bytes: SYNC_GROUP_BYTES,
-        sync_interval: SYNC_INTERVAL,
-        attempt,
-        is_driver: false,
-    }
-}
 
 /// The one store that all sources on this host are read from. It begins at `/`, because storage
 /// targets are numbered by store.
@@ -535,18 +346,14 @@ pub fn id_of(words: &[u8]) -> Result<TransferId> {
 /// # Errors
 /// None in practice: it is made of letters and digits.
 pub fn new_transfer_id() -> Result<TransferId> {
-    TransferId::new(format!("{:016x}", random()))
+    let drawn = RandomState::new().hash_one(std::process::id());
+    TransferId::new(format!("{drawn:016x}"))
 }
 
 /// Whom partial data belongs to: this process's user.
 #[must_use]
 pub fn owner() -> Vec<u8> {
     format!("uid:{}", rustix::process::geteuid().as_raw()).into_bytes()
-}
-
-/// Differs each time; not for secrets.
-fn random() -> u64 {
-    RandomState::new().hash_one(std::process::id())
 }
 
 fn invalid(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
@@ -557,37 +364,7 @@ fn invalid(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{BUFFERS_MIN, Buffers, ThreadCount, Threads, new_transfer_id};
-    use dray_store::Capabilities;
-
-    #[test]
-    fn the_pool_is_cut_into_buffers_of_one_object() {
-        assert_eq!(Buffers::new(64 << 20, 1 << 20).count, 64);
-        assert_eq!(u64::from(Buffers::new(0, 1 << 20).count), BUFFERS_MIN);
-        assert!(Buffers::new(u64::MAX, 4096).count > 1000);
-    }
-
-    #[test]
-    fn threads_are_as_many_as_is_usual_or_said_or_as_there_are_buffers_for() {
-        let buffers = Buffers::new(32 << 20, 1 << 20);
-        let (disk, server) = (
-            Capabilities::MINIMAL,
-            Capabilities {
-                takes_many: true,
-                ..Capabilities::MINIMAL
-            },
-        );
-        let fixed = ThreadCount::Fixed;
-        assert_eq!(Threads::Usual.readers(buffers), fixed(4));
-        assert_eq!(Threads::Usual.writers(&disk, buffers), fixed(4));
-        assert_eq!(Threads::Usual.writers(&server, buffers), fixed(16));
-        assert_eq!(Threads::Fixed(7).writers(&server, buffers), fixed(7));
-        assert_eq!(Threads::Fixed(1000).readers(buffers), fixed(64));
-        let tuned = |first, most| ThreadCount::Tuned { first, most };
-        assert_eq!(Threads::Tuned.writers(&server, buffers), tuned(16, 32));
-        let many = Buffers::new(1 << 30, 1 << 20);
-        assert_eq!(Threads::Tuned.readers(many), tuned(4, 64));
-    }
+    use super::new_transfer_id;
 
     #[test]
     fn names_differ() {
