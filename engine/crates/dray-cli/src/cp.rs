@@ -7,10 +7,11 @@ use crate::report::Report;
 use crate::{output, plan, remote, signals, third_party};
 use dray_core::options::Options;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use dray_open::locations::{self, Folder, LocalSource, Places, Sources};
+use dray_open::prepare::{self, Targets};
+use dray_runtime::assembly::Content;
 use dray_runtime::drive::{self, Ended, Ending, Handle};
 use dray_runtime::observe::Observer;
-use dray_runtime::place::{self, Folder, LocalSource, Places, Sources};
-use dray_runtime::prepare::{self, Content, Targets};
 use dray_runtime::select::Filter;
 use dray_session::{Event, Progress};
 use dray_wire::message::Selection;
@@ -91,7 +92,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         options: cp.options(),
         content: cp.what.content(),
         targets: Targets {
-            folders: place::targets(&cp.what.target)?,
+            folders: locations::targets(&cp.what.target)?,
             limits: cp.limit_target.clone(),
             direct: cp.direct_io,
             preallocates: cp.preallocate,

@@ -128,7 +128,7 @@ fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result
         )),
     };
     let listen: Vec<String> = match init.listen.as_slice() {
-        [] => vec![format!("127.0.0.1:{}", dray_runtime::place::PORT)],
+        [] => vec![format!("127.0.0.1:{}", dray_open::locations::PORT)],
         given => given.to_vec(),
     };
     let mut text = format!(

@@ -9,7 +9,7 @@ use dray_core::checksum::Summer;
 use dray_core::path::escape;
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, Sums};
 use dray_log::{LoggedFile, Recovery, layout, recover};
-use dray_runtime::place::{own_path, shown};
+use dray_open::locations::{own_path, shown};
 use dray_runtime::sink::StoredLog;
 use dray_runtime::sweep;
 use dray_store::{

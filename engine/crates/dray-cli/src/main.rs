@@ -1,6 +1,6 @@
 //! The program `dray`: copies between folders and hosts, serves copies, looks into logs.
 //!
-//! Goals: the words of the command line become requests to the runtime (`dray_runtime::place` says what
+//! Goals: the words of the command line become requests to the runtime (`dray_open::locations` says what
 //! SRC and DST mean); progress and reports for people and for programs; documented exit codes.
 //!
 //! Non-goals: decisions. What is sent, adopted, retried or trusted is the session's and the log's.

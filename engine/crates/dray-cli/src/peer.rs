@@ -170,7 +170,7 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
     };
     let bare = name.strip_prefix("dray://").unwrap_or(&name);
     let bare = bare.strip_suffix('/').unwrap_or(bare);
-    dray_runtime::place::with_port(bare).ok_or_else(|| {
+    dray_open::locations::with_port(bare).ok_or_else(|| {
         let cause = format!("{bare:?} is no endpoint");
         usage(
             cause,

@@ -10,8 +10,8 @@ use crate::units::{count, human};
 use dray_core::options::Options;
 use dray_core::plan::object_bytes_for;
 use dray_core::{ContentKey, End, EntryKind, Error, Layout, RelPath, Result, TransferId};
-use dray_runtime::place::{self, Folder, Places, Sources};
-use dray_runtime::prepare::{self, Targets};
+use dray_open::locations::{self, Folder, Places, Sources};
+use dray_open::prepare::{self, Targets};
 use dray_runtime::sink::{DestinationRequest, Peek};
 use dray_runtime::source;
 use dray_session::Failure;
@@ -58,7 +58,7 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
         .into());
     };
     let targets = Targets {
-        folders: place::targets(&what.target)?,
+        folders: locations::targets(&what.target)?,
         ..Targets::default()
     };
     let store = prepare::open_source(&targets, what.links.into())?;
@@ -115,7 +115,7 @@ impl Sink {
         let top = open(Path::new("/")).ok();
         let mut above = None;
         if let Some(top) = top {
-            above = Some((top, place::from_top(folder)?));
+            above = Some((top, locations::from_top(folder)?));
         }
         let precision = |store: &Arc<dyn Store>| store.capabilities().time_precision_nanoseconds;
         let precision_nanoseconds = precision(&store).max(precision(source));

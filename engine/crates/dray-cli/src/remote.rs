@@ -6,10 +6,11 @@ use crate::{output, peer};
 use dray_core::Result;
 use dray_endpoint::clock;
 use dray_endpoint::pairs::{self, Pairs};
+use dray_open::locations::Folder;
+use dray_open::prepare;
+use dray_runtime::assembly::{self, Buffers};
 use dray_runtime::drive::{self, Ended, StreamCount, Task, Tuning};
 use dray_runtime::net::{Dial, Trust};
-use dray_runtime::place::Folder;
-use dray_runtime::prepare::{self, Buffers};
 use std::fs::DirBuilder;
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
@@ -126,7 +127,7 @@ fn dial(run: &Run<'_>, address: &str) -> Result<Dial> {
     let mut dial = Dial::new(address, peer::trust(&peer.who, address)?, token);
     dial.identity = identity;
     dial.bind.clone_from(&peer.bind);
-    dial.limits = prepare::limits(buffers);
+    dial.limits = assembly::limits(buffers);
     Ok(dial)
 }
 

@@ -7,15 +7,16 @@ use crate::peer::{read_token, state_folder};
 use crate::units::{count, human};
 use crate::{output, signals};
 use dray_core::{End, Error, ErrorKind, Result, plan};
-use dray_runtime::export::Export;
+use dray_open::export::Export;
+use dray_open::locations;
+use dray_open::null::{Null, NullExport};
+use dray_open::prepare::{self, Targets};
+use dray_runtime::assembly::{self, Buffers};
 use dray_runtime::link::{SinkLink, SourceLink};
 use dray_runtime::net::{self, Caller, Handler, Identity, Listener, Prepared, Request, Token};
-use dray_runtime::null::{Null, NullExport};
 use dray_runtime::observe::Observer;
 use dray_runtime::pace::SharedRates;
-use dray_runtime::place;
 use dray_runtime::pool::Pool;
-use dray_runtime::prepare::{self, Buffers, Targets};
 use dray_runtime::{sink, source};
 use dray_session::{Event, Outcome, Progress};
 use dray_wire::message::{Connect, Limits, Role};
@@ -45,7 +46,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     if largest < plan::OBJECT_BYTES_MIN {
         return Err(usage("--pool is too small", "give it 32KiB at least").into());
     }
-    settings.limits = prepare::limits(Buffers::new(serve.pool, largest));
+    settings.limits = assembly::limits(Buffers::new(serve.pool, largest));
     settings.allow_clear_data = serve.allow_clear_data;
     settings.advertise = addresses(&serve.advertise)?;
     settings.sessions_max = usize::from(serve.transfers_max);
@@ -82,12 +83,12 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
 
 /// The largest object of a session with so much memory.
 fn object_bytes_max(pool: u64) -> u64 {
-    (pool / prepare::BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX)
+    (pool / assembly::BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX)
 }
 
 fn addresses(given: &[String]) -> Result<Vec<String>> {
     let read = |text: &String| {
-        place::with_port(text).ok_or_else(|| {
+        locations::with_port(text).ok_or_else(|| {
             usage(
                 format!("{text:?} is no address"),
                 "write it as HOST[:PORT], an IPv6 address in brackets",
@@ -149,7 +150,7 @@ impl House {
                     )
                 })?;
                 let targets = Targets {
-                    folders: place::targets(&serve.target)?,
+                    folders: locations::targets(&serve.target)?,
                     limits: serve.limit_target.clone(),
                     direct: serve.direct_io,
                     preallocates: serve.preallocate,

@@ -6,7 +6,7 @@ use crate::output;
 use crate::units::{age_in_words, count, human};
 use dray_core::path::escape;
 use dray_core::{Error, ErrorKind};
-use dray_runtime::place::own_path;
+use dray_open::locations::own_path;
 use dray_runtime::sweep::{Found, Met, Place, Removed, What, remove, walk};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;

@@ -4,8 +4,9 @@ use dray_api::Timestamp;
 use dray_core::options::Order;
 use dray_core::{ByteRange, Checksum, plan};
 use dray_endpoint::clock;
+use dray_open::prepare::RateInTime;
+use dray_runtime::assembly::{THREADS_MAX, Threads};
 use dray_runtime::drive::StreamCount;
-use dray_runtime::prepare::{RateInTime, THREADS_MAX, Threads};
 use dray_runtime::sweep::AGE_MIN;
 use std::time::Duration;
 

@@ -164,8 +164,8 @@ pub(crate) mod tests {
     use crate::roots::Roots;
     use dray_core::options::{Durability, Links};
     use dray_core::{ErrorKind, RelPath, Result, TransferId};
+    use dray_open::export::Within;
     use dray_runtime::account::{self, Account};
-    use dray_runtime::export::Within;
     use dray_store::{ListOptions, ReadPurpose};
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};

@@ -102,7 +102,7 @@ impl Right {
     }
 }
 
-/// What a session touches: one root, and paths beneath it as [`dray_runtime::export`] takes them.
+/// What a session touches: one root, and paths beneath it as [`dray_open::export`] takes them.
 struct Touch<'r> {
     root: &'r Root,
     /// For the root's export.

@@ -24,8 +24,8 @@ use crate::staging::Expiry;
 use crate::storage::Given;
 use crate::together::Together;
 use dray_core::{End, Error, ErrorKind, Result, plan};
+use dray_runtime::assembly::{self, Buffers};
 use dray_runtime::net::{Fingerprint, Identity, Listener, Serve, server_config};
-use dray_runtime::prepare::{self, Buffers};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -424,7 +424,7 @@ fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Liste
     }
     let settings = || {
         let mut settings = Serve::new(identity.duplicate());
-        settings.limits = prepare::limits(Buffers::new(bounds.least(), largest));
+        settings.limits = assembly::limits(Buffers::new(bounds.least(), largest));
         settings.limits.live_entries_max = bounds.live_entries_max();
         settings.allow_clear_data = config.clear_data;
         settings.streams_max = config.limits.streams_per_session;

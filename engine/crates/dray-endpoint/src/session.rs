@@ -16,10 +16,10 @@ use dray_core::options::Options;
 use dray_core::{
     ByteRange, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,
 };
+use dray_open::export::Within;
+use dray_runtime::assembly::{self, Buffers, Content, Threads};
 use dray_runtime::drive::{self, Ended, Ending, Handle, StreamCount, Task, Tuning, Watch};
-use dray_runtime::export::Within;
 use dray_runtime::net::{Authority, Dial, Fingerprint, Identity, Token, Trust};
-use dray_runtime::prepare::{self, Buffers, Content, Threads};
 use dray_runtime::sweep::Purged;
 use dray_runtime::{sink, source};
 use dray_sched::tuner::memory::Pair;
@@ -334,7 +334,7 @@ impl SessionRunner {
             .max(destination.object_bytes_max())
             .min(plan::OBJECT_BYTES_MAX);
         let buffers = Buffers::new(task.pool_bytes / 2, object_bytes);
-        let mut limits = prepare::limits(buffers);
+        let mut limits = assembly::limits(buffers);
         limits.live_entries_max = job.live_entries;
         let roots = self.read(sources, &job.request)?;
         let from = sources.first().ok_or_else(neither_is_local)?;
@@ -345,14 +345,14 @@ impl SessionRunner {
             selection: task.selection.clone(),
             machine: dray_session::source::Config {
                 readers: self.threads(from)?.readers(buffers),
-                ..prepare::source_config(options.clone(), buffers, &limits, job.session)
+                ..assembly::source_config(options.clone(), buffers, &limits, job.session)
             },
         };
         let sink = sink::Setup {
             destination,
             machine: dray_session::sink::Config {
                 writers: self.threads(to)?.writers(&can, buffers),
-                ..prepare::sink_config(
+                ..assembly::sink_config(
                     options,
                     &task.content,
                     buffers,
@@ -396,7 +396,7 @@ impl SessionRunner {
         dial.identity = Some(Arc::clone(&self.identity));
         dial.bind.clone_from(&job.request.bind);
         let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
-        dial.limits = prepare::limits(buffers);
+        dial.limits = assembly::limits(buffers);
         dial.limits.live_entries_max = job.live_entries;
         Ok(dial)
     }

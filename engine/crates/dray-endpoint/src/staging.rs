@@ -94,7 +94,7 @@ impl Stager<'_> {
         self.access.allow(caller, Action::Modify, &to)?;
         let id = match &request.id {
             Some(id) => TransferId::new(id.as_str())?,
-            None => dray_runtime::prepare::new_transfer_id()?,
+            None => dray_open::prepare::new_transfer_id()?,
         };
         request.id = Some(id.to_string());
         request.to = Some(to.text());

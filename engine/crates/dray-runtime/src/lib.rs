@@ -1,4 +1,4 @@
-//! Carries out what the machines of dray-session decide: the only crate with sockets, threads and
+//! Carries out what the machines of dray-session decide: sockets, threads, buffers and
 //! clocks.
 //!
 //! One conductor thread per machine ([`source::run`], [`sink::run`]) owns it, hands results in and
@@ -11,28 +11,21 @@ mod batch;
 pub mod clock;
 pub mod drive;
 mod event_loop;
-pub mod export;
 mod extent;
 pub mod link;
 pub mod local;
 mod lock;
 pub mod net;
-pub mod null;
 mod numa;
 pub mod observe;
-mod offered;
 pub mod pace;
-mod panic_guard;
-pub mod place;
+pub mod panic_guard;
 pub mod pool;
-pub mod prepare;
 pub mod select;
 pub mod sink;
 pub mod source;
 mod target_pools;
 pub mod threads;
 pub mod tune;
-pub mod web;
-pub mod xrootd;
 
 pub use sink::sweep;

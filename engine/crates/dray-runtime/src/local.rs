@@ -114,7 +114,7 @@ pub fn run(
         observer,
         sink_only: &sink_only,
     };
-    let offer = sink.destination.offer();
+    let check = sink.destination.final_check();
     let ends = std::thread::scope(|scope| {
         // An end that has ended says so, as a network's receivers do: the other must not wait.
         let sink = threads::start(scope, || {
@@ -137,7 +137,7 @@ pub fn run(
             sink,
         })
     });
-    if let Some(notice) = offer.and_then(|offer| offer.notice()) {
+    if let Some(notice) = check.and_then(|check| check.notice()) {
         observer.event(&Event::Notice(notice));
     }
     ends

@@ -45,3 +45,42 @@ pub trait Observer: Sync {
 pub struct Silent;
 
 impl Observer for Silent {}
+
+/// Passes on what a transfer to a null sink tells, but nothing that calls anything safe.
+pub struct Unkept<'a>(pub &'a dyn Observer);
+
+impl Unkept<'_> {
+    /// The counters as what they are.
+    #[must_use]
+    pub fn of(progress: &Progress) -> Progress {
+        Progress {
+            keeps_nothing: true,
+            ..*progress
+        }
+    }
+}
+
+impl Observer for Unkept<'_> {
+    fn event(&self, event: &Event) {
+        if !matches!(event, Event::FileDone { .. }) {
+            self.0.event(event);
+        }
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.0.progress(&Self::of(progress));
+    }
+
+    fn listed(&self, entries: &[Listed]) {
+        self.0.listed(entries);
+    }
+
+    fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
+        self.0.object(stream, head);
+    }
+
+    /// Nothing of it is kept, and so neither is that it was.
+    fn store_verdict(&self, _totals: &Totals) -> Result<()> {
+        Ok(())
+    }
+}

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///
 /// What it shares with others must bear a panic: buffers hold bytes of no meaning afterwards, and the
 /// log is given up.
-pub(crate) fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
+pub fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         Error::new(ErrorKind::Internal, End::Here, operation)
             .cause(format!("a thread panicked: {}", words(panic.as_ref())))

@@ -8,6 +8,7 @@ mod continued;
 mod destination;
 mod file_lock;
 mod files;
+mod final_check;
 mod find_logs;
 mod handles;
 mod inspect;
@@ -28,9 +29,10 @@ mod write;
 
 pub use asked::Asked;
 pub use destination::{Destination, DestinationRequest};
-pub(crate) use find_logs::about_folder;
+pub use final_check::FinalCheck;
+pub use find_logs::about_folder;
 pub use handles::OpenFile;
-pub(crate) use lease::host_name;
+pub use lease::host_name;
 pub use log_file::StoredLog;
 pub use probe::Peek;
 

@@ -5,7 +5,7 @@ mod local_common;
 use dray_core::options::{Durability, Options};
 use dray_core::{End, Error, ErrorKind};
 use dray_core::{RelPath, TransferId};
-use dray_runtime::export::{Export, Within};
+use dray_open::export::{Export, Within};
 use dray_runtime::local;
 use dray_runtime::sweep::{AGE_MIN, Found, Met, Place, Purged, Removed, What, remove, walk};
 use dray_session::Outcome;

@@ -1,5 +1,5 @@
-//! Who may depend on whom. Arrows point one way: programs and bindings -> runtime -> session and
-//! stores -> pure crates -> core.
+//! Who may depend on whom. Arrows point one way: programs and bindings -> open -> runtime, stores ->
+//! session -> pure crates -> core.
 
 use toml::{Table, Value};
 
@@ -23,22 +23,38 @@ const BELOW_RUNTIME: &[&str] = &[
     "dray-auth",
     "dray-session",
     "dray-store",
-    "dray-store-http",
-    "dray-store-rados",
-    "dray-store-xrootd",
     CORE,
     "dray-wire",
     "dray-log",
     "dray-sched",
 ];
-const RUNTIME_AND_BELOW: &[&str] = &[
+/// The one crate that knows the store crates: programs open a location through it.
+const OPEN_USES: &[&str] = &[
+    "dray-runtime",
+    "dray-session",
+    "dray-store",
+    "dray-store-http",
+    "dray-store-xrootd",
+    CORE,
+    "dray-wire",
+];
+const TPC_USES: &[&str] = &[
+    "dray-api",
+    "dray-open",
+    "dray-runtime",
+    "dray-session",
+    "dray-store",
+    "dray-store-http",
+    "dray-store-xrootd",
+    CORE,
+    "dray-wire",
+];
+const OPEN_AND_BELOW: &[&str] = &[
+    "dray-open",
     "dray-runtime",
     "dray-auth",
     "dray-session",
     "dray-store",
-    "dray-store-http",
-    "dray-store-rados",
-    "dray-store-xrootd",
     CORE,
     "dray-wire",
     "dray-log",
@@ -48,12 +64,10 @@ const RUNTIME_AND_BELOW: &[&str] = &[
 const ENDPOINT_USES: &[&str] = &[
     "dray-api",
     "dray-auth",
+    "dray-open",
     "dray-runtime",
     "dray-session",
     "dray-store",
-    "dray-store-http",
-    "dray-store-rados",
-    "dray-store-xrootd",
     CORE,
     "dray-wire",
     "dray-log",
@@ -63,23 +77,10 @@ const CLI_USES: &[&str] = &[
     "dray-api",
     "dray-endpoint",
     "dray-auth",
+    "dray-open",
     "dray-runtime",
     "dray-session",
     "dray-store",
-    CORE,
-    "dray-wire",
-    "dray-log",
-    "dray-sched",
-];
-
-const TPC_USES: &[&str] = &[
-    "dray-api",
-    "dray-runtime",
-    "dray-auth",
-    "dray-session",
-    "dray-store",
-    "dray-store-http",
-    "dray-store-xrootd",
     CORE,
     "dray-wire",
     "dray-log",
@@ -135,11 +136,6 @@ pub const ROOMS: &[Room] = &[
         may_use: STORE,
     },
     Room {
-        name: "dray-store-rados",
-        is_pure: false,
-        may_use: STORE,
-    },
-    Room {
         name: "dray-store-xrootd",
         is_pure: false,
         may_use: STORE,
@@ -148,6 +144,11 @@ pub const ROOMS: &[Room] = &[
         name: "dray-runtime",
         is_pure: false,
         may_use: BELOW_RUNTIME,
+    },
+    Room {
+        name: "dray-open",
+        is_pure: false,
+        may_use: OPEN_USES,
     },
     Room {
         name: "dray-endpoint",
@@ -169,12 +170,12 @@ pub const ROOMS: &[Room] = &[
     Room {
         name: "dray-py",
         is_pure: false,
-        may_use: RUNTIME_AND_BELOW,
+        may_use: OPEN_AND_BELOW,
     },
     Room {
         name: "dray-capi",
         is_pure: false,
-        may_use: RUNTIME_AND_BELOW,
+        may_use: OPEN_AND_BELOW,
     },
     // The simulator drives the session with machines of its own, never with the real runtime.
     Room {

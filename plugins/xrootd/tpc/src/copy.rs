@@ -10,12 +10,13 @@ use crate::placeholder::{self, Placeholder, root_of};
 use crate::{log, process, ticket};
 use dray_core::options::{Links, Options, Overwrite};
 use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
+use dray_open::locations;
+use dray_open::prepare;
+use dray_open::xrootd;
+use dray_runtime::assembly::{self, Buffers, Content, ThreadCount, Threads};
 use dray_runtime::drive::{self, Handle, Task};
-use dray_runtime::place;
-use dray_runtime::prepare::{self, Buffers, Content, ThreadCount, Threads};
 use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
-use dray_runtime::xrootd;
 use dray_store::wrap::Around;
 use dray_store::{PosixOptions, PosixStore, ReadOnly, ReadState, Store};
 use dray_store_xrootd::{Authorised, Url, XrootdOptions, XrootdStore, set_substreams};
@@ -163,7 +164,7 @@ impl Target<'_> {
         };
         let (folder, name) = path.parent().zip(path.file_name()).ok_or_else(error)?;
         let name = Name::new(name.as_bytes())?;
-        place::refuse_reserved(name.as_bytes())?;
+        locations::refuse_reserved(name.as_bytes())?;
         let folder = folder
             .canonicalize()
             .map_err(|found| error().cause(found.to_string()))?;
@@ -269,15 +270,15 @@ pub(crate) fn carry(
         ..Options::default()
     };
     let buffers = Buffers::new(config.pool_bytes / 2, options.object_bytes);
-    let limits = prepare::limits(buffers);
-    let mut reading = prepare::source_config(options.clone(), buffers, &limits, 1);
+    let limits = assembly::limits(buffers);
+    let mut reading = assembly::source_config(options.clone(), buffers, &limits, 1);
     reading.readers = ThreadCount::Fixed(config.readers);
     let ends = (can, Some(source.store.capabilities()));
     let content = Content {
         named: source.identity,
         ..Content::default()
     };
-    let writing = prepare::sink_config(options.clone(), &content, buffers, &limits, ends, 1);
+    let writing = assembly::sink_config(options.clone(), &content, buffers, &limits, ends, 1);
     let selection = Selection {
         recursive: false,
         include: Vec::new(),
@@ -331,7 +332,7 @@ pub(crate) fn carry(
                 .take();
             Ok((first.map_or_else(open_destination, Ok)?, can))
         };
-        way.dial.limits = prepare::limits(buffers);
+        way.dial.limits = assembly::limits(buffers);
         way.dial.object_bytes_min = begun_object_bytes;
         match drive::pull(&task, &way.dial, &[way.path], open, handle, &ear) {
             Ok(ended) => match told(&ended, &ear) {
@@ -430,8 +431,8 @@ mod tests {
     use crate::config::Config;
     use crate::placeholder::Placeholder;
     use dray_core::{End, Error, ErrorKind, RelPath, Result};
+    use dray_open::prepare;
     use dray_runtime::drive::Handle;
-    use dray_runtime::prepare;
     use dray_runtime::sink::Destination;
     use dray_store::{PosixOptions, PosixStore};
     use std::path::Path;

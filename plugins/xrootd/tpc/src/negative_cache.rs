@@ -5,7 +5,7 @@
 //! read nor written, and where others may write nothing is kept.
 
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_runtime::prepare;
+use dray_open::prepare;
 use rustix::fs::OFlags;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{Read, Write};

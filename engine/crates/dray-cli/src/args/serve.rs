@@ -2,7 +2,8 @@
 
 use crate::units;
 use clap::Args;
-use dray_runtime::prepare::{RateInTime, Threads};
+use dray_open::prepare::RateInTime;
+use dray_runtime::assembly::Threads;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

@@ -348,7 +348,7 @@ mod tests {
         }
         let auto = Config::parse("drayd.toml", &format!("{SMALL}threads = \"auto\"\n"));
         let auto = auto.expect("good").root[0].threads.0;
-        assert_eq!(auto, dray_runtime::prepare::Threads::Tuned);
+        assert_eq!(auto, dray_runtime::assembly::Threads::Tuned);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Single values of the file: each is checked when it is read, so that an error names its line.
 
 use dray_core::units;
-use dray_runtime::prepare::{THREADS_MAX, Threads};
+use dray_runtime::assembly::{THREADS_MAX, Threads};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -129,7 +129,7 @@ impl Address {
     /// Where an endpoint listens when nobody says: this host alone can reach it.
     #[must_use]
     pub fn loopback() -> Self {
-        Self(format!("127.0.0.1:{}", dray_runtime::place::PORT))
+        Self(format!("127.0.0.1:{}", dray_open::locations::PORT))
     }
 
     /// `HOST:PORT`.
@@ -142,7 +142,7 @@ impl Address {
 impl TryFrom<String> for Address {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        dray_runtime::place::with_port(&text)
+        dray_open::locations::with_port(&text)
             .map(Self)
             .ok_or_else(|| {
                 format!("{text:?} is no address: write HOST[:PORT], an IPv6 address in brackets")

@@ -8,7 +8,7 @@ use dray_core::{ContentKey, ModifiedTime, RelPath, TransferId};
 use dray_log::{
     BootId, FileBegin, Header, MemoryFile, ObjectLog, PartialFile, Tenure, UniversalLog, layout,
 };
-use dray_runtime::export::Within;
+use dray_open::export::Within;
 use serde_json::Value;
 use std::num::NonZeroU64;
 use std::os::unix::fs::MetadataExt;

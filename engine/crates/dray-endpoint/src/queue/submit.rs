@@ -273,7 +273,7 @@ fn take_one(
     } = submission;
     let id = match &request.id {
         Some(id) => id.clone(),
-        None => dray_runtime::prepare::new_transfer_id()?,
+        None => dray_open::prepare::new_transfer_id()?,
     };
     request.id = Some(id.clone());
     let secrets = row::secrets(&mut request);

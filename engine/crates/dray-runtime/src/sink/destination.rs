@@ -2,8 +2,8 @@
 //!
 //! Not for: the logs of other transfers (`neighbours`, `adopt`).
 
-use crate::offered::Offer;
 use crate::sink::asked::Asked;
+use crate::sink::final_check::FinalCheck;
 use crate::sink::find_logs::{LogPlace, own_place, refuse_same_request};
 use crate::sink::lease::{boot_id, lock_lease, raise_epoch, record_of};
 use crate::sink::lease_watch::Lease;
@@ -110,7 +110,7 @@ pub struct Destination {
     place: Option<LogPlace>,
     /// Whether the log was removed: nothing more is to be said in it.
     pub(super) is_log_removed: bool,
-    offer: Option<Arc<Offer>>,
+    final_check: Option<Arc<dyn FinalCheck>>,
     /// The request to the source, if this end made it.
     pub(super) asked: Option<Asked>,
 }
@@ -216,7 +216,7 @@ impl Destination {
             neighbours: Some(neighbours),
             others: Some(OtherLogs::new(&request, &place.store, log_path)),
             is_log_removed: false,
-            offer: None,
+            final_check: None,
             asked: None,
             store: request.store,
             log,
@@ -248,7 +248,7 @@ impl Destination {
             neighbours: None,
             left_object_bytes: 0,
             is_log_removed: false,
-            offer: None,
+            final_check: None,
             asked: None,
             store: request.store,
             log: UniversalLog::create(file, header)?,
@@ -266,10 +266,10 @@ impl Destination {
         })
     }
 
-    /// What is written is compared with what the source's server offers, before it gets its name.
+    /// Each file is compared by `check` before it gets its name.
     #[must_use]
-    pub(crate) fn compare_with(mut self, offer: Option<Arc<Offer>>) -> Self {
-        self.offer = offer;
+    pub fn compare_with(mut self, check: Option<Arc<dyn FinalCheck>>) -> Self {
+        self.final_check = check;
         self
     }
 
@@ -281,8 +281,8 @@ impl Destination {
     }
 
     /// See [`Self::compare_with`].
-    pub(crate) fn offer(&self) -> Option<Arc<Offer>> {
-        self.offer.clone()
+    pub(crate) fn final_check(&self) -> Option<Arc<dyn FinalCheck>> {
+        self.final_check.clone()
     }
 
     /// What was noticed while opening: damage in a log that could be read in part.

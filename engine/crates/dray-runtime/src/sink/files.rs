@@ -384,8 +384,8 @@ impl Space {
     pub(super) fn hurry(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.read_back.stop();
-        if let Some(offer) = lock(&self.destination).offer() {
-            offer.give_up();
+        if let Some(check) = lock(&self.destination).final_check() {
+            check.give_up();
         }
     }
 
@@ -396,9 +396,9 @@ impl Space {
 
     pub(super) fn publish(&self, open: Option<&Arc<OpenFile>>, item: &PublishItem) -> Result<()> {
         // Not under the lock: the answer may take its time.
-        let offer = lock(&self.destination).offer();
-        if let Some(offer) = offer {
-            offer.compare(&item.sums)?;
+        let check = lock(&self.destination).final_check();
+        if let Some(check) = check {
+            check.compare(&item.sums)?;
         }
         let how = how(item.replace);
         // A kept checksum covers only bytes that this run has read or written.

@@ -38,7 +38,8 @@ impl LogPlace {
 
 /// Makes an error of a log or a lease name the folder `words`, because the user named that. Other
 /// errors stay as they are.
-pub(crate) fn about_folder(error: Error, words: &str) -> Error {
+#[must_use]
+pub fn about_folder(error: Error, words: &str) -> Error {
     let is_own = |path: &RelPath| path.components().any(|name| name.is_reserved());
     if !error.file.as_ref().is_some_and(is_own) {
         return error;

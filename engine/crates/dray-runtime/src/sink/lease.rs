@@ -193,7 +193,9 @@ pub(super) fn boot_id() -> Result<BootId> {
     BootId::new(text.trim().as_bytes())
 }
 
-pub(crate) fn host_name() -> String {
+/// The name of this host, 64 characters at most.
+#[must_use]
+pub fn host_name() -> String {
     let name = rustix::system::uname()
         .nodename()
         .to_string_lossy()

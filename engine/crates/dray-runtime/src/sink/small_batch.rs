@@ -110,14 +110,14 @@ impl Space {
         if let Err(error) = self.check_lease_often() {
             return items.iter().map(|_| Err(error.clone())).collect();
         }
-        // What a server offers is of one file, which is compared first.
-        let offered = match self.destination() {
-            Ok(destination) => destination.offer().is_some(),
+        // The final check compares one file at a time, before its name.
+        let is_checked = match self.destination() {
+            Ok(destination) => destination.final_check().is_some(),
             Err(error) => return items.iter().map(|_| Err(error.clone())).collect(),
         };
         let known = items.iter().map(|item| {
             let small = lock(&self.small).get(&item.path).cloned();
-            small.filter(|small| small.bytes == item.size && !offered)
+            small.filter(|small| small.bytes == item.size && !is_checked)
         });
         let known: Vec<Option<Small>> = known.collect();
         let together = items.iter().zip(&known).filter_map(|(item, small)| {

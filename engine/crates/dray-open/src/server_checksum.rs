@@ -1,10 +1,12 @@
 //! The checksum that the server of a single file offers: asked for beside the copy, and compared before
 //! the copy gets its name. What the caller demands is another thing: that decides what is adopted as well.
 
-use crate::panic_guard::caught;
-use crate::place::Sources;
-use crate::{threads, web, xrootd};
+use crate::locations::Sources;
+use crate::{web, xrootd};
 use dray_core::{Checksum, End, Error, ErrorKind, Result, Status, Sums};
+use dray_runtime::panic_guard::caught;
+use dray_runtime::sink::FinalCheck;
+use dray_runtime::threads;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -74,13 +76,6 @@ impl Offer {
         })
     }
 
-    /// The copy is to stop: nobody waits for the answer any more, and what was not compared by now gets
-    /// no name.
-    pub(crate) fn give_up(&self) {
-        // Its other end lives as long as this.
-        let _ = self.stop.send(Word::Stop);
-    }
-
     fn hear(&self) -> &Said {
         self.heard.get_or_init(|| {
             let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,9 +87,18 @@ impl Offer {
             Err(Error::new(kind, End::Source, "ask for the checksum").cause(cause))
         })
     }
+}
+
+impl FinalCheck for Offer {
+    /// The copy is to stop: nobody waits for the answer any more, and what was not compared by now gets
+    /// no name.
+    fn give_up(&self) {
+        // Its other end lives as long as this.
+        let _ = self.stop.send(Word::Stop);
+    }
 
     /// Compares, once the server has answered or [`PATIENCE`] is over.
-    pub(crate) fn compare(&self, sums: &Sums) -> Result<()> {
+    fn compare(&self, sums: &Sums) -> Result<()> {
         let known = match self.hear() {
             Ok(Some(known)) => known,
             Err(error) if error.kind == ErrorKind::Cancelled => return Err(error.clone()),
@@ -118,7 +122,7 @@ impl Offer {
     }
 
     /// What is to be said of a copy that got its name without being compared.
-    pub(crate) fn notice(&self) -> Option<Error> {
+    fn notice(&self) -> Option<Error> {
         let cause = match self.heard.get()? {
             Ok(Some(_)) => return None,
             Ok(None) => "the source's server has no checksum that dray computes".to_owned(),
@@ -150,6 +154,7 @@ fn uncompared(why: &str) -> Error {
 mod tests {
     use super::Offer;
     use dray_core::{Checksum, ErrorKind, Sums};
+    use dray_runtime::sink::FinalCheck;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 

@@ -1,11 +1,11 @@
 //! An XRootD server as the source or the sink of a transfer.
 
-use crate::place::{Folder, Places, Sources, own_name, refuse_reserved};
+use crate::locations::{Folder, Places, Sources, own_name, refuse_reserved};
 use crate::prepare::{Targets, refuse_early};
-use crate::sink::{Destination, DestinationRequest};
-use crate::source::Root;
 use dray_core::options::{Durability, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
+use dray_runtime::sink::{Destination, DestinationRequest};
+use dray_runtime::source::Root;
 use dray_store::{Capabilities, ReadOnly, Store};
 use dray_store_xrootd::{SinkOptions, Url, XrootdOptions, XrootdSink, XrootdStore};
 use dray_wire::message::Selection;
@@ -195,7 +195,7 @@ pub fn checksum(sources: &Sources) -> Result<Option<Checksum>> {
 #[cfg(test)]
 mod tests {
     use super::destination;
-    use crate::place::Folder;
+    use crate::locations::Folder;
     use std::ffi::OsStr;
 
     /// The folder's path at the server, and the file's new name.

@@ -5,17 +5,14 @@
 //! called safe; whoever is at the other end knows it before anything moves.
 
 use crate::export;
-use crate::observe::Observer;
-use crate::pool::Pool;
-use crate::prepare::Threads;
-use crate::sink::{self, Destination, DestinationRequest};
-use crate::source::{self, Root};
 use dray_core::units::size;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
-use dray_session::source::Listed;
-use dray_session::{Event, Progress};
+use dray_runtime::assembly::Threads;
+use dray_runtime::pool::Pool;
+use dray_runtime::sink::{self, Destination, DestinationRequest};
+use dray_runtime::source::{self, Root};
 use dray_store::{NullStore, NullTree, Store};
-use dray_wire::message::{BlockHead, Connect, Limits, Totals};
+use dray_wire::message::{Connect, Limits};
 use dray_wire::negotiate::Agreed;
 use std::sync::Arc;
 
@@ -216,45 +213,6 @@ pub fn destination(
 ) -> Result<Destination> {
     let store = NullStore::new(End::Sink, NullTree::default());
     Destination::open(request(Arc::new(store)))
-}
-
-/// Passes on what a transfer to a null sink tells, but nothing that calls anything safe.
-pub struct Unkept<'a>(pub &'a dyn Observer);
-
-impl Unkept<'_> {
-    /// The counters as what they are.
-    #[must_use]
-    pub fn of(progress: &Progress) -> Progress {
-        Progress {
-            keeps_nothing: true,
-            ..*progress
-        }
-    }
-}
-
-impl Observer for Unkept<'_> {
-    fn event(&self, event: &Event) {
-        if !matches!(event, Event::FileDone { .. }) {
-            self.0.event(event);
-        }
-    }
-
-    fn progress(&self, progress: &Progress) {
-        self.0.progress(&Self::of(progress));
-    }
-
-    fn listed(&self, entries: &[Listed]) {
-        self.0.listed(entries);
-    }
-
-    fn object(&self, stream: Option<dray_core::StreamId>, head: &BlockHead) {
-        self.0.object(stream, head);
-    }
-
-    /// Nothing of it is kept, and so neither is that it was.
-    fn store_verdict(&self, _totals: &Totals) -> Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -3,16 +3,17 @@
 //! Invariant owned here: nothing outside the folder is opened. Paths are resolved beneath it, no link
 //! is followed on the way to a destination, and none put there meanwhile is.
 
-use crate::place;
-use crate::pool::Pool;
-use crate::prepare::{self, Buffers, Content, Targets, Threads};
-use crate::select::Filter;
-use crate::sink::sweep::Purged;
-use crate::sink::{self, Destination, DestinationRequest};
-use crate::source::{self, Root};
+use crate::locations;
+use crate::prepare::{self, Targets};
 use dray_core::options::{Durability, Links};
 use dray_core::url::encode;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId, plan};
+use dray_runtime::assembly::{Buffers, Content, Threads, sink_config, source_config};
+use dray_runtime::pool::Pool;
+use dray_runtime::select::Filter;
+use dray_runtime::sink::sweep::Purged;
+use dray_runtime::sink::{self, Destination, DestinationRequest};
+use dray_runtime::source::{self, Root};
 use dray_store::{Capabilities, LinkScope, Store, StoreExt};
 use dray_wire::message::{Connect, Limits, Selection, optional};
 use dray_wire::negotiate::Agreed;
@@ -142,7 +143,7 @@ impl Export {
             })?;
         let held = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         let options = dray_store::PosixOptions {
-            targets: place::target_map(
+            targets: locations::target_map(
                 &self.targets.folders,
                 &self.root.join(OsStr::from_bytes(path.as_bytes())),
             )?,
@@ -199,7 +200,7 @@ impl Export {
         selection: &Selection,
     ) -> Result<(Destination, Capabilities)> {
         let folder = beneath(&within.folder, End::Sink)?.0;
-        place::refuse_reserved(&within.folder).map_err(|error| error.at(End::Sink))?;
+        locations::refuse_reserved(&within.folder).map_err(|error| error.at(End::Sink))?;
         let request = self.request(within, folder)?;
         let can = request.store.capabilities();
         Ok((prepare::open_at(request, selection)?, can))
@@ -252,7 +253,7 @@ impl Export {
         let store = self.targets.open(&self.root, End::Source, scope, false)?;
         let root = |path: &Vec<u8>| {
             // What others have left unfinished is nobody's to read.
-            place::refuse_reserved(path).map_err(|error| error.at(End::Source))?;
+            locations::refuse_reserved(path).map_err(|error| error.at(End::Source))?;
             let (path, contents) = beneath(path, End::Source)?;
             Ok(Root {
                 store: Arc::clone(&store),
@@ -327,7 +328,7 @@ pub(crate) fn sink_of(
         range: connect.selection.range,
         ..Content::default()
     };
-    let machine = prepare::sink_config(
+    let machine = sink_config(
         connect.options.clone(),
         &content,
         buffers,
@@ -364,7 +365,7 @@ pub(crate) fn source_of(
         machine: dray_session::source::Config {
             readers: threads.readers(buffers),
             announces_early: agreed.has(optional::EARLY_ENTRIES),
-            ..prepare::source_config(options, buffers, limits, connect.attempt)
+            ..source_config(options, buffers, limits, connect.attempt)
         },
     })
 }

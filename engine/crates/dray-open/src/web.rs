@@ -1,9 +1,9 @@
 //! A web server as the source of a transfer: one store for all that is read from it.
 
-use crate::place::{Sources, own_name, usage};
+use crate::locations::{Sources, own_name, usage};
 use crate::prepare::Targets;
-use crate::source::Root;
 use dray_core::{Checksum, End, Name, Result};
+use dray_runtime::source::Root;
 use dray_store::{ReadOnly, Store};
 use dray_store_http::{Credentials, HttpStore, HttpUrl};
 use std::ffi::OsStr;

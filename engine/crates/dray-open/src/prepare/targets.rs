@@ -1,8 +1,9 @@
 //! The storage targets of this host as somebody named them, and stores that know them.
 
-use super::{RateInTime, Threads};
-use crate::place;
+use super::RateInTime;
+use crate::locations;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::assembly::Threads;
 use dray_store::wrap::limit::LimitOptions;
 use dray_store::{LinkScope, PosixOptions, PosixStore, Store, WrapOptions, wrap};
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ impl Targets {
     ) -> Result<Arc<dyn Store>> {
         let options = PosixOptions {
             links,
-            targets: place::target_map(&self.folders, root)?,
+            targets: locations::target_map(&self.folders, root)?,
             create,
             direct: self.direct,
             preallocates: self.preallocates,

@@ -9,18 +9,15 @@ mod targets;
 
 pub use targets::Targets;
 
-pub use crate::assembly::{
-    BUFFERS_MIN, Buffers, Content, POOL_BYTES_DEFAULT, THREADS_MAX, ThreadCount, Threads, limits,
-    sink_config, source_config,
-};
+use crate::locations::{self, Folder, LocalSource, Places, Sources};
 use crate::null;
-use crate::offered::{Needed, Offer};
-use crate::place::{self, Folder, LocalSource, Places, Sources};
-use crate::sink::{self, Destination, DestinationRequest, about_folder};
-use crate::source::{self, Root};
+use crate::server_checksum::{Needed, Offer};
 use crate::{web, xrootd};
 use dray_core::options::{Links, Options};
 use dray_core::{End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan};
+use dray_runtime::assembly::{Buffers, Content, limits, sink_config, source_config};
+use dray_runtime::sink::{self, Destination, DestinationRequest, FinalCheck, about_folder};
+use dray_runtime::source::{self, Root};
 use dray_session::Failure;
 use dray_session::sink::decide::refusal;
 pub use dray_store::wrap::limit::RateInTime;
@@ -55,7 +52,7 @@ pub fn roots(store: &Arc<dyn Store>, sources: &[LocalSource]) -> Result<Vec<Root
     let root = |source: &LocalSource| {
         Ok(Root {
             store: Arc::clone(store),
-            path: place::from_top(&source.path)?,
+            path: locations::from_top(&source.path)?,
             top: "/".into(),
             name: source.name.clone(),
             contents: source.contents,
@@ -143,13 +140,13 @@ pub fn open_destination(
         let path = folder.join(OsStr::from_bytes(name.as_bytes()));
         let stands = store.stat(&RelPath::root().join(name)?).ok().flatten();
         let stands = stands.map(|state| meant(folder, state.kind));
-        refuse_early(stands, name, place::shown(&path), places, options)?;
+        refuse_early(stands, name, locations::shown(&path), places, options)?;
     }
     let can = store.capabilities();
     // A folder whose own parents may not be looked into has no logs above that concern it.
     let top = PosixStore::open(Path::new("/"), End::Sink, PosixOptions::default()).ok();
     let above: Option<(Arc<dyn Store>, RelPath)> = match top {
-        Some(top) => Some((Arc::new(top), place::from_top(folder)?)),
+        Some(top) => Some((Arc::new(top), locations::from_top(folder)?)),
         None => None,
     };
     let request = DestinationRequest {
@@ -244,7 +241,7 @@ pub struct Request {
     pub targets: Targets,
 }
 
-/// Opens both ends of a copy on this host, for [`crate::local::run`].
+/// Opens both ends of a copy on this host, for [`dray_runtime::local::run`].
 ///
 /// # Errors
 /// [`ErrorKind::InvalidRequest`] for an object size out of bounds or a side on another host; as
@@ -284,7 +281,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let offer = (content.demanded.is_none() && is_whole)
         .then(|| Offer::ask(&places.sources, is_needed))
         .flatten();
-    let destination = destination.compare_with(offer);
+    let destination = destination.compare_with(offer.map(|offer| -> Arc<dyn FinalCheck> { offer }));
     let source = source::Setup {
         roots,
         selection: Selection {
@@ -321,7 +318,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
 /// None in practice: it is made of letters and digits.
 pub fn command_id(places: &Places, selection: &Selection) -> Result<TransferId> {
     let user = rustix::process::geteuid().as_raw();
-    let host = crate::sink::host_name();
+    let host = dray_runtime::sink::host_name();
     let words = format!(
         "{user}\0{host}\0{:?}\0{:?}\0{:?}\0{:?}\0{:?}",
         places.sources, places.folder, places.rename, places.claims, selection

@@ -1,0 +1,13 @@
+//! Opens the locations of a transfer: reads what SRC and DST mean, and opens the store of each.
+//!
+//! Only this crate knows every kind of store by name. [`locations`] parses, [`prepare`] opens both
+//! ends of a copy on this host, [`export`] opens the root of a server or an endpoint. Nothing here
+//! moves bytes: [`dray_runtime`] does.
+
+pub mod export;
+pub mod locations;
+pub mod null;
+pub mod prepare;
+mod server_checksum;
+pub mod web;
+pub mod xrootd;
