@@ -18,6 +18,8 @@ mod lock;
 pub mod net;
 mod numa;
 pub mod observe;
+mod open_files;
+mod origin;
 pub mod pace;
 pub mod panic_guard;
 pub mod pool;

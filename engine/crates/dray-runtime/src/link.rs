@@ -5,10 +5,10 @@
 //! thread of its own. At the sink a stream's receiver puts [`SinkEvent`]s of arrived blocks straight
 //! into the conductor's channel.
 
+use crate::open_files::OpenFile;
+use crate::origin::Origin;
 use crate::pace::{Pace, SharedRates};
 use crate::pool::Buffer;
-use crate::sink::OpenFile;
-use crate::source::Origin;
 use crossbeam_channel::{Receiver, Sender};
 use dray_core::{Error, FileIndex, Result, StreamId};
 use dray_wire::message::{BlockHead, Message};

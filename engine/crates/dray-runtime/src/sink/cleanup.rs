@@ -4,9 +4,9 @@
 //! good goes before its records: what breaks that off leaves nothing that nobody knows.
 
 use crate::lock::lock;
+use crate::open_files::OpenFile;
 use crate::sink::destination::Destination;
 use crate::sink::files::Space;
-use crate::sink::handles::OpenFile;
 use crate::sink::neighbours::Neighbours;
 use crate::sink::probe;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};

@@ -4,9 +4,9 @@
 //! Invariant: nothing is written to an inode after a write or a sync of it has failed, whichever
 //! run saw the error.
 
+use crate::open_files::OpenFile;
 use crate::sink::cleanup::id_of;
 use crate::sink::files::{Space, folder_of, unless};
-use crate::sink::handles::OpenFile;
 use crate::sink::probe;
 use crate::sink::read_back::Piece;
 use dray_core::options::ResumeMode;

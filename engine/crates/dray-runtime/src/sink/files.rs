@@ -2,12 +2,12 @@
 
 use crate::extent::Extent;
 use crate::lock::lock;
+use crate::open_files::{Handles, OpenFile};
 use crate::sink::adopt::Others;
 use crate::sink::asked::Asked;
 use crate::sink::cleanup::below;
 use crate::sink::continued::Kept;
 use crate::sink::destination::Destination;
-use crate::sink::handles::{Handles, OpenFile};
 use crate::sink::inspect::Folders;
 use crate::sink::lease_watch::Lease;
 use crate::sink::names::Names;

@@ -3,8 +3,8 @@
 //! All reads bypass the page cache, detect holes without reading them, and stop at the next piece
 //! when the session is to end.
 
+use crate::open_files::OpenFile;
 use crate::sink::files::{Space, folder_of, no_partial};
-use crate::sink::handles::OpenFile;
 use dray_core::checksum::Summer;
 use dray_core::{ByteRange, End, Error, ErrorKind, Result, SummedRanges, Sums};
 use dray_store::{ReadHandle, ReadPurpose};

@@ -1,8 +1,8 @@
 //! Durability of a group: what is synced for each thing that the machine names.
 
 use crate::lock::lock;
+use crate::open_files::OpenFile;
 use crate::sink::files::{Space, folder_of};
-use crate::sink::handles::OpenFile;
 use dray_core::maps::{HashMap, HashSet};
 use dray_core::{Error, ErrorKind, FileIndex, RelPath, Result};
 use dray_session::sink::SyncItem as Wanted;

@@ -1,10 +1,10 @@
 //! What the sink does beside writing: look, prepare, sync, log, read back, publish, clean up.
 
 use crate::link::SinkEvent;
+use crate::open_files::OpenFile;
 use crate::sink::continued::Kept;
 use crate::sink::files::Space;
 use crate::sink::find_logs::about_folder;
-use crate::sink::handles::OpenFile;
 use crate::sink::sync::SyncPath;
 use crossbeam_channel::{Receiver, Sender};
 use dray_core::{

@@ -2,10 +2,10 @@
 
 use crate::extent::Extent;
 use crate::link::SinkEvent;
+use crate::open_files::OpenFile;
 use crate::pool::Pool;
 use crate::sink::file_lock::FileLocks;
 use crate::sink::files::Space;
-use crate::sink::handles::OpenFile;
 use crate::sink::small_batch::NewSmall;
 use crate::sink::tasks::fenced;
 use crate::target_pools::Worker;

@@ -1,6 +1,7 @@
 //! The lister: walks the roots and announces what the filter takes, batch by batch, on request.
 
 use crate::link::SourceEvent;
+use crate::origin::Origin;
 use crate::select::Filter;
 use crate::source::Root;
 use crossbeam_channel::{Receiver, Sender};
@@ -11,7 +12,7 @@ use dray_core::{
 };
 use dray_session::Failure;
 use dray_session::source::Listed;
-use dray_store::{ListOptions, Lister, Noted, ReadHandle, ReadState, Store};
+use dray_store::{ListOptions, Lister, ReadState};
 use dray_wire::bounds::entry_bytes;
 use dray_wire::message::Selection;
 use std::collections::VecDeque;
@@ -23,50 +24,6 @@ const ALL_BATCH: u32 = 512;
 /// Bytes of names, link texts and attributes after which no more entries are listed at once: an
 /// entry may have a hundred KiB of them (guess, revisit).
 const BATCH_BYTES: u64 = 1 << 20;
-
-/// Where the bytes of an announced file come from.
-pub struct Origin {
-    pub(super) store: Arc<dyn Store>,
-    path: RelPath,
-    /// What callers write before the path.
-    pub(super) top: Arc<str>,
-    /// First byte that is sent (a byte range of a file).
-    pub(super) offset: u64,
-    /// Size of the whole file, and its time, as listed.
-    pub(super) listed: ReadState,
-    handle: OnceLock<Arc<dyn ReadHandle>>,
-    /// What the file system noted of it before its first read, but for what explains itself since.
-    pub(super) noted: Mutex<Option<Noted>>,
-    /// Whether reads of it may share a handle: not when objects are drawn at random from all files,
-    /// which would keep all of them open.
-    pub(super) is_shared: bool,
-}
-
-impl Origin {
-    /// Opens the file for one read.
-    fn open(&self) -> Result<Arc<dyn ReadHandle>> {
-        let opened = self.store.open_listed(&self.path, &self.listed);
-        opened.map(Arc::from)
-    }
-
-    /// Calls `read` with a handle: the one that all reads of a large file share, where that is
-    /// wanted. A failed opening is not remembered: a later try may fare better.
-    pub(super) fn with_handle<T>(
-        &self,
-        is_whole: bool,
-        read: impl FnOnce(&Arc<dyn ReadHandle>) -> Result<T>,
-    ) -> Result<T> {
-        if is_whole || !self.is_shared {
-            return read(&self.open()?);
-        }
-        if let Some(handle) = self.handle.get() {
-            return read(handle);
-        }
-        let opened = self.open()?;
-        opened.settle()?;
-        read(self.handle.get_or_init(|| opened))
-    }
-}
 
 struct Folder {
     index: FileIndex,

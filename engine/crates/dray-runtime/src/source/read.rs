@@ -3,8 +3,8 @@
 use crate::extent::Extent;
 use crate::link::SourceEvent;
 use crate::lock::lock;
+use crate::origin::Origin;
 use crate::pool::{PIECE_BYTES, Pool};
-use crate::source::list::Origin;
 use crate::target_pools::Worker;
 use crossbeam_channel::Sender;
 use dray_core::checksum::Summer;

@@ -13,14 +13,14 @@ const OPEN_MAX: usize = 512;
 
 /// A partial file that was prepared, and its number in the log.
 pub struct OpenFile {
-    pub(super) path: RelPath,
-    pub(super) number: FileNumber,
+    pub(crate) path: RelPath,
+    pub(crate) number: FileNumber,
     /// Whether it is known to be a hole where nothing was written.
     is_one_hole: AtomicBool,
     /// Whether writers of it take turns, so that none waits in the store.
-    pub(super) takes_one_writer: bool,
-    pub(super) size: u64,
-    pub(super) name: dray_core::Name,
+    pub(crate) takes_one_writer: bool,
+    pub(crate) size: u64,
+    pub(crate) name: dray_core::Name,
     id: PartialId,
     published: AtomicBool,
     /// Whether bytes of an earlier run were trusted without a read.
@@ -30,39 +30,39 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
-    pub(super) fn is_one_hole(&self) -> bool {
+    pub(crate) fn is_one_hole(&self) -> bool {
         self.is_one_hole.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_taken(&self) {
+    pub(crate) fn set_taken(&self) {
         self.is_one_hole.store(false, Ordering::Release);
     }
 
-    pub(super) fn set_published(&self) {
+    pub(crate) fn set_published(&self) {
         self.published.store(true, Ordering::Release);
     }
 
-    pub(super) fn set_unread(&self) {
+    pub(crate) fn set_unread(&self) {
         self.unread.store(true, Ordering::Release);
     }
 
-    pub(super) fn is_unread(&self) -> bool {
+    pub(crate) fn is_unread(&self) -> bool {
         self.unread.load(Ordering::Acquire)
     }
 
-    pub(super) fn is_published(&self) -> bool {
+    pub(crate) fn is_published(&self) -> bool {
         self.published.load(Ordering::Acquire)
     }
 }
 
 /// Opens handles again when they are needed, and closes the oldest when there are too many.
-pub(super) struct Handles {
+pub(crate) struct Handles {
     store: Arc<dyn Store>,
     opened: Mutex<VecDeque<Weak<OpenFile>>>,
 }
 
 impl Handles {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
             opened: Mutex::new(VecDeque::new()),
@@ -70,7 +70,7 @@ impl Handles {
     }
 
     /// Takes over a partial file that was just begun.
-    pub(super) fn adopt(
+    pub(crate) fn adopt(
         &self,
         path: &RelPath,
         size: u64,
@@ -99,7 +99,7 @@ impl Handles {
     ///
     /// # Errors
     /// `NotFound` when the partial file is gone: then nothing of it is safe.
-    pub(super) fn of(&self, file: &Arc<OpenFile>) -> Result<Arc<dyn Partial>> {
+    pub(crate) fn of(&self, file: &Arc<OpenFile>) -> Result<Arc<dyn Partial>> {
         let mut handle = file.handle.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = &*handle {
             return Ok(Arc::clone(handle));
