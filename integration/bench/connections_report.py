@@ -19,35 +19,37 @@ RESULTS = PAGE.with_suffix("") / "results.json"
 BAR = 0.97
 
 INTRODUCTION = """\
-# What one run measured of several connections
+# Results of one run: several connections to one server
 
-What threads carry to and from a server over 1 to 8 connections, by the two policies of Mulconn and
-by [what dray chooses](../design/throughput.md#threads-to-connections).
-[The command](../how-to/measure.md#several-connections-to-one-server) prints yours.
+The throughput of threads to and from a server over 1 to 8 connections, by the two policies of
+Mulconn and by [dray's choice](../design/throughput.md#threads-to-connections). [The
+command](../how-to/measure.md#several-connections-to-one-server) prints yours.
 """
 
 READING = """\
 ## How to read it
 
-- Numbers are of what one connection carries: 4.00 is as much as four do at their best. Each is the
-  median of the rounds, in which all policies took turns.
-- With one connection all three are the same, and so are two of them wherever *auto* chooses one of
-  the others: what they differ by there is chance.
-- *sync*: a thread waits for each answer, and a write is answered when it is durable, which takes
-  2 ms more. *async*: a thread goes on, with up to four calls open on a connection.
-- *single* gives each thread a connection of its own, *multiple* each call the one with the least on
-  it, in turn among equals. *auto* is what dray does. *auto / better* is beside the better of both.
-- The server is the experiment's own, over real connections on the loopback: one thread serves a
-  connection, at 16 MiB/s, by sleeping. All of it is far below what two processors carry, so the
-  machine does not count. Each thread has a file of its own, and calls of 384 to 512 KiB.
-- A file is locked for the last quarter of a write, and while it is made durable. What waits for it
-  stands still with its connection: *lock waits* is how often, and for how many seconds of all
-  connections together.
-- A thread that waits has one call open whatever the policy, so neither *single* nor *multiple* gets
-  more than one connection's worth out of one thread. *auto* cuts its calls into pieces. Into how
-  many is best for a write that has to be durable, it finds out: each piece is made durable by
-  itself, one after the other. Where the file is locked for all of a write, five seconds go before
-  what is counted; elsewhere half a second.
+- Numbers are multiples of the throughput of one connection: 4.00 is the most that four connections
+  can carry. Each number is the median of the rounds, in which all policies took turns.
+- With one connection all three columns do the same, and so do two of them wherever *auto* chooses
+  one of the others. Their differences there are chance.
+- *sync*: a thread waits for each answer, and a write is answered when it is durable, which takes 2
+  ms more. *async*: a thread continues, with up to four open calls on a connection.
+- *single* gives each thread a connection of its own. *multiple* gives each call the connection with
+  the least load, in turn among equals. *auto* is dray's choice. *auto / better* compares it with
+  the better of both.
+- The server belongs to the experiment and uses real connections on the loopback. One thread serves
+  each connection, at 16 MiB/s, by sleeping. All of that is far below the capacity of two
+  processors, so the machine has no influence. Each thread has a file of its own, and calls of 384
+  to 512 KiB.
+- A file is locked for the last quarter of a write, and while it is made durable. A call that waits
+  for the lock blocks its connection. *lock waits* is the number of such waits, and their seconds,
+  of all connections together.
+- A thread that waits has one open call whatever the policy. So neither *single* nor *multiple* gets
+  more than one connection's throughput for one thread. *auto* cuts its calls into pieces. It finds
+  the best number of pieces for a write that has to be durable: each piece is made durable by
+  itself, one after the other. Where the file is locked for all of a write, the count begins after
+  five seconds; elsewhere after half a second.
 """
 
 
@@ -191,7 +193,7 @@ def verdict(results: Results) -> str:
     held = [line for line in found if line.of_better >= BAR]
     worst = min(found, key=lambda line: line.of_better)
     return (
-        f"What is chosen carries {BAR} of the better policy, or more, in {len(held)} of"
+        f"dray's choice carries {BAR} of the better policy, or more, in {len(held)} of"
         f" {len(found)} cases; {worst.of_better:.2f} in the worst ({worst.cell.title})."
     )
 

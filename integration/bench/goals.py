@@ -44,7 +44,7 @@ def table(reached: Sequence[Reached]) -> list[str]:
     if not reached:
         return []
     has_machine = any(each.machine for each in reached)
-    heads = ["goal", "who", "where", "found", *(["the machine"] if has_machine else []), "met"]
+    heads = ["goal", "tool", "case", "result", *(["the machine"] if has_machine else []), "met"]
     text = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for each in reached:
         cells = [each.goal.title, each.who, ", ".join(each.case), each.words]

@@ -20,22 +20,23 @@ FOLDER = PAGE.with_suffix("")
 RESULTS = FOLDER / "results.json"
 
 INTRODUCTION = """\
-# What one run measured of growth
+# Results of one run: growth with files and bytes
 
-What ten times as many files cost, and a file four times as large: seconds, CPU seconds, and the
-memory of each end. [The command](../how-to/measure.md#with-more-files) prints yours.
+The cost of ten times as many files, and of a file four times as large: seconds, CPU seconds, and
+the memory of each end. [The command](../how-to/measure.md#with-more-files) prints yours.
 """
 
 READING = """\
 ## How to read it
 
-- *growth* is the power with which the seconds grew since the row before: 1.00 is ten times the time
-  for ten times the files. What starts and ends a run weighs on the few, so it begins below 1.
-- *timed MiB* is the memory of the process that was started and waited for, at its worst; *others'*
-  are its servers', the largest first. Neither counts pages of the data.
-- *foreign CPU s* is what everything else on the machine used during the run.
-- Files of 8 bytes lie on a tmpfs, 1000 in a folder. Large ones lie on a disk, and are on it when
-  the time ends. Every file that arrived was compared by SHA-256.
+- *growth* is the power with which the seconds grew since the previous row: 1.00 is ten times the
+  time for ten times the files. The start and end of a run weigh more in small runs, so the first
+  values are below 1.
+- *timed MiB* is the greatest memory of the process whose time was measured; *others'* is that of
+  its servers, the largest first. Neither counts pages of the data.
+- *foreign CPU s* is the processor time of all other programs during the run.
+- Files of 8 bytes are on a tmpfs, 1000 in a folder. Large files are on a disk, and are on stable
+  storage when the time ends. Every copied file was compared by SHA-256.
 """
 
 

@@ -25,33 +25,34 @@ OURS_COMPARED, PEER_COMPARED = "dray-third-verify", "gridftp-third-compared"
 PAPER = {1: 2.14, 2: 1.94, 4: 1.39, 8: 1.55}
 
 INTRODUCTION = """\
-# What one run measured of several jobs
+# Results of one run: several jobs
 
-Several transfers between two endpoints at one time, each of one file, as a third party asks for
-them; GridFTP's with `-p 8 -cc 4`, as the authors of BigData Express measured them.
-[The command](../how-to/measure.md#several-jobs-at-one-time) prints yours.
+Several concurrent transfers between two endpoints, each of one file, requested by a third party.
+GridFTP's run with `-p 8 -cc 4`, as the authors of BigData Express measured them. [The
+command](../how-to/measure.md#several-jobs-at-one-time) prints yours.
 """
 
 READING = """\
 ## How to read it
 
 - A row's MB/s are those of all jobs together: all bytes, over the time until the last job's end.
-- *dray / GridFTP* is that of the rates, round by round; *CPU GridFTP / dray* is that of the CPU
-  seconds of all processes: where both reach what the machine can do, this is what is left to
-  compare. *paper* is what mdtmFTP reached over GridFTP on hosts of another kind (Lu and others,
+- *dray / GridFTP* is the ratio of the rates, round by round. *CPU GridFTP / dray* is the ratio of
+  the CPU seconds of all processes: where both reach the limit of the machine, it is the remaining
+  difference. *paper* is the ratio of mdtmFTP to GridFTP on hosts of another kind (Lu and others,
   BigData Express, Table 4).
-- *read back* has each file read once more from where it was written, and its checksum compared with
-  the source's, by both movers: `dray cp --verify`, and `globus-url-copy -verify-checksum
-  -checksum-alg ADLER32`, whose source reads each file once more as well. Without it GridFTP sums
-  nothing; dray sums what it reads and what it receives in any case.
-- *plain TCP* are four connections without files, and *cp -r* one process without a network.
-  *by hand* is the least work that sums each byte at both ends: one thread and one connection at
-  each end read, sum, send; receive, sum, write, file after file. On the loopback both ends, and the
-  kernel twice, share the processors.
-- *unsummed* is computed: plain TCP, and then `cp -r` as many times as fast as there are
-  processors. A mover that reads, sends, receives and writes as well as those do, and sums nothing,
-  would not carry more; *of GridFTP* is how many times GridFTP's rate that is.
-- Every file that arrived was compared by SHA-256.
+- *read back*: both movers read each written file once more from its storage, and compare its
+  checksum with the source's. The commands are `dray cp --verify`, and
+  `globus-url-copy -verify-checksum -checksum-alg ADLER32`, whose source reads each file once more
+  as well. Without that option GridFTP sums nothing; dray always sums the bytes that it reads and
+  receives.
+- *plain TCP* is four connections without files, and *cp -r* one process without a network. *by
+  hand* is the least work that sums each byte at both ends, with one connection and one thread at
+  each end: read, sum, send; receive, sum, write, file after file. On the loopback both ends, and
+  the kernel twice, share the processors.
+- *unsummed* is computed: plain TCP, and then `cp -r` times the number of processors. A mover that
+  reads, sends, receives and writes as well as those do, and sums nothing, would not carry more. *of
+  GridFTP* is its ratio to GridFTP's rate.
+- Every copied file was compared by SHA-256.
 """
 
 HEADS = (

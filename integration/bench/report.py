@@ -37,50 +37,50 @@ FOLDER = PAGE.with_suffix("")
 RESULTS = FOLDER / "results.json"
 
 INTRODUCTION = """\
-# What one run measured
+# Results of one run: movers on one host
 
 dray beside other movers of files: the same data, the same machine, the same hour, all by turns.
-On another machine the numbers are others; [the command](../how-to/measure.md) prints yours.
-Machines have good hours and bad ones: what counts is how the tools of one table stand to each
-other.
+Other machines give other numbers; [the command](../how-to/measure.md) prints yours. The speed of a
+machine changes from hour to hour, so compare only tools of one table with each other.
 """
 
 READING = """\
 ## How to read it
 
-- Each number is the median of the rounds. In each round every tool runs once, the next round
-  begins with another one. *low to high* are the slowest and the fastest round.
-- *CPU s/GB* is of all processes of a tool, its servers included, and 1 GB is 10^9 bytes; *peak
-  MiB* is what they held in memory together at the worst moment, without the data themselves on
-  the tmpfs.
-- *time / `cp -r`* and *x fastest peer* compare within each round, then take the median. The
-  fastest peer is that of the row's own kind: in clear, read back, encrypted, or between two
-  servers that a third party asked. Above 1.00 the row is faster than that.
-- *the work by hand* is the least work of a copy that sums at both ends: a thread at each end and
-  one connection, one reads, sums and sends, the other receives, sums and writes, and nothing else:
-  no log, no other try, nothing safe. *the machine* is what it reaches in the same rounds; more
-  threads than one at each end may do the same work in less time. What the sums take is its word.
-- Processes of one session share their turns at the processors (sched(7), autogroup): each end of
-  each tool has a session of its own, as ends on two hosts have.
-- *foreign CPU s* is what everything else on the machine used during the run. Where it is large,
-  the row is worth less.
-- All servers stand on this host's loopback, in a network of their own: no distance, no losses,
-  and sender and receiver share the processors.
-- Every file that arrived was compared by SHA-256 after each run. *notes* say what a tool leaves
-  out by nature; a row without numbers did not run, and says why.
-- dray checksums every object at both ends, and logs what is safe; GridFTP, rclone from a web
-  server and aria2 verify nothing here beyond TCP. Those that are *read back and compared* were told
-  to: behind each file what was written is read once more, and its adler32 compared with the
-  source's. GridFTP's client has only MD5 for what lies at its own end; that is most of its time.
-  dray reads back with `--verify`.
-- On tmpfs nothing waits for a disk. On a disk the time ends when everything is on stable storage:
-  dray waits for that by itself, for the others a `sync` of the destination's file system runs
+- Each number is the median of the rounds. In each round every tool runs once, and the next round
+  begins with another tool. *low to high* are the slowest and the fastest round.
+- *CPU s/GB* is that of all processes of a tool, its servers included; 1 GB is 10^9 bytes. *peak
+  MiB* is the greatest memory that they used together, without the data on the tmpfs.
+- *time / `cp -r`* and *x fastest peer* compare within each round, then take the median. The fastest
+  peer is that of the row's own kind: in clear, read back, encrypted, or a third-party copy between
+  two servers. Above 1.00 the row is faster than that peer.
+- *the work by hand* is the least work of a copy that sums at both ends, with one connection and one
+  thread at each end. One thread reads, sums and sends; the other receives, sums and writes. It
+  keeps no log, does not retry, and makes nothing safe. *the machine* compares with its result in
+  the same rounds; more than one thread at each end may do the same work in less time. It reports
+  the time of the sums itself.
+- Processes of one session share their turns at the processors (sched(7), autogroup). Each end of
+  each tool has a session of its own, like ends on two hosts.
+- *foreign CPU s* is the processor time of all other programs during the run. Where it is large, the
+  row is less reliable.
+- All servers are on this host's loopback, in a network of their own. There is no distance and no
+  loss, and sender and receiver share the processors.
+- Every copied file was compared by SHA-256 after each run. *notes* name files that a tool cannot
+  copy. A row without numbers did not run, and gives the reason.
+- dray checksums every object at both ends, and logs the safe ranges. GridFTP, rclone from a web
+  server and aria2 verify nothing here beyond TCP. The rows *read back and compared* use an option
+  for that: after each file its written bytes are read once more, and their adler32 is compared with
+  the source's. GridFTP's client supports only MD5 for files at its own end; that takes most of its
+  time. dray reads back with `--verify`.
+- On tmpfs no tool waits for a disk. On a disk the time ends when all data is on stable storage.
+  dray waits for that by itself; for the other tools a `sync` of the destination's file system runs
   within the time.
-- On a virtual machine the first touch of memory can cost more than the copy. Before each run as
-  much memory was written and freed as the run would use. For tmpfs, a page of each 2 MiB of it was
-  held meanwhile, so that none of it goes back to the host before its turn comes. A disk's page
-  cache takes larger pieces, for which that does not help: rows on ext4 seem to hold first touches,
-  most of all of who writes most at once ([what is known](../design/throughput.md)).
+- On a virtual machine the first touch of memory can cost more than the copy. So before each run as
+  much memory was written and freed as the run would use. For tmpfs, one page of each 2 MiB of it
+  stayed allocated, so that none of it went back to the host before the run. The page cache of a
+  disk takes larger pieces, for which this does not help. So rows on ext4 seem to contain first
+  touches, most of all those of tools that write most concurrently
+  ([details](../design/throughput.md)).
 """
 
 
@@ -144,7 +144,7 @@ def absent(results: Results) -> list[str]:
     rows = [row for row in results.rows if row.missing]
     if not rows:
         return []
-    text = ["Not run:", "", "| tool | why |", "|---|---|"]
+    text = ["Not run:", "", "| tool | reason |", "|---|---|"]
     return [*text, *(f"| {row.title} | {plain(row.missing)} |" for row in rows)]
 
 
@@ -158,7 +158,7 @@ def tables(results: Results) -> str:
 def to_reach(reached: list[Reached]) -> list[str]:
     """Write the part of a page that says what is to be reached; nothing for no goals."""
     text = goals.table(reached)
-    return ["\n".join(["## What it is to reach", "", *text]) + "\n"] if text else []
+    return ["\n".join(["## Goals", "", *text]) + "\n"] if text else []
 
 
 def picture_name(set_name: str, where: str) -> str:
@@ -205,7 +205,7 @@ def place(machine: dict[str, Any]) -> str:
 def versions(results: Results) -> list[str]:
     """Write the table of versions."""
     found = [f"| {row.title} | {plain(row.version)} |" for row in results.rows if row.version]
-    return ["## Versions", "", "| tool | it says |", "|---|---|", *found]
+    return ["## Versions", "", "| tool | version |", "|---|---|", *found]
 
 
 def page(results: Results) -> str:

@@ -233,7 +233,7 @@ def test_there_are_no_goals_without_runs_nor_for_other_sets() -> None:
     assert peers_goals.reached(found, [("h", "tmpfs", "cubic")]) == []
     found.samples = [each for each in found.samples if each.tool != "dray"]
     assert goals_of(found) == []
-    assert "What it is to reach" not in report.page(found)
+    assert "## Goals" not in report.page(found)
 
 
 def test_the_table_is_sorted_and_complete() -> None:

@@ -134,7 +134,7 @@ def test_the_page_has_each_case_with_its_picture() -> None:
     assert sorted(tpc_report.pictures(found)) == ["a-50ms1Gbit.svg", "a-tmpfs.svg", "h-tmpfs.svg"]
     text = tpc_report.page(found)
     assert "(measured-tpc/a-50ms1Gbit.svg)" in text
-    assert text.index("## What it is to reach") < text.index("## one file: 1 file (1.00 GB): tmpfs")
+    assert text.index("## Goals") < text.index("## one file: 1 file (1.00 GB): tmpfs")
     assert Results.read(found.text()) == found
 
 

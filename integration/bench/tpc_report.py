@@ -38,7 +38,7 @@ HOST = "by-hand"
 SAME_WAIT = 1.05
 
 HEADS = (
-    "who copies",
+    "copied by",
     "MB/s",
     "low to high",
     "client waits s",
@@ -51,10 +51,10 @@ HEADS = (
 )
 
 INTRODUCTION = f"""\
-# What one run measured of XRootD's third-party copies
+# Results of one run: third-party copies of XRootD
 
-The same file goes from one XRootD server to another, asked for by the stock clients: copied by
-what XRootD has for it, and by dray, all by turns. Of folders each file is asked for by itself,
+The same file goes from one XRootD server to another, requested by the stock clients: copied by
+XRootD's own means, and by dray, all by turns. Each file of a folder is a separate request,
 {AT_ONCE} at one time. [The command](../how-to/measure.md#third-party-copies-of-xrootd) prints
 yours.
 """
@@ -62,52 +62,51 @@ yours.
 READING = """\
 ## How to read it
 
-- Each number is the median of the rounds; ratios are those of each round. *x as shipped* and *x
-  best tuned* say how many times as fast a row is as XRootD's copy as it is shipped, and as the
-  fastest of its tuned ones in the same table.
-- *MB/s* of `root://` copies are of the time in which the server's programs ran, from the first
-  one's beginning to the last one's end. The client asks only every 2.5 seconds whether its copy is
-  done: *client waits s* is what it waited in all, the same for all programs that end between two
-  of its questions. Copies by HTTP are timed by their client.
-- *CPU s/GB* is of all processes: both servers, their programs, the client. *peak MiB* is what they
-  held in memory together, without the data on the tmpfs.
-- XRootD's data go without TLS. So dray's from its own other end are measured without it, and with
-  it, which is the default.
-- dray sums all data at both ends, stores the checksums with the copy, and compares what the
-  source's server says of its file. That server has stored it when the file came, as servers of
-  sites do; in a row that says so it has not, and reads the file for it. XRootD's own copies compare
-  nothing; as shipped each 4 KiB have a sum of their own on the way.
-- XRootD's copy as it is shipped differs from the tuned one of one stream by the sums of pages. How
-  fast its library does them is the processor's, and so *x as shipped* says as much of the machine
-  as of the copies.
-- *and then the destination is asked for the checksum*: right after its copy the file's adler32 is
-  asked for (`xrdfs query checksum`) and compared, as data managers do before they believe in a
-  copy. *MB/s* are of both, without what the client waits between its own questions, and *x best
-  tuned* is of these rows. The answers are not the same thing: XRootD's server has read the file
-  back for it; dray has summed what it received, compared it with the source's sum, written it, and
-  stored the sum for the answer.
-- With *delegated credentials* (gsi) dray opens the source several times, and each handshake costs;
-  without them the key of the copy opens it once, with eight data connections, or as many as a row
-  says. From a dray there are eight as well.
-- What bounds a row on the loopback is the processors: CPU s/GB times MB/s is close to all there
-  are. XRootD's own copy is one of the least that a copy can take: its source lends the pages of the
-  file to the socket, nobody sums, and a byte is copied twice. dray sums it at both ends and stores
-  the sums; from its own other end it is copied four times, because a source reads what it sums
-  ([why it copies](../decisions/0020-a-source-copies-and-does-not-lend.md)). What would lift that is
-  a kernel in which lending pages is cheaper than it was there, or processors of their own for the
-  two ends.
-- Of many small files some of XRootD's own copies fail of *tpc authorization expired*: the source's
-  server has lost its answer to a key ([what could go
+- Each number is the median of the rounds; ratios are computed in each round. *x as shipped* and *x
+  best tuned* compare a row with XRootD's copy as it is shipped, and with the fastest of its tuned
+  copies in the same table.
+- *MB/s* of `root://` copies refer to the time in which the server's programs ran, from the
+  beginning of the first to the end of the last. The client asks only every 2.5 seconds whether its
+  copy is done: *client waits s* is its whole wait. It is the same for all programs that end between
+  two of its questions. Copies by HTTP are timed by their client.
+- *CPU s/GB* is that of all processes: both servers, their programs, the client. *peak MiB* is the
+  memory that they used together, without the data on the tmpfs.
+- XRootD's data is sent without TLS. So dray between its own two ends is measured without TLS, and
+  with it, which is the default.
+- dray sums all data at both ends, stores the checksums with the copy, and compares the checksum
+  that the source's server reports for its file. That server stored it when the file came, as
+  servers of sites do; in one row, marked as such, it did not, and reads the file for it. XRootD's
+  own copies compare nothing; as shipped, each 4 KiB have a checksum on the way.
+- XRootD's copy as it is shipped differs from the tuned copy with one stream by the checksums of
+  pages. The speed of its library at these depends on the processor. So *x as shipped* depends on
+  the machine as much as on the copies.
+- *and then the destination is asked for the checksum*: immediately after its copy, the client
+  requests the file's adler32 (`xrdfs query checksum`) and compares it, as data managers do before
+  they trust a copy. *MB/s* are those of both steps, without the client's waits between its own
+  questions, and *x best tuned* compares with these rows. The answers differ in their meaning.
+  XRootD's server has read the file back for it. dray has summed the received bytes, compared them
+  with the source's sum, written them, and stored the sum for the answer.
+- With *delegated credentials* (gsi) dray opens the source several times, and each handshake costs
+  time. Without them the key of the copy opens it once, with eight data connections, or the number
+  that a row names. From an endpoint there are eight as well.
+- On the loopback the processors are the bound of a row: CPU s/GB times MB/s is close to their
+  capacity. XRootD's own copy is among the cheapest possible: its source lends the pages of the file
+  to the socket, no end sums, and a byte is copied twice. dray sums a byte at both ends and stores
+  the sums. Between its own two ends a byte is copied four times, because a source reads the bytes
+  that it sums ([why it copies](../decisions/0020-a-source-copies-and-does-not-lend.md)). A kernel
+  in which lending pages is cheaper, or separate processors for the two ends, would improve that.
+- With many small files some of XRootD's own copies fail with *tpc authorization expired*: the
+  source's server has lost its answer to a key ([what could go
   wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). dray asks once more.
 - On the loopback both ends, and the kernel twice, share the processors. Over a path both ends are
-  on one host in networks of their own, and a program in user space carries the packets, each after
-  half the round trip, no faster than the line; TCP and its windows are the kernel's own.
-- *the machine* is the same number of what stands for it in the same rounds: over a path plain TCP,
-  without files and with four connections; on the loopback *the work by hand*, a thread at each end,
-  one that reads, sums and sends, one that receives, sums and writes, and nothing else. Close to it
-  and beyond, what is left is the machine's.
-- Every file that arrived was compared by SHA-256. *foreign CPU s* is what everything else on the
-  machine used during the run.
+  on one host in networks of their own. A program in user space carries the packets, each after half
+  the round trip, no faster than the line; TCP and its windows are the kernel's own.
+- *the machine* is the same ratio for a reference in the same rounds. Over a path the reference is
+  plain TCP, without files and with four connections. On the loopback it is *the work by hand*, with
+  one connection and one thread at each end: one reads, sums and sends; the other receives, sums and
+  writes. A value close to it, or better, leaves only limits of the machine.
+- Every copied file was compared by SHA-256. *foreign CPU s* is the processor time of all other
+  programs during the run.
 """
 
 DEFAULT = Goal("4 times as fast as the copy as shipped", 4.0)

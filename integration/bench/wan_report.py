@@ -35,7 +35,7 @@ FOLDER = PAGE.with_suffix("")
 RESULTS = FOLDER / "results.json"
 
 INTRODUCTION = """\
-# What one run measured far away
+# Results of one run: movers over a path with delay
 
 dray beside other movers over a path with a delay: the same data, the same machine, the same hour,
 all by turns. [The command](../how-to/measure.md#over-a-path) prints yours.
@@ -44,20 +44,20 @@ all by turns. [The command](../how-to/measure.md#over-a-path) prints yours.
 READING = """\
 ## How to read it
 
-- Both ends are on one host, in networks of their own; a program in user space carries packets
+- Both ends are on one host, in networks of their own. A program in user space carries packets
   between them, each after half the round trip, and no faster than the line. TCP is the kernel's
   own, so windows, slow start and round trips are real. The queue before the line holds one round
-  trip of bytes; what finds it full is *dropped*, and nothing else is.
-- *MB/s from second 5* counts what had arrived at the far end between the fifth second and the
-  moment at which 99 % was there, as the path saw it; *of the line* is that, of all bits that the
-  line has. Ethernet, IP and TCP take 5.9 % of them.
-- *time / plain TCP*: the time that four connections without any files need for as many bytes, over
-  the same path in the same round.
-- *late ms* is how late the program in user space was at worst: where it is many, the processors
-  were not free, and the row is worth less.
-- GridFTP's transfers between two servers are pipelined (`-pp`); its client says of itself that only
-  those gain by it.
-- Numbers are medians of the rounds. Every file that arrived was compared by SHA-256.
+  trip of bytes. Packets that find it full are *dropped*; no other packet is.
+- *MB/s from second 5* counts the bytes that arrived at the far end between the fifth second and the
+  moment at which 99 % had arrived, as the path saw it. *of the line* is that rate as a part of all
+  bits of the line. Ethernet, IP and TCP take 5.9 % of them.
+- *time / plain TCP* compares with the time that four connections without any files need for as many
+  bytes, over the same path in the same round.
+- *late ms* is the greatest delay of the program in user space. Where it is large, the processors
+  were not free, and the row is less reliable.
+- GridFTP's transfers between two servers are pipelined (`-pp`); its client reports that only those
+  gain by it.
+- Numbers are medians of the rounds. Every copied file was compared by SHA-256.
 """
 
 
