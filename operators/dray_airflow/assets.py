@@ -17,10 +17,10 @@ DEFAULT_PORT = 4735
 
 
 def uri(authority: str, path: str) -> str:
-    """Give the URI of a place: one for each, however it was written.
+    """Return the canonical URI of a place.
 
     :param authority: ``HOST[:PORT]``.
-    :param path: ``/ROOT/PATH``; a slash at its end makes no other asset.
+    :param path: ``/ROOT/PATH``; a slash at its end makes no difference.
     """
     host = authority.lower()
     if host.endswith(f":{DEFAULT_PORT}"):
@@ -41,7 +41,7 @@ def create_asset(*, host: str, path: str, extra: dict[str, Any] | None = None) -
 
 
 def sanitize_uri(parts: SplitResult) -> SplitResult:
-    """Bring a URI into its one form; Airflow calls it for each asset ``dray://``.
+    """Return the canonical form of a URI; Airflow calls it for each asset ``dray://``.
 
     :raises ValueError: if it names no host or no path.
     """
@@ -53,7 +53,7 @@ def sanitize_uri(parts: SplitResult) -> SplitResult:
 
 
 def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> OpenLineageDataset:  # noqa: ANN401
-    """Give the dataset that OpenLineage knows an asset as."""
+    """Return the OpenLineage dataset of an asset."""
     from urllib.parse import urlsplit
 
     from airflow.providers.common.compat.openlineage.facet import Dataset
@@ -64,10 +64,10 @@ def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> OpenLine
 
 
 def announce(context: Context, place: str, result: Mapping[str, Any]) -> None:
-    """Put what was moved into the events of the task's outlets.
+    """Add the result of the transfer to the events of the task's outlets.
 
     An outlet that is an asset ``dray://`` gets it as ``extra``; an ``AssetAlias`` becomes the place
-    itself, which need not be known when the DAG is written.
+    itself, which may be unknown when the DAG is written.
 
     :param place: URI of the destination.
     """

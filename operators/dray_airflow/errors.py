@@ -1,7 +1,6 @@
-"""Errors of dray as Airflow's: what will not go away fails at once, the rest is tried again.
+"""Translate errors of dray to Airflow's: permanent ones fail the task, others are retried.
 
-The only place where one becomes the other. Each message is one line: which file, which end, what
-the cause is, what to do.
+No other module translates them. Each message is one line: file, end, cause, remedy.
 """
 
 from __future__ import annotations
@@ -31,35 +30,35 @@ __all__ = [
 
 MESSAGE_CHARACTERS_MAX = 2000
 FORSAKEN = "nobody has asked for it in "
-"""Beginning of an endpoint's notice (``queue/run.rs``); a test compares the two."""
+"""Start of an endpoint's notice (``queue/run.rs``); a test compares the two."""
 
 
 class DrayTaskFailure(AirflowFailException):
-    """The same try would fail the same way: the task fails now, whatever ``retries`` says.
+    """A permanent error: the task fails now, whatever ``retries`` is.
 
-    :param kind: what went wrong, a word of :data:`dray.errors.ErrorKind`.
+    :param kind: the kind of error, a word of :data:`dray.errors.ErrorKind`.
     """
 
     def __init__(self, message: str, kind: str = "other") -> None:
-        """Make one; the message becomes one line."""
+        """Shorten the message to one line."""
         super().__init__(one_line(message))
         self.kind = kind
 
 
 class DrayTaskRetry(AirflowException):
-    """A later try may work, and goes on from what is safe.
+    """A temporary error: a later try may work, and resumes from durable data.
 
-    :param kind: what went wrong, a word of :data:`dray.errors.ErrorKind`.
+    :param kind: the kind of error, a word of :data:`dray.errors.ErrorKind`.
     """
 
     def __init__(self, message: str, kind: str = "other") -> None:
-        """Make one; the message becomes one line."""
+        """Shorten the message to one line."""
         super().__init__(one_line(message))
         self.kind = kind
 
 
 def one_line(text: str) -> str:
-    """Make one line of a text, so long that a log shows it whole."""
+    """Join a text to one line, short enough for a log to show it whole."""
     line = " ".join(text.split())
     if len(line) > MESSAGE_CHARACTERS_MAX:
         return f"{line[: MESSAGE_CHARACTERS_MAX - 1]}\N{HORIZONTAL ELLIPSIS}"
@@ -67,7 +66,7 @@ def one_line(text: str) -> str:
 
 
 def bad_input(what: str, cause: str, remedy: str) -> DrayTaskFailure:
-    """Say that the task was given something that cannot work."""
+    """Return the error of an invalid input to the task."""
     return DrayTaskFailure(f"cannot {what}: {cause}; {remedy}", "invalid_request")
 
 
@@ -76,9 +75,9 @@ def of_error(
 ) -> DrayTaskFailure | DrayTaskRetry:
     """Translate an error.
 
-    :param about: which transfer or connection, in front of the message.
-    :param settings: of the connection that was used: a token that has expired may be renewed by the
-        next try, one that is refused otherwise will not.
+    :param about: the transfer or connection, in front of the message.
+    :param settings: of the connection that was used. An expired token is a temporary error, because
+        it may be renewed by the next try; other refusals are permanent.
     """
     message = f"{about}: {error.message}" if about else error.message
     if error.kind == "unauthorized" and settings is not None:
@@ -95,7 +94,7 @@ def of_error(
 
 @contextlib.contextmanager
 def translated(about: str = "", settings: Settings | None = None) -> Iterator[None]:
-    """Translate what is raised within.
+    """Translate errors that are raised within.
 
     :param about: as of :func:`of_error`.
     :param settings: as of :func:`of_error`.
@@ -105,12 +104,12 @@ def translated(about: str = "", settings: Settings | None = None) -> Iterator[No
     try:
         yield
     except DrayError as error:
-        # Without the chain: the log's reader needs the line and no two traces.
+        # Without the chain: the log's reader needs the line and not two traces.
         raise of_error(error, about, settings) from None
 
 
 def is_forsaken(transfer: Transfer) -> bool:
-    """Whether an endpoint has cancelled a transfer because nobody asked for it within its bound.
+    """Whether an endpoint cancelled a transfer because no caller asked for it within its bound.
 
     The endpoint reports it in a notice; a transfer that was started again has no notices of earlier
     attempts.
@@ -123,9 +122,9 @@ def is_forsaken(transfer: Transfer) -> bool:
 def of_transfer(
     transfer: Transfer, failed: Sequence[FileOutcome] = ()
 ) -> DrayTaskFailure | DrayTaskRetry | None:
-    """Say how the task ends for a transfer that has ended; ``None``: well.
+    """Return the error of a transfer that has ended; ``None``: it succeeded.
 
-    :param failed: files that failed, if it is ``incomplete``; as many as were looked at.
+    :param failed: some of the files that failed, if it is ``incomplete``.
     """
     about = f"transfer {transfer.id}"
     if transfer.state == "done":
@@ -148,7 +147,7 @@ def of_transfer(
     errors = errors or [each.error for each in transfer.failures]
     if not errors:
         return DrayTaskRetry(f"{about} is {transfer.state} and does not say why; look at its log")
-    # One file that a later try may bring is worth one; the rest is not sent again.
+    # One file that may succeed later is worth a retry; finished files are not sent again.
     temporary = [error for error in errors if error.status != "permanent"]
     first = (temporary or errors)[0]
     count = f"{transfer.files.failed} of {transfer.files.listed} files failed"

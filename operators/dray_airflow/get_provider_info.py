@@ -1,4 +1,4 @@
-"""What Airflow is told of the provider; a plain dictionary, and nothing is imported for it."""
+"""The description of the provider for Airflow: a plain dictionary that imports nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _number(label: str, default: int, description: str) -> dict[str, Any]:
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Give the provider's description, as Airflow's schema has it."""
+    """Return the provider's description in Airflow's schema."""
     return {
         "package-name": "dray",
         "name": NAME,

@@ -1,6 +1,6 @@
 """The id of a task's transfer: the same for each try, for a cleared task, on any worker.
 
-Not the task instance's own id, which is another one for each try. Pure.
+The task instance's own id differs for each try. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskKey", "key_of", "transfer_id"]
 
-#: of the digest's 64; 128 bits, so that nobody meets another's id by chance
+#: of the digest's 64; 128 bits make collisions impossible in practice
 DIGEST_DIGITS = 32
 #: an id has 64 characters at most
 WORD_CHARACTERS = 24
@@ -23,7 +23,7 @@ _OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class TaskKey(NamedTuple):
-    """What stays the same through all tries of a task.
+    """The part of a task's identity that is the same for all tries.
 
     :param map_index: -1 if the task is not mapped.
     """
@@ -35,7 +35,7 @@ class TaskKey(NamedTuple):
 
 
 def key_of(context: Context) -> TaskKey:
-    """Give the key of the task that runs."""
+    """Return the key of the running task."""
     task = context["ti"]
     return TaskKey(task.dag_id, task.run_id, task.task_id, _index(task.map_index))
 
@@ -53,10 +53,10 @@ def transfer_id(
     namespace: str = "",
     part: str = "",
 ) -> str:
-    """Give the id of the transfer that a task makes: a word people know, and a digest.
+    """Return the id of a task's transfer: a readable word and a digest.
 
-    :param namespace: tells several Airflows apart that use one endpoint as one owner.
-    :param part: tells several transfers of one task apart.
+    :param namespace: separates several Airflows that use one endpoint as one owner.
+    :param part: separates several transfers of one task.
     :returns: at most 60 characters of ``[A-Za-z0-9._-]``.
     """
     words = json.dumps([dag_id, run_id, task_id, map_index, namespace, part], separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""What OpenLineage is told of a task: the places it reads and writes, and how much came."""
+"""The lineage of a task for OpenLineage: its inputs, its outputs, and the bytes moved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def of_transfer(
     destination: End,
     task_instance: Any,  # noqa: ANN401 - whichever kind of task instance the listener has
 ) -> Lineage:
-    """Give the lineage of a transfer.
+    """Return the lineage of a transfer.
 
     :param task_instance: of a task that has ended, for its result; ``None`` before.
     """
@@ -37,7 +37,7 @@ def of_transfer(
 
 
 def of_places(inputs: Sequence[str], outputs: Sequence[str], result: dict[str, Any]) -> Lineage:
-    """Give the lineage of places, by their URIs, with counts of a result where it has some."""
+    """Return the lineage of places, by their URIs, with the counts of a result if it has any."""
     from airflow.providers.common.compat.openlineage.facet import (
         Dataset,
         OutputDataset,

@@ -23,7 +23,7 @@ __all__ = ["on_dag_run_failed", "on_dag_run_success", "release"]
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 4
-"""Ended runs that are handled at the same time; more wait."""
+"""Ended runs that are handled concurrently; more wait."""
 _SEATS = threading.BoundedSemaphore(AT_ONCE_MAX)
 
 

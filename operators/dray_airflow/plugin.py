@@ -1,8 +1,8 @@
 """The parts of dray that Airflow's own processes load.
 
-The reference of deadlines in a run's conf, and what frees a run's reservations when the run ends.
-Named by the entry point ``airflow.plugins``: a plug-in that only the provider names would not be
-loaded until somebody asks for providers.
+These are the reference of deadlines in a run's conf, and the listener that frees a run's
+reservations when the run ends. The entry point ``airflow.plugins`` names this module, because
+Airflow loads a plug-in that only the provider names too late: when a process asks for providers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _references() -> list[Any]:
 
 
 class DrayPlugin(AirflowPlugin):
-    """The plug-in; installed in api-server, scheduler, dag-processor and triggerer alike."""
+    """The plug-in; installed in api-server, scheduler, dag-processor and triggerer."""
 
     name = "dray"
     deadline_references: list[Any] = _references()

@@ -1,10 +1,10 @@
-"""Reservations at endpoints for tasks of a run that have not begun.
+"""Reservations at endpoints for tasks of a run that have not started.
 
-A :class:`~dray_airflow.operators.admit.DrayAdmitOperator` makes a reservation: a transfer that
-stands for another. It ends when the task submits its own transfer, or with its run. When a run
-ends, Airflow calls :mod:`dray_airflow.listener`, which cancels the remaining ones. If the listener
-cannot reach an endpoint, the next run that is refused because of such a reservation checks whether
-the first run has ended, and then cancels it.
+A :class:`~dray_airflow.operators.admit.DrayAdmitOperator` makes a reservation: a placeholder
+transfer. It ends when the task submits its own transfer, or with its run. When a run ends, Airflow
+calls :mod:`dray_airflow.listener`, which cancels the remaining ones. If the listener cannot reach
+an endpoint, the next run that is refused because of such a reservation checks whether the first run
+has ended, and then cancels it.
 
 Invariant owned here: only reservations are cancelled, of runs that this Airflow knows to have
 ended.
@@ -48,7 +48,7 @@ RESERVED_KEY = "dray_reserved"
 """Key of the XCom that holds a run's reservations: their ids by connection."""
 ENDED_RUNS = frozenset({"success", "failed"})
 ROUNDS_MAX = 3
-"""Most submissions with cancellations in between: each refusal names all transfers in the way."""
+"""Most submissions with cancellations in between: each refusal names all conflicting transfers."""
 NAMED_MAX = 3
 
 IsEnded: TypeAlias = "Callable[[Mapping[str, Any]], bool]"
@@ -56,7 +56,7 @@ IsEnded: TypeAlias = "Callable[[Mapping[str, Any]], bool]"
 
 
 def reservation_id(id: str) -> str:
-    """Give the id of the reservation for a transfer."""
+    """Return the id of the reservation for a transfer."""
     return f"{id}{SUFFIX}"
 
 
@@ -67,7 +67,7 @@ def is_reserved(context: Context) -> bool:
 
 
 def ended_runs(context: Context, namespace: str) -> IsEnded:
-    """Give a function that asks Airflow whether the run of a reservation has ended.
+    """Return a function that asks Airflow whether the run of a reservation has ended.
 
     :param namespace: of the connection; reservations of other namespaces are never judged.
     """
@@ -85,7 +85,7 @@ def ended_runs(context: Context, namespace: str) -> IsEnded:
             try:
                 state = ti.get_dagrun_state(*run)
             except Exception as error:
-                # Of another Airflow, or deleted: it is not known to have ended.
+                # The run belongs to another Airflow, or was deleted: it is not known to have ended.
                 log.info("the state of run %s of %s is not known: %s", run[1], run[0], error)
                 state = None
             known[run] = str(getattr(state, "value", state)) in ENDED_RUNS
@@ -110,7 +110,7 @@ def free_ended(client: Client, ids: Iterable[str], is_ended: IsEnded) -> list[st
 
 
 def in_the_way(verdicts: Iterable[AdmissionVerdict | None]) -> list[str]:
-    """Give the caller's transfers that hold what a refused request needs."""
+    """Return the caller's transfers that hold the resource of a refused request."""
     return [id for each in verdicts if each and each.obstacle for id in each.obstacle.transfers]
 
 
@@ -118,7 +118,7 @@ def holders(client: Client, verdicts: Sequence[AdmissionVerdict]) -> str:
     """Name the holders of the rate that a refused set needs; empty if they are unknown."""
     own = list(dict.fromkeys(in_the_way(verdicts)))
     all_of_them = max((each.obstacle.promises for each in verdicts if each.obstacle), default=0)
-    # A refused set has no transfers: those that it would hold itself do not exist.
+    # A refused set has no transfers: its own, which it would hold itself, do not exist.
     there = {id: found for id, found in find(client, own).items() if found is not None}
     own = list(there)
     named = [_named(id, there[id]) for id in own[:NAMED_MAX]]
@@ -148,7 +148,7 @@ def _named(id: str, found: Transfer) -> str:
 def submit_past_ended(
     client: Client, request: Request, is_ended: IsEnded | None = None
 ) -> Transfer:
-    """Submit a transfer; reservations of ended runs that are in its way are cancelled.
+    """Submit a transfer; cancel conflicting reservations of ended runs.
 
     :raises DrayError: as :meth:`dray.client.Client.submit`.
     """

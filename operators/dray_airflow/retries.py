@@ -1,6 +1,6 @@
-"""When a failed task is tried again: as soon as what failed has a chance to be mended.
+"""The pause before a retry, by the time that the cause of the failure usually needs.
 
-For ``retry_policy=`` of operators, Airflow 3.3 and later; before that ``retry_delay`` alone says.
+For ``retry_policy=`` of operators, Airflow 3.3 and later; before that only ``retry_delay`` applies.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 __all__ = ["WAITS", "DrayRetryPolicy", "delay"]
 
 WAITS: Mapping[str, int] = {
-    # An endpoint that restarts is back within seconds, a host that boots within minutes.
+    # An endpoint that restarts is reachable within seconds, a host that boots within minutes.
     "unreachable": 15,
     "timed_out": 15,
     "busy": 30,
     "no_place": 30,
     "cancelled": 15,
-    # The lease of an orphan runs out by itself.
+    # The lease of an orphan expires by itself.
     "lease_held": 60,
     "lease_lost": 15,
-    # Somebody has to make room, or a disk has to be mended.
+    # A person must free space, or repair a disk.
     "no_space": 600,
     "io": 60,
     "source_changed": 60,
@@ -40,15 +40,15 @@ WAITS: Mapping[str, int] = {
     "short_read": 60,
     "limit_exceeded": 60,
 }
-"""Seconds before the first retry, by what failed; guesses, revisit."""
+"""Seconds before the first retry, by kind of error; guesses, revisit."""
 OTHER_SECONDS = 60
 LONGEST_SECONDS = 1800
 
 
 def delay(kind: str, try_number: int) -> timedelta:
-    """Say how long to wait; doubles with each try.
+    """Return the pause before the next try; it doubles with each try.
 
-    :param kind: what failed, a word of :data:`dray.errors.ErrorKind`.
+    :param kind: the kind of error, a word of :data:`dray.errors.ErrorKind`.
     :param try_number: of the try that failed, 1 for the first.
     """
     seconds = WAITS.get(kind, OTHER_SECONDS) * 2 ** min(max(try_number, 1) - 1, 10)
@@ -56,10 +56,10 @@ def delay(kind: str, try_number: int) -> timedelta:
 
 
 class DrayRetryPolicy(RetryPolicy):
-    """Waits by what failed; what will not go away fails at once (docs/reference/airflow.md)."""
+    """Choose the pause by the error; permanent errors fail at once (docs/reference/airflow.md)."""
 
     def __init__(self) -> None:
-        """Make one.
+        """Check the Airflow version.
 
         :raises RuntimeError: before Airflow 3.3, which has no such policies.
         """
@@ -75,7 +75,7 @@ class DrayRetryPolicy(RetryPolicy):
         max_tries: int,
         context: Context | None = None,
     ) -> RetryDecision:
-        """Decide about one failure; what is not of dray is left to the task's own settings."""
+        """Decide about one failure; errors of other code follow the task's own settings."""
         del max_tries, context
         kind = getattr(exception, "kind", None)
         if not isinstance(kind, str):
@@ -85,5 +85,5 @@ class DrayRetryPolicy(RetryPolicy):
         return RetryDecision.retry(wait, f"{word}: again in {wait.total_seconds():.0f} s")
 
     def serialize(self) -> dict[str, Any]:
-        """Give what the DAG's serialised form holds: nothing, all of them are the same."""
+        """Return the serialised form for the DAG: empty, because the policy has no parameters."""
         return {}

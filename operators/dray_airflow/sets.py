@@ -1,7 +1,7 @@
-"""Asking an endpoint for many transfers together, in as few requests as it takes.
+"""Request many transfers of an endpoint as one set, in as few calls as possible.
 
-A body has a limit there (``limits.body_bytes``), so a large set is asked for in parts. All of it is
-taken or none all the same: what was taken of one that is refused is given back.
+A request body has a limit (``limits.body_bytes``), so a large set is sent in parts. A set is still
+accepted as a whole or not at all: if a part is refused, the earlier parts are cancelled.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ R = TypeVar("R")
 
 
 class Taken(NamedTuple):
-    """What became of a set.
+    """The result of submitting a set.
 
     :param transfers: in its order; empty if it was refused.
-    :param verdicts: of one that was refused, as far as they are known, in its order.
+    :param verdicts: of a refused set, as far as they are known, in its order.
     """
 
     transfers: tuple[Transfer, ...]
@@ -32,9 +32,9 @@ class Taken(NamedTuple):
 
 
 def in_parts(items: Sequence[T], ask: Callable[[Sequence[T]], R]) -> Iterator[R]:
-    """Ask for all at once, and for halves of what the endpoint finds too large.
+    """Send all items in one call; halve the number while the endpoint finds the body too large.
 
-    :raises DrayError: as ``ask``; ``limit_exceeded`` only if one alone is too large.
+    :raises DrayError: as ``ask``; ``limit_exceeded`` only if a single item is too large.
     """
     from dray.errors import DrayError
 
@@ -53,7 +53,7 @@ def in_parts(items: Sequence[T], ask: Callable[[Sequence[T]], R]) -> Iterator[R]
 
 
 def find(client: Client, ids: Sequence[str]) -> dict[str, Transfer | None]:
-    """Look for transfers by their ids."""
+    """Find transfers by their ids."""
     found: dict[str, Transfer | None] = {}
     for some in in_parts(ids, client.query):
         found.update(some)
@@ -61,13 +61,13 @@ def find(client: Client, ids: Sequence[str]) -> dict[str, Transfer | None]:
 
 
 def could_be(client: Client, requests: Sequence[Request]) -> Admission | None:
-    """Say whether a set could be promised; ``None``: it is too large for one question.
+    """Return whether a set could be promised; ``None``: it is too large for one call.
 
-    Asked whole, for parts alone would each be told of the room that the others need.
+    The set is sent whole: the endpoint would promise each part the rate that the others need.
     """
     from dray.errors import DrayError
 
-    # What they are found by later takes most of their room, and decides nothing.
+    # Labels take most of the space, and do not affect the decision.
     slim = [dataclasses.replace(each, labels=None) for each in requests]
     try:
         return client.admission(slim)
@@ -78,9 +78,9 @@ def could_be(client: Client, requests: Sequence[Request]) -> Admission | None:
 
 
 def submit_set(client: Client, requests: Sequence[Request]) -> Taken:
-    """Submit a set: all are taken, or none.
+    """Submit a set: all are accepted, or none.
 
-    :raises DrayError: if the endpoint cannot be asked; then a part may have been taken.
+    :raises DrayError: if a call fails; then a part may have been accepted.
     """
     from dray.client import AdmissionVerdict
 
@@ -102,9 +102,9 @@ def submit_set(client: Client, requests: Sequence[Request]) -> Taken:
 
 
 def free(client: Client, id: str, found: Transfer | None) -> bool:
-    """Take a transfer away, and forget it; ``False``: there was nothing, or it had ended.
+    """Cancel a transfer and forget it; ``False``: it did not exist, or had ended.
 
-    :param found: as it was found.
+    :param found: its last known state.
     """
     from dray.errors import DrayError
 

@@ -1,12 +1,12 @@
-"""A dataset in parts for mapped tasks: even in bytes and in files. Pure.
+"""Divide a dataset into parts for mapped tasks, even in bytes and in files. Pure.
 
-For: :func:`plan_shards` of :func:`group_files`, whose parts go to
-``DrayTransferOperator.partial(...).expand_kwargs(...)`` as patterns, a few for however many files.
-Not for: looking at storage; who calls it says which files there are. An endpoint does not say on
-which storage target a file lies; who knows it otherwise may say so, and it is evened out too.
+:func:`plan_shards` of :func:`group_files` gives parts for
+    ``DrayTransferOperator.partial(...).expand_kwargs(...)`` as patterns, a few for any number of
+    files. The caller lists the files; this module reads no storage. An endpoint does not report the
+    storage target of a file; if the caller knows it, the parts are even by target too.
 
 Invariant owned here: every file is in exactly one shard, and the same files give the same shards,
-in whatever order they come, so that a task that is tried again has the part it had.
+in any order, so that a retried task gets the same part.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 __all__ = ["FILE_COST_BYTES", "PATTERNS_MAX", "Shard", "ShardFile", "group_files", "plan_shards"]
 
 FILE_COST_BYTES = 1 << 20
-"""What a file costs besides its bytes, said in bytes: opening, naming and syncing it takes about as
+"""Cost of a file in addition to its bytes, in bytes: opening, naming and syncing it takes about as
 long as one object. Guess, revisit with measured small files."""
 
 SHARDS_MAX = 1000
 """Airflow's own limit of a task's instances (``[core] max_map_length``) is 1024 by default."""
 
 PATTERNS_MAX = 256
-"""Patterns that a transfer takes (docs/reference/api.md)."""
+"""Largest number of patterns of a transfer (docs/reference/api.md)."""
 
 PATTERN_BYTES_MAX = 1_024
-"""Bytes of one of them."""
+"""Most bytes of one pattern."""
 
 PATTERNS_BYTES_MAX = 48 << 10
-"""What they may take of a request's 64 KiB."""
+"""Most bytes of all patterns, of a request's 64 KiB."""
 
 GROUPS_PER_SHARD = 64
-"""Groups at the most, on the average: far from 256, so that a shard of small ones takes more."""
+"""Most groups on average: far below 256, so that a shard of small groups may have more."""
 
 FINENESS = 16
-"""A group of less than this part of a shard is not cut any more: shards are even to about that."""
+"""A group smaller than this part of a shard is not split: shards are even to about that."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShardFile:
-    """A file of the dataset, or a group of them that stays together.
+    """A file of the dataset, or a group of files that stay together.
 
-    :param path: relative to the dataset's top; of a group the pattern that it is chosen by.
+    :param path: relative to the dataset's top; of a group its pattern.
     :param size: bytes.
-    :param target: the storage target it lies on, where known.
-    :param files: how many it is.
+    :param target: its storage target, if known.
+    :param files: number of files.
     """
 
     path: str
@@ -67,7 +67,7 @@ class Shard:
     """A part of the dataset.
 
     :param index: its number, from 0.
-    :param files: in order of their paths.
+    :param files: ordered by path.
     """
 
     index: int
@@ -75,17 +75,17 @@ class Shard:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where they are, relative to the dataset's top; of groups the patterns."""
+        """Paths relative to the dataset's top; of groups the patterns."""
         return tuple(file.path for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """How much it is; a transfer's ``bytes_expected``."""
+        """Sum of the sizes; a transfer's ``bytes_expected``."""
         return sum(file.size for file in self.files)
 
     @property
     def targets(self) -> dict[str, int]:
-        """How many bytes lie on each storage target."""
+        """Bytes on each storage target."""
         found: Counter[str] = Counter()
         for file in self.files:
             found[file.target] += file.size
@@ -99,22 +99,23 @@ def plan_shards(
     file_cost_bytes: int = FILE_COST_BYTES,
     paths_max: int | None = None,
 ) -> tuple[Shard, ...]:
-    """Part a dataset evenly.
+    """Divide a dataset evenly.
 
-    A file costs its bytes and ``file_cost_bytes``. The costliest goes first, each to a shard that
-    has no more than the file's own cost above the least; among these to the one that has least of
-    the file's storage target, where that is known. So no shard costs more than the least one and
-    twice the costliest file, unless one is full of patterns.
+    A file costs its bytes and ``file_cost_bytes``. Files are assigned by decreasing cost. The
+    candidates are the shards whose cost exceeds the lowest one by no more than the cost of the
+    file. Among these the shard with the least data of the file's storage target is chosen, if
+    targets are known. So no shard costs more than the cheapest one and twice the costliest file,
+    unless a shard is full of patterns.
 
-    :param files: each once: a :class:`ShardFile`, or path, bytes and, where known, storage target;
-        or what :func:`group_files` gives.
-    :param shards: how many parts, 1 to 1000; there are fewer if there are fewer files.
-    :param file_cost_bytes: what a file costs besides its bytes.
-    :param paths_max: how many paths a part may have, and then 48 KiB of them; by default as many as
-        there are. Parts that become ``include`` take ``PATTERNS_MAX``.
-    :returns: shards that are not empty, by number; none without files.
-    :raises ValueError: for a path that is there twice, a negative size, such a number of shards, or
-        more paths than these shards may have.
+    :param files: each once: a :class:`ShardFile`, or path, bytes and, if known, storage target; or
+        the result of :func:`group_files`.
+    :param shards: number of parts, 1 to 1000; there are fewer if there are fewer files.
+    :param file_cost_bytes: cost of a file in addition to its bytes.
+    :param paths_max: most paths of a part, which then have at most 48 KiB; by default no limit.
+        Parts that become ``include`` take ``PATTERNS_MAX``.
+    :returns: the non-empty shards, by number; empty without files.
+    :raises ValueError: for a duplicate path, a negative size, an invalid number of shards, or more
+        paths than these shards may have.
     """
     if not 1 <= shards <= SHARDS_MAX:
         raise ValueError(f"{shards} shards: it must be 1 to {SHARDS_MAX}")
@@ -169,17 +170,17 @@ def plan_shards(
 
 
 class _File(NamedTuple):
-    #: of folders and its own
+    #: names of its folders and its own
     names: tuple[str, ...]
     size: int
 
 
 class _Group(NamedTuple):
-    """Files that one pattern chooses, and that no other file of the dataset is chosen by.
+    """Files that one pattern matches, and that match no other file of the dataset.
 
-    :param folder: what they have in common.
-    :param prefix: what the next name begins with; ``None``: everything beneath the folder.
-    :param is_deep: of a prefix: folders that begin so, with all in them; else files.
+    :param folder: their common folder.
+    :param prefix: common start of the next name; ``None``: everything below the folder.
+    :param is_deep: with a prefix: folders with that prefix and their contents; else files.
     """
 
     folder: tuple[str, ...]
@@ -198,7 +199,7 @@ class _Group(NamedTuple):
         return f"{top}/{_escape(self.prefix)}*" + ("/**" if self.is_deep else "")
 
     def split(self) -> list[_Group]:
-        """Cut it; itself alone if it cannot be."""
+        """Split the group; return only itself if it cannot be split."""
         depth = len(self.folder)
         if self.prefix is None:
             files = [each for each in self.files if len(each.names) == depth + 1]
@@ -211,7 +212,7 @@ class _Group(NamedTuple):
             if self.is_deep and _is_text(name):
                 return [_Group((*self.folder, name), None, True, self.files)]
             return [self]
-        # In between lies whatever the first and the last have in common.
+        # Every name between the first and the last shares their common prefix.
         letters = zip(names[0], names[-1], strict=False)
         at = sum(1 for _ in itertools.takewhile(lambda two: two[0] == two[1], letters))
         prefix = names[0][:at]
@@ -227,13 +228,13 @@ class _Group(NamedTuple):
             elif self.is_deep:
                 found.append(_Group((*self.folder, prefix), None, True, part))
             else:
-                # The one file whose name is where the others' begin.
+                # The one file whose whole name is the prefix of the others.
                 found.append(_Group(self.folder, prefix, False, part))
         return found
 
 
 def _read(name: str) -> str:
-    """Give a name as it is on disk, of one that the endpoint lists with its escapes."""
+    """Return a name as it is on disk, given as the endpoint lists it, with escapes."""
     if "\\" not in name:
         return name
     raw = re.sub(
@@ -245,12 +246,12 @@ def _read(name: str) -> str:
 
 
 def _is_text(name: str) -> bool:
-    """Say whether a pattern, which is text, can spell it."""
+    """Return whether a pattern, which is text, can express the name."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _escape(name: str) -> str:
-    """Take the meaning from what has one in a pattern."""
+    """Escape characters with a meaning in patterns."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", name)
 
 
@@ -260,20 +261,19 @@ def group_files(
     *,
     file_cost_bytes: int = FILE_COST_BYTES,
 ) -> tuple[ShardFile, ...]:
-    """Put files together by folders, and by how names begin, until there are few enough groups.
+    """Group files by folders and by name prefixes, until there are few enough groups.
 
-    The costliest group is cut first: a folder into its files and its folders, these by the letters
-    that their names begin with. So patterns choose any number of files, and no file twice, whatever
-    is in its name. A name that is not UTF-8 can be spelt in no pattern: it stays with those that
-    begin like it.
+    The costliest group is split first: a folder into its files and its folders, these by the first
+    letters of their names. So patterns match any number of files, and no file twice, whatever its
+    name contains. No pattern can express a name that is not UTF-8: it stays in the group of its
+    prefix.
 
-    :param files: each once: path as the endpoint lists it, relative to what the patterns are held
-        against (of a source without a slash at its end that begins with the source's own name), and
-        bytes.
-    :param shards: for how many parts, 1 to 1000; at most 64 times as many groups come back.
-    :param file_cost_bytes: what a file costs besides its bytes.
+    :param files: each once: path as the endpoint lists it, relative to the root of the patterns
+        (for a source without a slash at its end it starts with the source's own name), and bytes.
+    :param shards: number of parts, 1 to 1000; the result has at most 64 times as many groups.
+    :param file_cost_bytes: cost of a file in addition to its bytes.
     :returns: groups whose ``path`` is a pattern for ``include``; for :func:`plan_shards`.
-    :raises ValueError: for a path that is there twice.
+    :raises ValueError: for a duplicate path.
     """
     all_files = [
         _File(tuple(_read(name) for name in path.split("/")), size) for path, size in files

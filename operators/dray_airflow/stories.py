@@ -12,7 +12,7 @@ __all__ = ["story", "waits_for"]
 
 
 def waits_for(transfer: Transfer) -> str | None:
-    """Give the reason why a transfer waits; ``None``: it moves, or has ended."""
+    """Return the reason why a transfer waits; ``None``: it moves, or has ended."""
     if transfer.state == "paused":
         return "paused by a user: resume it at the endpoint"
     if transfer.state == "waiting":
@@ -33,7 +33,7 @@ def waits_for(transfer: Transfer) -> str | None:
 def _time(value: object) -> datetime | None:
     if not isinstance(value, str):
         return None
-    # Python 3.10 does not read the Z.
+    # Python 3.10 does not parse the Z.
     return datetime.fromisoformat(value.replace("Z", "+00:00"))
 
 

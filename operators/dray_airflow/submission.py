@@ -1,12 +1,12 @@
-"""Beginning a task's transfer so that it is begun once, however often the task is.
+"""Submit a task's transfer exactly once, however often the task is tried.
 
-The id of the transfer is the task's (:mod:`dray_airflow.identity`), and the endpoint attaches a
-second submission to the first. What this adds: a later try may want another deadline or priority,
-which must not make it another request; a transfer that has ended is begun anew, and then goes on
-from what is safe at the destination, which is known there and not here.
+The id of the transfer derives from the task (:mod:`dray_airflow.identity`), and the endpoint
+attaches a second submission to the first. This module adds two things. A later try may change
+deadline or priority without making another request. A transfer that has ended is started again, and
+resumes from durable data, which only the destination knows.
 
-Each try leaves its mark on the transfer (a label). Who is told to stop cancels only what bears
-its own mark, so that a process that was given up for dead does not end its successor's work.
+Each try marks the transfer with a label. A stopped try cancels only a transfer with its own mark,
+so a process that was wrongly assumed dead does not end the work of its successor.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ log = logging.getLogger(__name__)
 
 BODY_LABEL = "airflow.body"
 FIRST_LABEL = "airflow.first"
-"""The try that submitted it: a part of the request, which a later try repeats as it stands."""
+"""The try that submitted it: a part of the request, which later tries repeat unchanged."""
 TRY_LABEL = "airflow.try"
-"""The try that attached to it last, if any did."""
+"""The try that attached to it last."""
 ENDING_SECONDS_MAX = 120.0
-"""How long a transfer that is being cancelled is waited for; its session ends within moments."""
+"""Longest wait for a transfer that is being cancelled; its session ends within moments."""
 PAUSE_SECONDS = 1.0
 ROUNDS_MAX = 3
-"""Submissions that may meet a change by somebody else in between."""
+"""Most submissions that may race with a change by another caller."""
 
-#: what a request says about when and how urgently, not about what is moved and how
+#: fields of a request about time and urgency, not about the data
 _WHEN = (
     "id",
     "class_",
@@ -74,9 +74,9 @@ _WHEN = (
     "retry",
     "bound_seconds",
 )
-#: of them, what can be changed while the transfer lives
+#: fields that can be changed while the transfer lives
 _CHANGEABLE = ("class_", "deadline", "priority", "weight", "rate_min", "rate_max")
-#: of them, what an endpoint promises, or does not
+#: fields that an endpoint promises or refuses
 _PROMISED = ("deadline", "rate_min")
 _URL = re.compile(r"dray://([^/?#\s@]+)(/.+)", re.DOTALL)
 
@@ -93,7 +93,7 @@ class End:
     path: str
 
     def split(self, settings: Settings) -> tuple[str, str]:
-        """Give host and port, and the path behind them.
+        """Return host and port, and the path after them.
 
         :raises DrayTaskFailure: if it is no place, or at another endpoint than its connection.
         """
@@ -124,19 +124,19 @@ Submit: TypeAlias = "Callable[[Client, Request], Transfer]"
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What a task wants moved.
+    """The transfer that a task requests.
 
-    :param sources: what is copied, all of it; at one endpoint.
-    :param destination: where to.
-    :param request: all else, with an id, without sources, replicas and destination.
+    :param sources: all of them are copied; at one endpoint.
+    :param destination: target of the copy.
+    :param request: all other fields, with an id, without sources, replicas and destination.
     :param replicas: equal copies of the one source.
-    :param active: the end whose endpoint is asked and drives.
-    :param mark: tells the tries of the task apart.
-    :param is_id_own: the id is this task's alone: what else lives under it is an older wish of the
-        same task, and gives way.
-    :param is_begun_kept: once begun it goes on without a promise where there cannot be one, as the
+    :param active: the end whose endpoint drives the transfer.
+    :param mark: label of this try of the task.
+    :param is_id_own: only this task uses the id: another live request under it is an older request
+        of the same task, and is cancelled.
+    :param is_begun_kept: a started transfer continues without a promise if none is possible, as the
         endpoint's own retries do.
-    :param submit: instead of the client's own, where the transfer was reserved before.
+    :param submit: replaces the client's own submission, if the transfer was reserved before.
     """
 
     sources: tuple[End, ...]
@@ -151,7 +151,7 @@ class Errand:
 
     @property
     def conn_id(self) -> str:
-        """The connection of the endpoint that is asked."""
+        """The connection of the endpoint that drives the transfer."""
         return (self.destination if self.active == "destination" else self.sources[0]).conn_id
 
     @property
@@ -161,11 +161,11 @@ class Errand:
 
     @property
     def admission(self) -> str | None:
-        """What becomes of a deadline that cannot be promised."""
+        """Handling of a deadline that cannot be promised."""
         return self.request.admission
 
     def body(self) -> dict[str, Any]:
-        """Give what is moved and how, without when and how urgently."""
+        """Return the fields about the data, without time and urgency."""
         ends = {
             "sources": [(end.conn_id, end.path) for end in self.sources],
             "destination": (self.destination.conn_id, self.destination.path),
@@ -179,26 +179,26 @@ class Errand:
         return {**said(self.request), **ends}
 
     def with_request(self, **words: Any) -> Errand:  # noqa: ANN401 - fields of a request
-        """Give the same with another request."""
+        """Return a copy with another request."""
         return dataclasses.replace(self, request=dataclasses.replace(self.request, **words))
 
     def late(self) -> Errand:
-        """Give what is asked for when it has begun already: late rather than not at all."""
+        """Return the request for a started transfer: late is better than not at all."""
         if not self.is_begun_kept or self.request.admission is not None:
             return self
         return self.with_request(admission="best_effort")
 
     def is_used_up(self, clients: Clients) -> bool:
-        """Whether there is nothing left to make it from; a source is not ours to free."""
+        """Whether the source is gone after the transfer; a source is never freed here."""
         del clients
         return False
 
     def as_found(self, found: Transfer) -> Errand:
-        """Give it as it was submitted, as far as a try may differ."""
+        """Return it as it was submitted, apart from the fields in which tries may differ."""
         return self.with_request(admission=found.request.get("admission"))
 
     def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
-        """Mint what tickets it takes, and submit."""
+        """Request the tickets it needs, and submit."""
         client = clients.of(self.conn_id)
         words: dict[str, Any] = {
             "sources": self._places(clients, self.sources),
@@ -217,7 +217,7 @@ class Errand:
     def _places(
         self, clients: Clients, ends: Sequence[End], *, is_written: bool = False
     ) -> list[Place]:
-        """Give the places of ends at one endpoint, with one ticket beside the first."""
+        """Return the places of ends at one endpoint, with one ticket beside the first."""
         from dray.client import Place
 
         there = clients.settings(ends[0].conn_id)
@@ -256,15 +256,15 @@ class Errand:
 
 
 class Wish(Protocol):
-    """What can be begun: an :class:`Errand`, or a copy to be staged."""
+    """A request that can be submitted: an :class:`Errand`, or a copy to be staged."""
 
     @property
     def request(self) -> Request | StagingRequest:
-        """All of it that an endpoint is told."""
+        """The complete request to the endpoint."""
 
     @property
     def mark(self) -> str:
-        """Tells the tries of the task apart."""
+        """Label of this try of the task."""
 
     @property
     def is_id_own(self) -> bool:
@@ -276,7 +276,7 @@ class Wish(Protocol):
 
     @property
     def conn_id(self) -> str:
-        """The connection of the endpoint that is asked."""
+        """The connection of the endpoint that drives the transfer."""
 
     @property
     def id(self) -> str:
@@ -284,19 +284,19 @@ class Wish(Protocol):
 
     @property
     def admission(self) -> str | None:
-        """What becomes of a deadline that cannot be promised: ``required``, ``best_effort``."""
+        """Handling of a deadline that cannot be promised: ``required``, ``best_effort``."""
 
     def body(self) -> dict[str, Any]:
-        """Give what is moved and how, without when and how urgently."""
+        """Return the fields about the data, without time and urgency."""
 
     def late(self) -> Wish:
-        """Give what is asked for when it has begun already."""
+        """Return the request for a started transfer."""
 
     def is_used_up(self, clients: Clients) -> bool:
-        """Whether what is done stands, and what it was made from was freed behind it."""
+        """Whether the result exists and its source was freed afterwards."""
 
     def as_found(self, found: Transfer) -> Wish:
-        """Give it as it was submitted, as far as a try may differ."""
+        """Return it as it was submitted, apart from the fields in which tries may differ."""
 
     def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
         """Submit it."""
@@ -304,10 +304,10 @@ class Wish(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A transfer that was begun, or found.
+    """A transfer that was submitted or found.
 
-    :param transfer: as it stood.
-    :param story: what was done, for the log.
+    :param transfer: its last known state.
+    :param story: the action, for the log.
     """
 
     transfer: Transfer
@@ -315,30 +315,30 @@ class Begun:
 
 
 def fingerprint(wish: Wish) -> str:
-    """Give a digest of what is moved and how."""
+    """Return a digest of the fields about the data."""
     text = json.dumps(wish.body(), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def said(request: Request | StagingRequest) -> dict[str, Any]:
-    """Give what a request says about what is moved and how."""
+    """Return the fields of a request about the data."""
     words = dataclasses.asdict(request)
     return {name: each for name, each in words.items() if name not in _WHEN and each is not None}
 
 
 class Clients:
-    """Clients by connection, opened when first asked for; as a context, closes them."""
+    """Clients by connection, opened on first use; a context that closes them."""
 
     def __init__(self) -> None:
         """Open nothing yet."""
         self._open: dict[str, tuple[Client, Settings]] = {}
 
     def of(self, conn_id: str) -> Client:
-        """Give the client of a connection."""
+        """Return the client of a connection."""
         return self._both(conn_id)[0]
 
     def settings(self, conn_id: str) -> Settings:
-        """Give what a connection says."""
+        """Return the settings of a connection."""
         return self._both(conn_id)[1]
 
     def _both(self, conn_id: str) -> tuple[Client, Settings]:
@@ -350,7 +350,7 @@ class Clients:
         return self._open[conn_id]
 
     def __enter__(self) -> Clients:
-        """Give the clients themselves."""
+        """Return the clients."""
         return self
 
     def __exit__(
@@ -359,20 +359,20 @@ class Clients:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close those that were opened."""
+        """Close the open clients."""
         for client, _ in self._open.values():
             client.close()
         self._open.clear()
 
 
 def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
-    """Submit a transfer, or attach to it, or go on with it after its end; and mark it as ours.
+    """Submit a transfer, attach to it, or resume it after its end; and mark it.
 
-    :param unreported: the attempt that an earlier try of the task has begun and whose end none has
-        reported: if it is done it is taken as it is, for to bring it again may be to send it twice,
-        and its source may be gone by now.
-    :raises DrayTaskFailure: for what will not go away by itself.
-    :raises DrayTaskRetry: for the rest.
+    :param unreported: the attempt that an earlier try of the task started, and whose end no try has
+        reported. If it is done its result is used: to start it again could send the data twice, and
+        its source may no longer exist.
+    :raises DrayTaskFailure: for a permanent error.
+    :raises DrayTaskRetry: for other errors.
     """
     from dray.errors import DrayError
 
@@ -385,8 +385,8 @@ def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
             try:
                 begun = _begin(wish, clients, found, unreported)
             except DrayError as error:
-                # Between the look and the submission another try may have begun or ended it. What
-                # is taken and cannot be seen at a second look either is another owner's.
+                # Another try may have submitted or ended it between the query and the submission.
+                # An id that is in use but invisible at a second query belongs to another owner.
                 is_anothers = found is None and is_taken
                 if error.kind != "already_exists" or not left or is_anothers:
                     raise
@@ -403,7 +403,7 @@ def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
 def _begin(
     wish: Wish, clients: Clients, found: Transfer | None, unreported: int | None
 ) -> Begun | None:
-    """Do what fits what was found; ``None``: look again."""
+    """Act on the state that was found; ``None``: query again."""
     if found is None:
         _check_deadline(wish)
         return Begun(wish.send(clients, _own_labels(wish, wish.mark)), "submitted")
@@ -448,13 +448,13 @@ def _attach(wish: Wish, clients: Clients, found: Transfer) -> Begun | None:
     client = clients.of(wish.conn_id)
     first = str(_labels(found).get(FIRST_LABEL, ""))
     try:
-        # The same request again brings fresh tickets.
+        # The same request again gets new tickets.
         transfer = wish.as_found(found).send(clients, _own_labels(wish, first))
     except DrayError as error:
         if error.kind != "already_exists":
             raise
-        # It was to be done at another time when it was submitted, or it is being cancelled: then a
-        # retry is refused as well, while of one that lives it changes nothing.
+        # It was submitted with another time, or it is being cancelled. In the latter case the
+        # endpoint refuses a retry too; for a live transfer a retry changes nothing.
         try:
             transfer = client.retry(found.id)
         except DrayError as leaving:
@@ -465,13 +465,13 @@ def _attach(wish: Wish, clients: Clients, found: Transfer) -> Begun | None:
     story = "begun again" if transfer.attempt != found.attempt else "attached"
     taken = _take_over(wish, client, transfer, first)
     if taken.state == "cancelled":
-        # Its last try was told to stop right before our mark: there is nobody's but ours now.
+        # Its last try was stopped right before our mark: only our own mark is left now.
         return None
     return Begun(taken, story)
 
 
 def _take_over(wish: Wish, client: Client, transfer: Transfer, first: str) -> Transfer:
-    """Leave our mark on a transfer, and ask of it what this try wants else."""
+    """Mark a transfer, and apply the other changes of this try."""
     from dray.errors import DrayError
 
     wanted: dict[str, Any] = {
@@ -485,12 +485,12 @@ def _take_over(wish: Wish, client: Client, transfer: Transfer, first: str) -> Tr
         return client.change(transfer.id, labels=labels, **wanted)
     except DrayError as error:
         if error.kind == "already_exists":
-            # It has ended meanwhile, or its session is about to: nothing is left to change.
+            # It has ended meanwhile, or its session is about to end: there is nothing to change.
             return client.wait(transfer.id, timeout_seconds=ENDING_SECONDS_MAX)
         if error.kind != "not_admitted" or not wish.is_begun_kept:
             raise
-    # It keeps the promise it has, if any; what moves is not stopped for the lack of a better one.
-    # The rest of what this try wants is asked for all the same.
+    # It keeps its promise, if it has one: a running transfer is not stopped for want of a better
+    # promise. The other changes of this try are still applied.
     better = {name: str(wanted.pop(name)) for name in _PROMISED if name in wanted}
     log.warning("transfer %s keeps the promise it has; there is none for %s", transfer.id, better)
     try:
@@ -511,7 +511,7 @@ def _labels(transfer: Transfer) -> dict[str, Any]:
 
 
 def _written(value: object) -> object:
-    """Give a field of a request as an endpoint shows it."""
+    """Return a field of a request in the form in which an endpoint shows it."""
     if not isinstance(value, datetime):
         return value
     text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
@@ -522,10 +522,10 @@ ENDED = "it has ended already"
 
 
 def cancel_own(client: Client, id: str, mark: str) -> str:
-    """Cancel a transfer if this try is the last that has laid claim to it; what is safe stays.
+    """Cancel a transfer if this try marked it last; durable data stays.
 
-    :param mark: this try's.
-    :returns: what was done, for the log.
+    :param mark: of this try.
+    :returns: the action, for the log.
     """
     from dray.errors import DrayError
 
@@ -536,7 +536,7 @@ def cancel_own(client: Client, id: str, mark: str) -> str:
         if verdict := _verdict(found, mark):
             return verdict
         try:
-            # As it was seen: a later try may lay claim to it in this very moment.
+            # With its version: a later try may mark it at this very moment.
             return _said(client.cancel(id, version=found.version))
         except DrayError as error:
             if error.kind != "already_exists":
@@ -561,7 +561,7 @@ async def cancel_own_async(client: AsyncClient, id: str, mark: str) -> str:
 
 
 def _verdict(found: Transfer, mark: str) -> str | None:
-    """Say why it is not to be cancelled, if it is not."""
+    """Return the reason not to cancel it; ``None``: it may be cancelled."""
     if found.is_terminal:
         return ENDED
     labels = _labels(found)

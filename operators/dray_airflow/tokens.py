@@ -1,8 +1,8 @@
 """The token of a connection, read again when it may have been renewed. Pure of HTTP.
 
-For: a task that waits for hours with a token that lasts for one. A renewer puts a new token into
-the connection, or into the file that it names, and the client takes it for its next request. Not
-for: making or checking tokens, which the endpoint does.
+A task may wait for hours with a token that is valid for one. A job writes a new token into the
+connection, or into the file that it names, and the client uses it for its next request. This module
+neither makes nor checks tokens; the endpoint checks them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEEWAY_SECONDS = 5.0
 def expires_at(token: str) -> datetime | None:
     """Read when a token expires; ``None``: it is not a JWT, or holds no time.
 
-    Nothing is verified here: the endpoint does that.
+    The token is not verified here: the endpoint does that.
     """
     parts = token.split(".")
     if len(parts) != 3:
@@ -54,10 +54,10 @@ def is_expired(token: str) -> bool:
 
 
 class RenewedToken:
-    """Gives a connection's password for one request at a time.
+    """Return a connection's password for one request at a time.
 
     :param token: the present token.
-    :param read: reads the connection again and gives its password; may fail.
+    :param read: reads the connection again and returns its password; may fail.
     """
 
     def __init__(self, token: str, read: Callable[[], str | None]) -> None:
@@ -68,7 +68,7 @@ class RenewedToken:
         self._lock = threading.Lock()
 
     def __call__(self) -> str:
-        """Give the token; an old one is read again, and kept if there is no other."""
+        """Return the token; read an old one again, and keep it if there is no other."""
         with self._lock:
             age = time.monotonic() - self._read_at
             limit = READ_EXPIRED_SECONDS if is_expired(self._token) else READ_AGAIN_SECONDS
@@ -82,13 +82,13 @@ class RenewedToken:
 
 
 class FileToken:
-    """Gives the token in a file for one request at a time.
+    """Return the token in a file for one request at a time.
 
-    A renewer may replace the file at any moment: if it cannot be read, the last token is given.
+    The file may be replaced at any moment: if it cannot be read, the last token is returned.
 
     :param path: of the file.
     :raises OSError: if it cannot be read now.
-    :raises ValueError: if there is no token in it now.
+    :raises ValueError: if it holds no token now.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,7 +97,7 @@ class FileToken:
         self._token = self._read()
 
     def __call__(self) -> str:
-        """Give the token that is in the file now."""
+        """Return the token that is in the file now."""
         try:
             self._token = self._read()
         except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
-"""What templates leave behind, as values: numbers, sizes, times, lists. Pure.
+"""Convert rendered templates to values: numbers, sizes, times, lists. Pure.
 
-A template gives text, and nothing where a variable is not set; a DAG author writes ``100MiB``.
+A template renders to text, and to nothing if a variable is not set; a DAG author writes ``100MiB``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def is_empty(value: object) -> bool:
-    """Whether nothing was given; a template that renders ``None`` says so in letters."""
+    """Whether no value was given; a template that renders ``None`` gives the text ``None``."""
     return value is None or (isinstance(value, str) and value.strip() in ("", "None"))
 
 
@@ -42,7 +42,7 @@ def _wrong(name: str, value: object, remedy: str) -> Exception:
 
 
 def text(name: str, value: object) -> str:
-    """Read a text that must be there.
+    """Read a required text.
 
     :raises DrayTaskFailure: if it is empty.
     """
@@ -55,14 +55,14 @@ def text(name: str, value: object) -> str:
 
 
 def word(value: str | None) -> str | None:
-    """Read a word of a few that there are, or nothing."""
+    """Read a word, or nothing."""
     return None if is_empty(value) else str(value).strip()
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:
-    """Read one text or several, none of which may be empty; nothing at all is none.
+    """Read one text or several non-empty texts; no value gives an empty result.
 
-    :raises DrayTaskFailure: if one is empty, or no text, or a list that became a text.
+    :raises DrayTaskFailure: if a text is empty, or no text, or a list that was rendered to text.
     """
     if is_empty(value):
         return ()
@@ -81,7 +81,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def _is_list(word: str) -> bool:
-    """Whether a text is a list of texts as Python writes it; ``[ab]*`` is a pattern."""
+    """Whether a text is a list of texts in Python's notation; ``[ab]*`` is a pattern."""
     if not word.startswith(("[", "(")) or not word.endswith(("]", ")")):
         return False
     try:
@@ -92,9 +92,9 @@ def _is_list(word: str) -> bool:
 
 
 def integer(name: str, value: object) -> int | None:
-    """Read a whole number.
+    """Read an integer.
 
-    :raises DrayTaskFailure: if it is none.
+    :raises DrayTaskFailure: for any other value.
     """
     if is_empty(value):
         return None
@@ -108,7 +108,7 @@ def integer(name: str, value: object) -> int | None:
 def size(name: str, value: object) -> int | None:
     """Read bytes, or bytes per second: a number, ``200GB``, ``1.5 GiB``, ``100MiB/s``.
 
-    :raises DrayTaskFailure: if it is none of these.
+    :raises DrayTaskFailure: for any other value.
     """
     if isinstance(value, str) and not is_empty(value):
         found = _SIZE.fullmatch(value.strip())
@@ -122,9 +122,9 @@ def size(name: str, value: object) -> int | None:
 
 
 def seconds(name: str, value: object) -> int | None:
-    """Read a length of time in whole seconds, rounded up: a number or a ``timedelta``.
+    """Read a duration in whole seconds, rounded up: a number or a ``timedelta``.
 
-    :raises DrayTaskFailure: if it is none, or below 0.
+    :raises DrayTaskFailure: for any other value, or below 0.
     """
     if isinstance(value, timedelta):
         found: int | None = -(-value // timedelta(seconds=1))
@@ -138,9 +138,9 @@ def seconds(name: str, value: object) -> int | None:
 
 
 def time(name: str, value: object, begin: datetime | None = None) -> datetime | None:
-    """Read a time that says its zone: a ``datetime``, RFC 3339, or a ``timedelta`` from ``begin``.
+    """Read a time with a zone: a ``datetime``, RFC 3339, or a ``timedelta`` from ``begin``.
 
-    :raises DrayTaskFailure: if it is none, or says no zone.
+    :raises DrayTaskFailure: for any other value, or without a zone.
     """
     if is_empty(value):
         return None
@@ -149,7 +149,7 @@ def time(name: str, value: object, begin: datetime | None = None) -> datetime | 
     found: object = value
     if isinstance(value, str):
         try:
-            # 3.10 does not read the Z.
+            # Python 3.10 does not parse the Z.
             found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
         except ValueError:
             found = None
@@ -161,9 +161,9 @@ def time(name: str, value: object, begin: datetime | None = None) -> datetime | 
 
 
 def truth(name: str, value: object) -> bool | None:
-    """Read yes or no.
+    """Read a boolean.
 
-    :raises DrayTaskFailure: if it is neither.
+    :raises DrayTaskFailure: for any other value.
     """
     if is_empty(value) or isinstance(value, bool):
         return None if is_empty(value) else bool(value)
@@ -175,7 +175,7 @@ def truth(name: str, value: object) -> bool | None:
 def labels(name: str, value: object) -> dict[str, str]:
     """Read labels: texts by text.
 
-    :raises DrayTaskFailure: if they are none.
+    :raises DrayTaskFailure: for any other value.
     """
     if is_empty(value):
         return {}

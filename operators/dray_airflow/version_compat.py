@@ -1,6 +1,6 @@
-"""Which Airflow this is. Every gate on a version is here, and nowhere else.
+"""The Airflow version. No other module checks it.
 
-Supported are 3.1 and later; some things need more, each named below.
+Airflow 3.1 and later are supported; some features need a later version, each named below.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OLDEST = (3, 1)
 
 
 def parse(version: str) -> tuple[int, int]:
-    """Give the first two numbers of a version: ``3.3.2`` is (3, 3).
+    """Return the first two numbers of a version: ``3.3.2`` is (3, 3).
 
     :raises RuntimeError: if it does not begin with two numbers.
     """
@@ -49,9 +49,9 @@ def parse(version: str) -> tuple[int, int]:
 
 
 def check(version: str) -> tuple[int, int]:
-    """Give the version if it is supported.
+    """Return the version if it is supported.
 
-    :raises RuntimeError: if it is older; the one line that the DAG's import error shows.
+    :raises RuntimeError: if it is older; its one line is the DAG's import error.
     """
     found = parse(version)
     if found < OLDEST:
@@ -65,7 +65,7 @@ def check(version: str) -> tuple[int, int]:
 AIRFLOW_VERSION = check(airflow.__version__)
 
 HAS_CUSTOM_DEADLINES = AIRFLOW_VERSION >= (3, 2)
-"""Whether deadline alerts take references of others than Airflow itself."""
+"""Whether deadline alerts accept references that Airflow does not define."""
 
 HAS_RETRY_POLICY = AIRFLOW_VERSION >= (3, 3)
 """Whether operators take ``retry_policy`` (AIP-105)."""
@@ -79,7 +79,7 @@ if not TYPE_CHECKING:
             TaskDeferralTimeout,
         )
     except ImportError:
-        # 3.1 has them in the core alone.
+        # Airflow 3.1 has them only in the core.
         from airflow.exceptions import (
             AirflowException,
             AirflowFailException,
@@ -89,14 +89,14 @@ if not TYPE_CHECKING:
 
 
 def task_state_store(context: Any) -> Any | None:  # noqa: ANN401 - the type is not in 3.1
-    """Give the task's store, which outlives its tries; ``None`` before Airflow 3.3 (AIP-103)."""
+    """Return the task's store, which outlives its tries; ``None`` before Airflow 3.3 (AIP-103)."""
     return context.get("task_state_store") if AIRFLOW_VERSION >= (3, 3) else None
 
 
 def task_state(context: Any) -> str | None:  # noqa: ANN401 - no such protocol in the SDK
-    """Give the state that Airflow has for the task that runs here; ``None`` if it does not say.
+    """Return Airflow's state of the running task; ``None`` if it is unknown.
 
-    Heartbeats bring a user's verdict every five seconds or so; who is about to leave asks.
+    A heartbeat delivers a user's decision only about every five seconds; call this before leaving.
     """
     ti = context["ti"]
     name = (
@@ -106,24 +106,24 @@ def task_state(context: Any) -> str | None:  # noqa: ANN401 - no such protocol i
         found = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
         state = found[ti.run_id][name]
     except Exception:
-        # A question by the way: without an answer all is as it was.
+        # Without an answer the task continues as before.
         return None
     return None if state is None else str(getattr(state, "value", state))
 
 
 def default_deferrable() -> bool:
-    """Whether operators wait in the triggerer by default.
+    """Return whether operators wait in the triggerer by default.
 
-    A configured ``[operators] default_deferrable`` decides; else yes. Airflow's own default is no,
-    and a transfer of hours would hold a worker. Airflow writes all its defaults into an
-    ``airflow.cfg`` that it generates, so there the line counts only if it says yes.
+    A configured ``[operators] default_deferrable`` decides; otherwise yes. Airflow's own default is
+    no, and a transfer of hours would occupy a worker. Airflow writes all its defaults into an
+    ``airflow.cfg`` that it generates, so in that file the line counts only if it says yes.
     """
     from airflow.configuration import conf
 
     section, option = "operators", "default_deferrable"
     if f"AIRFLOW__{section}__{option}".upper() in os.environ:
         return bool(conf.getboolean(section, option))
-    # The content of the file, without Airflow's defaults, which another method of the object adds.
+    # This method reads the file alone; another method of the object adds Airflow's defaults.
     in_file = configparser.ConfigParser.has_option
     is_generated = all(in_file(conf, section, each) for each in ("default_owner", "default_cpus"))
     if is_generated or not in_file(conf, section, option):

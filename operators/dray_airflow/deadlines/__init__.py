@@ -1,1 +1,1 @@
-"""Deadlines of a DAG run, carried back to its transfers."""
+"""Deadlines of a DAG run, propagated back to its transfers."""

@@ -1,7 +1,7 @@
-"""Which transfer is the reason that a run is late, or will be.
+"""Find the transfer that makes a run late.
 
-For: the callback of a deadline alert, and the notifier. Endpoints are asked for the transfers of
-the run, which they know by labels; they say themselves which promise they foresee to miss, and why.
+For the callback of a deadline alert, and for the notifier. Endpoints are asked for the transfers of
+the run, which have its labels; they report which promise they predict to miss, and why.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 RESERVATION_LABEL = "airflow.reservation"
-"""On what :class:`dray_airflow.operators.admit.DrayAdmitOperator` keeps free: no transfer to speak
-of."""
+"""Label of the placeholder transfers of :class:`dray_airflow.operators.admit.DrayAdmitOperator`,
+which are never reported."""
 TRANSFERS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The transfer that is the reason, and what is the matter with it.
+    """The transfer that causes the delay, and the kind of the problem.
 
-    :param kind: ``foretold``: the endpoint foresees that its promise is missed; ``failed``;
-        ``slow``: it goes on and will end behind its deadline, or has none and goes on; ``late``:
-        it is done, behind its deadline.
-    :param by_seconds: how late it is, or will be, where that is known.
+    :param kind: ``foretold``: the endpoint predicts that its promise is missed; ``failed``;
+        ``slow``: it runs and will end after its deadline, or has none; ``late``: it ended after its
+        deadline.
+    :param by_seconds: how late it is, or will be, if known.
     :param text: all of it in one line.
     """
 
@@ -55,7 +55,7 @@ class Reason:
 
     @property
     def task(self) -> str:
-        """The task it belongs to, with its number if it is mapped."""
+        """The task of the transfer, with its number if it is mapped."""
         labels = _labels(self.transfer)
         index = labels.get("map_index", "-1")
         name = str(labels.get("task_id", "?"))
@@ -65,10 +65,10 @@ class Reason:
 def find_reason(
     transfers: Iterable[Transfer], now: datetime, deadline: datetime | None = None
 ) -> Reason | None:
-    """Choose among the transfers of a run the one that holds it up most. Pure.
+    """Choose the transfer of a run that delays it most. Pure.
 
-    First what will not be promised any more, most late first; then what failed; then what goes on
-    behind its deadline, or while the run's is past; last what was done late.
+    The order is: promises that will be missed, the latest first; failed transfers; transfers that
+    run past their deadline, or past the run's; transfers that ended late.
 
     :param now: the time; aware.
     :param deadline: the run's; aware.
@@ -130,7 +130,7 @@ def _at(time: datetime | None) -> str:
 
 
 def _progress(transfer: Transfer) -> str:
-    # Before the listing is complete the total is not known; what was said is.
+    # Before the listing is complete the total is unknown; the declared size is used.
     total = max(transfer.bytes.listed, int(transfer.request.get("bytes_expected") or 0))
     return f"{transfer.bytes.durable / 1e9:.3g} of {total / 1e9:.3g} GB are safe"
 
@@ -154,7 +154,7 @@ async def transfers_of_run(
     """Ask endpoints for the transfers of a run.
 
     :param conn_ids: connections of the endpoints that drive them.
-    :returns: the transfers, and of each endpoint that could not be asked a line why.
+    :returns: the transfers, and for each unreachable endpoint a line with the cause.
     """
     from dray.errors import DrayError
     from dray_airflow.errors import DrayTaskFailure
@@ -180,12 +180,12 @@ async def transfers_of_run(
 async def name_the_reason(
     context: dict[str, Any], dray_conn_ids: Sequence[str], *, is_early: bool = False
 ) -> str | None:
-    """Say in one line why a run is late, or will be.
+    """Describe in one line why a run is late, or will be.
 
-    :param context: what Airflow gives the callback of a deadline: the run and the deadline.
+    :param context: Airflow's context for the callback of a deadline: the run and the deadline.
     :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
-    :param is_early: the deadline is still to come: only what is certain is worth a word.
-    :returns: the line; ``None`` when there is nothing to say yet.
+    :param is_early: the deadline is still to come: report only what is certain.
+    :returns: the line; ``None`` if there is nothing to report yet.
     """
     run = context["dag_run"]
     dag_id, run_id = str(run["dag_id"]), str(run["dag_run_id"])
@@ -238,16 +238,16 @@ def deadline_alerts(
     key: str = "deadline",
     **notifier: Any,  # noqa: ANN401 - arguments of DrayNotifier
 ) -> list[DeadlineAlert]:
-    """Give the alerts of a DAG whose runs have their deadline in their conf.
+    """Return the alerts of a DAG whose runs have their deadline in their conf.
 
-    One at the deadline, and one for each look ahead, which tells somebody only if an endpoint
-    foresees a miss, or a transfer has failed.
+    One alert fires at the deadline, and one for each earlier check, which notifies only if an
+    endpoint predicts a miss, or a transfer has failed.
 
     :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
-    :param looks: how long before the deadline.
+    :param looks: how long before the deadline to check.
     :param key: of the conf.
-    :param notifier: of :class:`dray_airflow.notifications.dray.DrayNotifier`.
-    :returns: none before Airflow 3.2, which a line of the log says.
+    :param notifier: arguments of :class:`dray_airflow.notifications.dray.DrayNotifier`.
+    :returns: an empty list before Airflow 3.2, with a warning in the log.
     """
     from dray_airflow.version_compat import HAS_CUSTOM_DEADLINES
 

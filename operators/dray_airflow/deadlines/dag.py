@@ -1,8 +1,7 @@
-"""The run's deadline and its graph, as a task sees them, put before :mod:`.graph`.
+"""Collect the run's deadline and graph from inside a task, for the plan of :mod:`.graph`.
 
-For: :func:`deadline_for`, which an operator asks when its own deadline is not given, and
-:func:`expect`, with which an author says how long a task takes.
-Not for: deciding; the plan is made by pure code.
+An operator calls :func:`deadline_for` if its own deadline is not set. Authors declare the duration
+of a task with :func:`expect`. This module plans nothing; pure code makes the plan.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CONF_KEY = "deadline"
-"""Where a run's conf has its deadline."""
+"""Key of the deadline in a run's conf."""
 
 _EXPECTED = "_dray_expected_seconds"
 _STATES: dict[str | None, TaskState] = {
@@ -57,10 +56,10 @@ Node = TypeVar("Node")
 
 @dataclass(frozen=True, slots=True)
 class RunDeadline:
-    """When a run must be done.
+    """The deadline of the run.
 
     :param time: aware.
-    :param source: where that is said, in words.
+    :param source: its origin, in words.
     """
 
     time: datetime
@@ -69,14 +68,14 @@ class RunDeadline:
 
 @dataclass(frozen=True, slots=True)
 class TaskDeadline:
-    """When the transfer of a task must be done.
+    """The deadline of a task's transfer.
 
     :param latest_finish: aware.
     :param class_: for the endpoint.
-    :param rate_min: bytes per second that it needs at the least, where its size is known. For
-        people: an endpoint that is told deadline and size knows it.
+    :param rate_min: bytes per second that it needs at least, if its size is known. For people: an
+        endpoint with the deadline and the size computes it.
     :param is_possible: whether that time is still to come.
-    :param why: one line: the run's deadline and what follows the transfer.
+    :param why: one line: the run's deadline and the tasks after the transfer.
     """
 
     latest_finish: datetime
@@ -89,13 +88,13 @@ class TaskDeadline:
 def expect(task: Node, duration: timedelta | float) -> Node:
     """Declare how long a task, or one instance of a mapped task, takes.
 
-    Of DrayTransferOperator say it with ``expected_duration``; without any, the median of past runs
-    is used.
+    A DrayTransferOperator takes ``expected_duration`` instead. Without a declaration the median of
+    past runs is used.
 
-    :param task: an operator, or what a ``@task`` function gave; it has to be in a DAG already.
-    :param duration: a length of time, or seconds.
-    :returns: the task, to go on with.
-    :raises ValueError: for a length below zero.
+    :param task: an operator, or the result of a ``@task`` function; it must be in a DAG already.
+    :param duration: a duration, or seconds.
+    :returns: the task, for chaining.
+    :raises ValueError: for a negative duration.
     """
     seconds = _seconds(duration)
     if seconds is None or seconds < 0:
@@ -107,10 +106,10 @@ def expect(task: Node, duration: timedelta | float) -> Node:
 
 
 def deadline_for(context: Context) -> TaskDeadline | None:
-    """Say when the transfer of the task that runs must be done, so that the run is in time.
+    """Return the deadline of the running task's transfer that keeps the run in time.
 
-    Asks anew each time, so what has ended early or late counts. Never raises: without a deadline of
-    the run, or if it cannot be worked out, which is logged, there is none.
+    Every call plans again, so tasks that ended early or late count. It never raises: without a
+    deadline of the run, or after an error, which is logged, it returns ``None``.
     """
     try:
         plan = plan_for(context)
@@ -143,9 +142,9 @@ def deadline_for(context: Context) -> TaskDeadline | None:
 
 
 def plan_for(context: Context, now: datetime | None = None) -> DeadlinePlan | None:
-    """Plan the whole run as it stands now; ``None`` if it has no deadline.
+    """Plan the whole run in its present state; ``None`` if it has no deadline.
 
-    :raises ValueError: if the run's conf has a deadline that is none.
+    :raises ValueError: if the deadline in the run's conf is malformed.
     """
     due = run_deadline(context)
     if due is None:
@@ -158,15 +157,15 @@ def plan_for(context: Context, now: datetime | None = None) -> DeadlinePlan | No
 
 
 def run_begin(run: object) -> datetime:
-    """Say when a run was due: what a length of time in its conf counts from."""
+    """Return the time when a run was due: a duration in its conf counts from it."""
     begin = getattr(run, "run_after", None) or getattr(run, "start_date", None)
     return begin if isinstance(begin, datetime) else datetime.now(timezone.utc)
 
 
 def run_deadline(context: Context) -> RunDeadline | None:
-    """Say when the run must be done: as its conf says, else the first of the DAG's alerts.
+    """Return the deadline of the run: from its conf, else the first of the DAG's alerts.
 
-    :raises ValueError: if the conf's is none.
+    :raises ValueError: if the deadline in the conf is malformed.
     """
     run: Any = context.get("dag_run")
     conf = getattr(run, "conf", None) or {}
@@ -177,7 +176,7 @@ def run_deadline(context: Context) -> RunDeadline | None:
     found = [
         due
         for alert in getattr(dag, "deadline", None) or ()
-        # A look ahead of the deadline is none.
+        # A check ahead of the deadline is not a deadline.
         if not getattr(alert.callback, "kwargs", {}).get("is_early")
         and (due := _alert_time(alert, run)) is not None
     ]
@@ -185,7 +184,7 @@ def run_deadline(context: Context) -> RunDeadline | None:
 
 
 def _alert_time(alert: Any, run: Any) -> RunDeadline | None:  # noqa: ANN401 - Airflow's own
-    """Work an alert's time out as far as a worker can."""
+    """Compute an alert's time as far as a worker can."""
     interval = alert.interval
     if not isinstance(interval, timedelta):
         from airflow.sdk import Variable
@@ -209,7 +208,7 @@ def _alert_time(alert: Any, run: Any) -> RunDeadline | None:  # noqa: ANN401 - A
 
 
 def _queued_at(run: Any, interval: timedelta) -> datetime | None:  # noqa: ANN401 - Airflow's own
-    """Say when a run was queued, which workers are not told: when it was due, or it started.
+    """Estimate when a run was queued, which workers cannot see: when it was due, or it started.
 
     A run that catches up was due long before it was queued, and starts as soon as it may.
     """
@@ -225,7 +224,7 @@ def _queued_at(run: Any, interval: timedelta) -> datetime | None:  # noqa: ANN40
 
 
 def tasks_of(context: Context) -> list[Task]:
-    """Give the DAG's tasks with what is known of them now."""
+    """Return the DAG's tasks with their present state."""
     from dray_airflow.deadlines import history
 
     ti: Any = context["ti"]
@@ -262,7 +261,7 @@ def _with_known(tasks: list[Task], dag: DAG, context: Context) -> list[Task]:
         and task.expected_seconds is None
         and task.median_seconds is None
     }
-    # A single transfer has all the time, whatever it takes.
+    # A single transfer gets all the time, whatever its size.
     if len(shared) < 2:
         return tasks
     operators = [
@@ -287,7 +286,7 @@ def _has_to_be_known(
     dag: DAG,
     states: Mapping[str, Instances],
 ) -> bool:
-    """Whether past runs can say of a task what nobody has declared, and it is still to come."""
+    """Whether an unfinished task without a declared duration needs the history of past runs."""
     task = task_from(operator, dag, None, states.get(operator.task_id))
     if not task.is_counted or task.state in ENDED:
         return False
@@ -296,7 +295,7 @@ def _has_to_be_known(
 
 
 def _as_running(task: Task, ti: Any) -> Task:  # noqa: ANN401 - Airflow's own
-    """Whoever asks runs, whatever its row says by now."""
+    """Mark the calling task as running, whatever its database row says."""
     import dataclasses
 
     return dataclasses.replace(task, state="running", started_at=getattr(ti, "start_date", None))
@@ -309,11 +308,11 @@ def task_from(
     instances: Instances | None = None,
     context: Context | None = None,
 ) -> Task:
-    """Make a task of the graph of an operator.
+    """Make a task of the graph from an operator.
 
-    :param past: what past runs show of it.
+    :param past: its history in past runs.
     :param instances: its rows in this run.
-    :param context: of the task that asks, for templates of sizes.
+    :param context: of the calling task, for templates of sizes.
     """
     declared = _seconds(_field(operator, "expected_duration"))
     if declared is None:
@@ -379,7 +378,7 @@ def _seconds(value: object) -> float | None:
 
 
 def _expansions(operator: Any) -> list[Mapping[str, Any]] | None:  # noqa: ANN401 - mapped
-    """Give the arguments of each instance, where the file says them; else nothing."""
+    """Return the arguments of each instance if the DAG file contains them; else nothing."""
     value = getattr(getattr(operator, "expand_input", None), "value", None)
     if isinstance(value, Sequence) and all(isinstance(each, Mapping) for each in value):
         return list(value)
@@ -394,14 +393,14 @@ def _literal_count(operator: Any) -> int | None:  # noqa: ANN401 - mapped
     try:
         count = operator.get_parse_time_mapped_ti_count()
     except Exception:
-        # It is known at run time only; Airflow's word for that differs between versions.
+        # They are known only at run time; Airflow's class for that differs between versions.
         expansions = _expansions(operator)
         return None if expansions is None else len(expansions)
     return int(count)
 
 
 def _bytes(operator: Any, count: int, context: Context | None) -> int | None:  # noqa: ANN401
-    """Give how much all instances move, where that can be known before they run."""
+    """Return the size of all instances together, if it can be known before they run."""
     from dray_airflow import values
 
     def read(value: object) -> int | None:
@@ -410,7 +409,7 @@ def _bytes(operator: Any, count: int, context: Context | None) -> int | None:  #
                 value = operator.render_template(value, context)
             return values.size("bytes_expected", value)
         except Exception:
-            # A template of what is not there yet.
+            # A template of a value that does not exist yet.
             return None
 
     for name in ("bytes_expected", "size"):

@@ -1,12 +1,11 @@
-"""From a graph of tasks and a deadline of the whole to a deadline for each transfer. Pure.
+"""Derive a deadline for each transfer from a graph of tasks and its deadline. Pure.
 
-For: :func:`plan_deadlines`, which says for each transfer how late it may be done, how fast it has
-to be, how much time there is to spare, and which tasks after it are the reason.
-Not for: Airflow. Where tasks, durations and states come from is told in
-:mod:`dray_airflow.deadlines.dag`; time comes in as an argument.
+:func:`plan_deadlines` computes for each transfer its latest finish, the rate it needs, its slack,
+    and the tasks after it that determine them. This module does not know Airflow:
+    :mod:`dray_airflow.deadlines.dag` supplies tasks, durations and states, and time is an argument.
 
 Invariant owned here: a transfer's latest finish is the deadline less the longest path after it, so
-whoever keeps it leaves what follows as much time as it is expected to need.
+a transfer in time leaves the later tasks their expected time.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ __all__ = [
 ]
 
 OVERHEAD_SECONDS = 5.0
-"""From a task's end until the next one works: the scheduler's loop, and a new process that reads
-the DAG's file. Seen with Airflow 3.3.2 on two busy cores: two to six seconds."""
+"""Seconds from a task's end until the next one works: the scheduler's loop, and a new process that
+reads the DAG's file. Seen with Airflow 3.3.2 on two busy cores: two to six seconds."""
 
 TRANSFER_SECONDS_MIN = 10.0
 """Least seconds of a transfer where sizes or rates are estimated: a session, a listing and a sync
@@ -44,10 +43,10 @@ ASSUMED_RATE = 10e6
 that a few bytes do not get half of the run. A tenth of a slow host's rate; guess, revisit."""
 
 TaskState = Literal["waiting", "running", "done", "skipped", "failed"]
-"""How far a task is; ``skipped`` is also what will never run because something before it failed."""
+"""Progress of a task; ``skipped`` includes tasks that never run because an earlier one failed."""
 
 RESCUE_RULES = frozenset({"one_failed", "all_failed", "all_skipped"})
-"""Trigger rules of what runs only when something else did not: not part of the expected way."""
+"""Trigger rules of tasks that run only after a failure: not part of the expected path."""
 
 ENDED = frozenset({"done", "skipped", "failed"})
 
@@ -56,21 +55,21 @@ ENDED = frozenset({"done", "skipped", "failed"})
 class Task:
     """A task of the graph.
 
-    :param id: its name, once in a graph.
-    :param upstream: names of those it waits for.
-    :param expected_seconds: how long one instance takes, as its author declares.
-    :param median_seconds: how long one instance took in the middle of past runs.
-    :param runs: how many past instances that median is of.
+    :param id: its name, unique in a graph.
+    :param upstream: names of the tasks it waits for.
+    :param expected_seconds: declared duration of one instance.
+    :param median_seconds: median duration of one instance in past runs.
+    :param runs: number of past instances in that median.
     :param is_transfer: whether it gets a deadline of its own.
-    :param bytes: of a transfer, of all its instances together; used where no duration is known.
-    :param rate: bytes per second that the transfer's endpoint can promise, where known.
+    :param bytes: of a transfer, of all its instances together; used if no duration is known.
+    :param rate: bytes per second that the transfer's endpoint can promise, if known.
     :param rule: Airflow's trigger rule.
     :param is_counted: whether the deadline waits for it; a teardown usually is not counted.
-    :param instances: of a mapped task, how many.
-    :param instances_done: how many of those have ended.
-    :param at_once: how many instances run side by side; ``None``: all.
-    :param state: how far it is.
-    :param started_at: when a running one began; aware.
+    :param instances: number of instances of a mapped task.
+    :param instances_done: number of ended instances.
+    :param at_once: number of instances that run concurrently; ``None``: all.
+    :param state: its progress.
+    :param started_at: start of a running task; aware.
     """
 
     id: str
@@ -91,17 +90,17 @@ class Task:
 
     @property
     def rounds(self) -> int:
-        """How many times one after the other instances have still to run."""
+        """Number of consecutive rounds of instances that have still to run."""
         left = max(self.instances - self.instances_done, 0)
         return math.ceil(left / max(1, min(self.at_once or left, left))) if left else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A task on a path, and how long it is expected to hold the path up.
+    """A task on a path, and its expected part of the path's duration.
 
-    :param seconds: without what lies between tasks.
-    :param basis: where that is known from, in words.
+    :param seconds: without the overhead between tasks.
+    :param basis: origin of the duration, in words.
     """
 
     task_id: str
@@ -109,27 +108,27 @@ class Step:
     basis: str
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return a short description."""
         return f"{self.task_id} {span(self.seconds)} ({self.basis})"
 
 
 @dataclass(frozen=True, slots=True)
 class TransferDeadline:
-    """What a transfer has to keep so that the whole is in time.
+    """The bounds within which a transfer keeps the run in time.
 
-    :param task_id: which one.
-    :param latest_finish: the deadline less what follows, of all instances; aware.
-    :param earliest_start: when what is before it is expected to be done, transfers before it of
-        unknown duration at once; aware.
-    :param expected_seconds: how long it is expected to take, ``None`` if nobody knows.
-    :param slack_seconds: how much later it could be; below zero it will be late by so much.
-    :param bytes: what one instance moves, where known.
-    :param rounds: instances one after the other that have to fit in, this one counted.
-    :param rate_min: bytes per second that one instance needs at the least from its start on.
+    :param task_id: its task.
+    :param latest_finish: the deadline less the time of the tasks after it, of all instances; aware.
+    :param earliest_start: expected end of the tasks before it; earlier transfers of unknown
+        duration count as nothing; aware.
+    :param expected_seconds: its expected duration, ``None`` if unknown.
+    :param slack_seconds: how much later it could end; negative: how late it will be.
+    :param bytes: size of one instance, if known.
+    :param rounds: consecutive instances that must fit in, including this one.
+    :param rate_min: bytes per second that one instance needs at least from its start.
     :param class_: ``deadline``.
-    :param chain: what follows, the longest path of it, in order.
-    :param deadline: of the whole; aware.
-    :param overhead_seconds: what is counted between two tasks.
+    :param chain: the longest path after it, in order.
+    :param deadline: of the whole run; aware.
+    :param overhead_seconds: overhead between two tasks.
     """
 
     task_id: str
@@ -151,9 +150,9 @@ class TransferDeadline:
         return self.latest_finish > self.earliest_start
 
     def finish_of_next(self, now: datetime) -> datetime:
-        """Say when the instance that begins now must be done: its part of what is left.
+        """Return the deadline of the instance that starts now: its part of the remaining time.
 
-        Where instances run one after the other the first must not use the time of the others.
+        If instances run one after the other, the first must not use the time of the others.
         """
         if self.rounds <= 1 or self.latest_finish <= now:
             return self.latest_finish
@@ -161,7 +160,7 @@ class TransferDeadline:
 
     @property
     def why(self) -> str:
-        """One line: the deadline and what has to fit in before it."""
+        """One line: the deadline and the tasks that must fit in before it."""
         said = f"{self.task_id} must be done by {clock(self.latest_finish)}: "
         if not self.chain:
             return said + "that is the run's deadline, nothing follows"
@@ -175,19 +174,19 @@ class TransferDeadline:
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePlan:
-    """What came out.
+    """The result of planning.
 
-    :param deadline: of the whole; aware.
+    :param deadline: of the whole run; aware.
     :param now: when it was planned; aware.
-    :param transfers: of each that has not ended and that the deadline waits for, by its name.
+    :param transfers: unfinished transfers that the deadline waits for, by name.
     :param critical: the longest path from now to the end, in order.
-    :param expected_finish: when that ends; aware.
-    :param rate_common: bytes per second at which transfers of known size and unknown duration were
-        counted: the least one at which everything fits, or the one that was given; ``None``: there
-        is no such transfer, or no rate is enough.
-    :param unknown: unfinished tasks whose duration nobody knows; counted as nothing.
-    :param estimated: unfinished transfers of which neither duration nor size is known; counted as
-        an even share of the time.
+    :param expected_finish: end of that path; aware.
+    :param rate_common: bytes per second assumed for transfers of known size and unknown duration:
+        the least rate at which everything fits, or the given one; ``None``: there is no such
+        transfer, or no rate is enough.
+    :param unknown: unfinished tasks of unknown duration; counted as nothing.
+    :param estimated: unfinished transfers of unknown duration and size; counted as an even share of
+        the time.
     """
 
     deadline: datetime
@@ -201,12 +200,12 @@ class DeadlinePlan:
 
     @property
     def slack_seconds(self) -> float:
-        """How much later everything could be; below zero: late by so much."""
+        """How much later everything could be; negative: how late it is."""
         return (self.deadline - self.expected_finish).total_seconds()
 
     @property
     def reason(self) -> TransferDeadline | None:
-        """The transfer that holds the run up most: of those on the critical path the longest."""
+        """The transfer that delays the run most: the longest one of the critical path."""
         lengths = {step.task_id: step.seconds for step in self.critical}
         named = [each for name, each in self.transfers.items() if name in lengths]
         return max(named, key=lambda each: lengths[each.task_id], default=None)
@@ -243,25 +242,23 @@ def plan_deadlines(
     rate: float | None = None,
     overhead_seconds: float = OVERHEAD_SECONDS,
 ) -> DeadlinePlan:
-    """Carry a deadline back through a graph.
+    """Propagate a deadline back through a graph.
 
-    A duration is what the author declared, else the median of past runs; of a transfer of which
-    neither is known, its bytes at ``rate``, or else at the least common rate at which everything
-    fits. That is no higher than what its endpoint can promise (:attr:`Task.rate`). A transfer of
-    which nothing is known counts as an even share of the time, with the others in proportion to
-    what they take at their rates. Any other task of unknown duration counts as nothing, and is
-    named in :attr:`DeadlinePlan.unknown`. What has ended, what
-    runs only when others fail, and what the deadline does not wait for takes no time, but what
-    follows still waits for what is before it. Call it again when something has ended, early or
-    late.
+    A duration is the declared one, else the median of past runs. A transfer with neither takes its
+    bytes at ``rate``, or else at the least common rate at which everything fits, but no more than
+    its endpoint can promise (:attr:`Task.rate`). A transfer without a size too gets an even share
+    of the time; the others share in proportion to their times at their rates. Any other task of
+    unknown duration counts as nothing, and is named in :attr:`DeadlinePlan.unknown`. Ended tasks,
+    tasks that run only after failures, and tasks that the deadline does not wait for take no time,
+    but later tasks still wait for earlier ones. Call it again when a task has ended early or late.
 
-    :param tasks: all of the run.
+    :param tasks: all tasks of the run.
     :param deadline: when all of it must be done; aware.
     :param now: the time; aware.
-    :param rate: bytes per second that transfers have, where known.
+    :param rate: bytes per second of transfers, if known.
     :param overhead_seconds: between a task's end and the work of the next.
-    :raises ValueError: for an edge from nowhere, a circle, a name used twice, or a time without
-        zone.
+    :raises ValueError: for an edge from an unknown task, a cycle, a duplicate name, or a time
+        without a zone.
     """
     if deadline.tzinfo is None or now.tzinfo is None:
         raise ValueError("deadline and now must say their time zone")
@@ -280,8 +277,8 @@ def plan_deadlines(
         weights, work_seconds = graph.spread(weights, rate)
 
     lengths = {name: weights[name].path(work_seconds or 0.0) for name in order}
-    # What a transfer may take at the most is not what it takes at the least: nobody's earliest
-    # start is put off by a rate that only has to be enough.
+    # The longest permissible duration of a transfer is not its expected one: a rate that is only
+    # sufficient delays no earliest start.
     soonest = {
         name: weights[name].overhead
         + weights[name].seconds
@@ -347,7 +344,7 @@ def _by_name(tasks: Iterable[Task]) -> dict[str, Task]:
 
 
 def _edges(task: Task, by_name: Mapping[str, Task]) -> tuple[str, ...]:
-    """Give those a task still waits for."""
+    """Return the tasks that a task still waits for."""
     if task.state != "waiting" or task.rule == "always":
         return ()
     states = {by_name[each].state for each in task.upstream}
@@ -418,13 +415,13 @@ def _longest(
     neighbours: Mapping[str, Iterable[str]],
     lengths: Mapping[str, float],
 ) -> dict[str, _Path]:
-    """Find for each the longest path through its neighbours, nearest first, itself left out."""
+    """Find for each the longest path through its neighbours, nearest first, without itself."""
     found: dict[str, _Path] = {}
     for name in order:
         best = _Path()
         for each in neighbours[name]:
             seconds = found[each].seconds + lengths[each]
-            # A path of nothing is told only if there is none that is longer.
+            # An empty path is reported only if there is no longer one.
             if seconds > best.seconds or not best.names:
                 best = _Path(seconds, (each, *found[each].names))
         found[name] = best
@@ -433,7 +430,7 @@ def _longest(
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """The order of tasks, their dependencies, and the seconds that there are for all."""
+    """The order of tasks, their dependencies, and the total time in seconds."""
 
     order: list[str]
     before: Mapping[str, tuple[str, ...]]
@@ -566,7 +563,7 @@ def _transfer(
 
 
 def span(seconds: float) -> str:
-    """Say a length of time as a person would: ``45 s``, ``12.5 min``, ``3.2 h``."""
+    """Return a readable duration: ``45 s``, ``12.5 min``, ``3.2 h``."""
     size = abs(seconds)
     if size < 120:
         return f"{seconds:.3g} s"
@@ -576,5 +573,5 @@ def span(seconds: float) -> str:
 
 
 def clock(time: datetime) -> str:
-    """Say a time, to the second, with its zone."""
+    """Return a time to the second, with its zone."""
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,9 +1,9 @@
-"""How long tasks took in past runs, and how far those of this run are.
+"""Durations of tasks in past runs, and the progress of those of this run.
 
-A worker of Airflow 3 has no way to the metadata database, and this uses none: it asks through the
-task's own supervisor (the execution API), as ``ti.get_task_states`` does. That gives for any run
-of the DAG which tasks have ended, how, and how long they took; of what has not ended only the
-state. What the API does not have is not guessed: no history is an answer.
+A worker of Airflow 3 cannot reach the metadata database. This module asks through the task's own
+supervisor (the execution API), as ``ti.get_task_states`` does. For any run of the DAG that gives
+the ended tasks, their results and durations, and only the state of unfinished tasks. Missing data
+is not guessed: an empty history is a valid answer.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ __all__ = ["RUNS_MAX", "Instances", "Past", "past_of", "states_of"]
 log = logging.getLogger(__name__)
 
 RUNS_MAX = 10
-"""Past runs that are looked at. As many as Airflow's own AVERAGE_RUNTIME."""
+"""Past runs to look at, as many as Airflow's own AVERAGE_RUNTIME."""
 RUNS_ENOUGH = 3
-"""Runs in which a task ended well, after which no more is asked for its sake: each costs up to two
-questions, of every transfer task that starts. The median of three is none of the extremes; guess,
-revisit."""
+"""Successful runs of a task that are enough. Each costs up to two calls, for every transfer task
+that starts. The median of three is none of the extremes; guess, revisit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What past runs show of a task.
+    """The history of a task in past runs.
 
-    :param median_seconds: of the instances that ended well.
-    :param count: how many those are.
-    :param instances: of a mapped task, the median of how many there were in a run; else 1.
+    :param median_seconds: of the successful instances.
+    :param count: number of those instances.
+    :param instances: of a mapped task, the median number of instances in a run; else 1.
     """
 
     median_seconds: float
@@ -49,7 +48,7 @@ class Past:
 class Instances:
     """The instances of a task in this run, by state.
 
-    :param states: one for each that is there.
+    :param states: one for each existing instance.
     """
 
     states: list[str | None] = field(default_factory=list)
@@ -58,12 +57,12 @@ class Instances:
 def past_of(
     context: Context, wanted: Collection[str] | None = None, runs_max: int = RUNS_MAX
 ) -> dict[str, Past]:
-    """Look past runs up, newest first, this one left out, until they are enough.
+    """Look up past runs, newest first, without this one, until there are enough.
 
-    :param context: of the task that runs.
-    :param wanted: the tasks whose past is needed; of none nothing is asked. ``None``: all, and all
-        of ``runs_max`` runs are looked at.
-    :returns: by task; empty where the API has nothing, or is older than this needs.
+    :param context: of the running task.
+    :param wanted: the tasks whose history is needed; if empty no call is made. ``None``: all, and
+        all of ``runs_max`` runs are looked at.
+    :returns: by task; empty if the API has no data, or is older than required.
     """
     ti: Any = context["ti"]
     ask = getattr(ti, "get_task_breadcrumbs", None)
@@ -82,9 +81,9 @@ def past_of(
 
 
 def summarise(runs: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, Past]:
-    """Give the medians of what runs had: of each instance ``task_id``, ``state``, ``duration``.
+    """Return the medians of runs: of each instance ``task_id``, ``state``, ``duration``.
 
-    Only what succeeded counts: what failed took as long as failing takes.
+    Only successful instances count: the duration of a failure says nothing.
     """
     seconds: dict[str, list[float]] = defaultdict(list)
     counts: dict[str, list[int]] = defaultdict(list)
@@ -106,14 +105,14 @@ def summarise(runs: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, Past]:
 
 
 def _runs_before(context: Context, runs_max: int) -> Iterator[str]:
-    """Name the newest runs before this one; each is asked for when it is wanted."""
+    """Name the newest runs before this one; each is requested only when needed."""
     ti: Any = context["ti"]
     run: Any = context.get("dag_run")
     logical = getattr(run, "logical_date", None)
     if logical is None:
         # Runs without a logical date have no order that the API could follow; their rows come as
-        # they were written, oldest first.
-        # One row of a run, also of a task with a thousand instances.
+        # they were written, oldest first. One row of a run, also for a task with a thousand
+        # instances.
         index = -1 if ti.map_index is None or ti.map_index < 0 else 0
         states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], map_index=index)
         names = [run_id for run_id in states if run_id != ti.run_id]
@@ -138,10 +137,10 @@ def _previous(dag_id: str, logical: Any) -> Any | None:  # noqa: ANN401 - Airflo
 
 
 def states_of(context: Context, task_ids: Iterable[str]) -> dict[str, Instances]:
-    """Ask how far the tasks of this run are.
+    """Ask for the states of the tasks of this run.
 
-    :param task_ids: those there are in the DAG.
-    :returns: by task; one that has no row yet is left out.
+    :param task_ids: of the DAG.
+    :returns: by task; without tasks that have no row yet.
     """
     ti: Any = context["ti"]
     answer = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id])
@@ -149,7 +148,7 @@ def states_of(context: Context, task_ids: Iterable[str]) -> dict[str, Instances]
 
 
 def sort_states(rows: Mapping[str, str | None], task_ids: Iterable[str]) -> dict[str, Instances]:
-    """Put rows by the task they are of: the API writes ``task`` or, of a mapped one, ``task_3``."""
+    """Group rows by their task: the API writes ``task`` or, of a mapped one, ``task_3``."""
     known = set(task_ids)
     found: dict[str, Instances] = defaultdict(Instances)
     for row, state in rows.items():

@@ -1,7 +1,7 @@
 """Ask endpoints about future transfers: rates that they can promise, sizes of sources.
 
-For: planning a run with transfers of undeclared size, for which a DAG's first runs have no history.
-A question that is not answered soon leaves the value unknown.
+Used to plan a run with transfers of undeclared size, for which a DAG's first runs have no history.
+If a call is not answered soon the value stays unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Known", "known_of", "rate_at", "size_at"]
 log = logging.getLogger(__name__)
 
 SECONDS = 5.0
-"""Seconds for one question; a task that is about to move data waits for the answer."""
+"""Seconds for one call; a task that is about to move data waits for the answer."""
 ENTRIES_MAX = 2000
 """Most entries of a folder whose size is summed: two calls of a thousand."""
 TOO_MUCH_BYTES = (10**12, 10**13)
@@ -70,7 +70,7 @@ def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
 
 
 class _Clients:
-    """Clients by connection, with short timeouts; one that has failed is not asked again."""
+    """Clients by connection, with short timeouts; one that has failed is not used again."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[Client, Settings] | Exception] = {}

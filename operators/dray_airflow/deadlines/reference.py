@@ -1,7 +1,7 @@
 """The deadline in a run's conf as a reference of Airflow's own deadline alerts.
 
-Evaluated by Airflow when the run is made, in the process that makes it (api-server or scheduler),
-which has to have the plug-in installed; the same time is what transfers are planned for.
+Airflow evaluates it when the run is created, in the creating process (api-server or scheduler),
+which needs the plug-in. Transfers are planned for the same time.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class ConfDeadline(BaseDeadlineReference):
-    """The time in ``dag_run.conf["deadline"]``: RFC 3339, or a length of time as ``90m``.
+    """The time in ``dag_run.conf["deadline"]``: RFC 3339, or a duration such as ``90m``.
 
-    A run without one has no deadline. A run whose deadline makes no sense is made all the same,
-    without an alert, and its transfers say so in their logs.
+    A run without one has no deadline. A run with a malformed deadline is created anyway, without an
+    alert, and its transfers log that.
 
     :param key: of the conf.
     """
@@ -42,9 +42,9 @@ class ConfDeadline(BaseDeadlineReference):
     required_kwargs: ClassVar[set[str]] = {"dag_id", "run_id"}
 
     def __post_init__(self) -> None:
-        """Say which Airflow it takes, where this is an older one.
+        """Check the Airflow version.
 
-        :raises RuntimeError: then.
+        :raises RuntimeError: if it is too old.
         """
         if not HAS_CUSTOM_DEADLINES:
             found = ".".join(map(str, AIRFLOW_VERSION))
@@ -54,12 +54,12 @@ class ConfDeadline(BaseDeadlineReference):
             )
 
     def serialize_reference(self) -> dict[str, Any]:
-        """Give what Airflow keeps of it."""
+        """Return the form that Airflow stores."""
         return {"reference_type": self.reference_name, "key": self.key}
 
     @classmethod
     def deserialize_reference(cls, reference_data: dict[str, Any]) -> ConfDeadline:
-        """Make it of what Airflow kept."""
+        """Restore it from the form that Airflow stores."""
         return cls(key=reference_data.get("key", "deadline"))
 
     def _evaluate_with(
@@ -70,7 +70,7 @@ class ConfDeadline(BaseDeadlineReference):
         run_id: str,
         **_: Any,  # noqa: ANN401 - whatever else Airflow gives
     ) -> datetime | None:
-        # Core alone evaluates references; a worker that reads the DAG's file has no use for it.
+        # Only the core evaluates references; a worker that reads the DAG's file does not need it.
         from airflow.models import DagRun
         from sqlalchemy import select
 
@@ -88,5 +88,5 @@ class ConfDeadline(BaseDeadlineReference):
             return None
 
     def __hash__(self) -> int:
-        """Agree with equality, which the base class takes from what is serialized."""
+        """Agree with equality, which the base class derives from the serialised form."""
         return hash((self.reference_name, self.key))

@@ -1,1 +1,1 @@
-"""How tasks speak to endpoints."""
+"""The connection of tasks to endpoints."""

@@ -1,7 +1,6 @@
 """The hook: from a connection of Airflow to a client of an endpoint's control API.
 
-The only place that opens one. The fields of a connection are explained in
-docs/reference/airflow.md.
+No other module opens a client. docs/reference/airflow.md explains the fields of a connection.
 """
 
 from __future__ import annotations
@@ -44,18 +43,18 @@ EXTRAS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a connection says.
+    """The parsed fields of a connection.
 
     :param conn_id: its name.
     :param url: the endpoint, ``SCHEME://HOST:PORT``.
-    :param authority: ``HOST:PORT``, as URLs of files have it.
-    :param token: of the connection's password; not in ``repr``.
-    :param token_file: path, on the worker, of a file that holds one.
+    :param authority: ``HOST:PORT``, as in URLs of files.
+    :param token: the connection's password; not in ``repr``.
+    :param token_file: path, on the worker, of a file with a token.
     :param trust: ``pin``, ``ca``, ``certificate``, ``key`` of a client.
-    :param seconds: for one call, tries included.
-    :param outage_seconds: how long waits look for an endpoint that is away.
+    :param seconds: time limit of one call, including retries.
+    :param outage_seconds: how long waits retry an unreachable endpoint.
     :param namespace: see :func:`dray_airflow.identity.transfer_id`.
-    :param link: where a transfer can be looked at, with ``{id}`` in it.
+    :param link: URL of a transfer's page, with ``{id}`` in it.
     """
 
     conn_id: str
@@ -70,9 +69,9 @@ class Settings:
     link: str = ""
 
     def arguments(self, renewed: Callable[[], str | None] | None = None) -> dict[str, Any]:
-        """Give the arguments of a client.
+        """Return the arguments of a client.
 
-        :param renewed: reads the connection again and gives its password.
+        :param renewed: reads the connection again and returns its password.
         """
         from dray.client import DISCOVER, Policy
 
@@ -87,7 +86,7 @@ class Settings:
         return {"url": self.url, "token": token, "policy": policy, **self.trust}
 
     def token_expired_at(self) -> datetime | None:
-        """Give the time when the token expired; ``None``: it has not, or holds no time."""
+        """Return the time when the token expired; ``None``: it has not, or holds no time."""
         token = self.token or ""
         if self.token_file:
             try:
@@ -97,18 +96,18 @@ class Settings:
         return expires_at(token) if is_expired(token) else None
 
     def about(self, what: str) -> str:
-        """Say at which endpoint something is, for messages."""
+        """Name the endpoint of an operation, for messages."""
         return f"{what} at {self.url} (connection {self.conn_id!r})"
 
     def link_to(self, id: str) -> str:
-        """Give the address of a transfer's page; nothing where the connection names none."""
+        """Return the URL of a transfer's page; empty if the connection has none."""
         return self.link.replace("{id}", id)
 
 
 def settings_of(connection: Connection) -> Settings:
-    """Read a connection. Pure: opens and looks at nothing.
+    """Parse a connection. Pure: opens and reads nothing.
 
-    :raises DrayTaskFailure: if it makes no sense; the message names connection and field.
+    :raises DrayTaskFailure: if it is invalid; the message names connection and field.
     """
     conn_id = connection.conn_id
     extra = _extra(conn_id, connection.extra)
@@ -207,7 +206,7 @@ def _seconds(conn_id: str, extra: Mapping[str, Any], name: str, default: float) 
 
 
 def _file_token(path: Path) -> TokenSource:
-    """Give a source of the token in a file; the client reports a file that cannot be read."""
+    """Return a source of the token in a file; the client reports a file that cannot be read."""
     try:
         return FileToken(path)
     except (OSError, ValueError):
@@ -227,7 +226,7 @@ def _missing(conn_id: str) -> DrayTaskFailure:
 
 
 class DrayHook(BaseHook):
-    """Speaks to the endpoint that a connection names.
+    """Calls the endpoint of a connection.
 
     :param dray_conn_id: the connection, of type ``dray``.
     """
@@ -238,16 +237,16 @@ class DrayHook(BaseHook):
     hook_name = "dray endpoint"
 
     def __init__(self, dray_conn_id: str = default_conn_name) -> None:
-        """Remember the name; nothing is looked up or opened yet."""
+        """Store the name; nothing is looked up or opened yet."""
         super().__init__()
         self.dray_conn_id = dray_conn_id
         self._settings: Settings | None = None
 
     @property
     def settings(self) -> Settings:
-        """What the connection says; looked up once.
+        """The parsed connection; looked up once.
 
-        :raises DrayTaskFailure: if there is none, or it makes no sense.
+        :raises DrayTaskFailure: if it does not exist, or is invalid.
         """
         if self._settings is None:
             try:
@@ -258,13 +257,13 @@ class DrayHook(BaseHook):
         return self._settings
 
     def _renewed_token(self) -> str | None:
-        """Read the connection again, and give its password."""
+        """Read the connection again, and return its password."""
         settings = settings_of(self.get_connection(self.dray_conn_id))
         self._settings = settings
         return settings.token
 
     async def asettings(self) -> Settings:
-        """Await :attr:`settings`; looked up anew each time, for a token may have been renewed."""
+        """Await :attr:`settings`; looked up on each call, because a token may have been renewed."""
         try:
             connection = await self.aget_connection(self.dray_conn_id)
         except AirflowNotFoundException:
@@ -273,9 +272,9 @@ class DrayHook(BaseHook):
         return self._settings
 
     def get_conn(self) -> Client:
-        """Give a blocking client; close it.
+        """Return a blocking client; close it.
 
-        A token that a renewer puts into the connection later is taken with the next request.
+        If a job writes a new token into the connection later, the next request uses it.
 
         :raises DrayTaskFailure: as :attr:`settings`.
         """
@@ -289,7 +288,7 @@ class DrayHook(BaseHook):
             raise _wrong(settings.conn_id, error.cause, error.remedy) from None
 
     async def get_async_conn(self) -> AsyncClient:
-        """Give an awaiting client for the running event loop; close it."""
+        """Return an awaiting client for the running event loop; close it."""
         from dray.client import AsyncClient
         from dray.errors import DrayUsageError
 
@@ -300,7 +299,7 @@ class DrayHook(BaseHook):
             raise _wrong(settings.conn_id, error.cause, error.remedy) from None
 
     def test_connection(self) -> tuple[bool, str]:
-        """Ask the endpoint who it is and who it takes us for; for the page of connections."""
+        """Ask the endpoint for its name and the caller's identity; for the page of connections."""
         from dray.errors import DrayError
 
         try:

@@ -1,1 +1,1 @@
-"""Where a task's page leads to."""
+"""The link from a task's page to its transfer."""

@@ -27,25 +27,25 @@ __all__ = ["STANDING_KEY", "DrayTransferLink", "page_of", "publish", "show_comma
 log = logging.getLogger(__name__)
 
 STANDING_KEY = "dray_transfer"
-"""Key of the XCom that holds the transfer's state as the task last saw it."""
+"""Key of the XCom that holds the transfer's last known state."""
 
 
 class DrayTransferLink(BaseOperatorLink):
-    """Leads to the transfer: where the connection's ``link`` says, or to the task's XComs.
+    """Leads to the transfer: to the connection's ``link``, or to the task's XComs.
 
-    Airflow asks for it in the task's process when that ends or defers, and keeps the answer.
+    Airflow asks for it in the task's process when that ends or defers, and stores the answer.
     """
 
     name = "Transfer"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Give the address; nothing if no transfer was begun."""
+        """Return the URL; empty if no transfer was started."""
         del ti_key
         return str(getattr(operator, "transfer_url", ""))
 
 
 def page_of(key: TaskKey) -> str:
-    """Give the address of a task's XComs in Airflow, without a host: the browser knows it."""
+    """Return the URL of a task's XComs in Airflow, without a host: the browser knows it."""
     from airflow.configuration import conf
 
     below = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
@@ -56,12 +56,12 @@ def page_of(key: TaskKey) -> str:
 
 
 def show_command(settings: Settings, id: str) -> str:
-    """Give the command that shows a transfer in a terminal."""
+    """Return the command that shows a transfer in a terminal."""
     return f"dray show {id} --endpoint {settings.authority}"
 
 
 def standing(settings: Settings, transfer: Transfer) -> dict[str, Any]:
-    """Give a transfer's state, for users who read it in Airflow."""
+    """Return a transfer's state, for users who read it in Airflow."""
     found: dict[str, Any] = {
         "id": transfer.id,
         "endpoint": settings.url,
@@ -83,7 +83,7 @@ def standing(settings: Settings, transfer: Transfer) -> dict[str, Any]:
 
 
 def publish(context: Context, settings: Settings, transfer: Transfer) -> None:
-    """Store a transfer's state where the link leads; an error here fails no task."""
+    """Store a transfer's state for the link; an error here fails no task."""
     try:
         context["ti"].xcom_push(key=STANDING_KEY, value=standing(settings, transfer))
     except Exception as error:

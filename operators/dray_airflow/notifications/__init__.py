@@ -1,1 +1,1 @@
-"""Telling people what became of a run."""
+"""Notifications about failed and late runs."""

@@ -1,7 +1,7 @@
-"""Tells a person when retries are used up or a deadline is missed, or will be, and why.
+"""Notify a person when retries are used up or a deadline is missed, or will be, and why.
 
-As ``on_failure_callback`` of a task, or as the callback of a deadline alert. What is told goes to
-the log, and to a chat's webhook and by mail where connections for these are named.
+It is the ``on_failure_callback`` of a task, or the callback of a deadline alert. The message goes
+to the log, and to a chat's webhook and by mail if connections for these are named.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ __all__ = ["DrayNotifier"]
 
 WEBHOOK_SECONDS = 20.0
 _HOST = re.compile(r"(https?://)?[^/?#@\s]+/?")
-"""A host, as Airflow's forms let people write it: never what could be secret."""
+"""A host as Airflow's forms accept it: never a part that could be secret."""
 
 
 class DrayNotifier(BaseNotifier):
-    """Tell people, each way by itself: one that fails keeps no other from being tried.
+    """Notify people over several channels; a failed channel does not stop the others.
 
     :param dray_conn_ids: connections of the endpoints that drive the transfers.
-    :param webhook_conn_id: connection of a webhook that takes ``{"text": ...}`` (Slack,
-        Mattermost, Zulip and others do): host, schema and port; the password is sent as a bearer
-        token, unless it begins with ``/``: then it is the secret rest of the URL. Only passwords
-        are kept out of logs, so a host with more than a name is refused.
+    :param webhook_conn_id: connection of a webhook that takes ``{"text": ...}`` (Slack, Mattermost,
+        Zulip and others do): host, schema and port. The password is sent as a bearer token, unless
+        it begins with ``/``: then it is the secret rest of the URL. Airflow keeps only passwords
+        out of logs, so a host with more than a name is refused.
     :param to: addresses for mail, through Airflow's ``smtp`` provider.
     :param smtp_conn_id: its connection.
-    :param is_early: of a deadline that is still to come: tell only what is certain.
+    :param is_early: for an alert ahead of the deadline: notify only if the outcome is certain.
     :param context: given by Airflow where it is awaited.
     """
 
@@ -51,7 +51,7 @@ class DrayNotifier(BaseNotifier):
         is_early: bool = False,
         context: Context | None = None,
     ) -> None:
-        """Remember whom to tell; nothing is looked up yet."""
+        """Store the recipients; nothing is looked up yet."""
         super().__init__(context=context)
         self.dray_conn_ids = list(dray_conn_ids)
         self.webhook_conn_id = webhook_conn_id
@@ -62,9 +62,9 @@ class DrayNotifier(BaseNotifier):
     # --- a task has failed ------------------------------------------------------------------------
 
     def notify(self, context: Context) -> None:
-        """Tell that a task has failed for good, or will be tried again; in the task's process.
+        """Notify that a task has failed for good, or will be retried; in the task's process.
 
-        :raises DrayTaskRetry: if a way failed, when all have been tried; without a webhook's URL.
+        :raises DrayTaskRetry: if a channel failed, after all were tried; without a webhook's URL.
         """
         text = self.story_of_task(context)
         self.log.error("%s", text)
@@ -97,7 +97,7 @@ class DrayNotifier(BaseNotifier):
         answer.raise_for_status()
 
     def story_of_task(self, context: Context) -> str:
-        """Say in one line what failed, why, what is safe, and what to do."""
+        """Describe in one line the failure, its cause, the durable data, and the remedy."""
         ti: Any = context["ti"]
         tries = f"try {ti.try_number} of {(getattr(ti, 'max_tries', 0) or 0) + 1}"
         index = ti.map_index if ti.map_index is not None else -1
@@ -107,7 +107,7 @@ class DrayNotifier(BaseNotifier):
         return "; ".join([text, *self._transfers(ti, index)])
 
     def _transfers(self, ti: Any, map_index: int) -> list[str]:  # noqa: ANN401 - Airflow's own
-        """Say how the task's transfers stand, as far as endpoints can be asked."""
+        """Describe the state of the task's transfers, as far as endpoints answer."""
         from dray.errors import DrayError
         from dray_airflow.deadlines.callback import RESERVATION_LABEL
         from dray_airflow.errors import DrayTaskFailure
@@ -147,7 +147,7 @@ class DrayNotifier(BaseNotifier):
     # --- a deadline -------------------------------------------------------------------------------
 
     async def async_notify(self, context: Context) -> None:
-        """Tell which transfer is the reason; in the triggerer.
+        """Notify which transfer causes the delay; in the triggerer.
 
         :raises DrayTaskRetry: as of :meth:`notify`.
         """
@@ -217,7 +217,7 @@ class DrayNotifier(BaseNotifier):
 
 
 def _cause(error: Exception) -> str:
-    """Say why a way failed; of what httpx raises no words, for they hold the URL."""
+    """Return the cause of a failed channel; without httpx's messages, which hold the URL."""
     import httpx
 
     if isinstance(error, httpx.HTTPStatusError):

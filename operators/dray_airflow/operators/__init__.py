@@ -1,1 +1,1 @@
-"""What a DAG can ask of endpoints."""
+"""Operators that call endpoints."""

@@ -1,10 +1,10 @@
-"""Asks for all transfers of a run before any of them starts.
+"""Reserve all transfers of a run before any of them starts.
 
-An endpoint promises transfers that it has. So what is kept free for a task that has not begun is a
-transfer that stands for it: of the same size, between the same roots, by the same deadline, but of
-a file that does not exist, so that it can never move a byte, least of all of data that is still
-being made. When the task comes with its own transfer, the one that stands for it gives way; if the
-task does not come, it goes by itself when it would have to begin.
+An endpoint promises only transfers in its queue. So the operator queues a placeholder for each
+transfer that has not started: with the same size, roots and deadline, but of a file that does not
+exist. A placeholder can never move a byte, so it cannot copy data that is still being written. When
+the task submits its own transfer, that replaces the placeholder; otherwise the placeholder ends at
+its start time.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 __all__ = ["DrayAdmitOperator", "is_reserved", "reservation_id", "submit_reserved"]
 
 START_WITHIN = timedelta(seconds=60)
-"""How long a task that is ready may take to come with its transfer. Scheduler, a new process and a
-full pool: guess, revisit."""
+"""The time that a ready task may take to submit its transfer. Scheduler, a new process and a full
+pool: guess, revisit."""
 PATIENCE = (0.5, 0.25, 0.0)
-"""What part of a transfer's time its task may be late before what is kept free is gone; the first
-that fits is taken."""
+"""Parts of a transfer's duration by which its task may be late before the placeholder ends; the
+first part that fits is used."""
 OFFER_LASTS = timedelta(seconds=60)
-"""How long a person may take to trigger the run again with what was offered."""
+"""The time that a person may take to trigger the run again with the offered deadline."""
 OFFER_ROUNDS_MAX = 6
 NAMED_MAX = 5
 REASONS_MAX = 3
@@ -62,11 +62,11 @@ SET_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A transfer that a task will ask for.
+    """A transfer that a task will submit.
 
     :param name: the task, with its number if it is mapped.
-    :param errand: what it will ask for.
-    :param begin: when the task can come with it, at the earliest; aware.
+    :param errand: its request.
+    :param begin: when the task can submit it at the earliest; aware.
     :param deadline: when it must be done; aware.
     """
 
@@ -77,7 +77,7 @@ class Wanted:
 
     @property
     def bytes(self) -> int | None:
-        """How much it is, where that was said."""
+        """Its size, if it was declared."""
         request = self.errand.request
         if request.bytes_expected is not None or request.content is None:
             return request.bytes_expected
@@ -85,27 +85,27 @@ class Wanted:
 
 
 class DrayAdmitOperator(BaseOperator):
-    """Ask for all transfers of the run as a set: all are promised, or the task fails at once.
+    """Reserve all transfers of the run as a set: all are promised, or the task fails immediately.
 
-    Put it before the first transfer. What it asks for is what the transfer operators behind it will
-    ask for: each with its size (``bytes_expected`` or ``size``; without one it cannot be promised),
-    not before it can begin, and done by its latest finish (docs/explanation/airflow-deadlines.md).
-    The whole is promised until each task comes with its own transfer, or is later than half, a
-    quarter or none of its time, as there is room for. Staging is not asked for.
+    Put it before the first transfer. It asks for what the later transfer operators will ask for:
+    each transfer with its size (``bytes_expected`` or ``size``; without a size it cannot be
+    promised), its earliest start, and its latest finish (docs/explanation/airflow-deadlines.md). A
+    reservation lasts until the task submits its own transfer, or is later than half, a quarter or
+    none of its transfer's duration, as capacity permits. Staging is not asked for.
 
-    What is kept ends with the run. What an ended run has left is freed by whoever is refused
-    because of it.
+    Reservations end with the run. If an ended run has left some, the next run that is refused
+    because of them cancels them.
 
-    A refusal names the task that does not fit, why, who holds the rate, and the earliest deadline
-    of the run that could be promised. Gives (XCom) ``deadline``, ``promised``, ``left_out`` and
-    ``transfers``: by task the id and the times.
+    A refusal names the task that does not fit, the reason, the holders of the rate, and the
+    earliest deadline of the run that could be promised. Returns (XCom) ``deadline``, ``promised``,
+    ``left_out`` and ``transfers``: by task the id and the times.
 
-    :param tasks: ids of the transfer tasks to ask for; by default all that have not begun.
-    :param start_within: how long a task that is ready may take to come with its transfer.
-    :param required: ``True``: fail unless every transfer that has not begun is promised; also where
-        one has no size, is of staging, or moves what is not known before it runs. ``"known"``: such
-        are left out, and the others are promised, or the task fails. ``False``: a refusal is
-        logged, nothing is kept free, and the run goes on.
+    :param tasks: ids of the transfer tasks to ask for; by default all that have not started.
+    :param start_within: the time that a ready task may take to submit its transfer.
+    :param required: ``True``: fail unless every transfer that has not started is promised.
+        Transfers without a size, staging, and transfers that are unknown before they run fail the
+        task too. ``"known"``: those are left out, and the others are promised, or the task fails.
+        ``False``: a refusal is logged, no reservation is kept, and the run continues.
     """
 
     is_dray_admit: ClassVar[bool] = True
@@ -120,17 +120,17 @@ class DrayAdmitOperator(BaseOperator):
         required: bool | Literal["known"] = True,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Take what is asked for; nothing is looked at yet."""
+        """Store the arguments; nothing is checked yet."""
         super().__init__(**kwargs)
         self.tasks = tasks
         self.start_within = start_within
         self.required = required
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Ask, and keep free.
+        """Ask for admission, and reserve.
 
-        :raises DrayTaskFailure: if not all can be promised; nothing is kept free then.
-        :raises DrayTaskRetry: if an endpoint cannot be asked.
+        :raises DrayTaskFailure: if not all can be promised; then no reservation is kept.
+        :raises DrayTaskRetry: if an endpoint is unreachable.
         """
         from dray_airflow.deadlines.dag import plan_for
         from dray_airflow.submission import Clients
@@ -176,13 +176,13 @@ class DrayAdmitOperator(BaseOperator):
                         to_come = _to_come(clients.of(conn_id), each_set, left_out)
                         if not to_come:
                             continue
-                        # Before they are asked for: a submission that is broken off may be there.
+                        # Stored before the call: an interrupted submission may have been accepted.
                         client = clients.of(conn_id)
                         kept += [(client, reservation_id(each.errand.id)) for each in to_come]
                         for want, transfer in self._keep(context, plan, clients, to_come):
                             told[want.name] = _told(want, transfer)
             except BaseException as error:
-                # All or none, of all endpoints together, whatever came between.
+                # All or none, at all endpoints together, whatever happened in between.
                 self._give_back(kept)
                 is_refusal = isinstance(error, DrayTaskFailure) and error.kind == "not_admitted"
                 if self.required or not is_refusal:
@@ -199,7 +199,7 @@ class DrayAdmitOperator(BaseOperator):
         }
 
     def _give_back(self, kept: list[tuple[Client, str]]) -> None:
-        """Free what was kept, as far as endpoints can be asked; the rest goes by itself."""
+        """Cancel the reservations at reachable endpoints; the others end by themselves."""
         from dray.errors import DrayError
 
         for client, held in kept:
@@ -211,7 +211,7 @@ class DrayAdmitOperator(BaseOperator):
     # --- what will be asked for -------------------------------------------------------------------
 
     def _wanted(self, context: Context, plan: DeadlinePlan) -> tuple[list[Wanted], dict[str, str]]:
-        """Give the transfers to ask for, and of those that are left out why."""
+        """Return the transfers to ask for, and the reasons for those that are left out."""
         dag: Any = context.get("dag") or context["task"].dag
         wanted: list[Wanted] = []
         left_out: dict[str, str] = {}
@@ -259,7 +259,7 @@ class DrayAdmitOperator(BaseOperator):
         operator: Any,  # noqa: ANN401 - an operator, mapped or not
         found: TransferDeadline,
     ) -> Iterator[Wanted]:
-        """Give what an operator, or each instance of a mapped one, will ask for."""
+        """Return the requests of an operator, or of each instance of a mapped one."""
         from dray_airflow.deadlines.dag import task_from
         from dray_airflow.hooks.dray import DrayHook
 
@@ -276,7 +276,7 @@ class DrayAdmitOperator(BaseOperator):
             except DrayTaskFailure:
                 raise
             except Exception as error:
-                # Templates and mapped arguments raise what they like.
+                # Templates and mapped arguments may raise any error.
                 raise _NotKnown(one_line(str(error) or type(error).__name__)) from None
             rendered = inside["task"] if is_mapped else rendered
             try:
@@ -285,9 +285,9 @@ class DrayAdmitOperator(BaseOperator):
             except DrayTaskFailure as error:
                 if not _follows_others(operator):
                     raise
-                # Nothing is where a task that has not run will leave something.
+                # A template of a task that has not run renders to nothing.
                 raise _NotKnown(str(error)) from None
-            # Those of the first round must not use the time of the others.
+            # Instances of the first round must not use the time of the others.
             rounds = -(-count // at_once)
             part = (found.latest_finish - begin) / rounds
             round_begin = begin + part * (index // at_once)
@@ -299,7 +299,7 @@ class DrayAdmitOperator(BaseOperator):
             )
 
     def _begin(self, found: TransferDeadline) -> datetime:
-        """Say when a task's transfer may be expected; a short time is not all waited away."""
+        """Return the expected start of a task's transfer; leave part of a short time unused."""
         now = datetime.now(timezone.utc)
         soon = min(now + self.start_within, now + (found.latest_finish - now) / 4)
         return max(found.earliest_start, soon)
@@ -309,12 +309,12 @@ class DrayAdmitOperator(BaseOperator):
     def _keep(
         self, context: Context, plan: DeadlinePlan, clients: Clients, wanted: list[Wanted]
     ) -> list[tuple[Wanted, Transfer]]:
-        """Keep room for a set at one endpoint.
+        """Reserve a set at one endpoint.
 
-        :raises DrayTaskFailure: if there is none.
+        :raises DrayTaskFailure: if it cannot be promised.
         """
         client = clients.of(wanted[0].errand.conn_id)
-        # An earlier try of this task may have kept room by other times.
+        # An earlier try of this task may have reserved other times.
         for id, left in find(client, [reservation_id(each.errand.id) for each in wanted]).items():
             free(client, id, left)
         is_ended = ended_runs(context, clients.settings(wanted[0].errand.conn_id).namespace)
@@ -382,9 +382,9 @@ class DrayAdmitOperator(BaseOperator):
         wanted: list[Wanted],
         verdicts: Sequence[AdmissionVerdict],
     ) -> datetime | None:
-        """Look for the earliest deadline of the run with which all of a set fits.
+        """Find the earliest deadline of the run with which the whole set fits.
 
-        ``None`` too if the set is too large for one question.
+        ``None`` too if the set is too large for one call.
         """
         client = clients.of(wanted[0].errand.conn_id)
         ready = datetime.now(timezone.utc) + self.start_within
@@ -400,7 +400,7 @@ class DrayAdmitOperator(BaseOperator):
             ]
             if not late:
                 return None
-            # One may be refused for another: what helps the one must not be less than a second.
+            # A transfer may be refused because of another: shift by at least a second to help.
             shift += max(max(late), timedelta(seconds=1))
             later = [dataclasses.replace(want, deadline=want.deadline + shift) for want in wanted]
             answer = could_be(
@@ -415,7 +415,7 @@ class DrayAdmitOperator(BaseOperator):
 
 
 class _NotKnown(Exception):
-    """What a task moves cannot be said before others have run."""
+    """A task's transfer cannot be known before other tasks have run."""
 
 
 def _not_known(left_out: dict[str, str]) -> DrayTaskFailure:
@@ -441,7 +441,7 @@ def _is_staging(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or
 
 
 def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
-    """Whether what it is given comes from what other tasks leave."""
+    """Return whether its arguments depend on the results of other tasks."""
     from airflow.sdk import XComArg
 
     if getattr(operator, "is_mapped", False) and any(
@@ -455,7 +455,7 @@ def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mappe
 
 
 def _to_come(client: Client, wanted: list[Wanted], left_out: dict[str, str]) -> list[Wanted]:
-    """Leave out what lives already: this task was cleared, or another began before it."""
+    """Leave out live transfers: this task was cleared, or another task started before it."""
     known = find(client, [each.errand.id for each in wanted])
     found = []
     for each in wanted:
@@ -478,7 +478,7 @@ def _told(want: Wanted, transfer: Transfer) -> dict[str, Any]:
 
 
 class _Instance:
-    """The task instance as another task's templates see it: its own key, our way to XComs."""
+    """The task instance as another task's templates see it: its own key, this task's XComs."""
 
     def __init__(self, of: Any, operator: Any, map_index: int) -> None:  # noqa: ANN401 - Airflow's
         self._of = of
@@ -499,7 +499,7 @@ def _context_of(context: Context, operator: Any, map_index: int) -> Any:  # noqa
 
 
 def _standing_for(context: Context, want: Wanted, clients: Clients, patience: float) -> Request:
-    """Make what stands for a transfer: it passes the same resources, and moves nothing."""
+    """Make the placeholder of a transfer: it uses the same resources, and moves no data."""
     from dray.client import Request, Retry
 
     errand = want.errand
@@ -509,8 +509,8 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
 
     def place(end: Any, *, is_source: bool) -> str:  # noqa: ANN401 - an End
         authority, path = end.split(clients.settings(end.conn_id))
-        # Where the task may read and write, and where nothing is or will be: beneath a source,
-        # beside a destination, whose own name must stay free.
+        # A path that the task may read and write, and that never exists: below a source, or beside
+        # a destination, whose own name must stay free.
         folder = path.rstrip("/") if is_source or path.endswith("/") else path.rpartition("/")[0]
         path = f"{folder}/{name}"
         return path if authority == active else f"dray://{authority}{path}"
@@ -538,7 +538,7 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
         activity=wish.activity,
         labels={**(wish.labels or {}), **own, RESERVATION_LABEL: errand.id},
         retry=Retry(tries=1),
-        # Nobody came for it: it goes before it begins. If somebody has looked at it meanwhile it
-        # begins, and finds no file.
+        # The placeholder ends before its start if no task replaces it. If a client has asked for it
+        # meanwhile it starts, and finds no file.
         bound_seconds=max(int((begin - now).total_seconds()) - 1, 1),
     )

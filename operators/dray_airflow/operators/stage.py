@@ -1,6 +1,6 @@
-"""Operators for storage in two tiers: copies brought to the fast one, taken to the slow one, freed.
+"""Operators for storage in two tiers: stage in to the fast tier, stage out to the slow one, evict.
 
-A copy is a transfer at one endpoint, and a record there of how long it stays; the tasks ask and
+A copy is a transfer at one endpoint, and a record there of how long it stays; the tasks submit and
 wait as those of transfers do.
 """
 
@@ -39,15 +39,15 @@ __all__ = ["DrayEvictOperator", "DrayStageInOperator", "DrayStageOutOperator"]
 log = logging.getLogger(__name__)
 
 PIN_OVER_SECONDS = 1.1
-"""A pin of one second, the shortest there is, is over then."""
+"""A pin of one second, the shortest possible, is over after this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagingErrand:
     """A copy that a task wants staged; as :class:`dray_airflow.submission.Errand`.
 
-    :param admission: ``best_effort``: go on without a promise where there cannot be one.
-    :param bytes: how much it will be, where known; an endpoint that stages is not told.
+    :param admission: ``best_effort``: continue without a promise if none is possible.
+    :param bytes: its size, if known; a staging request does not contain it.
     """
 
     conn_id: str
@@ -65,11 +65,11 @@ class StagingErrand:
         return self.request.id or ""
 
     def body(self) -> dict[str, Any]:
-        """Give what is moved and how."""
+        """Return the fields about the data."""
         return {**said(self.request), "direction": self.direction}
 
     def late(self) -> StagingErrand:
-        """Give what is asked for when it has begun already: without a deadline that is past."""
+        """Return the request for a started copy: without a deadline that has passed."""
         from datetime import datetime, timezone
 
         late = dataclasses.replace(self, admission=self.admission or "best_effort")
@@ -79,7 +79,7 @@ class StagingErrand:
         return dataclasses.replace(late, request=dataclasses.replace(self.request, deadline=None))
 
     def is_used_up(self, clients: Clients) -> bool:
-        """Whether the slow copy stands and the fast one, that it was made from, is free."""
+        """Whether the slow copy exists and the fast one, its source, was evicted."""
         from dray.errors import DrayError
 
         if self.direction == "in":
@@ -100,16 +100,16 @@ class StagingErrand:
             if error.kind != "not_found":
                 raise
             return True
-        # Somebody has made it anew meanwhile.
+        # It has been staged again meanwhile.
         return False
 
     def as_found(self, found: Transfer) -> StagingErrand:
-        """Give it without the question whether there is room: what it has it keeps."""
+        """Return it without the check for capacity: a started copy keeps its promise."""
         del found
         return dataclasses.replace(self, admission="best_effort")
 
     def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
-        """Ask for it, and look at the transfer that makes it."""
+        """Submit it, and return its transfer."""
         from dray.errors import DrayError
 
         client = clients.of(self.conn_id)
@@ -127,11 +127,11 @@ class StagingErrand:
         return client.transfer(staged.id)
 
     def _check_room(self, client: Client) -> None:
-        """Ask whether a transfer like it would be promised its deadline; keeps nothing free.
+        """Ask whether an equal transfer would be promised its deadline; reserves nothing.
 
-        A request for staging does not say how much it is, so the endpoint alone would take it.
+        A staging request has no size, so the endpoint would accept it without a check.
 
-        :raises DrayTaskFailure: if it would not.
+        :raises DrayTaskFailure: if it would be refused.
         """
         from dray.client import Request
         from dray.errors import DrayError
@@ -151,7 +151,7 @@ class StagingErrand:
         except DrayError as error:
             if error.status != "permanent":
                 raise
-            # Who may stage may not be allowed to move, which is what is asked for here.
+            # A caller who may stage may lack the permission to transfer, which this call needs.
             log.warning("whether staging %s will be done in time is not known: %s", self.id, error)
             return
         if answer.decision == "accept":
@@ -171,7 +171,7 @@ class StagingErrand:
 
 
 class _StageOperator(WaitingOperator):
-    """What both directions have in common."""
+    """The common base of both directions."""
 
     direction: ClassVar[Literal["in", "out"]]
     template_fields: Sequence[str] = (
@@ -246,13 +246,13 @@ class _StageOperator(WaitingOperator):
 
     @property
     def active_conn_id(self) -> str:
-        """The connection of the endpoint that is asked, behind templates."""
+        """The connection of the endpoint that is called, after templates."""
         return values.text("dray_conn_id", self.dray_conn_id)
 
     def errand(self, context: Context, settings: Settings) -> StagingErrand:
-        """Give what is to be staged, from the fields as they are after templates.
+        """Return the staging request, from the fields as they are after templates.
 
-        :raises DrayTaskFailure: if a field makes no sense; the message names it.
+        :raises DrayTaskFailure: if a field is invalid; the message names it.
         """
         from dray.client import StagingRequest
 
@@ -289,7 +289,7 @@ class _StageOperator(WaitingOperator):
         )
 
     def _wish(self, context: Context, settings: Settings) -> StagingErrand:
-        """Add the deadline of the run, carried back through the graph, if the task has none."""
+        """Add the deadline of the run, propagated back through the graph, if the task has none."""
         errand = self.errand(context, settings)
         found = self._time_left(context)
         if found is None or not found.is_possible:
@@ -311,14 +311,14 @@ class _StageOperator(WaitingOperator):
         return result
 
     def _after(self, client: Client, staged: Staged) -> None:
-        """Do what is left once the copy is there."""
+        """Do the remaining work once the copy exists."""
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """Say what it reads and writes, for OpenLineage."""
+        """Report inputs and outputs, for OpenLineage."""
         return self._lineage({})
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:  # noqa: ANN401
-        """Say how much came, too."""
+        """Report the amount too."""
         found = task_instance.xcom_pull(task_ids=task_instance.task_id)
         return self._lineage(found if isinstance(found, dict) else {})
 
@@ -332,39 +332,39 @@ class _StageOperator(WaitingOperator):
 
 
 class DrayStageInOperator(_StageOperator):
-    """Bring a copy from the slow tier of an endpoint to its fast one.
+    """Copy from the slow tier of an endpoint to its fast tier.
 
-    Good as a setup task, with :class:`DrayEvictOperator` as its teardown. Gives (XCom) ``id``,
-    ``path``, ``to``, ``state``, ``bytes``, ``bytes_sent``, ``bytes_resumed``,
-    ``bytes_read_back``, ``seconds``, ``pinned_until`` and ``expires_at``.
+    Suited as a setup task, with :class:`DrayEvictOperator` as its teardown. Returns (XCom) ``id``,
+    ``path``, ``to``, ``state``, ``bytes``, ``bytes_sent``, ``bytes_resumed``, ``bytes_read_back``,
+    ``seconds``, ``pinned_until`` and ``expires_at``.
 
-    Lengths of time are seconds or a ``timedelta``. All but ``deferrable``, ``grace_seconds`` and
+    Durations are seconds or a ``timedelta``. All except ``deferrable``, ``grace_seconds`` and
     ``expected_duration`` may be templates.
 
     :param path: ``/ROOT/PATH`` in the slow root.
     :param dray_conn_id: connection of the endpoint.
     :param to: in the fast root; by default the same path there.
-    :param recursive: a folder, with everything in it.
-    :param pin: how long the fast copy may not be freed, from when it is there.
-    :param lifetime: how long it is wanted; then the endpoint frees it by itself.
-    :param application: who will use it.
+    :param recursive: a folder, with all its contents.
+    :param pin: how long the fast copy may not be evicted, from its completion.
+    :param lifetime: how long it is needed; then the endpoint evicts it by itself.
+    :param application: the application that will use it.
     :param version: of its data, a checkpoint's number.
     :param period: between checkpoints, with ``mtbf`` or ``nodes``.
-    :param mtbf: mean time between failures of what writes them.
-    :param nodes: how many write them.
-    :param replicas: fast copies.
-    :param bypass: past the fast tier.
+    :param mtbf: mean time between failures of the system that writes them.
+    :param nodes: number of nodes that write them.
+    :param replicas: number of fast copies.
+    :param bypass: bypass the fast tier.
     :param priority: 0 to 9.
-    :param deadline: when it must be there.
-    :param admission: what becomes of a deadline that cannot be promised: ``required`` refuses it,
-        ``best_effort`` stages without a promise. By default a first request is refused, and what
-        has begun goes on; so does what has only the deadline of the run.
-    :param bytes_expected: how much it will be, where known. With ``to`` as well, the endpoint is
-        asked whether it can promise the deadline for so much; else it begins, and is promised its
-        deadline once its files are listed, if it fits then.
+    :param deadline: the time by which it must be complete.
+    :param admission: handling of a deadline that cannot be promised: ``required`` refuses it,
+        ``best_effort`` stages without a promise. By default a first request is refused; a started
+        request, or one that has only the deadline of the run, continues.
+    :param bytes_expected: its size, if known. With ``to`` as well, the endpoint is asked whether it
+        can promise the deadline for that size. Otherwise the copy starts, and the endpoint promises
+        its deadline once its files are listed, if it then fits.
     :param expected_duration: how long it will take; only for planning, never sent.
     :param labels: texts to find it by; the task's own are added.
-    :param transfer_id: instead of the one made of DAG, run, task and map index.
+    :param transfer_id: replaces the id that is made of DAG, run, task and map index.
     """
 
     direction = "in"
@@ -372,12 +372,12 @@ class DrayStageInOperator(_StageOperator):
 
 
 class DrayStageOutOperator(_StageOperator):
-    """Bring a copy from the fast tier of an endpoint to its slow one; free the fast one if asked.
+    """Copy from the fast tier of an endpoint to its slow tier; optionally evict the fast copy.
 
-    As :class:`DrayStageInOperator`, the other way: ``path`` lies in the fast root.
+    As :class:`DrayStageInOperator`, in the other direction: ``path`` lies in the fast root.
 
-    :param evict: free the fast copy once the slow one is there. The endpoint looks at each file
-        before, and refuses while a pin holds it.
+    :param evict: evict the fast copy once the slow one is complete. The endpoint checks each file
+        first, and refuses while a pin holds it.
     :param unpin: results of stage operators, or ids, of copies whose pins end before that.
     """
 
@@ -392,7 +392,7 @@ class DrayStageOutOperator(_StageOperator):
         unpin: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        """Store the arguments; they are checked when the task runs, after templates."""
         super().__init__(**kwargs)
         self.evict = evict
         self.unpin = unpin
@@ -406,9 +406,9 @@ class DrayStageOutOperator(_StageOperator):
 
 
 class DrayEvictOperator(BaseOperator):
-    """Free fast copies that were staged; a teardown for :class:`DrayStageInOperator`.
+    """Evict staged fast copies; a teardown for :class:`DrayStageInOperator`.
 
-    What has no slow copy stays, and the task fails and names it; what is free already is fine.
+    A file without a slow copy stays, and the task fails and names it; an evicted copy is accepted.
 
     :param staged: a stage operator's result (``stage_in.output``), the id in it, or several.
     :param dray_conn_id: connection of the endpoint.
@@ -426,14 +426,14 @@ class DrayEvictOperator(BaseOperator):
         unpin: bool | str = True,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        """Store the arguments; they are checked when the task runs, after templates."""
         super().__init__(**kwargs)
         self.staged = staged
         self.dray_conn_id = dray_conn_id
         self.unpin = unpin
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Free them, one after the other.
+        """Evict them, one after the other.
 
         :returns: ``evicted``, the ids.
         """

@@ -1,7 +1,7 @@
-"""The operator that has one endpoint fetch from, or send to, another.
+"""The operator that makes one endpoint fetch from, or send to, another.
 
-The task only asks and waits; a retry, a cleared task, another worker go on with the same transfer
-(:mod:`dray_airflow.submission`).
+The task only submits and waits; a retry, a cleared task or another worker continues the same
+transfer (:mod:`dray_airflow.submission`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ REPLICAS_MAX = 15
 class DrayTransferOperator(WaitingOperator):
     """Move files from one endpoint to another, or within one.
 
-    Gives a small dictionary (XCom): ``id``, ``files``, ``bytes``, ``bytes_sent``,
+    Returns a small dictionary (XCom): ``id``, ``files``, ``bytes``, ``bytes_sent``,
     ``bytes_resumed``, ``bytes_adopted``, ``bytes_durable``, ``bytes_read_back``, ``seconds`` and,
-    of a single file, ``checksum``.
+    for a single file, ``checksum``.
 
     Sizes and rates are bytes (per second), as numbers or as ``200GB``, ``100MiB``. Times are aware
-    ``datetime`` or RFC 3339 texts; a ``timedelta`` counts from the start of the DAG run. All but
-    ``deferrable`` and ``grace_seconds`` may be templates; one that renders nothing is not given.
+    ``datetime`` or RFC 3339 texts; a ``timedelta`` counts from the start of the DAG run. All except
+    ``deferrable`` and ``grace_seconds`` may be templates; an empty result counts as not given.
 
     :param sources: ``/ROOT/PATH`` at the endpoint of ``source_conn_id``, or a ``dray://`` URL; a
         list: all of them are copied, 256 at most, of one root.
@@ -54,36 +54,36 @@ class DrayTransferOperator(WaitingOperator):
     :param replicas: equal copies of the one source, 15 at most, read in turn when it fails. Their
         sizes are compared before bytes move.
     :param replica_conn_id: connection of the replicas, or one for each; by default the source's.
-    :param files_min: fewer files than so many are a failure; by default 1. 0: none is fine too.
-    :param active: the end whose endpoint is asked and drives, ``destination`` or ``source``.
-    :param recursive: a folder, with everything in it.
-    :param include: patterns of files to take, of a folder.
+    :param files_min: the transfer fails if it finds fewer files; by default 1. 0: it may find none.
+    :param active: the end whose endpoint drives the transfer, ``destination`` or ``source``.
+    :param recursive: a folder, with all its contents.
+    :param include: patterns of files to select in a folder.
     :param exclude: patterns to leave out.
     :param class_: ``realtime``, ``deadline`` or ``background``.
-    :param deadline: when it must be done. Without one that of the DAG run, carried back through
-        the graph, is used (docs/explanation/airflow-deadlines.md).
-    :param not_before: when it may begin.
-    :param admission: what becomes of a deadline that cannot be promised: ``required`` refuses it,
-        ``best_effort`` moves on without a promise. By default a first submission is refused, and
-        what has begun goes on.
-    :param bytes_expected: how much it will be, where known; a deadline is promised for so much.
+    :param deadline: when it must be done. Without one that of the DAG run is used, propagated back
+        through the graph (docs/explanation/airflow-deadlines.md).
+    :param not_before: when it may start.
+    :param admission: handling of a deadline that cannot be promised: ``required`` refuses it,
+        ``best_effort`` transfers without a promise. By default a first submission is refused, and a
+        started transfer continues.
+    :param bytes_expected: its size, if known; a deadline is promised for that size.
     :param expected_duration: how long it will take; only for planning, never sent.
     :param priority: 0 to 9.
-    :param weight: its part of what is shared, 1 to 1000.
+    :param weight: its weight among transfers that share a rate, 1 to 1000.
     :param rate_min: rate floor.
     :param rate_max: rate ceiling.
     :param verify: read back before the final name is given.
-    :param resume: ``verify`` (read back what an earlier run made durable) or ``trust``.
+    :param resume: ``verify`` (read back the durable data of an earlier run) or ``trust``.
     :param durability: ``none``, ``file`` or ``object``.
     :param overwrite: ``never``, ``if-different`` or ``always``.
-    :param size: what the one file must have.
-    :param checksum: what the one file must have, ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
-    :param activity: a word to find it by, and to take turns by; by default the DAG's id.
+    :param size: required size of the one file.
+    :param checksum: required checksum of the one file, ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
+    :param activity: a key to find it by, and to take turns by; by default the DAG's id.
     :param labels: texts to find it by; the task's own are added.
-    :param options: further fields of :class:`dray.client.Request`: ``streams``, ``object_size``
-        and so on.
-    :param transfer_id: instead of the one made of DAG, run, task and map index; then another
-        request under this id is an error and not this task's older wish.
+    :param options: further fields of :class:`dray.client.Request`: ``streams``, ``object_size`` and
+        so on.
+    :param transfer_id: replaces the id that is made of DAG, run, task and map index; then another
+        request under this id is an error, and not an older request of this task.
     """
 
     template_fields: Sequence[str] = (
@@ -156,7 +156,7 @@ class DrayTransferOperator(WaitingOperator):
         transfer_id: str | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        """Store the arguments; they are checked when the task runs, after templates."""
         super().__init__(**kwargs)
         self.sources = sources
         self.destination = destination
@@ -193,12 +193,12 @@ class DrayTransferOperator(WaitingOperator):
     # --- what is asked for ------------------------------------------------------------------------
 
     def errand(self, context: Context, settings: Settings) -> Errand:
-        """Give what is to be moved, from the fields as they are after templates.
+        """Return the request, from the fields as they are after templates.
 
         Opens nothing. The deadline is the task's own; when it runs, that of the run is added.
 
-        :param settings: of the endpoint that is asked, see :attr:`active_conn_id`.
-        :raises DrayTaskFailure: if a field makes no sense; the message names it.
+        :param settings: of the endpoint that is called, see :attr:`active_conn_id`.
+        :raises DrayTaskFailure: if a field is invalid; the message names it.
         """
         sources, destination = self._ends()
         self._check_client(sources)
@@ -214,7 +214,7 @@ class DrayTransferOperator(WaitingOperator):
 
     @property
     def active_conn_id(self) -> str:
-        """The connection of the endpoint that is asked, behind templates."""
+        """The connection of the endpoint that is called, after templates."""
         sources, destination = self._ends()
         return (sources[0] if self.active == "source" else destination).conn_id
 
@@ -244,7 +244,7 @@ class DrayTransferOperator(WaitingOperator):
         return sources, destination
 
     def _check_client(self, sources: Sequence[End]) -> None:
-        """Refuse several sources where an older client would take them for replicas."""
+        """Refuse several sources if an older client would use them as replicas."""
         from dray.client import Request
 
         is_new = "replicas" in {each.name for each in dataclasses.fields(Request)}
@@ -256,7 +256,7 @@ class DrayTransferOperator(WaitingOperator):
             )
 
     def _replicas(self, sources: Sequence[End]) -> tuple[End, ...]:
-        """Give the equal copies of the one source."""
+        """Return the equal copies of the one source."""
         paths = values.texts("replicas", self.replicas)
         if not paths:
             return ()
@@ -347,14 +347,14 @@ class DrayTransferOperator(WaitingOperator):
         return dataclasses.replace(errand, submit=reserved_submit(context, settings))
 
     def _by_deadline(self, context: Context, errand: Errand) -> Errand:
-        """Add the deadline of the run, carried back through the graph, if the task has none."""
+        """Add the deadline of the run, propagated back through the graph, if the task has none."""
         found = self._time_left(context)
         if found is None:
             return errand
         request = errand.request
         class_ = request.class_ or found.class_
         if not found.is_possible:
-            # A late run still has to deliver, before what has no deadline.
+            # A late run must still deliver, before transfers without a deadline.
             return errand.with_request(class_=class_)
         admission = request.admission or "best_effort"
         return errand.with_request(class_=class_, deadline=found.latest_finish, admission=admission)
@@ -381,27 +381,27 @@ class DrayTransferOperator(WaitingOperator):
     # --- lineage ----------------------------------------------------------------------------------
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """Say what it reads and writes, for OpenLineage."""
+        """Report inputs and outputs, for OpenLineage."""
         from dray_airflow import lineage
 
         return lineage.of_transfer(*self._ends(), None)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:  # noqa: ANN401
-        """Say how much came, too."""
+        """Report the amount too."""
         from dray_airflow import lineage
 
         return lineage.of_transfer(*self._ends(), task_instance)
 
 
 def own_labels(context: Context, given: object) -> dict[str, str]:
-    """Give a task's labels: its author's, and those its transfers are found by."""
+    """Return a task's labels: its author's, and those by which its transfers are found."""
     key = key_of(context)._asdict()
     own = {name: values.label_text(value) for name, value in key.items()}
     return {**values.labels("labels", given), **own}
 
 
 def outcome(client: Client, transfer: Transfer) -> dict[str, Any]:
-    """Give what a transfer that is done comes to, small enough for an XCom."""
+    """Return the result of a finished transfer, small enough for an XCom."""
     from dray.errors import DrayError
 
     begun = transfer.started_at or transfer.submitted_at
@@ -423,7 +423,7 @@ def outcome(client: Client, transfer: Transfer) -> dict[str, Any]:
         try:
             only = next(client.files(transfer.id, state="done"), None)
         except DrayError:
-            # It is there and checked; its sum in the result is a courtesy.
+            # The file exists and was checked; its checksum in the result is optional.
             only = None
         if only is not None and only.crc32c:
             result["checksum"] = f"crc32c:{only.crc32c}"

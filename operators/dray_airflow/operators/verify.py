@@ -1,9 +1,9 @@
-"""The operator that compares what stands at two ends, without moving it.
+"""The operator that compares the files at two ends, without moving them.
 
-The endpoints sum; the task compares. Names and sizes are what stands there now. A checksum is read
-from the file where none is kept beside it; one that is kept (by a transfer with
-``checksum_attributes``) is taken as it is, so it shows what was written, not what the disk gives
-back. An endpoint cannot be told to read all the same: ``is_read_required`` makes that a failure.
+The endpoints compute checksums; the task compares. Names and sizes are the present ones. An
+endpoint computes a checksum from the file if none is stored beside it. It returns a stored one (of
+a transfer with ``checksum_attributes``) unchanged, which shows what was written, not what the disk
+returns. No option makes an endpoint read such a file: ``is_read_required`` makes that a failure.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 __all__ = ["DrayVerifyOperator"]
 
 AT_ONCE = 6
-"""Files summed side by side at each end; an endpoint does eight calls for one owner."""
+"""Files summed concurrently at each end; an endpoint runs eight calls of one owner."""
 AHEAD = 2000
-"""Files asked for together: each that waits takes a kilobyte, and there may be a million."""
+"""Files requested ahead: each waiting one takes a kilobyte, and there may be a million."""
 NAMED_MAX = 3
 FILES_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """What is to be compared at one end."""
+    """The files to compare at one end."""
 
     client: Client
     top: str
@@ -49,11 +49,11 @@ class _Tree:
 
     @property
     def about(self) -> str:
-        """What is compared, for messages."""
+        """A description of the files, for messages."""
         return self.settings.about(self.top)
 
     def entries(self) -> dict[str, Entry]:
-        """Give files and links by their paths below the top; of a file, itself."""
+        """Return files and links by their paths below the top; for a file, itself."""
         entry = self.client.stat(self.top)
         if entry.type != "directory":
             return {"": entry}
@@ -67,7 +67,7 @@ class _Tree:
         return found
 
     def _below(self, path: str, prefix: str) -> Iterator[tuple[str, Entry]]:
-        # A list, not recursion while a page is open: the deepest tree holds one connection.
+        # A list, not recursion with an open page: the deepest tree needs one connection.
         folders: list[str] = []
         for entry in self.client.list(path):
             if entry.type == "directory":
@@ -78,31 +78,31 @@ class _Tree:
             yield from self._below(f"{path.rstrip('/')}/{name}", f"{prefix}{name}/")
 
     def sum(self, below: str, algorithm: Literal["adler32", "crc32c"]) -> Checksum:
-        """Ask for the sum of a file."""
+        """Ask for the checksum of a file."""
         with translated(self.about, self.settings):
             return self.client.checksum(self.path(below), algorithm)
 
     def path(self, below: str) -> str:
-        """Give the API path of what lies there."""
+        """Return the API path of an entry."""
         return f"{self.top.rstrip('/')}/{below}" if below else self.top
 
 
 class DrayVerifyOperator(BaseOperator):
     """Compare a file or a folder with another: names, sizes and checksums.
 
-    Every file of the source must stand at the destination and be the same; what the destination has
-    besides does not matter. A source without any file fails: that is what a root that is not
-    mounted looks like. Gives (XCom) ``files``, ``bytes``, ``checksums`` (compared) and
-    ``read`` (sums that were computed from the file now; the others were kept beside it).
+    The destination must have every file of the source, unchanged; additional files at the
+    destination are ignored. A source without files fails, because an unmounted root looks like
+    that. Returns (XCom) ``files``, ``bytes``, ``checksums`` (compared) and ``read`` (checksums that
+    were computed from the file now; the others were stored beside it).
 
     :param source: ``/ROOT/PATH`` at the endpoint of ``source_conn_id``, or a ``dray://`` URL.
-    :param destination: likewise at ``destination_conn_id``; of a folder the one that its contents
-        are in.
+    :param destination: likewise at ``destination_conn_id``; for a folder, the one that holds its
+        contents.
     :param source_conn_id: connection of the source.
     :param destination_conn_id: connection of the destination.
-    :param algorithm: ``adler32`` or ``crc32c``; ``none`` compares names and sizes alone.
-    :param files_min: fewer files than so many at the source are a failure; 0: none is fine too.
-    :param is_read_required: fail if a sum was not computed from the file now, at either end.
+    :param algorithm: ``adler32`` or ``crc32c``; ``none`` compares only names and sizes.
+    :param files_min: the task fails if the source has fewer files; 0: it may have none.
+    :param is_read_required: fail if a checksum was not computed from the file now, at either end.
     """
 
     template_fields: Sequence[str] = (
@@ -128,7 +128,7 @@ class DrayVerifyOperator(BaseOperator):
         is_read_required: bool | str = False,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        """Store the arguments; they are checked when the task runs, after templates."""
         super().__init__(**kwargs)
         self.source = source
         self.destination = destination
@@ -141,9 +141,9 @@ class DrayVerifyOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, int]:
         """Compare.
 
-        :raises DrayTaskFailure: if anything is missing or another; names the first of them. Also if
-            the source has too few files, or what had to be read was not.
-        :raises DrayTaskRetry: if an endpoint cannot be asked for now.
+        :raises DrayTaskFailure: if files are missing or differ; names the first of them. Also if
+            the source has too few files, or a required read did not happen.
+        :raises DrayTaskRetry: if an endpoint is unreachable now.
         """
         del context
         check_choice("algorithm", self.algorithm, ("adler32", "crc32c", "none"))
@@ -201,7 +201,7 @@ class DrayVerifyOperator(BaseOperator):
     def _compare(
         self, source: _Tree, destination: _Tree, pairs: list[str], wrong: dict[str, str]
     ) -> int:
-        """Compare sums, both ends at the same time; say how many were computed now."""
+        """Compare checksums at both ends; return how many were computed now."""
         algorithm: Literal["adler32", "crc32c"]
         algorithm = "crc32c" if self.algorithm == "crc32c" else "adler32"
         read = 0
@@ -218,13 +218,13 @@ class DrayVerifyOperator(BaseOperator):
                                 f"its {algorithm} is {other.checksum}, the source's {one.checksum}"
                             )
             finally:
-                # After an error what was asked for ahead is not waited for.
+                # After an error the requests made ahead are not awaited.
                 there.shutdown(cancel_futures=True)
                 here.shutdown(cancel_futures=True)
         return read
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """Say what it reads, for OpenLineage; it writes nothing."""
+        """Report the inputs, for OpenLineage; it writes nothing."""
         from dray_airflow import assets, lineage
 
         places = []

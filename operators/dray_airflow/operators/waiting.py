@@ -1,11 +1,11 @@
-"""What all operators share that ask an endpoint for a transfer and wait for it.
+"""The common base of all operators that submit a transfer and wait for it.
 
-First the task waits itself, for as long as a short transfer takes; then the triggerer does. What
-became of the transfer the task asks the endpoint, not the trigger.
+First the task waits itself, for as long as a short transfer takes; then the triggerer does. The
+task asks the endpoint, not the trigger, for the result.
 
-Invariant owned here: a transfer does not outlive its task for longer than its bound. Whoever waits
-asks the endpoint for it, which renews the bound; when nobody waits any more (a task that was ended
-in the instant before its trigger began, a triggerer that is down) the endpoint cancels it.
+Invariant owned here: a transfer does not outlive its task for longer than its bound. Each wait asks
+the endpoint for the transfer, which renews the bound. When no wait is left (a task was ended right
+before its trigger started, a triggerer is down) the endpoint cancels the transfer.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ __all__ = [
 ]
 
 GRACE_SECONDS = 30.0
-"""Waited in the task before it is handed to the triggerer, which costs about six seconds
-(measured, Airflow 3.3.2, two cores)."""
+"""Wait in the task before it is handed to the triggerer, which costs about six seconds (measured,
+Airflow 3.3.2, two cores)."""
 TELL_SECONDS = 60.0
 AWAY_PAUSE_SECONDS = 2.0
-"""Between looks for an endpoint that is away; each look has tries of its own."""
+"""Between checks of an unreachable endpoint; each check has tries of its own."""
 BOUND_SECONDS = 900
 """Least bound of a transfer that no caller asks for: Airflow gives a task up for dead after 300 s,
 and a triggerer may be restarted on another host meanwhile. Guess, revisit."""
@@ -76,24 +76,24 @@ attaches."""
 FAILURES_LOOKED_AT_MAX = 1000
 UNREPORTED_KEY = "dray_unreported"
 ENDED_STATES = frozenset({"failed", "success", "skipped", "removed"})
-"""Of a task that still runs: by a user, or because its run's time is over."""
+"""States of a running task that a user, or the end of its run's time, has set."""
 
 
 class WaitingOperator(BaseOperator):
-    """Asks for a transfer and waits for it; a base, no operator of its own.
+    """Submits a transfer and waits for it; a base class, no operator of its own.
 
-    :param deferrable: hand the waiting to the triggerer, so that no worker is held. By default as
-        ``[operators] default_deferrable`` says where it is set, else ``True``.
+    :param deferrable: wait in the triggerer, and free the worker. The default is
+        ``[operators] default_deferrable`` if it is set, else ``True``.
     :param grace_seconds: how long the task waits itself before that.
-    :param bound_seconds: the endpoint cancels the transfer when nobody has asked for it for so
-        long, and keeps what is safe. By default 900, or the connection's ``outage_seconds`` if that
-        is more, and the task's ``retry_delay``. 0: it goes on whatever becomes of the task.
+    :param bound_seconds: the endpoint cancels the transfer when no caller has asked for it in this
+        time, and keeps durable data. By default 900, or the connection's ``outage_seconds`` if that
+        is more, plus the task's ``retry_delay``. 0: it continues whatever happens to the task.
     """
 
     is_dray_transfer: ClassVar[bool] = True
-    #: what is asked for, in the log
+    #: name of the request, in the log
     asked_for: ClassVar[str] = "transfer"
-    #: those of the operators' own arguments that are used here
+    #: arguments of the derived operators that are used here
     deadline: datetime | timedelta | str | None
     transfer_id: str | None
     operator_extra_links = (DrayTransferLink(),)
@@ -106,16 +106,16 @@ class WaitingOperator(BaseOperator):
         bound_seconds: timedelta | float | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Take what is the same for all; nothing is looked at yet."""
+        """Store the common arguments; nothing is checked yet."""
         super().__init__(**kwargs)
         self.deferrable = default_deferrable() if deferrable is None else deferrable
         self.grace_seconds = grace_seconds
         self.bound_seconds = bound_seconds
-        #: when this try began, before all its deferrals
+        #: start of this try, before all its deferrals
         self._begun_at: datetime | None = None
         #: whether the endpoint has accepted this task's token before
         self._was_believed = False
-        #: connection, id and mark of what this task has begun, for :meth:`on_kill`
+        #: connection, id and mark of this task's transfer, for :meth:`on_kill`
         self._begun: tuple[str, str, str] | None = None
         self._is_told_to_end = False
         #: for the link on the task's page
@@ -126,23 +126,23 @@ class WaitingOperator(BaseOperator):
     @property
     @abstractmethod
     def active_conn_id(self) -> str:
-        """The connection of the endpoint that is asked, behind templates."""
+        """The connection of the endpoint that is called, after templates."""
 
     @abstractmethod
     def _wish(self, context: Context, settings: Settings) -> Wish:
-        """Give what is asked for now, with what the run's deadline leaves of time.
+        """Return the request now, with the time that the run's deadline leaves.
 
-        :param settings: of the endpoint that is asked.
-        :raises DrayTaskFailure: if a field makes no sense; the message names it.
+        :param settings: of the endpoint that is called.
+        :raises DrayTaskFailure: if a field is invalid; the message names it.
         """
 
     @abstractmethod
     def _complete(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> Any:  # noqa: ANN401 - the XCom
-        """Say what the task gives, of a transfer that has ended.
+        """Return the task's result, for a transfer that has ended.
 
-        :raises DrayTaskFailure: or :class:`DrayTaskRetry`, if it has not ended well.
+        :raises DrayTaskFailure: or :class:`DrayTaskRetry`, if it has failed.
         """
 
     # --- asking -----------------------------------------------------------------------------------
@@ -153,23 +153,24 @@ class WaitingOperator(BaseOperator):
         return transfer_id(*key_of(context), namespace=settings.namespace)
 
     def _remember(self, context: Context, settings: Settings, id: str) -> None:
-        """Know what to cancel when somebody kills the task, and where its page leads."""
+        """Store which transfer to cancel if the task is killed, and the target of the link."""
         self._begun = (settings.conn_id, id, str(context["ti"].id))
         self.transfer_url = settings.link_to(id) or page_of(key_of(context))
         store = task_state_store(context)
         if store is None:
             return
         try:
-            # A pointer for people; the truth is at the endpoint, and the id is known without it.
+            # A pointer for people; the endpoint has the state, and the id is known without it.
             store.set("dray_transfer", {"id": id, "endpoint": settings.url})
         except Exception as error:
             self.log.warning("the task's page will not lead to transfer %s: %s", id, error)
 
-    # What was begun and not reported yet. A retry takes its end as it is; who clears a task that
-    # has reported wants it looked at again. Without the store all is looked at again.
+    # The attempt that was started and not yet reported. A retry uses its result as it is. A user
+    # who clears a task that has reported wants a new check. Without the store everything is checked
+    # again.
 
     def _unreported(self, context: Context, wish: Wish) -> int | None:
-        """Give the attempt that earlier tries have begun for this wish, and not reported."""
+        """Return the attempt that earlier tries have started for this request, and not reported."""
         from dray_airflow.submission import fingerprint
 
         store = task_state_store(context)
@@ -187,7 +188,7 @@ class WaitingOperator(BaseOperator):
         return attempt if is_same and isinstance(attempt, int) else None
 
     def _note(self, context: Context, wish: Wish, transfer: Transfer) -> None:
-        """Remember, for later tries, what this one has begun."""
+        """Store this try's attempt, for later tries."""
         from dray_airflow.submission import fingerprint
 
         store = task_state_store(context)
@@ -200,7 +201,7 @@ class WaitingOperator(BaseOperator):
             self.log.warning("a retry after its end would begin it again: %s", error)
 
     def _forget(self, context: Context) -> None:
-        """Let the next try, if somebody clears the task, look again."""
+        """Let the next try, after a user has cleared the task, check again."""
         store = task_state_store(context)
         if store is None:
             return
@@ -210,9 +211,9 @@ class WaitingOperator(BaseOperator):
             self.log.warning("the task, if cleared, would take its transfer as it is: %s", error)
 
     def _end_if_told(self, context: Context, id: str) -> None:
-        """End the transfer if a user has ended the task and the heartbeat has not said so yet.
+        """End the transfer if a user has ended the task and the heartbeat has not reported it yet.
 
-        Airflow takes no deferral of such a task, and nobody would be left to cancel.
+        Airflow accepts no deferral of such a task, so nothing else would cancel the transfer.
         """
         state = task_state(context)
         if state in ENDED_STATES:
@@ -278,7 +279,7 @@ class WaitingOperator(BaseOperator):
         """Ask for a transfer, and repeat while its endpoint does not answer.
 
         An unreachable endpoint is retried for ``outage_seconds``. A refused token is retried for as
-        long as the transfer continues by itself: a renewer may be late.
+        long as the transfer continues by itself: the job that renews the token may be late.
 
         :param is_brief: retry a token no longer than an endpoint.
         """
@@ -311,7 +312,7 @@ class WaitingOperator(BaseOperator):
         )
 
     def _bound(self, settings: Settings) -> int | None:
-        """Give the seconds after which an endpoint cancels a transfer that no caller asks for.
+        """Return the seconds after which an endpoint cancels a transfer that no caller asks for.
 
         :returns: ``None``: never.
         """
@@ -325,14 +326,14 @@ class WaitingOperator(BaseOperator):
     # --- its time ---------------------------------------------------------------------------------
 
     def _seconds_left(self) -> float | None:
-        """Give the seconds that ``execution_timeout`` leaves for this try; ``None``: no limit."""
+        """Return the seconds that ``execution_timeout`` leaves for this try; ``None``: no limit."""
         limit: timedelta | None = self.execution_timeout
         if limit is None or self._begun_at is None:
             return None if limit is None else limit.total_seconds()
         return (self._begun_at + limit - datetime.now(timezone.utc)).total_seconds()
 
     def _timed_out(self) -> DrayTaskRetry:
-        """Cancel the transfer, and give the error of the task."""
+        """Cancel the transfer, and return the error of the task."""
         self.on_kill()
         within: timedelta | None = self.execution_timeout
         return DrayTaskRetry(
@@ -342,7 +343,7 @@ class WaitingOperator(BaseOperator):
         )
 
     def _time_left(self, context: Context) -> TaskDeadline | None:
-        """Give the deadline of the run, carried back to this task, if it has none of its own."""
+        """Return the deadline of the run, propagated back to this task, if it has none of its own."""
         if not values.is_empty(self.deadline):
             return None
         from dray_airflow.deadlines.dag import deadline_for
@@ -355,10 +356,10 @@ class WaitingOperator(BaseOperator):
     # --- what Airflow calls -----------------------------------------------------------------------
 
     def execute(self, context: Context) -> Any:  # noqa: ANN401 - as Airflow's own operators
-        """Ask for the transfer, or go on with it, and wait.
+        """Submit the transfer, or resume it, and wait.
 
-        :raises DrayTaskFailure: for what will not go away by itself.
-        :raises DrayTaskRetry: for the rest.
+        :raises DrayTaskFailure: for a permanent error.
+        :raises DrayTaskRetry: for other errors.
         """
         self._begun_at = datetime.now(timezone.utc)
         with self._believed():
@@ -417,10 +418,10 @@ class WaitingOperator(BaseOperator):
     def execute_complete(
         self, context: Context, event: Mapping[str, Any], begun_at: str | None = None
     ) -> Any:  # noqa: ANN401 - as Airflow's own operators
-        """Go on when the trigger has fired: ask the endpoint what became of the transfer.
+        """Continue when the trigger has fired: ask the endpoint for the result.
 
-        :param event: where to ask for what.
-        :param begun_at: when the try began, before its deferral.
+        :param event: connection and id of the transfer.
+        :param begun_at: start of the try, before its deferral.
         """
         self._begun_at = _time(begun_at) or getattr(context["ti"], "start_date", None)
         self._was_believed = True
@@ -437,7 +438,7 @@ class WaitingOperator(BaseOperator):
             return result
 
     def _after_trigger(self, context: Context, event: Mapping[str, Any]) -> Transfer:
-        """Give the transfer that the trigger has waited for, which has ended."""
+        """Return the transfer that the trigger has waited for, which has ended."""
         hook = DrayHook(str(event["dray_conn_id"]))
         id = str(event["transfer_id"])
         self._remember(context, hook.settings, id)
@@ -456,12 +457,12 @@ class WaitingOperator(BaseOperator):
         return transfer
 
     def _check(self, client: Client, transfer: Transfer) -> None:
-        """Raise what the transfer's end means for the task."""
+        """Raise the error of the transfer's end."""
         for notice in transfer.notices:
             self.log.warning("transfer %s: %s", transfer.id, notice)
         if transfer.state == "cancelled" and self._is_told_to_end:
-            # Not somebody's decision about the transfer: a host that is emptied, for instance, ends
-            # its tasks. Where a user has ended this one Airflow knows, and makes no retry.
+            # This decision is not about the transfer: a host that is drained, for instance, ends
+            # its tasks. If a user has ended this one, Airflow knows, and makes no retry.
             raise DrayTaskRetry(
                 f"transfer {transfer.id} was cancelled because this task was told to end; durable "
                 "data is kept, and a retry resumes",
@@ -476,7 +477,7 @@ class WaitingOperator(BaseOperator):
             raise error
 
     def on_kill(self) -> None:
-        """Cancel the transfer and keep what is safe, unless a later try goes on with it."""
+        """Cancel the transfer and keep durable data, unless a later try has attached to it."""
         from dray_airflow.submission import cancel_own
 
         self._is_told_to_end = True
@@ -484,7 +485,7 @@ class WaitingOperator(BaseOperator):
             return
         conn_id, id, mark = self._begun
         try:
-            # A client of its own: this is called in the middle of whatever the task's does.
+            # A client of its own: this interrupts any call of the task's client.
             with DrayHook(conn_id).get_conn() as client:
                 said = cancel_own(client, id, mark)
         except Exception as error:
@@ -495,7 +496,7 @@ class WaitingOperator(BaseOperator):
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:  # noqa: ANN401 - as Airflow has it
-        """Go on behind a deferral; one that took longer than ``execution_timeout`` is cancelled."""
+        """Continue after a deferral; cancel one that took longer than ``execution_timeout``."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
@@ -503,24 +504,24 @@ class WaitingOperator(BaseOperator):
             raise self._timed_out() from None
 
     def _recall(self, context: Context) -> None:
-        """Know again, in another process, what this task has begun."""
+        """Restore, in another process, which transfer this task has started."""
         settings = DrayHook(self.active_conn_id).settings
         self._remember(context, settings, self._id(context, settings, self.transfer_id))
 
 
 def _time(text: str | None) -> datetime | None:
-    """Read a time that was kept through a deferral."""
+    """Read a time that was stored across a deferral."""
     return None if text is None else datetime.fromisoformat(text)
 
 
 def time_allowed(sensor: BaseSensorOperator) -> timedelta:
-    """Give a sensor's most time to be deferred: ``timeout``, or ``execution_timeout`` if less."""
+    """Return a sensor's longest deferral: ``timeout``, or ``execution_timeout`` if less."""
     limits = [timedelta(seconds=sensor.timeout), sensor.execution_timeout]
     return min(limit for limit in limits if limit is not None)
 
 
 def some_failures(client: Client, id: str) -> list[FileOutcome]:
-    """Give files of a transfer that failed; not all of a million."""
+    """Return some failed files of a transfer; not all of a million."""
     found = []
     for outcome in client.files(id, state="failed"):
         found.append(outcome)
@@ -530,7 +531,7 @@ def some_failures(client: Client, id: str) -> list[FileOutcome]:
 
 
 def reserved_submit(context: Context, settings: Settings) -> Submit:
-    """Give a submit function that replaces a reservation, and frees those of ended runs."""
+    """Return a submit function that replaces a reservation, and frees those of ended runs."""
     from dray_airflow.reservations import (
         ended_runs,
         is_reserved,
@@ -543,9 +544,9 @@ def reserved_submit(context: Context, settings: Settings) -> Submit:
 
 
 def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:
-    """Refuse a word that is none of those there are.
+    """Refuse a word that is not among the choices.
 
-    :raises DrayTaskFailure: for such.
+    :raises DrayTaskFailure: for such a word.
     """
     if value is not None and value not in choices:
         raise bad_input(f"use {name}", f"{value!r} is none", f"write one of {', '.join(choices)}")

@@ -1,1 +1,1 @@
-"""What a DAG can wait for."""
+"""Sensors for files and transfers."""

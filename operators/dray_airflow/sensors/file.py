@@ -24,17 +24,17 @@ __all__ = ["DrayFileSensor"]
 
 
 class DrayFileSensor(BaseSensorOperator):
-    """Wait until a file or folder is there; gives (XCom) ``path`` and ``size``.
+    """Wait until a file or folder exists; returns (XCom) ``path`` and ``size``.
 
-    What an endpoint brings has its name only once it is whole. For what others write say how large
-    it must be, or how long it must not have changed.
+    A file that an endpoint copies gets its name only when it is complete. For files of other
+    writers set the minimum size, or the time without a change.
 
     :param path: ``/ROOT/PATH``.
     :param dray_conn_id: connection of the endpoint.
-    :param size_min: bytes it must have, as a number or as ``1GB``.
-    :param quiet: how long it must not have changed: seconds or a ``timedelta``.
-    :param deferrable: wait in the triggerer, so that no worker is held; by default as
-        ``[operators] default_deferrable`` says where it is set, else ``True``.
+    :param size_min: minimum size in bytes, as a number or as ``1GB``.
+    :param quiet: required time without a change: seconds or a ``timedelta``.
+    :param deferrable: wait in the triggerer, and free the worker; the default is
+        ``[operators] default_deferrable`` if it is set, else ``True``.
     """
 
     template_fields: Sequence[str] = ("path", "dray_conn_id", "size_min", "quiet")
@@ -50,7 +50,7 @@ class DrayFileSensor(BaseSensorOperator):
         deferrable: bool | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own sensors
     ) -> None:
-        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        """Store the arguments; they are checked when the task runs, after templates."""
         super().__init__(**kwargs)
         self.path = path
         self.dray_conn_id = dray_conn_id
@@ -59,7 +59,7 @@ class DrayFileSensor(BaseSensorOperator):
         self.deferrable = default_deferrable() if deferrable is None else deferrable
 
     def execute(self, context: Context) -> Any:  # noqa: ANN401 - the XCom
-        """Look once, then wait in the triggerer; or look again and again."""
+        """Check once, then wait in the triggerer; or check repeatedly."""
         if not self.deferrable:
             return super().execute(context)
         try:
@@ -84,9 +84,9 @@ class DrayFileSensor(BaseSensorOperator):
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once.
+        """Check once.
 
-        :raises DrayTaskFailure: if the endpoint will not say.
+        :raises DrayTaskFailure: if the endpoint refuses the call.
         """
         del context
         from dray.errors import DrayError
@@ -107,13 +107,13 @@ class DrayFileSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value={"path": entry.path, "size": entry.size})
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Go on when the trigger has fired.
+        """Continue when the trigger has fired.
 
-        :param event: what it has seen.
+        :param event: its payload.
         """
         del context
         if "error" in event:
-            # The token was accepted at the first look, so it has expired since.
+            # The token was accepted at the first check, so it has expired since.
             is_permanent = event.get("status") == "permanent"
             is_permanent = is_permanent and event.get("kind") != "unauthorized"
             of = DrayTaskFailure if is_permanent else DrayTaskRetry

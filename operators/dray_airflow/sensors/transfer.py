@@ -1,4 +1,4 @@
-"""The sensor that waits for a transfer that somebody else has submitted."""
+"""The sensor that waits for a transfer of another submitter."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["DrayTransferSensor"]
 
 
 class DrayTransferSensor(BaseSensorOperator):
-    """Wait until a transfer is done; never changes it, nor cancels it.
+    """Wait until a transfer is done; never changes or cancels it.
 
-    Gives (XCom) what :class:`~dray_airflow.operators.transfer.DrayTransferOperator` gives. A
+    Returns (XCom) what :class:`~dray_airflow.operators.transfer.DrayTransferOperator` returns. A
     transfer that ends otherwise fails the task.
 
-    :param transfer_id: which one.
-    :param dray_conn_id: connection of the endpoint that carries it.
+    :param transfer_id: its id.
+    :param dray_conn_id: connection of the endpoint that drives it.
     :param is_awaited: wait also while there is no transfer of that id; else that is an error.
-    :param deferrable: wait in the triggerer, so that no worker is held; by default as
-        ``[operators] default_deferrable`` says where it is set, else ``True``.
+    :param deferrable: wait in the triggerer, and free the worker; the default is
+        ``[operators] default_deferrable`` if it is set, else ``True``.
     """
 
     template_fields: Sequence[str] = ("transfer_id", "dray_conn_id")
@@ -51,7 +51,7 @@ class DrayTransferSensor(BaseSensorOperator):
         deferrable: bool | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own sensors
     ) -> None:
-        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        """Store the arguments; they are checked when the task runs, after templates."""
         super().__init__(**kwargs)
         self.transfer_id = transfer_id
         self.dray_conn_id = dray_conn_id
@@ -61,7 +61,7 @@ class DrayTransferSensor(BaseSensorOperator):
         self.transfer_url = ""
 
     def execute(self, context: Context) -> Any:  # noqa: ANN401 - the XCom
-        """Look once, then wait in the triggerer; or look again and again."""
+        """Check once, then wait in the triggerer; or check repeatedly."""
         if not self.deferrable:
             return super().execute(context)
         found = self.poke(context)
@@ -81,9 +81,9 @@ class DrayTransferSensor(BaseSensorOperator):
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once.
+        """Check once.
 
-        :raises DrayTaskFailure: if it has not ended well.
+        :raises DrayTaskFailure: if it has failed.
         """
         id = values.text("transfer_id", self.transfer_id)
         hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
@@ -100,16 +100,16 @@ class DrayTransferSensor(BaseSensorOperator):
             return PokeReturnValue(is_done=True, xcom_value=_ended(client, transfer))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Go on when the trigger has fired.
+        """Continue when the trigger has fired.
 
-        :param event: why it has.
+        :param event: its payload.
         """
         try:
             found = self.poke(context)
         except DrayTaskFailure as error:
             if error.kind != "unauthorized":
                 raise
-            # The token was accepted at the first look, so it has expired since.
+            # The token was accepted at the first check, so it has expired since.
             raise DrayTaskRetry(str(error), error.kind) from None
         if not found.is_done:
             message = event.get("error") or "it was begun again"

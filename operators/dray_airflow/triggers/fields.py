@@ -1,4 +1,4 @@
-"""How a trigger travels: by its class and what it was made with."""
+"""Serialisation of a trigger: its class and its arguments."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["OfFields"]
 
 
 class OfFields:
-    """Makes another one like it, in any triggerer; stands before ``BaseTrigger`` among the bases.
+    """Serialise a trigger by its arguments; put it before ``BaseTrigger`` among the bases.
 
-    Invariant: ``FIELDS`` are the parameters of the class, each kept under its own name.
+    Invariant: ``FIELDS`` are the parameters of the class, each stored under its own name.
     """
 
     FIELDS: ClassVar[tuple[str, ...]]
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what makes another one like it."""
+        """Return the class and the arguments that make an equal trigger."""
         of = type(self)
         words = {name: getattr(self, name) for name in self.FIELDS}
         return f"{of.__module__}.{of.__qualname__}", words

@@ -22,19 +22,20 @@ __all__ = ["DrayFileTrigger", "DrayFolderTrigger", "is_settled"]
 
 POLL_SECONDS = 15.0
 SETTLE_SECONDS = 5.0
-"""As of :mod:`dray_airflow.triggers.transfer`."""
+"""As in :mod:`dray_airflow.triggers.transfer`."""
 FILES_TOLD_MAX = 100
-"""Files in one payload, which stays in Airflow's data base."""
+"""Files in one payload, which stays in Airflow's database."""
 SEEN_KEY = "dray_seen_until"
 
 
 def is_settled(entry: Entry, size_min: int, quiet_seconds: float, now: datetime) -> bool:
-    """Whether a file is there and whole, as far as it can be seen from outside.
+    """Return whether a file exists and is complete, as far as it can be seen from outside.
 
-    What an endpoint brings has its name only when it is whole; what others write may still grow.
+    A file that an endpoint copies gets its name only when it is complete; files of other writers
+    may still grow.
 
-    :param size_min: bytes it must have.
-    :param quiet_seconds: how long it must not have changed.
+    :param size_min: minimum size in bytes.
+    :param quiet_seconds: required time without a change.
     :param now: aware.
     """
     if entry.type not in ("file", "directory"):
@@ -47,16 +48,16 @@ def is_settled(entry: Entry, size_min: int, quiet_seconds: float, now: datetime)
 
 
 class DrayFileTrigger(OfFields, BaseTrigger):
-    """Fires when a file or folder is there, or cannot be asked for.
+    """Fires when a file or folder exists, or cannot be asked for.
 
-    An endpoint that is away, and a token that is refused, are waited for, for the connection's
+    An unreachable endpoint, and a refused token, are retried for the connection's
     ``outage_seconds``.
 
     :param dray_conn_id: connection of the endpoint.
     :param path: ``/ROOT/PATH``.
-    :param size_min: bytes it must have.
-    :param quiet_seconds: how long it must not have changed.
-    :param poll_seconds: between looks.
+    :param size_min: minimum size in bytes.
+    :param quiet_seconds: required time without a change.
+    :param poll_seconds: between checks.
     """
 
     FIELDS = ("dray_conn_id", "path", "size_min", "quiet_seconds", "poll_seconds")
@@ -69,7 +70,7 @@ class DrayFileTrigger(OfFields, BaseTrigger):
         quiet_seconds: float = 0.0,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """Remember what to wait for."""
+        """Store the arguments."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.dray_conn_id = dray_conn_id
         self.path = path
@@ -78,7 +79,7 @@ class DrayFileTrigger(OfFields, BaseTrigger):
         self.poll_seconds = poll_seconds
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until it is there; fire once."""
+        """Check until it exists; fire once."""
         begun = time.monotonic()
         words = await self._outcome()
         await asyncio.sleep(max(0.0, begun + SETTLE_SECONDS - time.monotonic()))
@@ -92,8 +93,8 @@ class DrayFileTrigger(OfFields, BaseTrigger):
         while True:
             hook = DrayHook(self.dray_conn_id)
             try:
-                # A client for each look: between them it would hold one of the few connections
-                # that an endpoint gives one address.
+                # A client for each check: between checks it would occupy one of the few connections
+                # that an endpoint allows an address.
                 async with await hook.get_async_conn() as client:
                     entry = await client.stat(self.path)
             except DrayTaskFailure as error:
@@ -103,10 +104,10 @@ class DrayFileTrigger(OfFields, BaseTrigger):
                 if error.kind == "not_found":
                     lost_at = None
                 else:
-                    # A restart is no reason to give up what may be waited for all day.
+                    # A restart is no reason to give up a wait that may last all day.
                     lost_at = lost_at or now_at
                     is_over = now_at - lost_at >= hook.settings.outage_seconds
-                    # A token may be renewed meanwhile; each look reads the connection again.
+                    # A token may be renewed meanwhile; each check reads the connection again.
                     is_refused = error.kind == "unauthorized"
                     if is_over or (error.status == "permanent" and not is_refused):
                         words = {"kind": error.kind, "status": error.status}
@@ -123,20 +124,20 @@ class DrayFileTrigger(OfFields, BaseTrigger):
 class DrayFolderTrigger(OfFields, BaseEventTrigger):
     """Fires when there are new files in a folder: the trigger of a watched asset.
 
-    ``AssetWatcher(name=..., trigger=DrayFolderTrigger(...))``. The payload holds ``path`` (the
-    folder's), ``count``, and of the first files, by time, ``files`` with ``path``, ``name``,
-    ``size`` and ``modified_at``. A file that changed is new again. Which were told of is kept with
-    the asset (Airflow 3.3 and later, a trigger of one asset), so that another triggerer goes on
-    behind them; else one that starts anew tells of all that lie there.
+    ``AssetWatcher(name=..., trigger=DrayFolderTrigger(...))``. The payload holds ``path`` (of the
+    folder), ``count``, and for the first files, by time, ``files`` with ``path``, ``name``,
+    ``size`` and ``modified_at``. A changed file is new again. The reported files are stored with
+    the asset (Airflow 3.3 and later, a trigger of one asset), so that another triggerer continues
+    after them; otherwise a restarted triggerer reports all files again.
 
-    An event wakes a run, it is no list of its work: Airflow may give several to one run, and one
-    that comes while a run is being made to none before the next.
+    An event starts a run; it is no list of the run's work. Airflow may give several events to one
+    run, and an event that arrives while a run is being created starts no run until the next one.
 
     :param dray_conn_id: connection of the endpoint.
-    :param path: the folder, ``/ROOT/PATH``; what lies in it, not below.
-    :param pattern: names to tell of, as a shell has it.
-    :param quiet_seconds: how long a file must not have changed.
-    :param poll_seconds: between looks.
+    :param path: the folder, ``/ROOT/PATH``; only its direct entries.
+    :param pattern: names to report, as a shell pattern.
+    :param quiet_seconds: required time without a change of a file.
+    :param poll_seconds: between checks.
     """
 
     FIELDS = ("dray_conn_id", "path", "pattern", "quiet_seconds", "poll_seconds")
@@ -149,7 +150,7 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
         quiet_seconds: float = 0.0,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """Remember what to look for."""
+        """Store the arguments."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.dray_conn_id = dray_conn_id
         self.path = path
@@ -158,7 +159,7 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
         self.poll_seconds = poll_seconds
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look for ever; fire once for all that one look finds."""
+        """Check for ever; fire once for all new files of a check."""
         seen = await self._load()
         while True:
             found = await self._new(seen)
@@ -178,7 +179,7 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
         names: set[str] = set()
         now = datetime.now(timezone.utc)
         try:
-            # A client for each look: the token of the connection may have been renewed.
+            # A client for each check: the token of the connection may have been renewed.
             async with await DrayHook(self.dray_conn_id).get_async_conn() as client:
                 async for entry in client.list(self.path):
                     names.add(entry.name)
@@ -188,10 +189,10 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
                     if seen.get(entry.name) != (_text(entry.modified_at) or ""):
                         found.append(entry)
         except (DrayError, DrayTaskFailure) as error:
-            # A watcher has no task that could fail: it says so and looks again.
+            # A watcher has no task that could fail: it logs the error and checks again.
             self.log.warning("folder %s cannot be looked at: %s", self.path, error)
             return []
-        # What was taken away may come again.
+        # A removed file may appear again.
         for name in set(seen) - names:
             del seen[name]
         return sorted(found, key=lambda entry: (_text(entry.modified_at) or "", entry.name))
@@ -210,7 +211,7 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
         try:
             return await getattr(store, name)(*words)
         except ValueError:
-            # A trigger of several assets has a store for each, and no way to say which.
+            # A trigger of several assets has a store for each, and cannot choose one.
             return None
 
 

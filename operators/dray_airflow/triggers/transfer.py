@@ -1,8 +1,8 @@
 """Waits for a transfer, in the triggerer.
 
 A pure waiter: it may run twice, or again after the triggerer was killed, and changes nothing. Only
-when a user ends the deferred task the transfer is cancelled, and what is safe is kept; when the
-triggerer stops it goes on until its bound is over, which each look renews.
+when a user ends the deferred task it cancels the transfer, and durable data is kept. When the
+triggerer stops, the transfer continues until its bound is over, which each check renews.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ SETTLE_SECONDS = 5.0
 deferral yet and fails the task (one of two runs at 3 s, Airflow 3.3.2 with PostgreSQL)."""
 
 AWAY_PAUSE_SECONDS = 2.0
-"""Between looks for an endpoint that is away; each look has tries of its own."""
+"""Between checks of an unreachable endpoint; each check has tries of its own."""
 LOOK_SECONDS = 5.0
 """Seconds between log lines about a waiting transfer."""
-#: a task that nobody holds may be collected before its end
+#: keeps references: a task without one may be collected before its end
 _ENDINGS: set[asyncio.Task[None]] = set()
 
 
 class DrayTransferTrigger(OfFields, BaseTrigger):
     """Fires when a transfer has ended, or cannot be asked for.
 
-    :param dray_conn_id: connection of the endpoint that carries it.
-    :param transfer_id: which one.
+    :param dray_conn_id: connection of the endpoint that drives it.
+    :param transfer_id: its id.
     :param mark: the try that waits; see :mod:`dray_airflow.submission`. Empty: never cancels.
-    :param settle_seconds: fire no sooner than so long after the start.
+    :param settle_seconds: fire no sooner than this long after the start.
     :param is_awaited: wait also while there is no transfer of that id.
-    :param patience_seconds: how long a token that is refused, or a connection that cannot be read,
-        is waited for: a renewer may be late.
+    :param patience_seconds: how long a refused token, or an unreadable connection, is retried: the
+        job that renews the token may be late.
     """
 
     FIELDS = (
@@ -68,7 +68,7 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
         is_awaited: bool = False,
         patience_seconds: float = 0.0,
     ) -> None:
-        """Remember what to wait for."""
+        """Store the arguments."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.dray_conn_id = dray_conn_id
         self.transfer_id = transfer_id
@@ -131,18 +131,19 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
         return {"error": error.message, "kind": error.kind}
 
     async def on_kill(self) -> None:
-        """Cancel the transfer and keep what is safe: a user has ended the task.
+        """Cancel the transfer and keep durable data: a user has ended the task.
 
-        Not when a later try goes on with it already. An endpoint that is away is looked for, for
-        the connection's ``outage_seconds``.
+        The transfer continues if a later try has attached to it. An unreachable endpoint is retried
+        for the connection's ``outage_seconds``.
         """
         if not self.mark:
             return
         ending = asyncio.create_task(self._end())
         _ENDINGS.add(ending)
         ending.add_done_callback(_ENDINGS.discard)
-        # The triggerer cancels this when it looks again who is to go, a second later (seen, Airflow
-        # 3.3.2), whatever its on_kill_timeout says; the ending goes on behind it.
+        # The triggerer cancels this when it checks again for ended triggers, a second later (seen,
+        # Airflow 3.3.2), whatever its on_kill_timeout is; the cancellation continues in the
+        # background.
         await asyncio.shield(ending)
 
     async def _end(self) -> None:
@@ -176,4 +177,4 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
             await asyncio.sleep(AWAY_PAUSE_SECONDS)
 
     async def cleanup(self) -> None:
-        """Leave the transfer alone: this is called whenever a triggerer stops, too."""
+        """Leave the transfer alone: this is called also whenever a triggerer stops."""

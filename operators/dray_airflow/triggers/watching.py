@@ -1,8 +1,8 @@
 """One watch for all transfers of a connection that a triggerer waits for.
 
-A wait of its own for each would hold a connection each, and an endpoint gives one address and one
-owner 64 of them (``limits.connections_per_owner``): the 65th deferred task would find no room, and
-neither would whoever wants to cancel. So one client asks for all that are waited for at once.
+A wait of its own for each would occupy a connection each, and an endpoint allows an address and an
+owner 64 of them (``limits.connections_per_owner``): the 65th deferred task would get none, and
+neither would a cancellation. So one client asks for all awaited transfers in one call.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
 IDS_MAX = 500
-"""Transfers in one question, at first; an endpoint answers a thousand if they are small."""
+"""Transfers in one call, at first; an endpoint answers a thousand if they are small."""
 CALLS_AT_ONCE = 8
-"""Calls beside the watch, when a user ends hundreds of tasks at once."""
+"""Calls beside the watch, when a user ends hundreds of tasks together."""
 REPORT_SECONDS = 60.0
 IDS_A_SECOND = 200
-"""Many are asked for more seldom: a thousand every five seconds."""
+"""Many are asked for less often: a thousand every five seconds."""
 
 _Watches = MutableMapping[asyncio.AbstractEventLoop, "dict[str, Watch]"]
-#: by event loop, for a client belongs to the one that opened it; gone with it
+#: by event loop, because a client belongs to the loop that opened it; removed with the loop
 _WATCHES: _Watches = WeakKeyDictionary()
 
 
 class _Waiter(NamedTuple):
-    """One that waits for a transfer.
+    """A wait for a transfer.
 
     :param is_awaited: also while there is none of that id.
-    :param patience_seconds: how long a refused token is waited for.
+    :param patience_seconds: how long a refused token is retried.
     """
 
     ended: asyncio.Future[Transfer]
@@ -50,19 +50,19 @@ class _Waiter(NamedTuple):
 
 
 def watch_of(conn_id: str) -> Watch:
-    """Give the running event loop's watch of a connection."""
+    """Return the running event loop's watch of a connection."""
     watches = _WATCHES.setdefault(asyncio.get_running_loop(), {})
     return watches.setdefault(conn_id, Watch(conn_id))
 
 
 class Watch:
-    """Asks an endpoint, for as long as anybody waits, which transfers have ended.
+    """Asks an endpoint, while any wait exists, which transfers have ended.
 
     :param conn_id: connection of the endpoint.
     """
 
     def __init__(self, conn_id: str) -> None:
-        """Ask nothing yet."""
+        """Start no call yet."""
         self._conn_id = conn_id
         self._waiting: dict[str, list[_Waiter]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -79,11 +79,11 @@ class Watch:
         """Wait until a transfer has ended, through restarts of the endpoint.
 
         :param is_awaited: wait also while there is none of that id.
-        :param patience_seconds: how long a refused token, or a connection that cannot be read, is
-            waited for; at each look the connection is read again.
-        :raises DrayError: if the endpoint was away for longer than the connection's
-            ``outage_seconds``, or will not say.
-        :raises DrayTaskFailure: if the connection makes no sense.
+        :param patience_seconds: how long a refused token, or an unreadable connection, is retried;
+            each check reads the connection again.
+        :raises DrayError: if the endpoint was unreachable for longer than the connection's
+            ``outage_seconds``, or refuses the call.
+        :raises DrayTaskFailure: if the connection is invalid.
         """
         ended = asyncio.get_running_loop().create_future()
         waiter = _Waiter(ended, is_awaited, patience_seconds)
@@ -99,23 +99,23 @@ class Watch:
             if not waiters:
                 del self._waiting[id]
                 self._seen.pop(id, None)
-            # The task sees by itself that nobody waits any more.
+            # The task detects by itself that no wait is left.
             self._news.set()
 
     def seen(self, id: str) -> Transfer | None:
-        """Give the last known state of an awaited transfer."""
+        """Return the last known state of an awaited transfer."""
         return self._seen.get(id)
 
     async def _run(self) -> None:
         try:
             await self._ask()
         except Exception as error:
-            # Whatever it is, in handling an error too: nobody is left to wait for ever.
+            # Any error, also one in the error handling: no wait may hang for ever.
             self._fail(error)
             raise
 
     async def _ask(self) -> None:
-        """Ask, for as long as anybody waits."""
+        """Ask while any wait exists."""
         from dray.errors import DrayError
         from dray_airflow.errors import DrayTaskFailure
 
@@ -123,7 +123,7 @@ class Watch:
         lost_at: float | None = None
         while self._waiting:
             try:
-                # A new client after an error: the connection may say something else by now.
+                # A new client after an error: the connection may have changed.
                 async with await hook.get_async_conn() as client:
                     while self._waiting:
                         await self._look(client)
@@ -144,7 +144,7 @@ class Watch:
                     lost_at = None
                 await self._pause()
             except DrayTaskFailure as error:
-                # A renewer may delete a connection before it creates it again.
+                # A job may delete a connection before it creates it again.
                 lost_at = lost_at or time.monotonic()
                 self._report(error, lost_at)
                 self._fail(error, time.monotonic() - lost_at)
@@ -159,7 +159,7 @@ class Watch:
                 await self._pause()
 
     async def _look(self, client: AsyncClient) -> None:
-        """Ask once for all."""
+        """Ask once for all awaited transfers."""
         from dray.errors import DrayError
 
         ids = list(self._waiting)
@@ -201,7 +201,7 @@ class Watch:
                         waiter.ended.set_result(transfer)
 
     async def _pause(self) -> None:
-        # Who has been told is on its way out; what came meanwhile is asked for at once.
+        # Waits that have ended leave now; new ones are asked for immediately.
         await asyncio.sleep(0)
         self._news.clear()
         if not self._waiting:
@@ -211,11 +211,11 @@ class Watch:
             await asyncio.wait_for(self._news.wait(), seconds)
         except asyncio.TimeoutError:
             return
-        # A thousand tasks that defer together are one question, not a thousand.
+        # A thousand tasks that defer together need one call, not a thousand.
         await asyncio.sleep(POLL_SECONDS / 10)
 
     async def _why_refused(self, hook: DrayHook, error: Exception) -> Exception | None:
-        """Give the reason why no new token is available; ``None``: there may be one."""
+        """Return the reason why no new token is available; ``None``: there may be one."""
         try:
             return None if await self._is_renewed(hook) else error
         except Exception as other:
