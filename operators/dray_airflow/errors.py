@@ -146,7 +146,9 @@ def of_transfer(
     errors = [each.error for each in failed if each.error is not None]
     errors = errors or [each.error for each in transfer.failures]
     if not errors:
-        return DrayTaskRetry(f"{about} is {transfer.state} and does not say why; look at its log")
+        return DrayTaskRetry(
+            f"{about} is {transfer.state} without an error; check the endpoint's log"
+        )
     # One file that may succeed later is worth a retry; finished files are not sent again.
     temporary = [error for error in errors if error.status != "permanent"]
     first = (temporary or errors)[0]

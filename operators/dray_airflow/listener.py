@@ -57,7 +57,12 @@ def _release(dag_id: str, run_id: str) -> None:
             for reserved in _reserved(dag_id, run_id):
                 release(reserved, run_id)
         except Exception as error:
-            log.warning("run %s of %s keeps its reservations for now: %s", run_id, dag_id, error)
+            log.warning(
+                "run %s of %s keeps its reservations until the next admission: %s",
+                run_id,
+                dag_id,
+                error,
+            )
 
 
 def _reserved(dag_id: str, run_id: str) -> list[Mapping[str, Sequence[str]]]:
@@ -98,7 +103,12 @@ def release(reserved: Mapping[str, Sequence[str]], run_id: str) -> None:
                 for id, found in live:
                     free(client, id, found)
         except (DrayError, DrayTaskFailure) as error:
-            log.warning("run %s keeps its reservations at %s for now: %s", run_id, conn_id, error)
+            log.warning(
+                "run %s keeps its reservations at %s until the next admission: %s",
+                run_id,
+                conn_id,
+                error,
+            )
         else:
             if live:
                 log.info(

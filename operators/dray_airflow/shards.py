@@ -118,14 +118,14 @@ def plan_shards(
         paths than these shards may have.
     """
     if not 1 <= shards <= SHARDS_MAX:
-        raise ValueError(f"{shards} shards: it must be 1 to {SHARDS_MAX}")
+        raise ValueError(f"{shards} shards: the number must be 1 to {SHARDS_MAX}")
     all_files = [file if isinstance(file, ShardFile) else ShardFile(*file) for file in files]
     seen: set[str] = set()
     for file in all_files:
         if file.size < 0:
             raise ValueError(f"{file.path} has {file.size} bytes")
         if file.path in seen:
-            raise ValueError(f"{file.path} is there twice")
+            raise ValueError(f"{file.path} is listed twice")
         seen.add(file.path)
     count = min(shards, len(all_files))
     if not count:
@@ -281,7 +281,7 @@ def group_files(
     if not all_files:
         return ()
     if len({each.names for each in all_files}) < len(all_files):
-        raise ValueError("a file is there twice")
+        raise ValueError("a file is listed twice")
 
     def cost(group: _Group) -> int:
         return sum(each.size for each in group.files) + len(group.files) * file_cost_bytes

@@ -26,7 +26,7 @@ def waits_for(transfer: Transfer) -> str | None:
             return f"waits for its not_before, {begin.isoformat(timespec='seconds')}"
         return "waits in the endpoint's queue until other transfers end"
     if transfer.held:
-        return "waits for its rate: others go first, and it keeps its session"
+        return "waits for its rate: other transfers precede it, and it keeps its session"
     return None
 
 

@@ -103,7 +103,7 @@ class End:
         if found is None:
             raise bad_input(
                 f"use {self.path!r}",
-                "that names no file or folder of an endpoint",
+                "it is no path of an endpoint",
                 "write /ROOT/PATH or dray://HOST/ROOT/PATH",
             )
         authority, path = found.groups()
@@ -396,7 +396,8 @@ def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
             if begun is not None:
                 return begun
     raise DrayTaskRetry(
-        f"transfer {wish.id} changes all the time; look who else uses its id", "already_exists"
+        f"transfer {wish.id} is changed by another caller all the time; check who else uses its id",
+        "already_exists",
     )
 
 
@@ -421,8 +422,8 @@ def _begin(
     if not wish.is_id_own:
         raise bad_input(
             f"begin transfer {wish.id}",
-            "another transfer lives under this id",
-            "choose another transfer_id, or wait for that one",
+            "another transfer with this id is live",
+            "choose another transfer_id, or wait for that transfer",
         )
     client = clients.of(wish.conn_id)
     client.cancel(found.id)
@@ -437,8 +438,8 @@ def _check_deadline(wish: Wish) -> None:
     if deadline <= datetime.now(timezone.utc):
         raise bad_input(
             f"begin transfer {wish.id}",
-            f"its deadline {deadline.isoformat(timespec='seconds')} is past",
-            'give a later one, or move it late: admission="best_effort"',
+            f"its deadline {deadline.isoformat(timespec='seconds')} has passed",
+            'give a later one, or transfer without a promise: admission="best_effort"',
         )
 
 
@@ -492,13 +493,15 @@ def _take_over(wish: Wish, client: Client, transfer: Transfer, first: str) -> Tr
     # It keeps its promise, if it has one: a running transfer is not stopped for want of a better
     # promise. The other changes of this try are still applied.
     better = {name: str(wanted.pop(name)) for name in _PROMISED if name in wanted}
-    log.warning("transfer %s keeps the promise it has; there is none for %s", transfer.id, better)
+    log.warning("transfer %s keeps its promise; %s cannot be promised", transfer.id, better)
     try:
         return client.change(transfer.id, labels=labels, **wanted)
     except DrayError as error:
         if error.kind != "not_admitted":
             raise
-    log.warning("transfer %s stays as it is: even %s would break it", transfer.id, sorted(wanted))
+    log.warning(
+        "transfer %s is unchanged: changing %s would break its promise", transfer.id, sorted(wanted)
+    )
     return client.change(transfer.id, labels=labels)
 
 
@@ -566,7 +569,7 @@ def _verdict(found: Transfer, mark: str) -> str | None:
         return ENDED
     labels = _labels(found)
     if labels.get(TRY_LABEL, labels.get(FIRST_LABEL)) != mark:
-        return "a later try goes on with it"
+        return "a later try has attached to it"
     return None
 
 

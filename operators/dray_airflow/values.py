@@ -38,7 +38,7 @@ def is_empty(value: object) -> bool:
 
 
 def _wrong(name: str, value: object, remedy: str) -> Exception:
-    return bad_input(f"use {name}", f"{value!r} is what it is after templates", remedy)
+    return bad_input(f"use {name}", f"{value!r} is its value after templates", remedy)
 
 
 def text(name: str, value: object) -> str:
@@ -48,7 +48,7 @@ def text(name: str, value: object) -> str:
     """
     if is_empty(value):
         cause = "it is empty" if value is None else f"it is {value!r} after templates"
-        raise bad_input(f"use {name}", cause, "give it, or look what its template refers to")
+        raise bad_input(f"use {name}", cause, "give a value, or check its template")
     if not isinstance(value, str):
         raise _wrong(name, value, "write a text")
     return value.strip()

@@ -317,7 +317,7 @@ def test_what_can_never_be_is_no_matter_of_leaving_out(
     with make_dag(f"no_transfer_{required}") as dag:
         admit(required=required) >> nap("compute", 0)
     assert run_dag(dag, run_conf={"deadline": "120s"}).state == "failed"
-    assert "cannot ask for the run's transfers: the DAG has none" in capsys.readouterr().out
+    assert "cannot reserve the run's transfers: the DAG has none" in capsys.readouterr().out
 
 
 def test_an_endpoint_that_promises_nothing_is_a_refusal(
@@ -333,7 +333,7 @@ def test_an_endpoint_that_promises_nothing_is_a_refusal(
         admit() >> move("x")
     ran = run_dag(dag, run_conf={"deadline": "60s"})
     assert str(ran.task("admit").state) == "failed"
-    assert "which takes them without a promise: x: " in capsys.readouterr().out
+    assert "which accepts them without a promise: x: " in capsys.readouterr().out
     assert live_at(site) == []
     with make_dag("no_rate_needed") as dag:
         admit(required=False) >> move("x")

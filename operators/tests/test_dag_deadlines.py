@@ -56,7 +56,7 @@ def test_a_deadline_is_a_time_or_a_length_of_time(value: object, seconds: float)
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("soon", "'soon' is no deadline"),
+        ("soon", "'soon' is not a deadline"),
         ("", "is no deadline"),
         (True, "True is no deadline"),
         ("2026-11-21T14:00:00", "does not say its time zone"),
@@ -327,4 +327,4 @@ def test_a_conf_that_is_no_deadline_is_logged_and_nothing_is_asked(
         look() >> move("later", trigger_rule="all_failed")
     ran = run_dag(dag, run_conf={"deadline": "soon"})
     assert ran.result("look") is True
-    assert "'soon' is no deadline: write a time with its zone" in caplog.text
+    assert "'soon' is not a deadline: write a time with its zone" in caplog.text

@@ -283,7 +283,7 @@ def test_a_deadline_that_cannot_be_kept_is_said_so() -> None:
 @pytest.mark.parametrize(
     ("tasks", "words"),
     [
-        ([Task("a", ("b",))], "a waits for b, which is not there"),
+        ([Task("a", ("b",))], "a waits for b, which does not exist"),
         ([Task("a", ("b",)), Task("b", ("a",))], "these wait for each other: a, b"),
         ([Task("a"), Task("a")], "two tasks are named a"),
     ],

@@ -184,7 +184,7 @@ def test_a_connection_can_be_tested(
     works, said = DrayHook("nowhere").test_connection()
     assert (works, said) == (
         False,
-        "cannot use connection 'nowhere': there is none of that name; make it: airflow connections "
+        "cannot use connection 'nowhere': it does not exist; create it: airflow connections "
         "add nowhere --conn-type dray --conn-host HOST",
     )
     monkeypatch.setenv("AIRFLOW_CONN_OFF", '{"conn_type": "dray", "host": "h", "extra": "{]"}')

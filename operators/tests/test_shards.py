@@ -118,7 +118,7 @@ def test_tuples_do_and_nothing_gives_nothing() -> None:
 @pytest.mark.parametrize(
     ("files", "count", "words"),
     [
-        ([("a", 1), ("a", 2)], 2, "a is there twice"),
+        ([("a", 1), ("a", 2)], 2, "a is listed twice"),
         ([("a", -1)], 2, "a has -1 bytes"),
         ([], 0, "must be 1 to 1000"),
         ([], 1001, "must be 1 to 1000"),

@@ -66,7 +66,7 @@ def test_a_pattern_is_no_list(text: str) -> None:
         ({"replicas": "/data/c", "replica_conn_id": ["site_a", "site_b"]}, "2 connections"),
         ({"files_min": "some"}, "write a whole number"),
         ({"options": "{'streams': 2}"}, "give a dictionary"),
-        ({"options": {"replicas": ["/data/c"]}}, "there is no 'replicas'"),
+        ({"options": {"replicas": ["/data/c"]}}, "there is no field 'replicas'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(

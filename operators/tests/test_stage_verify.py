@@ -143,7 +143,7 @@ def test_what_cannot_be_staged_fails_with_one_line(
     assert "DrayTaskFailure: transfer af-missing-" in said
     assert "No such file or directory" in said
     assert "or leave bypass out" in said
-    assert "'a.dat' is no path of the endpoint; write /ROOT/PATH" in said
+    assert "'a.dat' is not a path of the endpoint; write /ROOT/PATH" in said
 
 
 def test_a_deadline_of_staging_that_cannot_be_promised_is_refused_unless_late_will_do(
@@ -192,7 +192,7 @@ def test_a_deadline_of_staging_that_cannot_be_promised_is_refused_unless_late_wi
     assert refused
     offered = refused[0].split("give it the deadline ")[1].split(" ")[0]
     assert (dt.datetime.fromisoformat(offered.replace("Z", "+00:00")) - by).total_seconds() > 80
-    assert "'perhaps' is none; write one of required, best_effort" in said
+    assert "'perhaps' is not a choice; write one of required, best_effort" in said
     # What was offered can be had.
     with make_dag("stages_as_offered") as dag:
         DrayStageInOperator(task_id="required", to="/nvme/2.dat", deadline=offered, **required)

@@ -92,13 +92,13 @@ def test_two_tries_that_begin_together_share_it(
     again = begin(errand("try2", rate_max=SLOW), clients)
     assert rivals == ["try1", "submitted"]
     assert (again.story, again.transfer.attempt) == ("attached", 1)
-    assert cancel_own(client, "af-t", "try1") == "a later try goes on with it"
+    assert cancel_own(client, "af-t", "try1") == "a later try has attached to it"
 
 
 def test_only_the_last_try_cancels(clients: Clients, client: Client) -> None:
     begin(errand(rate_max=SLOW), clients)
     begin(errand("try2", rate_max=SLOW), clients)
-    assert cancel_own(client, "af-t", "try1") == "a later try goes on with it"
+    assert cancel_own(client, "af-t", "try1") == "a later try has attached to it"
     assert not client.transfer("af-t").is_terminal
     assert cancel_own(client, "af-t", "try2").startswith("cancelled")
     assert client.wait("af-t", timeout_seconds=30).state == "cancelled"
@@ -107,7 +107,7 @@ def test_only_the_last_try_cancels(clients: Clients, client: Client) -> None:
 
 def test_who_submitted_may_cancel(clients: Clients, client: Client) -> None:
     begin(errand(rate_max=SLOW), clients)
-    assert cancel_own(client, "af-t", "another") == "a later try goes on with it"
+    assert cancel_own(client, "af-t", "another") == "a later try has attached to it"
     assert cancel_own(client, "af-t", "try1").startswith("cancelled")
 
 
@@ -241,7 +241,7 @@ def test_an_older_wish_of_the_same_task_gives_way(
 
 def test_an_id_that_was_given_is_taken_from_nobody(clients: Clients, client: Client) -> None:
     begin(errand(rate_max=SLOW), clients)
-    with pytest.raises(DrayTaskFailure, match="another transfer lives under this id"):
+    with pytest.raises(DrayTaskFailure, match="another transfer with this id is live"):
         begin(errand("other", "/data/z.dat", is_id_own=False), clients)
     assert not client.transfer("af-t").is_terminal
 

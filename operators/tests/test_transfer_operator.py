@@ -412,7 +412,7 @@ def test_bad_input_is_one_clear_line_each(
     assert {ran.task(task_id).state for task_id in dag.task_ids} == {"failed"}
     said = errors_said(capfd.readouterr().out)
     expected = {
-        "there is none of that name; make it: airflow connections add nowhere": "Failure",
+        "it does not exist; create it: airflow connections add nowhere": "Failure",
         f"at dray://{gone.address} (connection 'gone'): cannot look up": "Retry",
         ": Connection refused; look whether the endpoint runs": "Retry",
         f"at dray://{sites.a.address} (connection 'no_right'): cannot ": "Failure",
@@ -421,11 +421,11 @@ def test_bad_input_is_one_clear_line_each(
         "submit it with the deadline ": "Failure",
         "cannot use destination: it is '' after templates; give it": "Failure",
         "its source is nothing.dat: No such file or directory); check the path": "Failure",
-        "that names no file or folder of an endpoint; write /ROOT/PATH": "Failure",
+        "it is no path of an endpoint; write /ROOT/PATH": "Failure",
         f"connection 'site_a' is for {sites.a.address}; name the connection": "Failure",
-        "cannot use overwrite: 'sometimes' is none; write one of never": "Failure",
-        "cannot use options: there is no 'stream'; use one of bind, ": "Failure",
-        "cannot use rate_max: 'fast' is what it is after templates": "Failure",
+        "cannot use overwrite: 'sometimes' is not a choice; write one of never": "Failure",
+        "cannot use options: there is no field 'stream'; use one of bind, ": "Failure",
+        "cannot use rate_max: 'fast' is its value after templates": "Failure",
         "nothing": "Failure",
     }
     for words, kind in expected.items():

@@ -1,10 +1,10 @@
-"""Object-level transfers of scientific data: the Python face of the dray engine.
+"""Object-level transfers of scientific data: the Python interface of the dray engine.
 
-Everything a caller may rely on is named in ``__all__``. The heavy work is done by the native module
-``dray._native``, which is private.
+``__all__`` names everything public. The native module ``dray._native``, which does the heavy work,
+is private.
 
-Names are looked up when they are first used: who only speaks to endpoints (:class:`Client`) loads
-no native code, and who only copies loads no HTTP.
+Names are imported on first use: a program that only calls endpoints (:class:`Client`) loads no
+native code, and a program that only copies loads no HTTP client.
 """
 
 from importlib import import_module
@@ -104,7 +104,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 if not TYPE_CHECKING:
-    # Unseen by type checkers, who would take every name for one that exists.
+    # Hidden from type checkers, for which every name would otherwise exist.
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
@@ -113,7 +113,7 @@ if not TYPE_CHECKING:
             value = getattr(import_module(_HOME[name]), name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Asked once: the next look-up finds it without coming here.
+        # Cached: the next look-up does not call this function.
         globals()[name] = value
         return value
 

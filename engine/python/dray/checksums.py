@@ -1,4 +1,4 @@
-"""Checksums that combine: sum the parts of a file in any order, then put the sums together.
+"""Checksums that combine: sum the parts of a file in any order, then combine the sums.
 
 Both algorithms are computed in one pass over the bytes: crc32c (CRC-32/ISCSI, RFC 3720, appendix
 B.4) and adler32 (RFC 1950, section 8.2).
@@ -27,30 +27,31 @@ class Sums(NamedTuple):
 def checksum(data: bytes | bytearray) -> Sums:
     """Sum bytes; other threads run meanwhile.
 
-    :param data: ``bytes`` are read in place; a ``bytearray`` is copied first, for it may change.
+    :param data: ``bytes`` are read in place; a ``bytearray`` is copied first, because it may
+        change.
     :raises TypeError: for anything else.
     """
     return Sums(*_native.checksum(data))
 
 
 def combine(first: tuple[int, int], second: tuple[int, int], second_length: int) -> Sums:
-    """Return the sums of two runs of bytes, one after the other, from the sums of each.
+    """Return the sums of two consecutive runs of bytes, from the sums of each.
 
-    :param first: sums of the bytes in front.
-    :param second: sums of the bytes behind.
-    :param second_length: number of bytes behind.
+    :param first: sums of the first bytes.
+    :param second: sums of the bytes after them.
+    :param second_length: number of the second bytes.
     :raises OverflowError: if a number is negative or does not fit (sums: 32 bits, length: 64 bits).
     """
     return Sums(*_native.combine(first, second, second_length))
 
 
 class Summer:
-    """Sums bytes as they come. One thread at a time may feed it."""
+    """Sums a stream of bytes. One thread at a time may feed it."""
 
     __slots__ = ("_summer",)
 
     def __init__(self) -> None:
-        """Begin with no bytes."""
+        """Start empty."""
         self._summer = _native.Summer()
 
     def update(self, data: bytes | bytearray) -> None:
@@ -68,5 +69,5 @@ class Summer:
 
     @property
     def length(self) -> int:
-        """Number of bytes so far, as :func:`combine` wants it."""
+        """Number of bytes so far, for :func:`combine`."""
         return self._summer.length

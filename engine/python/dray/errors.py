@@ -1,7 +1,7 @@
-"""The family of errors.
+"""The exception classes.
 
-``DrayError`` is the root. What the caller wrote wrongly is a :class:`DrayUsageError`; of the rest,
-a :class:`DrayTemporaryError` may go away by itself and a :class:`DrayPermanentError` will not.
+``DrayError`` is the base. An invalid call raises a :class:`DrayUsageError`; of the other errors, a
+:class:`DrayTemporaryError` may go away by itself and a :class:`DrayPermanentError` will not.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ ErrorKind = Literal[
     "no_place",
     "nothing_matched",
 ]
-"""What went wrong, in one word."""
+"""The kind of the error, in one word."""
 
 Status = Literal["permanent", "temporary", "exhausted"]
-"""Whether trying again can help; ``exhausted`` is temporary with all tries of this run used up."""
+"""Whether a retry can help; ``exhausted`` is temporary with all tries of this run used up."""
 
 End = Literal["source", "sink", "network", "here"]
-"""Where it happened; ``here`` is this process, before either end was asked."""
+"""Where the error occurred; ``here`` is this process, before either end was called."""
 
 
 class ErrorFields(TypedDict):
-    """What an error says besides its message; see :class:`DrayError`."""
+    """The fields of an error apart from its message; see :class:`DrayError`."""
 
     kind: ErrorKind
     status: Status
@@ -83,7 +83,7 @@ class ErrorFields(TypedDict):
 
 
 class DrayError(Exception):
-    """Something dray could not do; as text, one line with everything that its attributes say."""
+    """An error of dray; as text, one line with all its attributes."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class DrayError(Exception):
         """Make an error; the engine does, and tests may.
 
         :param message: the whole line.
-        :param kind: what went wrong.
-        :param status: whether trying again can help.
-        :param end: where it happened.
-        :param operation: while doing what, as an infinitive.
-        :param file: which file, relative to the transfer's root, as :func:`os.fsdecode` gives it.
-        :param cause: why, in the words of whoever knows; may be empty.
-        :param remedy: what to do about it; may be empty.
+        :param kind: the kind of the error.
+        :param status: whether a retry can help.
+        :param end: where it occurred.
+        :param operation: the failed operation, as an infinitive.
+        :param file: the file, relative to the transfer's root, as :func:`os.fsdecode` decodes it.
+        :param cause: the cause; may be empty.
+        :param remedy: the remedy; may be empty.
         """
         super().__init__(message)
         self.message = message
@@ -119,7 +119,7 @@ class DrayError(Exception):
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[Callable[..., DrayError], tuple[object, ...]]:
-        """Survive copying, pickling and the way between processes."""
+        """Support copying and pickling."""
         fields = dict(self.__dict__)
         return _rebuild, (type(self), fields.pop("message"), fields)
 
@@ -129,22 +129,22 @@ class DrayTemporaryError(DrayError):
 
 
 class DrayPermanentError(DrayError):
-    """The same try fails the same way until somebody changes something."""
+    """The same call fails in the same way until a person acts."""
 
 
 class DrayNotAdmittedError(DrayPermanentError):
-    """An endpoint cannot promise a deadline or a rate that was asked for; nothing was queued.
+    """An endpoint cannot promise the requested deadline or rate; nothing was queued.
 
-    :ivar admission: what is in the way, and what could be promised instead: ``earliest_finish``,
+    :ivar admission: the conflict, and the promise that is possible instead: ``earliest_finish``,
         ``rate_needed`` and ``rate_available`` in bytes per second, ``obstacle``, ``reasons``.
     """
 
     def __init__(
         self, message: str, *, admission: AdmissionVerdict, **fields: Unpack[ErrorFields]
     ) -> None:
-        """Make one; a client does, and tests may.
+        """Make an error; a client does, and tests may.
 
-        :param admission: what is in the way, and what could be; the others as of
+        :param admission: the conflict and the possible promise; the others as of
             :class:`DrayError`.
         """
         super().__init__(message, **fields)
@@ -152,13 +152,13 @@ class DrayNotAdmittedError(DrayPermanentError):
 
 
 class DrayUsageError(DrayError, ValueError):
-    """The call makes no sense as it was written; nothing was done."""
+    """The call is invalid; nothing was done."""
 
 
 def _rebuild(of: type[DrayError], message: str, fields: dict[str, Any]) -> DrayError:
-    # Not through __init__: each class has its own, and the attributes are all there.
+    # Not through __init__: each class has its own, and all attributes are given here.
     error = of.__new__(of, message)
     error.message = message
-    # Also what others have attached, notes for instance.
+    # Also attributes that other code has added, for example notes.
     error.__dict__.update(fields)
     return error

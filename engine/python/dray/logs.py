@@ -1,4 +1,4 @@
-"""Looking into object logs: what is safe of unfinished copies."""
+"""Read object logs: the durable data of unfinished copies."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """One holder's time with a log.
+    """The tenure of one holder of a log.
 
     :param epoch: of the lease; each holder's is higher than all before.
     :param holder: program, process and host in words.
-    :param transfer_id: the transfer it works or worked for.
+    :param transfer_id: the holder's transfer.
     :param boot_id: the boot it ran in.
-    :param durability: what "done" means in its records.
+    :param durability: meaning of "done" in its records.
     """
 
     epoch: int
@@ -46,12 +46,12 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """A log's first record: what it is about and to whom it belongs.
+    """A log's first record: its paths and its owner.
 
-    :param claims: paths beneath the log's own folder that it speaks for; empty for all of them.
-    :param owner: who may resume.
-    :param nonce: a number that no other log has.
-    :param software: what made the log.
+    :param claims: paths below the log's own folder that it covers; empty for all of them.
+    :param owner: the user who may resume.
+    :param nonce: a unique number of the log.
+    :param software: the program that created the log.
     :param tenure: its holder at that moment.
     """
 
@@ -64,7 +64,7 @@ class LogHeader:
 
 @dataclass(frozen=True, slots=True)
 class DoneRange:
-    """Bytes of a file that are safe; neighbours are merged.
+    """Durable bytes of a file; adjacent ranges are merged.
 
     :param offset: of the first byte.
     :param length: number of bytes.
@@ -80,16 +80,16 @@ class DoneRange:
 class LoggedFile:
     """An unfinished file.
 
-    :param path: where it will stand, beneath the folder that holds ``.dray-log``.
-    :param size: bytes it will have.
+    :param path: its final path, below the folder that holds ``.dray-log``.
+    :param size: its final size in bytes.
     :param modified_ns: modification time at the source, nanoseconds since 1970.
-    :param checksum: what the caller demanded of it, such as ``adler32:024d0127``.
+    :param checksum: the checksum that the caller required, such as ``adler32:024d0127``.
     :param identity: the source's own name of this version; empty for plain files.
     :param object_size: bytes of an object.
     :param partial_name: name of the partial file, in the file's own folder.
-    :param done: what is safe, in order of offset.
-    :param is_weak: whether some of it was written without a sync, and so counts only until the
-        host of the last holder boots again.
+    :param done: durable ranges, in order of offset.
+    :param is_weak: whether some of it was written without a sync, and so counts only until the host
+        of the last holder reboots.
     """
 
     path: str
@@ -104,13 +104,13 @@ class LoggedFile:
 
     @property
     def bytes_done(self) -> int:
-        """Bytes that are safe."""
+        """Number of durable bytes."""
         return sum(part.length for part in self.done)
 
 
 @dataclass(frozen=True, slots=True)
 class LostBytes:
-    """Bytes of a log that cannot be read although they were durable once.
+    """Bytes of a log that cannot be read although they were once durable.
 
     :param offset: in the log.
     :param length: number of bytes.
@@ -122,12 +122,12 @@ class LostBytes:
 
 @dataclass(frozen=True, slots=True)
 class LogDamage:
-    """What damage in a log costs.
+    """The cost of damage in a log.
 
     :param places: the first 16 places.
     :param count: number of places.
-    :param files_forgotten: unfinished files of which nothing counts any more.
-    :param files_kept: unfinished files whose other records still count.
+    :param files_forgotten: unfinished files without any valid record.
+    :param files_kept: unfinished files whose other records are still valid.
     """
 
     places: tuple[LostBytes, ...]
@@ -138,15 +138,15 @@ class LogDamage:
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """Everything a log says.
+    """The contents of a log.
 
     :param header: its first record.
     :param tenure: the last holder.
-    :param files: the unfinished files, by path; those that are finished are no longer in a log.
+    :param files: the unfinished files, by path; finished files are no longer in a log.
     :param torn_bytes: bytes at the end that were never committed; normal after a crash.
-    :param damage: what else is unreadable; ``None`` for a sound log.
-    :param records_over_limit: records left out because there are too many to hold in memory.
-    :param log_bytes: bytes of the log, torn ones included.
+    :param damage: other unreadable places; ``None`` for a sound log.
+    :param records_over_limit: records left out to bound memory.
+    :param log_bytes: bytes of the log, including torn ones.
     """
 
     header: LogHeader
@@ -164,25 +164,25 @@ class LogReport:
 
     @property
     def bytes_done(self) -> int:
-        """Bytes that are safe, of all unfinished files."""
+        """Number of durable bytes of all unfinished files."""
         return sum(file.bytes_done for file in self.files)
 
 
 def find_logs(destination: StrOrBytesPath) -> tuple[Path, ...]:
-    """Return the logs of unfinished copies to a folder, by name; none when all are finished.
+    """Return the logs of unfinished copies to a folder, by name; empty if all are finished.
 
-    :param destination: the folder; folders above it are not looked at.
+    :param destination: the folder; folders above it are not searched.
     """
     folder = Path(os.fsdecode(destination)) / ".dray-log"
     return tuple(sorted(folder.glob("*.log")))
 
 
 def read_log(path: StrOrBytesPath) -> LogReport:
-    """Read an object log, changing nothing; one that is being written may be read as well.
+    """Read an object log without changing it; it may be in use.
 
     :param path: the log, ``DESTINATION/.dray-log/*.log``.
-    :raises DrayPermanentError: if there is none, if it is of another version or something else
-        than a log, or if its header is damaged. Damage behind the header is in the report.
+    :raises DrayPermanentError: if it does not exist, has another version, is no log, or has a
+        damaged header. Damage after the header is in the report.
     :raises DrayTemporaryError: if the storage fails.
     """
     words = _native.read_log(os.fsencode(path))

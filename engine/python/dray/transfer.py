@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 StrOrBytesPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
-"""A path. Names are bytes; text stands for them as :func:`os.fsencode` says."""
+"""A path. Names are bytes; text stands for them as in :func:`os.fsencode`."""
 
 Overwrite = Literal["never", "if-different", "always"]
 Durability = Literal["none", "file", "object"]
@@ -54,27 +54,27 @@ Stage = Literal[
     "sync",
     "publish",
 ]
-"""What an end waits for, or works on, at a moment."""
+"""The stage of an end: its present work, or the reason of its wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The counters of a running copy. All bytes are of file content.
 
-    :param seconds: since the copy began.
-    :param is_listing_done: whether everything there is to copy is known.
+    :param seconds: since the copy started.
+    :param is_listing_done: whether the listing is complete.
     :param files_listed: files found so far.
     :param bytes_listed: bytes of those files.
-    :param files_done: files that are dealt with, failures not counted.
-    :param files_adopted: of them, those that stood there already and were the same.
-    :param files_skipped: of them, those left as they were because they may not be replaced.
+    :param files_done: finished files, without failures.
+    :param files_adopted: finished files that existed already and were the same.
+    :param files_skipped: finished files that were kept because they may not be replaced.
     :param files_failed: entries that failed.
-    :param bytes_durable: bytes of done files and of objects that are as durable as asked.
-    :param bytes_resumed: of them, bytes that an earlier copy had made safe.
+    :param bytes_durable: bytes of done files and of objects that are as durable as requested.
+    :param bytes_resumed: durable bytes of an earlier copy.
     :param bytes_read_back: bytes read back from the destination's storage and compared.
     :param objects_sent: objects sent; one sent twice counts twice.
-    :param objects_resumed: objects that an earlier copy had made safe.
-    :param bytes_sent: bytes handed from source to sink.
+    :param objects_resumed: objects that an earlier copy made durable.
+    :param bytes_sent: bytes passed from source to sink.
     :param bytes_read: bytes read at the source.
     """
 
@@ -101,17 +101,17 @@ class Progress:
 
     @property
     def bytes_remaining(self) -> int:
-        """Bytes listed that are not safe yet; grows until the listing is done."""
+        """Listed bytes that are not durable yet; grows until the listing is done."""
         return max(0, self.bytes_listed - self.bytes_durable)
 
     @property
     def bytes_per_second(self) -> float:
-        """Average rate of sending since the copy began; 0 before the first moment has passed."""
+        """Average rate of sending since the copy started; 0 at first."""
         return self.bytes_sent / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_remaining(self) -> float | None:
-        """Time left at the average rate; ``None`` before the listing is done or anything sent."""
+        """Time left at the average rate; ``None`` before the listing is done or a byte is sent."""
         if not self.is_listing_done or self.bytes_per_second == 0:
             return None
         return self.bytes_remaining / self.bytes_per_second
@@ -119,11 +119,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class FileDone:
-    """A file stands under its final name, as durable as asked.
+    """A file has its final name, as durable as requested.
 
     :param path: relative to the destination folder, decoded as :func:`os.fsdecode` does.
     :param size: bytes.
-    :param sums: its checksums, when this copy knows them (not of files left as they were).
+    :param sums: its checksums, if this copy computed them (not of kept files).
     """
 
     path: str
@@ -136,7 +136,7 @@ class FailedFile:
     """An entry that could not be copied; the others were.
 
     :param path: relative to the destination folder, decoded as :func:`os.fsdecode` does.
-    :param error: why.
+    :param error: the error.
     """
 
     path: str
@@ -145,9 +145,9 @@ class FailedFile:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that is no failure and deserves a word, such as a log that no longer fits.
+    """An event worth reporting that is no failure, such as a log that no longer fits.
 
-    :param error: what, as an error that nobody raised.
+    :param error: the event, as an error that was not raised.
     """
 
     error: DrayError
@@ -158,7 +158,7 @@ Event: TypeAlias = FileDone | FailedFile | Notice
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where the time went: seconds that each end was in each stage, one at a time.
+    """Seconds that each end was in each stage, one at a time.
 
     Stages that took no time are left out.
 
@@ -172,28 +172,28 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """How a copy came out: the fields of the object that ``dray cp --json`` ends with.
+    """The result of a copy: the fields of the object that ``dray cp --json`` ends with.
 
-    :param transfer_id: its name.
-    :param state: ``done`` when everything asked for is safe, ``failed`` when entries failed; what
-        is not in :attr:`files_failed` is safe either way.
-    :param files: files that are safe under their final name, adopted ones included.
-    :param bytes: bytes that are safe.
+    :param transfer_id: its id.
+    :param state: ``done`` if everything requested is safe, ``failed`` if entries failed; entries
+        that are not in :attr:`files_failed` are safe either way.
+    :param files: files that are safe under their final name, including adopted ones.
+    :param bytes: durable bytes.
     :param objects: objects sent or resumed.
     :param objects_sent: objects sent by this copy; one sent twice counts twice.
-    :param objects_resumed: objects that an earlier copy had made safe, not sent again.
-    :param files_skipped: files left as they were because they may not be replaced.
-    :param files_adopted: files that stood there already and were the same.
-    :param bytes_sent: bytes handed from source to sink.
+    :param objects_resumed: objects that an earlier copy made durable, not sent again.
+    :param files_skipped: files kept because they may not be replaced.
+    :param files_adopted: files that existed already and were the same.
+    :param bytes_sent: bytes passed from source to sink.
     :param bytes_read: bytes read at the source.
-    :param bytes_resumed: bytes that an earlier copy had made safe, not sent again.
-    :param bytes_read_back: bytes read back from the destination's storage and compared; those of
-        holes are not read.
-    :param seconds: from the first look to the last name.
+    :param bytes_resumed: bytes that an earlier copy made durable, not sent again.
+    :param bytes_read_back: bytes read back from the destination's storage and compared, without
+        holes.
+    :param seconds: duration.
     :param files_failed: the entries that failed, the first 1000 at most.
-    :param files_failed_total: how many failed in all.
-    :param profile: where the time went.
-    :param bottleneck: the stage that held it up most; ``None`` when none has a third of the time.
+    :param files_failed_total: number of all failed entries.
+    :param profile: seconds by stage.
+    :param bottleneck: the stage that delayed it most; ``None`` if none has a third of the time.
     """
 
     transfer_id: str
@@ -247,48 +247,48 @@ def copy(
     progress: Callable[[Progress], object] | None = None,
     on_event: Callable[[Event], object] | None = None,
 ) -> TransferResult:
-    """Copy files and folders on this host; the same call again goes on after any fault.
+    """Copy files and folders on this host; the same call resumes after any fault.
 
-    What the destination means follows from how the call is written, never from what exists: it is
-    a folder with ``recursive``, with several sources, or when it ends in a slash; else it is the
+    The meaning of the destination depends on how you write the call, never on existing files. It is
+    a folder with ``recursive``, with several sources, or if it ends in a slash; otherwise it is the
     file's new name. A folder ``run`` becomes ``destination/run``; ``run/`` means its contents.
     (:class:`pathlib.Path` drops a slash at the end: use ``f"{path}/"``.)
 
-    Other threads run meanwhile. Callbacks run in the calling thread. When one raises, or Ctrl-C is
-    pressed, the copy stops, what is safe stays safe, and the exception comes out of this function;
-    a second Ctrl-C does not wait for the stop. Signals reach Python's main thread only.
+    Other threads run meanwhile. Callbacks run in the calling thread. If one raises, or on Ctrl-C,
+    the copy stops, durable data stays, and this function raises the exception; a second Ctrl-C does
+    not wait for the stop. Signals reach only Python's main thread.
 
-    :param sources: what to copy, one path or several.
-    :param destination: where to.
-    :param recursive: copy folders with everything in them.
-    :param overwrite: what to do with files that exist: leave them, replace those of another size,
-        time or known checksum, or replace all.
-    :param durability: what "safe" means: written; on stable storage before the final name appears;
-        or each object on stable storage before the next ones fill its place.
-    :param order: which object goes next: ``layout`` (by storage target, around busy ones),
-        ``file`` (file after file) or ``random:SEED``.
+    :param sources: one path or several.
+    :param destination: the target.
+    :param recursive: copy folders with all their contents.
+    :param overwrite: handling of existing files: keep them, replace those of another size, time or
+        known checksum, or replace all.
+    :param durability: meaning of "safe": written; on stable storage before the final name appears;
+        or each object on stable storage before its buffer is reused.
+    :param order: order of objects: ``layout`` (by storage target, around busy ones), ``file`` (file
+        after file) or ``random:SEED``.
     :param object_size: bytes of an object, the unit of transfer and of resuming, 4 KiB to 64 MiB;
         by default 1 MiB.
     :param verify: read every file back before it gets its final name.
-    :param resume: read back and compare what an earlier run made durable, or trust its log.
-    :param checksum: what the one file must have: ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
-    :param include: patterns of files to take, by name (``*.root``) or path (``run?/**``).
+    :param resume: read back and compare the durable data of an earlier run, or trust its log.
+    :param checksum: required checksum of the one file: ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
+    :param include: patterns of files to select, by name (``*.root``) or path (``run?/**``).
     :param exclude: patterns of files and folders to leave out.
     :param rate: bytes per second at most, at least 1.
-    :param transfer_id: 1 to 64 characters of ``[A-Za-z0-9._:-]``; by default made from the
-        request, so that the same request is the same transfer.
-    :param links: recreate symbolic links, copy what they point to, or fail them.
-    :param xattrs: carry extended attributes.
-    :param checksum_attributes: keep checksums of written files as extended attributes.
+    :param transfer_id: 1 to 64 characters of ``[A-Za-z0-9._:-]``; by default made from the request,
+        so that the same request is the same transfer.
+    :param links: recreate symbolic links, copy their targets, or fail them.
+    :param xattrs: copy extended attributes.
+    :param checksum_attributes: store checksums of written files as extended attributes.
     :param pool_bytes: memory for the buffers of both ends in bytes, but at least sixteen objects;
         by default 256 MiB.
     :param progress: called at most ten times a second, and once at the end.
-    :param on_event: called for each file that is done or failed and for each notice; the copy
-        waits for a slow one.
-    :returns: the result; entries that failed are in it and are not raised.
-    :raises DrayUsageError: if the call makes no sense; nothing was done.
-    :raises DrayTemporaryError: if the copy was refused or broke off and a later one may go on.
-    :raises DrayPermanentError: if it was refused or broke off and somebody has to act.
+    :param on_event: called for each file that is done or failed and for each notice; the copy waits
+        for a slow callback.
+    :returns: the result; failed entries are in it and are not raised.
+    :raises DrayUsageError: if the call is invalid; nothing was done.
+    :raises DrayTemporaryError: if the copy was refused or broke off and a later one may resume.
+    :raises DrayPermanentError: if it was refused or broke off and a person must act.
     """
     asked: _native.Asked = {
         "sources": _paths(sources),

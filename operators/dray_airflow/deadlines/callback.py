@@ -225,7 +225,7 @@ async def _unfinished(dag_id: str, run_id: str) -> list[str]:
         ask = sync_to_async(RuntimeTaskInstance.get_task_states)
         states = (await ask(dag_id=dag_id, run_ids=[run_id])).get(run_id, {})
     except Exception as error:
-        log.info("the run's tasks cannot be looked at from here: %s", error)
+        log.info("the run's tasks are unknown here: %s", error)
         return []
     ended = {"success", "skipped", "failed", "upstream_failed", "removed"}
     return sorted(name for name, state in states.items() if state not in ended)[:10]
@@ -252,7 +252,7 @@ def deadline_alerts(
     from dray_airflow.version_compat import HAS_CUSTOM_DEADLINES
 
     if not HAS_CUSTOM_DEADLINES:
-        log.warning("no deadline alerts: those of a run's conf need Airflow 3.2 or later")
+        log.warning("no deadline alerts: a deadline in a run's conf needs Airflow 3.2 or later")
         return []
     from airflow.sdk.definitions.callback import AsyncCallback
     from airflow.sdk.definitions.deadline import DeadlineAlert

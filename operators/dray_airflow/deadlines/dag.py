@@ -98,7 +98,7 @@ def expect(task: Node, duration: timedelta | float) -> Node:
     """
     seconds = _seconds(duration)
     if seconds is None or seconds < 0:
-        raise ValueError(f"{duration!r} is no length of time a task can take")
+        raise ValueError(f"{duration!r} is not a duration of a task")
     operator: Any = getattr(task, "operator", task)
     declared = operator.dag.__dict__.setdefault(_EXPECTED, {})
     declared[operator.task_id] = seconds
@@ -114,7 +114,7 @@ def deadline_for(context: Context) -> TaskDeadline | None:
     try:
         plan = plan_for(context)
     except Exception as error:
-        log.warning("no deadline: it could not be worked out: %s", error)
+        log.warning("the deadline could not be computed, so the transfer has none: %s", error)
         return None
     if plan is None:
         return None
@@ -203,7 +203,7 @@ def _alert_time(alert: Any, run: Any) -> RunDeadline | None:  # noqa: ANN401 - A
         value = (getattr(run, "conf", None) or {}).get(alert.reference.key)
         base = None if value is None else read_deadline(value, run_begin(run))
     else:
-        log.info("the deadline %s is Airflow's to know: transfers are planned without it", name)
+        log.info("only Airflow can compute the deadline %s: transfers are planned without it", name)
     return None if base is None else RunDeadline(base + interval, f"the DAG's {name}")
 
 
@@ -234,7 +234,7 @@ def tasks_of(context: Context) -> list[Task]:
     try:
         past = history.past_of(context, wanted)
     except Exception as error:
-        log.warning("past runs cannot be looked at, so only what is declared counts: %s", error)
+        log.warning("past runs are unavailable, so only declared durations count: %s", error)
         past = {}
     found = []
     for operator in dag.tasks:

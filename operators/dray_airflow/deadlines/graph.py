@@ -261,7 +261,7 @@ def plan_deadlines(
         without a zone.
     """
     if deadline.tzinfo is None or now.tzinfo is None:
-        raise ValueError("deadline and now must say their time zone")
+        raise ValueError("deadline and now must have a time zone")
     by_name = _by_name(tasks)
     before = {task.id: _edges(task, by_name) for task in by_name.values()}
     order = _in_order(before)
@@ -339,7 +339,7 @@ def _by_name(tasks: Iterable[Task]) -> dict[str, Task]:
     for task in found.values():
         for each in task.upstream:
             if each not in found:
-                raise ValueError(f"{task.id} waits for {each}, which is not there")
+                raise ValueError(f"{task.id} waits for {each}, which does not exist")
     return found
 
 

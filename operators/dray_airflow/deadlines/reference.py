@@ -49,8 +49,8 @@ class ConfDeadline(BaseDeadlineReference):
         if not HAS_CUSTOM_DEADLINES:
             found = ".".join(map(str, AIRFLOW_VERSION))
             raise RuntimeError(
-                f"ConfDeadline needs Airflow 3.2 or later, this is {found}; transfers keep"
-                ' dag_run.conf["deadline"] without it, and Airflow\'s own references can ring'
+                f"ConfDeadline needs Airflow 3.2 or later, this is {found}; transfers use"
+                ' dag_run.conf["deadline"] without it, and Airflow\'s own references work'
             )
 
     def serialize_reference(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def read_deadline(value: object, begin: datetime) -> datetime:
     :raises ValueError: for any other value; the message is for people.
     """
     if isinstance(value, bool) or value is None:
-        raise ValueError(f"{value!r} is no deadline: {REMEDY}")
+        raise ValueError(f"{value!r} is not a deadline: {REMEDY}")
     if isinstance(value, datetime):
         found = value
     else:
@@ -33,9 +33,9 @@ def read_deadline(value: object, begin: datetime) -> datetime:
             # Python 3.10 does not parse the Z.
             found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
         except (ValueError, OverflowError):
-            raise ValueError(f"{value!r} is no deadline: {REMEDY}") from None
+            raise ValueError(f"{value!r} is not a deadline: {REMEDY}") from None
     if found.tzinfo is None:
-        raise ValueError(f"the deadline {value!r} does not say its time zone: {REMEDY}")
+        raise ValueError(f"the deadline {value!r} has no time zone: {REMEDY}")
     return found
 
 

@@ -220,8 +220,8 @@ def _wrong(conn_id: str, cause: str, remedy: str) -> DrayTaskFailure:
 def _missing(conn_id: str) -> DrayTaskFailure:
     return bad_input(
         f"use connection {conn_id!r}",
-        "there is none of that name",
-        f"make it: airflow connections add {conn_id} --conn-type dray --conn-host HOST",
+        "it does not exist",
+        f"create it: airflow connections add {conn_id} --conn-type dray --conn-host HOST",
     )
 
 

@@ -156,7 +156,7 @@ class DrayNotifier(BaseNotifier):
         given: Any = context
         text = await name_the_reason(given, self.dray_conn_ids, is_early=self.is_early)
         if text is None:
-            self.log.info("nothing to tell: no transfer of the run is foreseen to be late")
+            self.log.info("no notification: no transfer of the run is predicted to be late")
             return
         self.log.error("%s", text)
         failed = []
@@ -192,7 +192,7 @@ class DrayNotifier(BaseNotifier):
         if not _HOST.fullmatch(host):
             raise bad_input(
                 "use the webhook's connection",
-                "its host is not the name of one",
+                "its host is not a host name",
                 "write schema, host and port, and the rest of the URL as its password",
             )
         url = host.rstrip("/") if "://" in host else f"{connection.schema or 'https'}://{host}"
@@ -230,5 +230,5 @@ def _cause(error: Exception) -> str:
 def _check(failed: Sequence[str]) -> None:
     if failed:
         raise DrayTaskRetry(
-            f"not everybody was told: {'; '.join(failed)}; look at these connections"
+            f"the notification failed: {'; '.join(failed)}; check these connections"
         )

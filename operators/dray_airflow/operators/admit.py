@@ -137,17 +137,17 @@ class DrayAdmitOperator(BaseOperator):
 
         if self.required not in (True, False, "known"):
             raise bad_input(
-                "ask for the run's transfers",
-                f"required={self.required!r} is no choice",
+                "reserve the run's transfers",
+                f"required={self.required!r} is not a choice",
                 'write True, False or "known"',
             )
         try:
             plan = plan_for(context)
         except ValueError as error:
-            raise DrayTaskFailure(f"cannot ask for the run's transfers: {error}") from None
+            raise DrayTaskFailure(f"cannot reserve the run's transfers: {error}") from None
         if plan is None:
             raise bad_input(
-                "ask for the run's transfers",
+                "reserve the run's transfers",
                 "the run has no deadline",
                 'trigger it with conf {"deadline": "2h"}, or give the DAG a DeadlineAlert',
             )
@@ -187,7 +187,7 @@ class DrayAdmitOperator(BaseOperator):
                 is_refusal = isinstance(error, DrayTaskFailure) and error.kind == "not_admitted"
                 if self.required or not is_refusal:
                     raise
-                self.log.warning("%s; going on without", error)
+                self.log.warning("%s; the run continues without reservations", error)
                 told = {}
         promised = sum(each["promised"] for each in told.values())
         self.log.info("%d transfers are promised as a set; left out: %s", promised, left_out)
@@ -206,7 +206,7 @@ class DrayAdmitOperator(BaseOperator):
             try:
                 free_one(client, held)
             except DrayError as error:
-                self.log.warning("%s is kept until it would begin: %s", held, error)
+                self.log.warning("reservation %s stays until its start time: %s", held, error)
 
     # --- what will be asked for -------------------------------------------------------------------
 
@@ -219,14 +219,14 @@ class DrayAdmitOperator(BaseOperator):
         unknown = sorted((chosen or set()) - set(dag.task_ids))
         if unknown:
             raise bad_input(
-                "use tasks", f"the DAG has no {', '.join(unknown)}", "look at its graph"
+                "use tasks", f"the DAG has no {', '.join(unknown)}", "check the task ids"
             )
         asked = [each for each in dag.tasks if chosen is None or each.task_id in chosen]
         others = [each.task_id for each in asked if not _is_transfer(each)]
         if self.required and (len(others) == len(asked) or chosen is not None) and others:
             said = f"{', '.join(others)}: no transfer" if chosen else "the DAG has none"
             raise bad_input(
-                "ask for the run's transfers", said, "name tasks of DrayTransferOperator"
+                "reserve the run's transfers", said, "name tasks of DrayTransferOperator"
             )
         for operator in asked:
             found = plan.transfers.get(operator.task_id)
@@ -247,9 +247,9 @@ class DrayAdmitOperator(BaseOperator):
                     wanted.append(each)
         if len(wanted) > SET_MAX:
             raise bad_input(
-                "ask for the run's transfers",
-                f"they are {len(wanted)}",
-                f"name at most {SET_MAX} with tasks, or move more in each",
+                "reserve the run's transfers",
+                f"there are {len(wanted)}",
+                f"name at most {SET_MAX} in tasks, or combine transfers",
             )
         return wanted, left_out
 
@@ -335,8 +335,8 @@ class DrayAdmitOperator(BaseOperator):
                 if unpromised:
                     raise DrayTaskFailure(
                         f"cannot promise the run's transfers at {wanted[0].errand.conn_id}, which"
-                        f" takes them without a promise: {'; '.join(unpromised[:NAMED_MAX])}; give"
-                        " the endpoint its rate, or let them take what they can get:"
+                        f" accepts them without a promise: {'; '.join(unpromised[:NAMED_MAX])};"
+                        " give the endpoint its rate, or run without promises:"
                         " required=False",
                         "not_admitted",
                     )
@@ -354,7 +354,7 @@ class DrayAdmitOperator(BaseOperator):
         reasons = []
         for want, verdict in zip(wanted, verdicts, strict=False):
             if verdict.earliest_finish is not None or verdict.obstacle is not None:
-                said = ", ".join(verdict.reasons) or "there is no room"
+                said = ", ".join(verdict.reasons) or "no capacity is left"
                 reasons.append(f"{want.name} by {clock(want.deadline)}: {said}")
         # Airflow cuts a long message at its end, where the remedy is.
         if len(reasons) > REASONS_MAX:
@@ -370,7 +370,7 @@ class DrayAdmitOperator(BaseOperator):
         count = f"the {len(wanted)} transfers" if len(wanted) > 1 else "the transfer"
         return DrayTaskFailure(
             f"cannot promise {count} of the run by its deadline {clock(plan.deadline)}:"
-            f" {'; '.join(reasons) or 'there is no room'}{held_by}; {remedy}",
+            f" {'; '.join(reasons) or 'no capacity is left'}{held_by}; {remedy}",
             "not_admitted",
         )
 
@@ -424,7 +424,7 @@ def _not_known(left_out: dict[str, str]) -> DrayTaskFailure:
     return bad_input(
         "promise all transfers of the run",
         f"{'; '.join(named[:NAMED_MAX])}{more}",
-        'give what is missing, name the others with tasks, or leave these out: required="known"',
+        'add the missing values, name the others in tasks, or leave these out: required="known"',
     )
 
 

@@ -152,7 +152,7 @@ class StagingErrand:
             if error.status != "permanent":
                 raise
             # A caller who may stage may lack the permission to transfer, which this call needs.
-            log.warning("whether staging %s will be done in time is not known: %s", self.id, error)
+            log.warning("it is unknown whether staging %s will be in time: %s", self.id, error)
             return
         if answer.decision == "accept":
             return
@@ -164,8 +164,8 @@ class StagingErrand:
         )
         raise DrayTaskFailure(
             f"cannot promise staging {self.id} by {clock(wish.deadline)}:"
-            f" {reasons or 'there is no room'}; {remedy}, or let it"
-            ' take what it can get: admission="best_effort"',
+            f" {reasons or 'no capacity is left'}; {remedy}, or"
+            ' stage without a promise: admission="best_effort"',
             "not_admitted",
         )
 
@@ -402,7 +402,7 @@ class DrayStageOutOperator(_StageOperator):
             return
         _unpin(client, (staged.id, *_ids("unpin", self.unpin)))
         client.evict_staging(staged.id)
-        self.log.info("the fast copy %s is free", staged.path)
+        self.log.info("the fast copy %s was evicted", staged.path)
 
 
 class DrayEvictOperator(BaseOperator):
@@ -448,7 +448,7 @@ class DrayEvictOperator(BaseOperator):
                     if values.truth("unpin", self.unpin) and client.staging(id).state == "staged":
                         _unpin(client, (id,))
                     client.evict_staging(id)
-                self.log.info("staged copy %s is free", id)
+                self.log.info("staged copy %s was evicted", id)
         return {"evicted": list(ids)}
 
 
@@ -463,7 +463,9 @@ def _ids(name: str, value: object) -> tuple[str, ...]:
 def _path(name: str, value: str | None) -> str:
     path = values.text(name, value)
     if not path.startswith("/"):
-        raise bad_input(f"use {name}", f"{path!r} is no path of the endpoint", "write /ROOT/PATH")
+        raise bad_input(
+            f"use {name}", f"{path!r} is not a path of the endpoint", "write /ROOT/PATH"
+        )
     return path
 
 

@@ -324,14 +324,14 @@ class DrayTransferOperator(WaitingOperator):
         if self.options is not None and not isinstance(self.options, Mapping):
             raise bad_input(
                 "use options",
-                f"{self.options!r} is what it is after templates",
+                f"{self.options!r} is its value after templates",
                 "give a dictionary, or the DAG render_template_as_native_obj=True",
             )
         for name, value in (self.options or {}).items():
             if name not in fields:
                 raise bad_input(
                     "use options",
-                    f"there is no {name!r}",
+                    f"there is no field {name!r}",
                     f"use one of {', '.join(sorted(fields))}",
                 )
             given[name] = value
@@ -367,7 +367,7 @@ class DrayTransferOperator(WaitingOperator):
         self.log.info("transfer %s is done: %s", transfer.id, result)
         if transfer.files.skipped:
             self.log.warning(
-                "transfer %s left %d files as they stood (overwrite=never)",
+                "transfer %s kept %d existing files (overwrite=never)",
                 transfer.id,
                 transfer.files.skipped,
             )

@@ -151,7 +151,9 @@ class DrayVerifyOperator(BaseOperator):
         must_read = values.truth("is_read_required", self.is_read_required)
         if must_read and self.algorithm == "none":
             raise bad_input(
-                "verify", "algorithm=none reads nothing", "choose adler32 or crc32c to have it read"
+                "verify",
+                "algorithm=none reads no file",
+                "choose adler32 or crc32c to read the files",
             )
         with Clients() as clients:
             source = self._tree(clients, "source")
@@ -164,8 +166,8 @@ class DrayVerifyOperator(BaseOperator):
             files = [below for below, entry in wanted.items() if entry.type == "file"]
             if len(files) < (files_min or 0):
                 raise DrayTaskFailure(
-                    f"{source.about}: it has {len(files)} files, and {files_min} are wanted at the"
-                    " least; look whether it is mounted and was filled, or set files_min",
+                    f"{source.about}: it has {len(files)} files, fewer than files_min={files_min};"
+                    " check that it is mounted and filled, or set files_min",
                     "not_found",
                 )
             read = 0
@@ -176,10 +178,10 @@ class DrayVerifyOperator(BaseOperator):
             raise _failure(wrong, len(files), destination)
         if must_read and read < 2 * len(files):
             raise DrayTaskFailure(
-                f"{2 * len(files) - read} of {2 * len(files)} sums were kept beside the files of"
-                f" {source.top} and {destination.top}, not read from them: they agree, but"
-                " is_read_required asks for more; move them without checksum_attributes, or read"
-                " them by other means",
+                f"{2 * len(files) - read} of {2 * len(files)} checksums were stored beside the files"
+                f" of {source.top} and {destination.top}, not computed from them: they agree, but"
+                " is_read_required is set; transfer them without checksum_attributes, or"
+                " read them by other means",
                 "unsupported",
             )
         result = {
@@ -188,7 +190,7 @@ class DrayVerifyOperator(BaseOperator):
             "checksums": 0 if self.algorithm == "none" else len(files),
             "read": read,
         }
-        self.log.info("%s is as %s: %s", self.destination, self.source, result)
+        self.log.info("%s equals %s: %s", self.destination, self.source, result)
         return result
 
     def _tree(self, clients: Clients, name: str) -> _Tree:
@@ -254,7 +256,7 @@ def _failure(wrong: dict[str, str], files: int, destination: _Tree) -> DrayTaskF
     named = "; ".join(f"{destination.path(below)}: {wrong[below]}" for below in first)
     more = f"; and {len(wrong) - len(first)} more" if len(wrong) > len(first) else ""
     return DrayTaskFailure(
-        f"{len(wrong)} of {files} files are not as at the source: {named}{more}; clear the "
-        "transfer's task to bring them again (with overwrite=always where only checksums differ)",
+        f"{len(wrong)} of {files} files differ from the source: {named}{more}; clear the "
+        "transfer's task to send them again (with overwrite=always if only checksums differ)",
         "checksum_mismatch",
     )

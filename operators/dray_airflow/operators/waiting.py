@@ -179,7 +179,7 @@ class WaitingOperator(BaseOperator):
         try:
             found = store.get(UNREPORTED_KEY)
         except Exception as error:
-            self.log.warning("what earlier tries have begun is not known: %s", error)
+            self.log.warning("the attempts of earlier tries are unknown: %s", error)
             return None
         if not isinstance(found, dict) or found.get("id") != wish.id:
             return None
@@ -198,7 +198,7 @@ class WaitingOperator(BaseOperator):
         try:
             store.set(UNREPORTED_KEY, words)
         except Exception as error:
-            self.log.warning("a retry after its end would begin it again: %s", error)
+            self.log.warning("a retry after the transfer's end will start it again: %s", error)
 
     def _forget(self, context: Context) -> None:
         """Let the next try, after a user has cleared the task, check again."""
@@ -208,7 +208,7 @@ class WaitingOperator(BaseOperator):
         try:
             store.delete(UNREPORTED_KEY)
         except Exception as error:
-            self.log.warning("the task, if cleared, would take its transfer as it is: %s", error)
+            self.log.warning("the task, if cleared, will not check its transfer again: %s", error)
 
     def _end_if_told(self, context: Context, id: str) -> None:
         """End the transfer if a user has ended the task and the heartbeat has not reported it yet.
@@ -237,7 +237,7 @@ class WaitingOperator(BaseOperator):
                 left = self._seconds_left()
                 if left is not None and left <= 0:
                     raise self._timed_out()
-                self.log.info("transfer %s goes on; the triggerer waits for it", id)
+                self.log.info("transfer %s continues; the triggerer waits for it", id)
                 self.defer(
                     trigger=self._trigger(settings, id),
                     method_name="execute_complete",
@@ -270,7 +270,7 @@ class WaitingOperator(BaseOperator):
             if error.status == "permanent" and error.kind != "unauthorized":
                 raise of_error(error, settings.about(f"transfer {transfer.id}")) from None
             if error.kind != "timed_out":
-                self.log.warning("transfer %s cannot be asked for: %s", transfer.id, error)
+                self.log.warning("the state of transfer %s is unknown: %s", transfer.id, error)
             return None
 
     def _look_for(
@@ -343,7 +343,7 @@ class WaitingOperator(BaseOperator):
         )
 
     def _time_left(self, context: Context) -> TaskDeadline | None:
-        """Return the deadline of the run, propagated back to this task, if it has none of its own."""
+        """Return the run's deadline, propagated back to this task, if it has none of its own."""
         if not values.is_empty(self.deadline):
             return None
         from dray_airflow.deadlines.dag import deadline_for
@@ -464,7 +464,7 @@ class WaitingOperator(BaseOperator):
             # This decision is not about the transfer: a host that is drained, for instance, ends
             # its tasks. If a user has ended this one, Airflow knows, and makes no retry.
             raise DrayTaskRetry(
-                f"transfer {transfer.id} was cancelled because this task was told to end; durable "
+                f"transfer {transfer.id} was cancelled because this task was ended; durable "
                 "data is kept, and a retry resumes",
                 "cancelled",
             )
@@ -489,7 +489,9 @@ class WaitingOperator(BaseOperator):
             with DrayHook(conn_id).get_conn() as client:
                 said = cancel_own(client, id, mark)
         except Exception as error:
-            self.log.warning("transfer %s goes on, it could not be cancelled: %s", id, error)
+            self.log.warning(
+                "transfer %s continues, because it could not be cancelled: %s", id, error
+            )
         else:
             self.log.info("transfer %s: %s", id, said)
 
@@ -549,4 +551,6 @@ def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:
     :raises DrayTaskFailure: for such a word.
     """
     if value is not None and value not in choices:
-        raise bad_input(f"use {name}", f"{value!r} is none", f"write one of {', '.join(choices)}")
+        raise bad_input(
+            f"use {name}", f"{value!r} is not a choice", f"write one of {', '.join(choices)}"
+        )

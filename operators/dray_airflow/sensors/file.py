@@ -65,7 +65,7 @@ class DrayFileSensor(BaseSensorOperator):
         try:
             found = self.poke(context)
         except DrayTaskRetry as error:
-            self.log.warning("the triggerer looks again: %s", error)
+            self.log.warning("the triggerer retries: %s", error)
         else:
             if found.is_done:
                 return found.xcom_value

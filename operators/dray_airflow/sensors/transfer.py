@@ -112,7 +112,7 @@ class DrayTransferSensor(BaseSensorOperator):
             # The token was accepted at the first check, so it has expired since.
             raise DrayTaskRetry(str(error), error.kind) from None
         if not found.is_done:
-            message = event.get("error") or "it was begun again"
+            message = event.get("error") or "it was started again"
             raise DrayTaskRetry(
                 f"transfer {self.transfer_id}: {message}", str(event.get("kind", "other"))
             )

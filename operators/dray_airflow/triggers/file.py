@@ -112,7 +112,7 @@ class DrayFileTrigger(OfFields, BaseTrigger):
                     if is_over or (error.status == "permanent" and not is_refused):
                         words = {"kind": error.kind, "status": error.status}
                         return {"error": error.message, **words}
-                    self.log.warning("%s cannot be looked at: %s", self.path, error)
+                    self.log.warning("%s cannot be checked: %s", self.path, error)
             else:
                 lost_at = None
                 now = datetime.now(timezone.utc)
@@ -190,7 +190,7 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
                         found.append(entry)
         except (DrayError, DrayTaskFailure) as error:
             # A watcher has no task that could fail: it logs the error and checks again.
-            self.log.warning("folder %s cannot be looked at: %s", self.path, error)
+            self.log.warning("folder %s cannot be checked: %s", self.path, error)
             return []
         # A removed file may appear again.
         for name in set(seen) - names:

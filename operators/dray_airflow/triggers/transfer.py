@@ -166,7 +166,7 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
                 )
                 if is_over:
                     self.log.warning(
-                        "transfer %s goes on, it could not be cancelled: %s",
+                        "transfer %s continues, because it could not be cancelled: %s",
                         self.transfer_id,
                         error,
                     )

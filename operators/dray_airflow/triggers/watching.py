@@ -234,7 +234,7 @@ class Watch:
             return
         self._reported_at = now
         log.warning(
-            "connection %s: the endpoint has not answered for %.0f s, its transfers continue: %s",
+            "connection %s: the endpoint has not answered for %.0f s; its transfers continue: %s",
             self._conn_id,
             now - lost_at,
             error,

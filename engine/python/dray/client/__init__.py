@@ -1,8 +1,8 @@
-"""A client of endpoints' control API, in plain Python; no native code is loaded.
+"""A client of endpoints' control API, in plain Python; it loads no native code.
 
 :class:`Client` blocks, :class:`AsyncClient` awaits; both have the same methods with the same
-meaning, because both run the same decisions. :func:`copy` has one endpoint fetch from another.
-docs/reference/api.md has the API itself.
+    meaning, because both run the same decisions. :func:`copy` makes one endpoint fetch from
+    another. docs/reference/api.md describes the API.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What an endpoint answers, as types. Times are aware and in UTC, sizes bytes, rates bytes/s."""
+"""Answers of an endpoint, as types. Times are aware and in UTC, sizes bytes, rates bytes/s."""
 
 from __future__ import annotations
 
-# The reader asks for the types of the fields while the program runs.
+# The reader needs the types of the fields at run time.
 from collections.abc import Mapping  # noqa: TC003
 from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003
@@ -49,11 +49,11 @@ class FileCounts:
     """Files of a transfer.
 
     :param listed: found so far.
-    :param done: safe under their final names, ``adopted`` and ``skipped`` included.
-    :param failed: that failed.
-    :param skipped: left as they were because they may not be replaced.
-    :param adopted: that stood there already and were the same.
-    :param listing_done: whether everything there is to send is known.
+    :param done: safe under their final names, including ``adopted`` and ``skipped``.
+    :param failed: failed.
+    :param skipped: kept because they may not be replaced.
+    :param adopted: existed already and were the same.
+    :param listing_done: whether the listing is complete.
     """
 
     listed: int = 0
@@ -69,13 +69,13 @@ class ByteCounts:
     """Bytes of file content.
 
     :param listed: of listed files.
-    :param durable: that are safe.
-    :param resumed: of them, those that an earlier attempt had made safe, and those that this
-        attempt sent without a count being kept: the endpoint was killed.
-    :param sent: that travelled, some of them more than once.
-    :param adopted: of the durable ones, those of files that stood there and were the same.
-    :param read_back: read back from the storage and compared, where the endpoint that was asked
-        is the destination; those of holes are not read.
+    :param durable: durable bytes.
+    :param resumed: durable bytes of an earlier attempt, and those that this attempt sent without a
+        recorded count because the endpoint was killed.
+    :param sent: sent bytes, some of them more than once.
+    :param adopted: durable bytes of files that existed and were the same.
+    :param read_back: read back from the storage and compared, if the called endpoint is the
+        destination; without holes.
     """
 
     listed: int = 0
@@ -88,7 +88,7 @@ class ByteCounts:
 
 @dataclass(frozen=True, slots=True)
 class ObjectCounts:
-    """Objects that travelled, and those an earlier attempt had made safe."""
+    """Objects sent, and objects that an earlier attempt made durable."""
 
     sent: int = 0
     resumed: int = 0
@@ -98,11 +98,12 @@ class ObjectCounts:
 class Rates:
     """Bytes per second.
 
-    :param now: just now.
-    :param mean: on average.
-    :param granted: at most; ``None``: no bound.
-    :param planned: what is planned, so that a promise is kept.
-    :param reason: why so much is planned, in a word (``planned``, ``spare``, ``short`` and so on).
+    :param now: current rate.
+    :param mean: average rate.
+    :param granted: upper bound; ``None``: no bound.
+    :param planned: planned rate that keeps a promise.
+    :param reason: reason of the planned rate, in a word (``planned``, ``spare``, ``short`` and so
+        on).
     """
 
     now: float | None = None
@@ -114,7 +115,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where the time went: seconds by stage, one stage of an end at a time.
+    """Profile of a transfer: seconds by stage, one stage of an end at a time.
 
     :param source: of the end that reads.
     :param sink: of the end that writes.
@@ -126,10 +127,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """Between which times a promised transfer will be done.
+    """Bounds of the time when a promised transfer will be done.
 
-    :param early: if it gets all that is spare.
-    :param late: if it gets what is planned; ``None`` when that is not enough.
+    :param early: with all spare rate.
+    :param late: with the planned rate; ``None`` if that is not enough.
     """
 
     early: datetime
@@ -140,9 +141,9 @@ class Eta:
 class Miss:
     """A promise that will be missed, or was.
 
-    :param cause: why.
-    :param deadline: what was promised.
-    :param earliest_finish: when it can be done instead, all other promises kept.
+    :param cause: the reason.
+    :param deadline: the promised deadline.
+    :param earliest_finish: earliest possible end that keeps all other promises.
     """
 
     cause: str
@@ -152,7 +153,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class FileFailure:
-    """A file that failed, below the destination, and why."""
+    """A failed file, below the destination, and its error."""
 
     path: str
     error: DrayError
@@ -160,32 +161,32 @@ class FileFailure:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A transfer as it stood when the endpoint answered.
+    """The state of a transfer when the endpoint answered.
 
-    :param id: its name, the caller's or the endpoint's.
+    :param id: its id, chosen by the caller or the endpoint.
     :param state: see :attr:`is_terminal`.
-    :param attempt: submissions of this id, and retries by hand.
+    :param attempt: number of submissions of this id, and of manual retries.
     :param tries: sessions within the attempt.
     :param version: grows with each change.
-    :param attached: of a submission: it was there already.
+    :param attached: of a submission: the transfer existed already.
     :param owner: the account it belongs to.
-    :param request: as submitted, tickets left out.
-    :param submitted_at: when; so with the other times, ``None`` while it has not happened.
-    :param next_try_at: of a waiting one.
-    :param profile: where the time of the attempt went.
-    :param bottleneck: the stage that held it up most (``read``, ``network``, ``write`` and so on).
-    :param streams: of an active one: data connections that are given objects just now, where the
-        endpoint knows: where it reads, or finds their number.
-    :param held: of an active one: it keeps its session and moves nothing for now.
-    :param eta: when it should be done at the rate of now; ``None`` while nobody can know.
+    :param request: as submitted, without tickets.
+    :param submitted_at: time of submission; as the other times, ``None`` until it has happened.
+    :param next_try_at: of a waiting transfer.
+    :param profile: seconds of the attempt by stage.
+    :param bottleneck: the stage that delayed it most (``read``, ``network``, ``write`` and so on).
+    :param streams: of an active transfer: data connections in use now, if the endpoint reads, or
+        tunes their number.
+    :param held: of an active transfer: it keeps its session but moves no data.
+    :param eta: expected end at the current rate; ``None`` while it is unknown.
     :param promised: whether its deadline, or its rate, is promised.
-    :param eta_between: of a promised one, asked for by its id.
-    :param miss: that its promise will be missed.
+    :param eta_between: of a promised transfer that was requested by its id.
+    :param miss: its promise will be missed.
     :param error: of the transfer as a whole.
-    :param failures: the first ten files that failed; all: :meth:`Client.files`.
+    :param failures: the first ten failed files; all: :meth:`Client.files`.
     :param source: index of the replica in use.
-    :param notices: the last ten things worth a word.
-    :param silent_seconds: of an active one: for how long nothing has moved, from 10 on.
+    :param notices: the last ten notices.
+    :param silent_seconds: of an active transfer: seconds without progress, from 10 on.
     """
 
     id: str
@@ -220,13 +221,13 @@ class Transfer:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing more happens to it unless somebody asks."""
+        """Whether it has ended, so that only a call can change it."""
         return self.state in TERMINAL_STATES
 
     def raise_for_failures(self) -> None:
-        """Raise the transfer's error, or that of the first file that failed, if there is one.
+        """Raise the transfer's error, or that of the first failed file, if there is one.
 
-        :raises DrayError: that one.
+        :raises DrayError: that error.
         """
         if self.error is not None:
             raise self.error
@@ -236,14 +237,14 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class FileOutcome:
-    """What became of one file.
+    """The outcome of a file.
 
     :param path: below the destination.
     :param state: ``done`` or ``failed``.
-    :param size: bytes, where known.
-    :param adler32: eight hexadecimal digits, where known.
-    :param crc32c: eight hexadecimal digits, where known.
-    :param error: of a failed one.
+    :param size: bytes, if known.
+    :param adler32: eight hexadecimal digits, if known.
+    :param crc32c: eight hexadecimal digits, if known.
+    :param error: of a failed file.
     """
 
     path: str
@@ -256,15 +257,15 @@ class FileOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened.
+    """An event.
 
     :param id: its number; the next event has a greater one.
     :param type: ``state``, ``progress``, ``file_failed``, ``notice``, ``planned``; ``gap``: older
-        ones are gone, list instead; others may come.
-    :param at: when.
-    :param transfer: which one, if it is about one.
+        events are lost, list instead; new types may be added.
+    :param at: its time.
+    :param transfer: the transfer, if it is about one.
     :param state: of that transfer.
-    :param fields: everything the event holds, as it came.
+    :param fields: all fields of the event, unparsed.
     """
 
     id: int
@@ -277,21 +278,21 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Leave to open sessions of one transfer at the endpoint that minted it.
+    """Permission to open sessions of one transfer at the endpoint that issued it.
 
-    :param id: its name; no secret.
-    :param transfer: the transfer it is for.
-    :param direction: what its holder may do here: ``read`` or ``write``.
-    :param paths: where.
-    :param owner: in whose name.
-    :param peer_key: fingerprint of the only endpoint that may show it.
-    :param sessions: live ones.
-    :param weight: their part of what is shared at this end.
-    :param rate_min: bytes per second that they should have there.
+    :param id: its id; no secret.
+    :param transfer: its transfer.
+    :param direction: the holder's right here: ``read`` or ``write``.
+    :param paths: the permitted paths.
+    :param owner: the owner of the sessions.
+    :param peer_key: fingerprint of the only endpoint that may use it.
+    :param sessions: live sessions.
+    :param weight: their weight in the division of the rate at this end.
+    :param rate_min: bytes per second that they should get there.
     :param rate_max: bytes per second that they must not exceed there.
-    :param ticket: the secret, in the answer to minting alone; not in ``repr``.
-    :param key: fingerprint of the endpoint that minted it.
-    :param address: where its data port is.
+    :param ticket: the secret, only in the answer to the minting call; not in ``repr``.
+    :param key: fingerprint of the endpoint that issued it.
+    :param address: its data port.
     """
 
     id: str
@@ -319,10 +320,10 @@ class Entry:
 
     :param path: the API path, ``/ROOT/...``.
     :param name: its last part.
-    :param type: what it is.
+    :param type: its type.
     :param size: bytes.
     :param mode: permission bits in octal.
-    :param link: where a symbolic link points.
+    :param link: target of a symbolic link.
     """
 
     path: str
@@ -341,7 +342,7 @@ class Checksum:
     :param algorithm: ``adler32`` or ``crc32c``.
     :param checksum: eight hexadecimal digits.
     :param size: bytes.
-    :param from_: ``attribute``: kept when it was written; ``read``: computed now.
+    :param from_: ``attribute``: stored when the file was written; ``read``: computed now.
     """
 
     path: str
@@ -353,7 +354,7 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Bytes of a file system: in all, free, and free for the caller."""
+    """Bytes of a file system: total, free, and available to the caller."""
 
     total: int
     free: int
@@ -362,12 +363,12 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What is in a request's way.
+    """The conflict that prevents a promise.
 
     :param kind: ``resource``, ``rate_max``, ``deadline``, ``full`` or ``twice``.
     :param resource: ``link``, ``root:NAME``, ``peer:NAME`` or ``owner:NAME``.
-    :param promises: how many others need it in the same time.
-    :param transfers: those of them that are the caller's.
+    :param promises: number of other transfers that need it in the same time.
+    :param transfers: the caller's own among them.
     """
 
     kind: str
@@ -378,17 +379,18 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionVerdict:
-    """What would become of one request.
+    """The decision about one request.
 
     :param promised: whether its deadline, or its rate, would be promised.
-    :param rate: bytes per second by plan, where it begins.
-    :param finish: when it would end by plan.
-    :param latest: when it would end at the latest.
-    :param earliest_finish: of one that is refused: the earliest deadline that could be promised.
-    :param rate_needed: of one that is refused: bytes per second that it needs.
-    :param rate_available: of one that is refused: what could be promised in its time.
-    :param obstacle: of one that is refused: what is in its way.
-    :param reasons: why, in words.
+    :param rate: planned bytes per second at its start.
+    :param finish: planned end.
+    :param latest: latest end.
+    :param earliest_finish: of a refused request: the earliest deadline that could be promised.
+    :param rate_needed: of a refused request: bytes per second that it needs.
+    :param rate_available: of a refused request: bytes per second that could be promised in its
+        time.
+    :param obstacle: of a refused request: the conflict.
+    :param reasons: the reasons, in words.
     """
 
     promised: bool = False
@@ -404,7 +406,7 @@ class AdmissionVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether requests could be carried as asked; nothing was changed."""
+    """Whether requests could be promised; nothing was changed."""
 
     decision: Literal["accept", "refuse"]
     transfers: tuple[AdmissionVerdict, ...] = ()
@@ -412,13 +414,13 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A copy between the slow and the fast tier: what was asked for, and how it stands.
+    """A copy between the slow and the fast tier: the request and its state.
 
     :param direction: to the fast tier, or from it.
     :param transfer: id of the transfer that makes it.
     :param state: ``queued``, ``moving``, ``staged``, ``failed`` or ``evicted``.
-    :param pinned_until: the fast copy stays at least so long.
-    :param expires_at: the fast copy may go then.
+    :param pinned_until: the fast copy stays at least until then.
+    :param expires_at: the fast copy may be evicted after that.
     :param bytes: its size.
     :param error: why it failed.
     """
@@ -451,7 +453,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class RootInfo:
-    """An exported root and what the caller may do there."""
+    """An exported root and the caller's permissions there."""
 
     name: str
     read: bool = False
@@ -461,7 +463,7 @@ class RootInfo:
 
 @dataclass(frozen=True, slots=True)
 class You:
-    """Who the endpoint takes the caller for."""
+    """The identity of the caller at the endpoint."""
 
     principal: str | None = None
     owner: str | None = None
@@ -470,14 +472,15 @@ class You:
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """Which transfers of an endpoint run, and which are held meanwhile.
+    """The policy that decides which transfers of an endpoint run, and which are held.
 
     :param policy: ``fair``, ``fcfs``, ``priority``, ``round_robin``, ``pairs``.
-    :param at_once: transfers side by side; ``None`` for what suits the policy.
+    :param at_once: concurrent transfers; ``None`` for the policy's default.
     :param quota: bytes of one turn of ``round_robin``.
-    :param turns_of: who takes turns there: ``owners`` or ``pairs``.
-    :param aging_seconds: with ``priority`` what waits rises one step in each.
-    :param patience_seconds: with ``fair`` one start in each goes to what has waited longest.
+    :param turns_of: parties of the turns: ``owners`` or ``pairs``.
+    :param aging_seconds: with ``priority``: a waiting transfer rises one step in this time.
+    :param patience_seconds: with ``fair``: once in this time the transfer that has waited longest
+        starts.
     :param held_max: held transfers that keep their sessions.
     """
 
@@ -492,13 +495,13 @@ class Scheduling:
 
 @dataclass(frozen=True, slots=True)
 class EndpointInfo:
-    """An endpoint about itself.
+    """An endpoint's description of itself.
 
     :param key: its fingerprint, ``sha256:`` and 64 hexadecimal digits; the ``pin`` of clients and
         the ``peer_key`` of tickets.
-    :param address: where its data port is.
-    :param limits: what it bounds, as it says it.
-    :param scheduling: which transfers run there.
+    :param address: its data port.
+    :param limits: its limits, unparsed.
+    :param scheduling: the policy in force.
     """
 
     name: str
@@ -513,6 +516,6 @@ class EndpointInfo:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``ok``, or ``stopping``: it takes nothing new."""
+    """``ok``, or ``stopping``: it accepts no new work."""
 
     status: str

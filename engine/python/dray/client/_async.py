@@ -1,4 +1,4 @@
-"""The awaiting face: each call of the API is a method, as in :class:`Client`."""
+"""The awaiting client: each call of the API is a method, as in :class:`Client`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["AsyncClient"]
 
 
 class AsyncClient(Awaiting):
-    """Speaks to an endpoint, awaiting; :class:`Client` says what each method does.
+    """Calls an endpoint, awaiting; :class:`Client` documents each method.
 
     Belongs to the event loop (of :mod:`asyncio`) that first used it.
     """

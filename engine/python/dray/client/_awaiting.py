@@ -1,4 +1,4 @@
-"""Doing what flows ask for, awaiting: sockets, pauses, nothing decided."""
+"""Executes the steps of flows, awaiting: sockets and pauses, no decisions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 
 class Awaiting(Base):
-    """Connections and how flows are run; of one event loop of :mod:`asyncio`."""
+    """Connections, and the execution of flows; belongs to one event loop of :mod:`asyncio`."""
 
     def _begin(self) -> None:
         self._http: httpx.AsyncClient | None = None
         self._connecting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        """Give the client itself."""
+        """Return the client."""
         return self
 
     async def __aexit__(
@@ -105,7 +105,7 @@ class Awaiting(Base):
         until = time.monotonic() + step.seconds
         words = request_words(step, self._tokens)
         fault = late(self._address)
-        # A second time where the pinned endpoint has a new certificate for its old key.
+        # A second time if the pinned endpoint has a new certificate for its old key.
         for _ in range(2):
             http = await self._connected(until - time.monotonic())
             if isinstance(http, Fault):
@@ -158,7 +158,7 @@ class Awaiting(Base):
 
 
 class _Stream:
-    """The one answer of an iteration that is being read bit by bit."""
+    """The one answer of an iteration that is read piece by piece."""
 
     def __init__(self) -> None:
         self._response: httpx.Response | None = None

@@ -1,4 +1,4 @@
-"""What the blocking and the awaiting face have in common: who is spoken to, with what patience."""
+"""The common part of the blocking and the awaiting client: the address and the policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Base", "staging_with_id", "with_id"]
 
 
 class Base(ABC):
-    """Holds what the caller said; opens nothing before the first call."""
+    """Stores the arguments; opens nothing before the first call."""
 
     _address: Address
     _policy: Policy
@@ -39,21 +39,21 @@ class Base(ABC):
         pin: str | None = None,
         policy: Policy | None = None,
     ) -> None:
-        """Say whom to speak to; nothing is opened or read yet.
+        """Store the address and the credentials; nothing is opened or read yet.
 
-        :param url: ``dray://HOST[:PORT]`` (TLS, port 4735), ``https://...``, or ``http://...`` on
-            the loopback alone.
+        :param url: ``dray://HOST[:PORT]`` (TLS, port 4735), ``https://...``, or ``http://...`` only
+            on loopback.
         :param token: a token, the path of a file that holds one (read again when it changes), a
-            function that gives one, or ``None``. By default where WLCG's discovery looks:
-            ``BEARER_TOKEN``, ``BEARER_TOKEN_FILE``, ``$XDG_RUNTIME_DIR/bt_u<uid>``,
-            ``/tmp/bt_u<uid>``; and none if there is none.
+            function that returns one, or ``None``. By default WLCG's discovery: ``BEARER_TOKEN``,
+            ``BEARER_TOKEN_FILE``, ``$XDG_RUNTIME_DIR/bt_u<uid>``, ``/tmp/bt_u<uid>``, else no
+            token.
         :param ca: file or folder of authorities (PEM) instead of the system's.
-        :param certificate: client certificate (PEM); a proxy's file holds the key too.
-        :param key: its private key, if in a file of its own.
+        :param certificate: client certificate (PEM); a proxy's file also holds the key.
+        :param key: its private key, if in a separate file.
         :param pin: the endpoint's fingerprint, ``sha256:`` and 64 hexadecimal digits, instead of
             authorities.
-        :param policy: time limits and how often to try again.
-        :raises DrayUsageError: if that makes no sense.
+        :param policy: time limits and numbers of tries.
+        :raises DrayUsageError: if an argument is invalid.
         """
         self._address = parse_url(url)
         self._tokens = Tokens(token)
@@ -63,15 +63,15 @@ class Base(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Set up what the face needs; opens nothing."""
+        """Set up the client's own state; opens nothing."""
 
     @property
     def url(self) -> str:
-        """Where the endpoint is."""
+        """The URL of the endpoint."""
         return self._address.base
 
     def __repr__(self) -> str:
-        """Say where; never the token."""
+        """Return the URL; never the token."""
         return f"{type(self).__name__}({self.url!r})"
 
 

@@ -1,4 +1,4 @@
-"""Doing what flows ask for, blocking: sockets, pauses, nothing decided."""
+"""Executes the steps of flows, blocking: sockets and pauses, no decisions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 
 class Blocking(Base):
-    """Connections and how flows are run; several threads may use one."""
+    """Connections, and the execution of flows; several threads may use one."""
 
     def _begin(self) -> None:
         self._http: httpx.Client | None = None
         self._connecting = threading.Lock()
 
     def __enter__(self) -> Self:
-        """Give the client itself."""
+        """Return the client."""
         return self
 
     def __exit__(

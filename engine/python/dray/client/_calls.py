@@ -1,6 +1,6 @@
-"""Every call of the API: what is sent, what is read, and whether it may be sent twice.
+"""Every call of the API: its request, its answer, and whether it may be sent twice.
 
-Pure: no socket, no clock. The faces and the tests use the same functions.
+Pure: no socket, no clock. Both clients and the tests use the same functions.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ IDS_MAX = 1000
 
 
 class Safety(enum.Enum):
-    """Whether a request may be sent again when nobody knows what became of the first."""
+    """Whether a request may be sent again if the outcome of the first is unknown."""
 
-    #: twice is as good as once
+    #: a repetition changes nothing
     REPEATABLE = "repeatable"
-    #: only when the endpoint cannot have begun: not reached, or refused as busy
+    #: only if the endpoint cannot have started: not reached, or refused as busy
     ONCE = "once"
 
 
@@ -43,9 +43,9 @@ class Safety(enum.Enum):
 class Call(Generic[T]):
     """One call.
 
-    :param operation: what it is for, as an infinitive, for messages.
-    :param read: makes the result of the answer's JSON.
-    :param hold_seconds: how long the endpoint may keep the caller waiting on purpose.
+    :param operation: its purpose as an infinitive, for messages.
+    :param read: makes the result from the answer's JSON.
+    :param hold_seconds: how long the endpoint may delay the answer on purpose.
     :param is_gone_done: a 404 to a repetition means that the first was carried out.
     """
 
@@ -137,7 +137,7 @@ def _at(id: str, verb: str = "") -> str:
 
 
 def submit(request: Request) -> Call[answers.Transfer]:
-    """Submit; repeatable, for the request has an id: the second attaches to the first."""
+    """Submit; repeatable, because the request has an id: the second attaches to the first."""
     if request.id is None:
         raise AssertionError("an id is made before the first try")
     body = write(request)
@@ -147,7 +147,7 @@ def submit(request: Request) -> Call[answers.Transfer]:
 def submit_batch(
     requests: Iterable[Request], *, atomic: bool
 ) -> Call[tuple[answers.Transfer | DrayError, ...]]:
-    """Submit several; repeatable, for each has an id."""
+    """Submit several; repeatable, because each has an id."""
     several = [write(request) for request in requests]
     if len(several) > IDS_MAX:
         raise usage(f"{len(several)} transfers, {IDS_MAX} at most", "submit them in parts")
@@ -202,7 +202,7 @@ def transfers(
 
 
 def query(ids: Iterable[str]) -> Call[dict[str, answers.Transfer | None]]:
-    """Ask for several at once."""
+    """Query several ids in one call."""
     several = list(ids)
     if len(several) > IDS_MAX:
         raise usage(f"{len(several)} ids, {IDS_MAX} at most", "ask in parts")
@@ -221,12 +221,12 @@ def _by_id(words: Json) -> dict[str, answers.Transfer | None]:
 
 
 def transfer(id: str) -> Call[answers.Transfer]:
-    """Show one."""
+    """Show a transfer."""
     return Call("look up the transfer", "GET", _at(id), _of(answers.Transfer))
 
 
 def files(id: str, *, state: str | None, limit: int | None) -> Call[Page[answers.FileOutcome]]:
-    """List what became of files."""
+    """List the outcomes of files."""
     reader = _page(answers.FileOutcome, "files")
     rows = _query(state=state, limit=limit)
     return Call("list the transfer's files", "GET", _at(id, "/files"), reader, rows)
@@ -257,7 +257,7 @@ def act(
 
 
 def change(id: str, **values: object) -> Call[answers.Transfer]:
-    """Change what is given; ``None`` takes a bound away."""
+    """Change the given fields; ``None`` removes a bound."""
     body = {
         name.rstrip("_"): write(value)
         for name, value in values.items()
@@ -269,7 +269,7 @@ def change(id: str, **values: object) -> Call[answers.Transfer]:
 
 
 def forget(id: str) -> Call[None]:
-    """Forget a terminal one."""
+    """Forget a terminal transfer."""
     return Call("forget the transfer", "DELETE", _at(id), _nothing, is_gone_done=True)
 
 
@@ -301,19 +301,19 @@ def mint_ticket(
 
 
 def tickets(*, transfer: str | None, limit: int | None) -> Call[Page[answers.Ticket]]:
-    """List the caller's."""
+    """List the caller's tickets."""
     reader = _page(answers.Ticket, "tickets")
     rows = _query(transfer=transfer, limit=limit)
     return Call("list tickets", "GET", "/v1/tickets", reader, rows)
 
 
 def ticket(id: str) -> Call[answers.Ticket]:
-    """Show one."""
+    """Show a ticket."""
     return Call("look up the ticket", "GET", f"/v1/tickets/{segment(id)}", _of(answers.Ticket))
 
 
 def change_ticket(id: str, **values: object) -> Call[answers.Ticket]:
-    """Change what its sessions may take; ``None`` takes a bound away."""
+    """Change the rates of its sessions; ``None`` removes a bound."""
     body = {name: value for name, value in values.items() if not isinstance(value, Keep)}
     if not body:
         raise usage("nothing to change was given", "give weight, rate_min or rate_max")
@@ -322,13 +322,13 @@ def change_ticket(id: str, **values: object) -> Call[answers.Ticket]:
 
 
 def revoke_ticket(id: str) -> Call[None]:
-    """Revoke one."""
+    """Revoke a ticket."""
     place = f"/v1/tickets/{segment(id)}"
     return Call("revoke the ticket", "DELETE", place, _nothing, is_gone_done=True)
 
 
 def renew_ticket(ticket: str, *, lifetime_seconds: int | None) -> Call[answers.Ticket]:
-    """Renew; the certificate says who asks, so no token is shown."""
+    """Renew a ticket; the certificate identifies the caller, so no token is sent."""
     body: dict[str, object] = {"ticket": ticket}
     if lifetime_seconds is not None:
         body["lifetime_seconds"] = lifetime_seconds
@@ -341,7 +341,7 @@ def renew_ticket(ticket: str, *, lifetime_seconds: int | None) -> Call[answers.T
 
 
 def stat(path: str) -> Call[answers.Entry]:
-    """Look at one."""
+    """Show an entry."""
     rows = _query(path=path)
     return Call("look at the path", "GET", "/v1/storage/stat", _of(answers.Entry), rows)
 
@@ -354,14 +354,14 @@ def list_folder(path: str, *, limit: int | None) -> Call[Page[answers.Entry]]:
 
 
 def mkdir(path: str, *, parents: bool) -> Call[answers.Entry]:
-    """Make a folder. Repeatable: one that stands there is as good as one that was made."""
+    """Make a folder. Repeatable: an existing folder counts as made."""
     body = {"path": path, "parents": parents}
     reader = _of(answers.Entry)
     return Call("make the folder", "POST", "/v1/storage/mkdir", reader, body=body)
 
 
 def rm(path: str, *, recursive: bool) -> Call[int]:
-    """Remove. Once: what stands there by the second time may be somebody's new file."""
+    """Remove. Once: at the second time the name may belong to another new file."""
     body = {"path": path, "recursive": recursive}
     place = "/v1/storage/rm"
     return Call("remove the path", "POST", place, _removed, body=body, safety=Safety.ONCE)
@@ -383,7 +383,7 @@ def rename(path: str, to: str, *, replace: bool) -> Call[answers.Entry]:
 
 
 def checksum(path: str, algorithm: str, *, hold: float) -> Call[answers.Checksum]:
-    """Sum a file; changes nothing, but a large one takes its time."""
+    """Compute the checksum of a file; changes nothing, but takes long for a large file."""
     body = {"path": path, "algorithm": algorithm}
     reader = _of(answers.Checksum)
     place = "/v1/storage/checksum"
@@ -400,14 +400,14 @@ def space(path: str) -> Call[answers.Space]:
 
 
 def admission(requests: Iterable[Request]) -> Call[answers.Admission]:
-    """Ask what would be; changes nothing."""
+    """Ask for a decision without submitting; changes nothing."""
     body = {"transfers": [write(request) for request in requests]}
     reader = _of(answers.Admission)
     return Call("ask for admission", "POST", "/v1/admission", reader, body=body)
 
 
 def stage(way: Literal["in", "out"], request: StagingRequest) -> Call[answers.Staged]:
-    """Stage; repeatable, for the request has an id."""
+    """Stage; repeatable, because the request has an id."""
     if request.id is None:
         raise AssertionError("an id is made before the first try")
     reader = _of(answers.Staged)
@@ -425,31 +425,31 @@ def stagings(
 
 
 def staging(id: str) -> Call[answers.Staged]:
-    """Show one."""
+    """Show a staged copy."""
     return Call("look up the copy", "GET", f"/v1/staging/{segment(id)}", _of(answers.Staged))
 
 
 def pin(id: str, lifetime_seconds: int) -> Call[answers.Staged]:
-    """Pin; from the moment of the last time it was asked."""
+    """Pin; the time counts from the last such call."""
     body = {"lifetime_seconds": lifetime_seconds}
     place = f"/v1/staging/{segment(id)}/pin"
     return Call("pin the copy", "POST", place, _of(answers.Staged), body=body)
 
 
 def evict(id: str) -> Call[answers.Staged]:
-    """Free the fast copy; what is free already stays so."""
+    """Evict the fast copy; repeatable."""
     place = f"/v1/staging/{segment(id)}/evict"
     return Call("free the copy", "POST", place, _of(answers.Staged), body={})
 
 
 def endpoint() -> Call[answers.EndpointInfo]:
-    """Ask who it is."""
+    """Ask for the endpoint's description."""
     reader = _of(answers.EndpointInfo)
     return Call("ask who the endpoint is", "GET", "/v1/endpoint", reader)
 
 
 def change_scheduling(**values: object) -> Call[answers.Scheduling]:
-    """Change which transfers run; ``None`` takes a bound away."""
+    """Change the scheduling policy; ``None`` restores a default."""
     body = {name: value for name, value in values.items() if not isinstance(value, Keep)}
     if not body:
         raise usage("nothing to change was given", "give policy, at_once, quota or another")
@@ -458,6 +458,6 @@ def change_scheduling(**values: object) -> Call[answers.Scheduling]:
 
 
 def health() -> Call[answers.Health]:
-    """Ask how it is; open to all, so no token is shown."""
+    """Ask for the endpoint's health; open to all, so no token is sent."""
     reader = _of(answers.Health)
     return Call("ask how the endpoint is", "GET", "/healthz", reader, with_token=False)

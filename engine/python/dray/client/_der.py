@@ -1,6 +1,7 @@
-"""The public key of an X.509 certificate, found without reading the rest (RFC 5280, section 4.1).
+"""The public key of an X.509 certificate, found without parsing the rest (RFC 5280, section 4.1).
 
-Only so much DER as leads to SubjectPublicKeyInfo: tags and lengths, never beyond the bytes given.
+Parses only the DER on the path to SubjectPublicKeyInfo: tags and lengths, never beyond the given
+bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _VERSION = 0xA0
 
 
 def fingerprint(certificate: bytes) -> str:
-    """Give ``sha256:`` and the digest of the certificate's SubjectPublicKeyInfo.
+    """Return ``sha256:`` and the digest of the certificate's SubjectPublicKeyInfo.
 
     :raises ValueError: if the bytes are no certificate.
     """
@@ -41,7 +42,7 @@ def public_key(certificate: bytes) -> bytes:
 
 
 def _element(data: bytes, at: int, end: int, tag: int) -> tuple[int, int, int]:
-    """Read a header: where its content begins and ends, and where the next element begins."""
+    """Read a header: start and end of its content, and start of the next element."""
     if at + 2 > end or data[at] != tag:
         raise ValueError("no certificate")
     length, start = data[at + 1], at + 2

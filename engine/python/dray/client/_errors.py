@@ -1,6 +1,6 @@
-"""Answers that say no, connections that break: to the family of exceptions.
+"""Convert refusals and broken connections to exceptions.
 
-Nothing here may repeat what a request carried: a token must not come out in a message.
+No message may repeat a part of a request: a token must never appear in one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["error_of", "make", "refusal", "usage"]
 
 WORDS_MAX = 4096
-"""Characters of one text of an answer that go into an exception; a proxy's page may be long."""
+"""Longest text of an answer in an exception, in characters; a proxy's page may be long."""
 
 _KINDS = frozenset(get_args(ErrorKind))
 _STATUSES = frozenset(get_args(Status))
@@ -48,13 +48,13 @@ _KIND_OF_CODE: dict[int, ErrorKind] = {
     504: "timed_out",
     507: "no_space",
 }
-#: codes after which the same request may be answered
+#: codes after which the same request may succeed
 _TEMPORARY_CODES = frozenset({408, 429, 500, 502, 503, 504})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 def usage(cause: str, remedy: str, operation: str = "do as told") -> DrayUsageError:
-    """Say that a call makes no sense; nothing was sent."""
+    """Return the error of an invalid call; nothing was sent."""
     error = make("invalid_request", "permanent", "here", operation, cause, remedy)
     return DrayUsageError(error.message, **_fields(error))
 
@@ -67,15 +67,10 @@ def make(
     cause: str = "",
     remedy: str = "",
 ) -> DrayError:
-    """Make an error of what happened on this side, in the class that its status asks for."""
-    where = "" if end in ("here", "network") else f" at the {end}"
-    words = kind.replace("_", " ")
-    # "cannot connect: unreachable (Connection refused)" would give one reason twice.
-    if cause and (kind == "unreachable" or cause.lower() == words):
-        words = cause
-    elif cause:
-        words += f" ({cause})"
-    message = f"cannot {operation}{where}: {words}"
+    """Make an error that occurred on this side, of the class for its status."""
+    where = {"here": "", "network": " over the network"}.get(end, f" at the {end}")
+    message = f"cannot {operation}{where}: {kind.replace('_', ' ')}"
+    message += f" ({cause})" if cause else ""
     message += f"; {remedy}" if remedy else ""
     of = DrayPermanentError if status == "permanent" else DrayTemporaryError
     return of(
@@ -91,9 +86,9 @@ def make(
 
 
 def error_of(words: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
-    """Read an error object: ``kind``, ``status``, ``end``, ``operation`` and so on.
+    """Parse an error object: ``kind``, ``status``, ``end``, ``operation`` and so on.
 
-    A kind that this version does not know becomes ``other``; its word stays in the message.
+    An unknown kind becomes ``other``; its word stays in the message.
     """
     kind, status, end = words.get("kind"), words.get("status"), words.get("end")
     file = words.get("file")
@@ -127,18 +122,18 @@ def error_of(words: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
 
 
 def _admission(words: Mapping[str, Any]) -> AdmissionVerdict:
-    # The reader knows errors, too.
+    # The reader imports this module too.
     from dray.client._reader import ShapeError, read
 
     try:
         return read(AdmissionVerdict, words.get("admission"))
     except ShapeError:
-        # The refusal itself was read, and that is what the caller must see.
+        # The refusal itself was parsed, and the caller must see it.
         return AdmissionVerdict()
 
 
 def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayError:
-    """Read an answer that is no success, whoever wrote it."""
+    """Parse an answer that is no success, whichever program wrote it."""
     if 300 <= code < 400:
         return make(
             "protocol",
@@ -151,7 +146,7 @@ def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayEr
     words = error_object(body)
     if words is not None:
         return error_of(words, is_usage=code == 400)
-    # Not the endpoint's own: a proxy on the way, or something else that listens there.
+    # Not the endpoint's own: a proxy on the path, or another program on that port.
     kind = _KIND_OF_CODE.get(code, "other")
     status: Status = "temporary" if code in _TEMPORARY_CODES else "permanent"
     named = _clean(content_type)[:80] or "no type"
@@ -167,7 +162,7 @@ def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayEr
 
 
 def error_object(body: bytes) -> Mapping[str, Any] | None:
-    """Give the error object of an answer, if it is one."""
+    """Return the error object of an answer, if it has one."""
     try:
         whole = json.loads(body)
     except (ValueError, RecursionError):
@@ -187,5 +182,5 @@ def _text(words: Mapping[str, Any], name: str) -> str:
 
 
 def _clean(text: str) -> str:
-    # What a stranger wrote goes to a terminal or a log: no line breaks, no escape sequences.
+    # Untrusted text goes to a terminal or a log: no line breaks, no escape sequences.
     return _CONTROL.sub(" ", text).strip()

@@ -1,7 +1,7 @@
-"""What is tried again and when it is given up: single calls, pages, waiting, events.
+"""Retries and their limits: single calls, pages, waiting, events.
 
-Invariant: a request that may not be sent twice (:class:`Safety`) is repeated only when the endpoint
-cannot have begun with it; nothing is tried beyond its time.
+Invariant: a request that may not be sent twice (:class:`Safety`) is repeated only if the endpoint
+cannot have started it; no try exceeds its time.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ __all__ = ["Policy", "carry", "events", "pages", "wait"]
 T = TypeVar("T")
 
 ANSWER_BYTES_MAX = 256 << 20
-"""Bytes of one answer: a page of 1000 transfers whose requests are far from small."""
+"""Largest answer in bytes: a page of 1000 transfers with large requests."""
 POLL_SECONDS = 30.0
 RETRY_AFTER_SECONDS_MAX = 3600.0
-#: an endpoint says at least a comment in so long, or the connection is taken for dead
+#: an endpoint sends at least a comment in this time, or the connection counts as dead
 SILENCE_SECONDS = 90.0
-#: what a proxy in front of an endpoint says while the endpoint is away
+#: codes of a proxy in front of an unreachable endpoint
 _PROXY_CODES = frozenset({502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How patient a client is.
+    """Time limits and retries of a client.
 
-    :param seconds: for one call with everything tried again; long polls have their time on top.
+    :param seconds: for one call with all its retries; the hold time of long polls is added.
     :param tries: requests for one call.
-    :param first_pause: seconds before the second; doubles each time. Each is shortened by chance,
-        by up to half, so that those who were turned away together do not come back together.
+    :param first_pause: seconds before the second try; doubles each time. Each pause is shortened at
+        random, by up to half, so that clients that were refused together do not return together.
     :param longest_pause: seconds.
-    :param outage_seconds: how long waits and event streams look for an endpoint that is away.
-    :param clock: seconds that only grow.
-    :param chance: a number from 0 to 1.
+    :param outage_seconds: how long waits and event streams retry an unreachable endpoint.
+    :param clock: monotonic seconds.
+    :param chance: a random number from 0 to 1.
     :param wall: seconds since 1970.
     """
 
@@ -77,7 +77,7 @@ class Policy:
     wall: Clock = time.time
 
     def pause(self, tries: int, asked: float) -> float:
-        """Seconds before the next request, after so many; at least what the endpoint asked for."""
+        """Return the pause before the next request; at least the endpoint's ``Retry-After``."""
         longest = min(self.longest_pause, self.first_pause * 2.0 ** min(tries - 1, 30))
         return max(asked, longest * (1.0 - self.chance() / 2))
 
@@ -99,7 +99,7 @@ def carry(
     before: DrayError | None = None
     while True:
         left = max(0.001, until - policy.clock())
-        # One that hangs must not use up the time of an outage that is waited for.
+        # A call that hangs must not use up the time for an outage.
         whole = call.hold_seconds + policy.seconds
         reply = yield _send(call, payload, min(left, whole))
         tried += 1
@@ -109,7 +109,7 @@ def carry(
             return _result(call, Answer(204, {}, b""))
         error, asked = _why(call, reply, policy)
         if error.kind == "timed_out" and before is not None and left < whole:
-            # The last try had only the rest of the time: what ended the one before says more.
+            # The last try had only the rest of the time: the error of the previous one says more.
             raise before
         if not _may_repeat(call, reply):
             raise error
@@ -153,7 +153,7 @@ def _result(call: Call[T], answer: Answer) -> T:
 
 
 def _why(call: Call[T], reply: Reply, policy: Policy) -> tuple[DrayError, float]:
-    """Say what went wrong, and how many seconds the endpoint wants to be left alone."""
+    """Return the error, and the seconds for which the endpoint asked to wait."""
     if isinstance(reply, Answer):
         kind = reply.headers.get("content-type", "")
         asked = _retry_after(reply.headers.get("retry-after"), policy.wall())
@@ -184,7 +184,7 @@ def _may_repeat(call: Call[T], reply: Reply) -> bool:
         return True
     words = error_object(reply.body)
     if words is None:
-        # A proxy's word: it may have handed the request on.
+        # A proxy's code: it may have passed the request on.
         is_temporary = reply.code in _PROXY_CODES
     else:
         is_temporary = reply.code >= 500 and words.get("status") != "permanent"
@@ -192,7 +192,7 @@ def _may_repeat(call: Call[T], reply: Reply) -> bool:
 
 
 def _may_be_done(reply: Reply) -> bool:
-    """Whether the endpoint may have begun; it has not where it was not reached, or was busy."""
+    """Return whether the endpoint may have started; not if it was unreachable, or busy."""
     if isinstance(reply, Fault):
         return reply.was_sent
     if not isinstance(reply, Answer) or reply.code == 429:
@@ -202,7 +202,7 @@ def _may_be_done(reply: Reply) -> bool:
 
 
 def _retry_after(text: str | None, now: float) -> float:
-    """Read ``Retry-After``: seconds or a date; 0 when it says nothing that can be read."""
+    """Parse ``Retry-After``: seconds or a date; 0 if it is malformed."""
     if not text:
         return 0.0
     try:
@@ -232,16 +232,16 @@ def pages(call: Call[Page[T]], policy: Policy) -> Flow[None]:
 
 
 def wait(id: str, policy: Policy, seconds: float | None) -> Flow[Transfer]:
-    """Ask until the transfer is terminal; an endpoint that restarts is waited for.
+    """Ask until the transfer is terminal; continue through restarts of the endpoint.
 
-    :param seconds: give up after so long; ``None``: never.
+    :param seconds: give up after this time; ``None``: never.
     """
     end = None if seconds is None else policy.clock() + seconds
     while True:
         hold = POLL_SECONDS if end is None else min(POLL_SECONDS, end - policy.clock())
         call = calls.wait(id, hold=hold)
         begun = policy.clock()
-        # A reach beyond the caller's end is not taken for an outage: the last answer is worth it.
+        # Allow time beyond the caller's limit, so that the last answer is not lost as an outage.
         limit = begun + call.hold_seconds + policy.outage_seconds
         if end is not None:
             limit = min(limit, max(end, begun + 1.0) + min(5.0, policy.seconds))
@@ -258,12 +258,12 @@ def wait(id: str, policy: Policy, seconds: float | None) -> Flow[Transfer]:
                 "wait longer, or cancel it",
             )
         if policy.clock() - begun < 1.0:
-            # Answered before its time and not terminal: not to be asked in a spin.
+            # Answered early and not terminal: do not ask in a busy loop.
             yield Pause(1.0)
 
 
 def events(transfer: str | None, after: int | None, policy: Policy) -> Flow[None]:
-    """Emit events for ever; where a connection breaks, the next goes on behind the last event."""
+    """Emit events for ever; a new connection continues after the last event."""
     call: Call[None] = Call(
         "listen to events",
         "GET",
@@ -289,7 +289,7 @@ def events(transfer: str | None, after: int | None, policy: Policy) -> Flow[None
                 if not isinstance(piece, bytes) or not piece:
                     break
                 for event in _events_of(call, messages, piece):
-                    # A gap says where to go on, if it has a number.
+                    # A gap contains the position to continue from, if it has a number.
                     last = event.id or last
                     yield Emit(event)
                 failures = 0
@@ -336,5 +336,5 @@ def _event(data: str, id: str | None) -> Event:
     number = words.get("id", id)
     if isinstance(number, str) and number.isdigit():
         number = int(number)
-    # A gap is about events that are gone; it may come without a number.
+    # A gap is about lost events; it may have no number.
     return read(Event, {**words, "id": 0 if number is None else number, "fields": words}, "event")

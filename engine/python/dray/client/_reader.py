@@ -1,7 +1,6 @@
-"""JSON to the types of the answers: what is missing takes its default, what is new is ignored.
+"""Convert JSON to the types of the answers: missing fields get defaults, unknown ones are ignored.
 
-An answer that is not what the type says is an error of its own (``protocol``), never a surprise
-further in.
+An answer of another shape is an error of its own kind (``protocol``), detected here.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ _TIME = re.compile(
 
 
 class ShapeError(ValueError):
-    """An answer is not of the shape that was promised; says where."""
+    """An answer has another shape than its type; the message names the place."""
 
 
 def read(of: type[T], words: object, place: str = "answer") -> T:
     """Read one object.
 
-    :raises ShapeError: if something is missing or of another type.
+    :raises ShapeError: if a field is missing or of another type.
     """
     if not isinstance(words, Mapping):
         raise ShapeError(f"{place} is no object")
@@ -62,9 +61,9 @@ def read(of: type[T], words: object, place: str = "answer") -> T:
 
 
 def read_time(text: str) -> datetime:
-    """Read an RFC 3339 time, with any number of digits behind the second.
+    """Read an RFC 3339 time, with any number of fractional digits.
 
-    :raises ShapeError: if it is none.
+    :raises ShapeError: for any other text.
     """
     found = _TIME.fullmatch(text)
     if found is None:
@@ -87,7 +86,7 @@ def _plan(of: type[Any]) -> tuple[tuple[str, str, Any, bool], ...]:
     hints = get_type_hints(of)
     missing = dataclasses.MISSING
     return tuple(
-        # `from_` stands for `from`, which Python keeps to itself.
+        # `from_` stands for `from`, a keyword of Python.
         (
             each.name,
             each.name.rstrip("_"),
@@ -123,7 +122,7 @@ def _object(hint: Hint, origin: Hint, value: object, place: str) -> Json:
     if hint is DrayError:
         return error_of(value)
     if hint is str and isinstance(value.get("message"), str):
-        # A notice is an error that nobody raised; its line is what a reader wants.
+        # A notice is an error that was not raised; a reader wants its message.
         return value["message"]
     if not dataclasses.is_dataclass(hint):
         raise ShapeError(f"{place} is an object")
@@ -132,7 +131,7 @@ def _object(hint: Hint, origin: Hint, value: object, place: str) -> Json:
 
 def _plain(hint: Hint, origin: Hint, value: object, place: str) -> Json:
     wanted = str if origin is Literal or hint is datetime else hint
-    # JSON has one kind of number, Python's bool is one of them.
+    # JSON has one type of number, and Python's bool is a number.
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if wanted is float and is_number:
         return float(cast("float", value))

@@ -1,4 +1,4 @@
-"""What a caller asks for, as types, and their JSON. ``None`` means: not said."""
+"""Requests of a caller, as types, and their JSON. ``None`` means: not set."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class Keep(enum.Enum):
 
 
 KEEP: Final = Keep.KEEP
-"""Of a change: leave this as it is, where ``None`` takes a bound away."""
+"""In a change: leave this unchanged, whereas ``None`` removes a bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """A file or folder at an endpoint.
 
-    :param url: ``dray://HOST[:PORT]/ROOT/PATH``, or ``/ROOT/PATH`` at the endpoint that is asked.
-    :param ticket: the remote side's leave, a secret; not in ``repr``.
+    :param url: ``dray://HOST[:PORT]/ROOT/PATH``, or ``/ROOT/PATH`` at the called endpoint.
+    :param ticket: the remote side's permission, a secret; not in ``repr``.
     :param key: fingerprint of the remote side.
-    :param address: where its data port is, if not where the URL says.
-    :param size: bytes of the one file there, where known: replicas are compared by it.
+    :param address: its data port, if it differs from the URL.
+    :param size: bytes of the one file there, if known: replicas are compared by it.
     """
 
     url: str
@@ -59,7 +59,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the one file must be.
+    """Required properties of the one file.
 
     :param size: bytes.
     :param checksum: ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
@@ -79,7 +79,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to take of what is there; as the options of ``dray cp``."""
+    """The selected files; as the options of ``dray cp``."""
 
     recursive: bool | None = None
     include: Sequence[str] | None = None
@@ -98,7 +98,7 @@ class Scitag:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a temporary error is tried again without anything new being safe.
+    """Retries of a temporary error without new durable data.
 
     :param tries: sessions.
     :param interval_seconds: between them.
@@ -110,43 +110,42 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A transfer to be made. Only ``sources`` and ``destination`` are needed.
+    """A transfer to be made. Only ``sources`` and ``destination`` are required.
 
-    :param sources: what is copied, 1 to 256 files or folders of one root, all of them; a text is
-        the URL of a :class:`Place`.
-    :param destination: where to; with a slash at its end, or with several sources, a folder.
+    :param sources: 1 to 256 files or folders of one root, all of them are copied; a text is the URL
+        of a :class:`Place`.
+    :param destination: target; with a slash at its end, or with several sources, a folder.
     :param replicas: up to 15 equal copies of the one source, read when it fails; of one size.
-    :param files_min: fail when fewer files are found, 1 where it is not said; 0: nothing to copy
-        is no error.
+    :param files_min: fail if fewer files are found, by default 1; 0: an empty source is no error.
     :param id: 1 to 64 characters of ``[A-Za-z0-9._:-]``; the client makes one if none is given.
-    :param content: what the one file must be.
-    :param selection: which files.
+    :param content: required properties of the one file.
+    :param selection: the selected files.
     :param class_: ``realtime``, ``deadline`` or ``background``.
     :param deadline: when it should be done; aware.
-    :param not_before: when it may begin; aware.
-    :param admission: whether it is refused (``required``, the default) or taken without a promise
-        (``best_effort``) when ``deadline`` or ``rate_min`` cannot be promised.
-    :param bytes_expected: how much it will be, where known: a deadline is promised for so much.
+    :param not_before: when it may start; aware.
+    :param admission: whether it is refused (``required``, the default) or accepted without a
+        promise (``best_effort``) if ``deadline`` or ``rate_min`` cannot be promised.
+    :param bytes_expected: its size, if known: a deadline is promised for that size.
     :param priority: 0 to 9.
-    :param weight: its part of what is shared, 1 to 1000.
+    :param weight: its weight among transfers that share a rate, 1 to 1000.
     :param rate_min: bytes per second it is promised.
     :param rate_max: bytes per second at most.
-    :param activity: a word of the caller's, to find it by.
+    :param activity: a key of the caller's, to find it by.
     :param labels: at most 32 texts of the caller's.
     :param scitag: packet mark.
     :param durability: ``none``, ``file`` or ``object``.
     :param overwrite: ``never``, ``if-different`` or ``always``.
     :param verify: read back before the final name.
-    :param resume: ``verify`` or ``trust`` what an earlier run made durable.
-    :param xattrs: carry extended attributes.
-    :param checksum_attributes: keep checksums as extended attributes.
+    :param resume: ``verify`` or ``trust`` the durable data of an earlier run.
+    :param xattrs: copy extended attributes.
+    :param checksum_attributes: store checksums as extended attributes.
     :param order: ``layout`` or ``file``.
     :param object_size: bytes of an object.
-    :param streams: data connections, 1 to 64; ``"auto"``: their number is found while it runs.
+    :param streams: data connections, 1 to 64; ``"auto"``: their number is tuned while it runs.
     :param clear_data: data without TLS.
     :param bind: local addresses of data connections.
-    :param retry: how often to try again.
-    :param bound_seconds: cancel when nobody has asked for it for so long.
+    :param retry: retries of temporary errors.
+    :param bound_seconds: cancel when no caller has asked for it in this time.
     """
 
     sources: Sequence[Place | str] | Place | str
@@ -190,15 +189,15 @@ class StagingRequest:
     :param path: in the slow root for staging in, in the fast root for staging out.
     :param id: as of a transfer; the client makes one if none is given.
     :param to: by default the same path in the other tier.
-    :param pin_seconds: how long the fast copy may not be freed.
-    :param lifetime_seconds: how long it is wanted.
-    :param application: who will use it.
-    :param version: which version of its data, a checkpoint's number.
+    :param pin_seconds: how long the fast copy may not be evicted.
+    :param lifetime_seconds: how long it is needed.
+    :param application: the application that will use it.
+    :param version: version of its data, a checkpoint's number.
     :param period_seconds: between checkpoints, with ``mtbf_seconds`` or ``nodes``.
     :param replicas: copies that the transfer makes: 1.
-    :param bypass: past the fast root: between the slow one and another, given as ``to`` (in) or
-        ``path`` (out); there is no fast copy then.
-    :param bound_seconds: as of a :class:`Request`; what is staged by then stays.
+    :param bypass: bypass the fast root: copy between the slow root and another, given as ``to``
+        (in) or ``path`` (out); there is no fast copy then.
+    :param bound_seconds: as of a :class:`Request`; files that are staged by then stay.
     """
 
     path: str
@@ -221,9 +220,9 @@ class StagingRequest:
 
 
 def write(value: object) -> Json:
-    """Give the JSON of a request or of a part of one; what is ``None`` is left out.
+    """Return the JSON of a request or of a part of one; ``None`` is left out.
 
-    :raises DrayUsageError: for a time that does not say its zone.
+    :raises DrayUsageError: for a time without a zone.
     """
     if isinstance(value, Request):
         words = _fields(value)
@@ -248,7 +247,7 @@ def write(value: object) -> Json:
 def write_time(time: datetime) -> str:
     """Write a time as the API does: UTC, milliseconds.
 
-    :raises DrayUsageError: if it does not say its zone.
+    :raises DrayUsageError: if it has no zone.
     """
     if time.tzinfo is None:
         raise usage(
@@ -263,7 +262,7 @@ def _fields(value: Json) -> dict[str, Any]:
     for each in dataclasses.fields(value):
         inner = getattr(value, each.name)
         if inner is not None:
-            # `class_` stands for `class`, which Python keeps to itself.
+            # `class_` stands for `class`, a keyword of Python.
             words[each.name.rstrip("_")] = write(inner)
     return words
 

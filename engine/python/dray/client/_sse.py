@@ -1,4 +1,4 @@
-"""Server-sent events: bytes in any pieces to messages (HTML living standard, section 9.2.6)."""
+"""Parse server-sent events from bytes in any pieces (HTML living standard, section 9.2.6)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dray.client._reader import ShapeError
 __all__ = ["MESSAGE_BYTES_MAX", "Message", "Messages"]
 
 MESSAGE_BYTES_MAX = 1 << 20
-"""Bytes of one message; an event is some hundred."""
+"""Largest message in bytes; an event has some hundred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message.
 
-    :param id: the last id that was said, by this message or one before.
+    :param id: the last id, in this message or an earlier one.
     :param data: its lines.
     """
 
@@ -25,12 +25,12 @@ class Message:
 
 
 class Messages:
-    """Puts messages together; what a broken connection left unfinished is dropped."""
+    """Assembles messages; the unfinished rest of a broken connection is dropped."""
 
     __slots__ = ("_data", "_id", "_line", "_size", "_was_return")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._line = bytearray()
         self._data: list[str] = []
         self._size = 0
@@ -38,9 +38,9 @@ class Messages:
         self._was_return = False
 
     def feed(self, piece: bytes) -> list[Message]:
-        """Take what came; give the messages that it completes.
+        """Add bytes; return the messages that they complete.
 
-        :raises ShapeError: when one grows beyond :data:`MESSAGE_BYTES_MAX`.
+        :raises ShapeError: if a message exceeds :data:`MESSAGE_BYTES_MAX`.
         """
         found = []
         if self._was_return and piece:
@@ -72,8 +72,8 @@ class Messages:
             self._size += len(value) + 1
         elif name == "id" and "\0" not in value:
             self._id = value
-        # Comments (an empty name), `event` and `retry`: the data says it all, and the pace of
-        # trying again is ours.
+        # Comments (an empty name), `event` and `retry`: the data has all fields, and the client has
+        # its own pauses.
         return None
 
     def _check(self) -> None:

@@ -1,9 +1,9 @@
-"""The language between decisions and sockets.
+"""The interface between decisions and sockets.
 
-A *flow* is a generator: it yields what is to be done, is sent what came of it, and returns the
-result. It decides everything (what to send, whether to try again, when to give up) and touches
-nothing; a *face* does as told, blocking or awaiting. So both faces behave the same, and a test can
-play the other side of a flow without a socket or a clock.
+A *flow* is a generator: it yields the next step, is sent the result of the step, and returns the
+result of the call. It decides everything (what to send, whether to retry, when to give up) and does
+no I/O. A client executes the steps, blocking or awaiting. So both clients behave the same, and a
+test can drive a flow without a socket or a clock.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 T = TypeVar("T")
 
 Json: TypeAlias = Any
-"""What a JSON text may hold; whoever reads it looks before it believes."""
+"""Any JSON value; the reader checks it before use."""
 
 Clock: TypeAlias = Callable[[], float]
-"""Seconds that only grow."""
+"""Monotonic seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Send:
     :param target: path and query, percent-encoded.
     :param seconds: for all of it.
     :param answer_bytes_max: a longer body is a fault.
-    :param with_token: show the token.
+    :param with_token: send the token.
     """
 
     method: str
@@ -61,9 +61,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Send a request whose answer is read bit by bit. What is open already is closed first.
+    """Send a request whose answer is read piece by piece. An open answer is closed first.
 
-    The request's seconds are for the beginning of the answer, and for each bit of it.
+    The request's seconds apply to the start of the answer, and to each piece of it.
     """
 
     request: Send
@@ -71,7 +71,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read what comes next of what was opened; ``b""``: that was all."""
+    """Read the next piece of the open answer; ``b""``: the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,9 @@ class Opened:
 class Fault:
     """There is no answer.
 
-    :param words: why, for people; never with anything of the request.
+    :param words: the cause, for people; without any part of the request.
     :param was_sent: whether the endpoint may have got the request.
-    :param error: what no repetition mends: a wrong key, a certificate that nobody vouches for.
+    :param error: an error that no retry fixes: a wrong key, an untrusted certificate.
     """
 
     kind: Literal["unreachable", "timed_out", "limit_exceeded"]

@@ -1,4 +1,4 @@
-"""The blocking face: each call of the API is a method."""
+"""The blocking client: each call of the API is a method."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ __all__ = ["Client"]
 
 
 class Client(Blocking):
-    """Speaks to an endpoint; blocks. Several threads may use one.
+    """Calls an endpoint; blocks. Several threads may use one.
 
-    What is safe is tried again by itself, with growing pauses and within the policy's time; which
-    calls are, is said with each, and in the reference. Every call may raise :class:`DrayError`.
+    Calls that are safe to repeat are retried with growing pauses, within the policy's time; each
+    method and the reference say which. Every call may raise :class:`DrayError`.
     """
 
     def submit(self, request: Request) -> Transfer:
         """Submit a transfer; the same request again attaches to it.
 
-        Repeated by itself: the id is chosen here, before the first try.
+        Retried: the id is chosen here, before the first try.
 
-        :param request: what to do; without an id it gets a UUID.
-        :returns: the transfer; :attr:`Transfer.attached`: it was there already.
-        :raises DrayError: if it is refused; ``already_exists``: the id is another request's.
+        :param request: the transfer; without an id it gets a UUID.
+        :returns: the transfer; :attr:`Transfer.attached`: it existed already.
+        :raises DrayError: if it is refused; ``already_exists``: the id belongs to another request.
         """
         return self._run(flows.carry(calls.submit(with_id(request)), self._policy))
 
     def submit_batch(
         self, requests: Iterable[Request], *, atomic: bool = False
     ) -> tuple[Transfer | DrayError, ...]:
-        """Submit up to 1000 transfers at once.
+        """Submit up to 1000 transfers in one call.
 
-        :param requests: what to do; each without an id gets one.
+        :param requests: the transfers; each without an id gets one.
         :param atomic: all or none.
-        :returns: in their order, what became of each; refusals are given, not raised.
+        :returns: in their order, a transfer or an error for each; refusals are not raised.
         :raises DrayError: if the batch as a whole is refused.
         """
         return self._run(
@@ -83,18 +83,18 @@ class Client(Blocking):
         submitted_before: datetime | None = None,
         limit: int | None = None,
     ) -> Generator[Transfer, None, None]:
-        """List transfers, newest first, asking for page after page while one iterates.
+        """List transfers, newest first; pages are requested during the iteration.
 
         :param state: one or several states, or ``live`` or ``terminal``.
-        :param owner: whose.
-        :param activity: of which activity.
-        :param class_: of which class.
-        :param labels: that have all of these.
-        :param source: whose source begins so.
-        :param destination: whose destination begins so.
+        :param owner: of this owner.
+        :param activity: of this activity.
+        :param class_: of this class.
+        :param labels: with all of these labels.
+        :param source: whose source starts with this text.
+        :param destination: whose destination starts with this text.
         :param submitted_after: aware.
         :param submitted_before: aware.
-        :param limit: transfers in one page, at most 1000; not how many come in all.
+        :param limit: transfers in one page, at most 1000; not the total number.
         """
         return self._iterate(
             Transfer,
@@ -116,7 +116,7 @@ class Client(Blocking):
         )
 
     def query(self, ids: Iterable[str]) -> dict[str, Transfer | None]:
-        """Look up to 1000 transfers up at once.
+        """Look up to 1000 transfers up in one call.
 
         :returns: by id; ``None``: there is none that the caller may see.
         """
@@ -132,7 +132,7 @@ class Client(Blocking):
     def files(
         self, id: str, *, state: str | None = None, limit: int | None = None
     ) -> Generator[FileOutcome, None, None]:
-        """List what became of a transfer's files.
+        """List the outcomes of a transfer's files.
 
         :param state: ``done`` or ``failed``; by default both.
         :param limit: files in one page.
@@ -144,36 +144,35 @@ class Client(Blocking):
     def wait(self, id: str, *, timeout_seconds: float | None = None) -> Transfer:
         """Wait until a transfer is terminal, through restarts of the endpoint.
 
-        :param timeout_seconds: give up after so long; by default never.
+        :param timeout_seconds: give up after this time; by default never.
         :returns: the transfer, ``done`` or not: see :meth:`Transfer.raise_for_failures`.
-        :raises DrayTemporaryError: ``timed_out``, or the endpoint was away for longer than the
-            policy's ``outage_seconds``; the transfer goes on.
+        :raises DrayTemporaryError: ``timed_out``, or the endpoint was unreachable for longer than
+            the policy's ``outage_seconds``; the transfer continues.
         """
         return self._run(flows.wait(id, self._policy, timeout_seconds))
 
     def cancel(self, id: str, *, purge: bool = False, version: int | None = None) -> Transfer:
-        """Cancel a transfer; what is safe stays.
+        """Cancel a transfer; durable data stays.
 
         :param purge: remove partial data too.
-        :param version: only if it is still of this :attr:`Transfer.version`.
-        :raises DrayError: of kind ``already_exists`` when it was changed meanwhile.
+        :param version: only if it still has this :attr:`Transfer.version`.
+        :raises DrayError: of kind ``already_exists`` if it was changed meanwhile.
         """
         call = calls.act(id, "cancel", purge=purge, version=version)
         return self._run(flows.carry(call, self._policy))
 
     def pause(self, id: str) -> Transfer:
-        """Stop a transfer for a while."""
+        """Pause a transfer."""
         return self._run(flows.carry(calls.act(id, "pause"), self._policy))
 
     def resume(self, id: str) -> Transfer:
-        """Let a paused transfer go on."""
+        """Resume a paused transfer."""
         return self._run(flows.carry(calls.act(id, "resume"), self._policy))
 
     def retry(self, id: str) -> Transfer:
-        """Begin a new attempt of a terminal transfer.
+        """Start a new attempt of a terminal transfer.
 
-        Not repeated by itself when nobody knows whether the first was carried out: each is an
-        attempt.
+        Not retried if the outcome of the first call is unknown: each call is an attempt.
         """
         return self._run(flows.carry(calls.act(id, "retry"), self._policy))
 
@@ -189,9 +188,9 @@ class Client(Blocking):
         rate_max: int | Keep | None = KEEP,
         labels: Mapping[str, str] | Keep | None = KEEP,
     ) -> Transfer:
-        """Change a transfer while it lives; in effect within a second.
+        """Change a live transfer; in effect within a second.
 
-        What is not given stays; ``None`` takes a bound away.
+        Fields that are not given stay; ``None`` removes a bound.
 
         :param priority: 0 to 9.
         :param class_: ``realtime``, ``deadline`` or ``background``.
@@ -199,7 +198,7 @@ class Client(Blocking):
         :param weight: 1 to 1000.
         :param rate_min: bytes per second.
         :param rate_max: bytes per second.
-        :param labels: all of them anew.
+        :param labels: replace all labels.
         """
         return self._run(
             flows.carry(
@@ -224,14 +223,14 @@ class Client(Blocking):
     def events(
         self, *, transfer: str | None = None, after: int | None = None
     ) -> Generator[Event, None, None]:
-        """Follow what happens, for as long as one iterates.
+        """Follow events, for as long as the caller iterates.
 
-        Where the connection breaks, the next goes on behind the last event. An event of type
-        ``gap`` says that some are gone: list what matters.
+        A new connection continues after the last event. An event of type ``gap`` means that some
+        are lost: list the transfers you need.
 
-        :param transfer: of one transfer alone.
-        :param after: behind the event of this number; by default from now on.
-        :raises DrayTemporaryError: if the endpoint was away for longer than the policy's
+        :param transfer: only of this transfer.
+        :param after: after the event of this number; by default from now on.
+        :raises DrayTemporaryError: if the endpoint was unreachable for longer than the policy's
             ``outage_seconds``.
         """
         return self._iterate(Event, flows.events(transfer, after, self._policy))
@@ -247,18 +246,17 @@ class Client(Blocking):
         renewable_seconds: int | None = None,
         overwrite: str | None = None,
     ) -> Ticket:
-        """Give another endpoint leave to open sessions here, for one transfer.
+        """Permit another endpoint to open sessions here, for one transfer.
 
-        Repeated by itself: a ticket whose answer was lost opens nothing without the peer's key, and
-        expires.
+        Retried: a ticket whose answer was lost opens nothing without the peer's key, and expires.
 
         :param transfer: its id.
-        :param direction: what the other may do here.
-        :param paths: where, ``/ROOT/...``.
+        :param direction: the right of the other endpoint.
+        :param paths: the permitted paths, ``/ROOT/...``.
         :param peer_key: fingerprint of the other endpoint (:meth:`endpoint`).
         :param lifetime_seconds: by default an hour.
-        :param renewable_seconds: for how long its sessions and its holder may keep it good; by
-            default as long as the endpoint lets any be.
+        :param renewable_seconds: how long its sessions and its holder may renew it; by default the
+            endpoint's maximum.
         :param overwrite: the most it may replace.
         :returns: the only answer that holds the secret.
         """
@@ -282,7 +280,7 @@ class Client(Blocking):
     ) -> Generator[Ticket, None, None]:
         """List the caller's tickets, without their secrets.
 
-        :param transfer: of one transfer alone.
+        :param transfer: only of this transfer.
         :param limit: tickets in one page.
         """
         return self._iterate(
@@ -301,9 +299,9 @@ class Client(Blocking):
         rate_min: int | Keep | None = KEEP,
         rate_max: int | Keep | None = KEEP,
     ) -> Ticket:
-        """Change what a ticket's sessions may take at this end; in effect within a second.
+        """Change the rates of a ticket's sessions at this end; in effect within a second.
 
-        What is not given stays; ``None`` takes a bound away; the lower end wins.
+        Fields that are not given stay; ``None`` removes a bound; the lower end wins.
 
         :param weight: 1 to 1000.
         :param rate_min: bytes per second.
@@ -323,7 +321,7 @@ class Client(Blocking):
     def renew_ticket(self, ticket: str, *, lifetime_seconds: int | None = None) -> Ticket:
         """Renew a ticket; the client's certificate must be that of its ``peer_key``.
 
-        :param ticket: the secret; no token is shown.
+        :param ticket: the secret; no token is sent.
         :param lifetime_seconds: from now.
         """
         return self._run(
@@ -331,7 +329,7 @@ class Client(Blocking):
         )
 
     def stat(self, path: str) -> Entry:
-        """Look at a file or folder, ``/ROOT/...``."""
+        """Return the entry of a file or folder, ``/ROOT/...``."""
         return self._run(flows.carry(calls.stat(path), self._policy))
 
     def list(self, path: str, *, limit: int | None = None) -> Generator[Entry, None, None]:
@@ -342,27 +340,26 @@ class Client(Blocking):
         return self._iterate(Entry, flows.pages(calls.list_folder(path, limit=limit), self._policy))
 
     def mkdir(self, path: str, *, parents: bool = True) -> Entry:
-        """Make a folder, or find that it stands.
+        """Make a folder, or find an existing one.
 
-        :param parents: make those above too.
+        :param parents: make the folders above it too.
         """
         return self._run(flows.carry(calls.mkdir(path, parents=parents), self._policy))
 
     def rm(self, path: str, *, recursive: bool = False) -> int:
         """Remove a file, or a folder.
 
-        Not repeated by itself when nobody knows whether it was done: what has the name by then may
-        be somebody's new file.
+        Not retried if the outcome is unknown: by then the name may belong to another new file.
 
-        :param recursive: with everything in it.
+        :param recursive: with all its contents.
         :returns: how many entries were removed.
         """
         return self._run(flows.carry(calls.rm(path, recursive=recursive), self._policy))
 
     def rename(self, path: str, to: str, *, replace: bool = False) -> Entry:
-        """Give a file or folder another name within its root; repeated as little as :meth:`rm`.
+        """Rename a file or folder within its root; not retried, as :meth:`rm`.
 
-        :param replace: what has the name already.
+        :param replace: replace an existing file of that name.
         """
         return self._run(flows.carry(calls.rename(path, to, replace=replace), self._policy))
 
@@ -373,7 +370,7 @@ class Client(Blocking):
         *,
         timeout_seconds: float = 3600.0,
     ) -> Checksum:
-        """Give the checksum of a file, kept or computed now.
+        """Return the checksum of a file, stored or computed now.
 
         :param timeout_seconds: for reading the file.
         """
@@ -382,19 +379,19 @@ class Client(Blocking):
         )
 
     def space(self, path: str) -> Space:
-        """Ask how much space there is where a path lies."""
+        """Return the free space of the file system of a path."""
         return self._run(flows.carry(calls.space(path), self._policy))
 
     def admission(self, requests: Iterable[Request]) -> Admission:
-        """Ask what would become of requests; nothing is changed."""
+        """Ask for a decision about requests; nothing is changed."""
         return self._run(flows.carry(calls.admission(requests), self._policy))
 
     def stage_in(self, request: StagingRequest) -> Staged:
-        """Copy from the slow to the fast tier; repeated by itself, as :meth:`submit` is."""
+        """Copy from the slow to the fast tier; retried, as :meth:`submit`."""
         return self._run(flows.carry(calls.stage("in", staging_with_id(request)), self._policy))
 
     def stage_out(self, request: StagingRequest) -> Staged:
-        """Copy from the fast to the slow tier; repeated by itself, as :meth:`submit` is."""
+        """Copy from the fast to the slow tier; retried, as :meth:`submit`."""
         return self._run(flows.carry(calls.stage("out", staging_with_id(request)), self._policy))
 
     def stagings(
@@ -416,21 +413,21 @@ class Client(Blocking):
         return self._run(flows.carry(calls.staging(id), self._policy))
 
     def pin_staging(self, id: str, lifetime_seconds: int) -> Staged:
-        """Keep a fast copy from being freed for so long from now.
+        """Keep a fast copy from being evicted for a time from now.
 
-        :param lifetime_seconds: how long; 0 takes its pin away.
+        :param lifetime_seconds: the time; 0 removes its pin.
         """
         return self._run(flows.carry(calls.pin(id, lifetime_seconds), self._policy))
 
     def evict_staging(self, id: str) -> Staged:
-        """Free a fast copy.
+        """Evict a fast copy.
 
-        :raises DrayPermanentError: while it is pinned, or when no slow copy is known.
+        :raises DrayPermanentError: while it is pinned, or if no slow copy is known.
         """
         return self._run(flows.carry(calls.evict(id), self._policy))
 
     def endpoint(self) -> EndpointInfo:
-        """Ask who the endpoint is, and who it takes the caller for."""
+        """Return the endpoint's description, and the caller's identity there."""
         return self._run(flows.carry(calls.endpoint(), self._policy))
 
     def change_scheduling(
@@ -444,16 +441,17 @@ class Client(Blocking):
         patience_seconds: int | Keep = KEEP,
         held_max: int | Keep = KEEP,
     ) -> Scheduling:
-        """Change which transfers run at the endpoint, until it is started again; at once.
+        """Change the scheduling policy immediately, until the endpoint is restarted.
 
-        For administrators. What is not given stays.
+        For administrators. Fields that are not given stay.
 
         :param policy: ``fair``, ``fcfs``, ``priority``, ``round_robin``, ``pairs``.
-        :param at_once: transfers side by side; ``None`` for what suits the policy.
+        :param at_once: concurrent transfers; ``None`` for the policy's default.
         :param quota: bytes of one turn of ``round_robin``.
-        :param turns_of: who takes turns there: ``owners`` or ``pairs``.
-        :param aging_seconds: with ``priority`` what waits rises one step in each.
-        :param patience_seconds: with ``fair`` one start in each goes to what has waited longest.
+        :param turns_of: parties of the turns: ``owners`` or ``pairs``.
+        :param aging_seconds: with ``priority``: a waiting transfer rises one step in this time.
+        :param patience_seconds: with ``fair``: once in this time the transfer that has waited
+            longest starts.
         :param held_max: held transfers that keep their sessions.
         """
         return self._run(
@@ -472,7 +470,7 @@ class Client(Blocking):
         )
 
     def health(self) -> Health:
-        """Ask whether the endpoint takes new work; no token is shown.
+        """Return whether the endpoint accepts new work; no token is sent.
 
         :raises DrayTemporaryError: if it stops, or cannot be reached.
         """

@@ -1,4 +1,4 @@
-"""Third-party copies: one endpoint fetches from, or sends to, another; the caller only asks.
+"""Third-party copies: one endpoint fetches from, or sends to, another; the caller only makes calls.
 
 The ticket is minted at the passive endpoint for the key of the active one, then the transfer is
 submitted at the active one with the ticket beside the remote URL (docs/design/endpoint.md).
@@ -36,7 +36,7 @@ End: TypeAlias = Literal["source", "destination"]
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """One call at one of the two."""
+    """One call at one of the two endpoints."""
 
     end: End
     call: Call[Any]
@@ -52,11 +52,11 @@ def plan(
     request: Request | None,
     lifetime_seconds: int | None,
 ) -> Plan:
-    """Say what to ask whom, in which order."""
+    """Return the calls to both endpoints, in order."""
     _, source_path = parse_place(source_url)
     _, destination_path = parse_place(destination_url)
     template = request or Request(sources=(), destination="")
-    # The parts that the call itself says are not taken from the template.
+    # Fields that the call itself sets are not taken from the template.
     if template.sources or template.destination:
         raise usage(
             "the request names sources or a destination of its own",
@@ -93,7 +93,8 @@ def plan(
     try:
         transfer: Transfer = yield Errand(active, calls.submit(submitted))
     except (DrayPermanentError, DrayUsageError):
-        # Nobody will use it. After a temporary error somebody may: the submission may have arrived.
+        # The ticket is unused. After a temporary error it may be needed: the submission may have
+        # arrived.
         with contextlib.suppress(DrayError):
             yield Errand(passive, calls.revoke_ticket(ticket.id))
         raise
@@ -104,10 +105,10 @@ class Copy:
     """A third-party copy that was submitted. As a context, closes the clients that it opened."""
 
     def __init__(self, client: Client, submitted: Transfer, own: list[Client]) -> None:
-        """Remember whom to ask."""
+        """Store the client and the submitted transfer."""
         self._client = client
         self._own = own
-        #: the transfer as it was when it was submitted
+        #: the transfer when it was submitted
         self.submitted = submitted
 
     @property
@@ -128,12 +129,12 @@ class Copy:
         return self._client.cancel(self.id, purge=purge)
 
     def close(self) -> None:
-        """Close the clients that it opened; the copy goes on."""
+        """Close the clients that it opened; the copy continues."""
         for client in self._own:
             client.close()
 
     def __enter__(self) -> Copy:
-        """Give the copy itself."""
+        """Return the copy."""
         return self
 
     def __exit__(
@@ -150,10 +151,10 @@ class AsyncCopy:
     """A third-party copy that was submitted, awaiting; as :class:`Copy`."""
 
     def __init__(self, client: AsyncClient, submitted: Transfer, own: list[AsyncClient]) -> None:
-        """Remember whom to ask."""
+        """Store the client and the submitted transfer."""
         self._client = client
         self._own = own
-        #: the transfer as it was when it was submitted
+        #: the transfer when it was submitted
         self.submitted = submitted
 
     @property
@@ -179,7 +180,7 @@ class AsyncCopy:
             await client.close()
 
     async def __aenter__(self) -> AsyncCopy:
-        """Give the copy itself."""
+        """Return the copy."""
         return self
 
     async def __aexit__(
@@ -202,7 +203,7 @@ def copy(
     request: Request | None = None,
     ticket_lifetime_seconds: int | None = None,
 ) -> Copy:
-    """Have one endpoint copy from or to another; the data does not come by here.
+    """Make one endpoint copy from or to another; the data does not pass through the caller.
 
     :param source_url: ``dray://HOST[:PORT]/ROOT/PATH``.
     :param destination_url: the same; with a slash at its end, a folder.
@@ -210,9 +211,9 @@ def copy(
         WLCG's discovery finds.
     :param destination: the destination's client, likewise.
     :param active: which of the two drives; the other gives it a ticket.
-    :param request: everything else, with empty ``sources`` and ``destination``.
-    :param ticket_lifetime_seconds: by default the endpoint's; it is renewed while the transfer
-        lives.
+    :param request: all other fields, with empty ``sources`` and ``destination``.
+    :param ticket_lifetime_seconds: by default the endpoint's; it is renewed while the transfer is
+        live.
     :returns: a handle to wait for it or cancel it; it need not be kept.
     :raises DrayError: if one of the two refuses.
     """

@@ -1,17 +1,17 @@
-"""Whom to believe: authorities of the system, of a file or folder, or one pinned key.
+"""Trust: authorities of the system, of a file or folder, or one pinned key.
 
-A pinned endpoint has a certificate that nobody vouches for, and Python's TLS cannot be told to look
-at the key alone. So it is done in two steps. First a bare connection, over which nothing of ours is
-sent, fetches the certificate; if the SHA-256 of its public key is not the pin, that is the end.
-Then that very certificate, and no authority, is what the real connections believe. This is safe
-whoever sits in between: a certificate is public, so what matters is that the other end of the
-*real* connection proves in the handshake that it has the private key of the one certificate that
-is believed, and that the pin has vouched for the key in it. A different certificate, fetched by a
-lie, has another key and does not match the pin; the right one, repeated by a liar, does not help
-without the key. The token travels only after such a handshake.
+A pinned endpoint has a self-signed certificate, and Python's TLS cannot check the key alone. So the
+check has two steps. First a bare connection, over which the client sends nothing, fetches the
+certificate; if the SHA-256 of its public key differs from the pin, the client stops. Then the real
+connections trust exactly that certificate, and no authority.
 
-The host's name and the dates are not looked at: an endpoint's own certificate says nothing there
-that means anything (the engine's sessions do the same).
+This is safe against an attacker in between. A certificate is public; in the handshake of the *real*
+connection the other end must prove that it has the private key of the one trusted certificate, and
+the pin confirms the key in it. A forged certificate has another key and does not match the pin; a
+replayed genuine one does not help without the key. The token is sent only after such a handshake.
+
+The host's name and the dates are not checked: in an endpoint's self-signed certificate they mean
+nothing (the engine's sessions do the same).
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ StrPath = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whom to believe, and who we are; files are read when the first connection is made.
+    """The trusted keys, and the client's certificate; files are read at the first connection.
 
     :param ca: a file or a folder of authorities (PEM); by default the system's.
-    :param certificate: our certificate with what it needs (PEM); a proxy's file holds the key too.
-    :param key: its private key, if it is in a file of its own.
+    :param certificate: the client certificate with its chain (PEM); a proxy's file also holds the
+        key.
+    :param key: its private key, if it is in a separate file.
     :param pin: the endpoint's fingerprint, instead of authorities.
     """
 
@@ -57,9 +58,9 @@ class Trust:
     pin: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense.
+        """Check the arguments.
 
-        :raises DrayUsageError: for such.
+        :raises DrayUsageError: if they are invalid.
         """
         if self.pin is not None:
             if self.ca is not None:
@@ -72,7 +73,7 @@ class Trust:
             raise usage("key is given without certificate", "give both")
 
     def context(self, address: Address, seconds: float) -> ssl.SSLContext | Fault:
-        """Make what the connections to ``address`` use; with a pin, over a first connection.
+        """Make the TLS context of connections to ``address``; with a pin, over a first connection.
 
         :param seconds: for that connection.
         :raises DrayUsageError: if a file cannot be used.
@@ -125,7 +126,7 @@ class Trust:
 
 
 def fetch_certificate(address: Address, seconds: float) -> bytes | Fault:
-    """Ask an endpoint for its certificate (DER), believing nothing and sending nothing else."""
+    """Fetch an endpoint's certificate (DER), trusting nothing and sending nothing else."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -146,14 +147,14 @@ def _believing(certificate: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=certificate)
-    # Partial chain: believe it also when an authority has signed it that we do not know.
+    # Partial chain: trust it also when an unknown authority has signed it.
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags |= ssl.VerifyFlags(_NO_CHECK_TIME)
     return context
 
 
 def _no_password() -> str:
-    # Without this OpenSSL would ask the terminal, and a daemon would stand still.
+    # Without this OpenSSL would prompt on the terminal, and a daemon would hang.
     raise ValueError("the key needs a password")
 
 

@@ -1,7 +1,7 @@
-"""Where the token comes from: a text, a file, a function, or the places that WLCG agreed on.
+"""Sources of the token: a text, a file, a function, or WLCG's discovery.
 
-A token is read anew for each request, shown to nobody but the endpoint, and checked only for what
-would break the request it goes into. Its text is in no message and no ``repr``.
+A token is read again for each request, sent only to the endpoint, and checked only for characters
+that would break the request. Its text is in no message and no ``repr``.
 """
 
 from __future__ import annotations
@@ -32,36 +32,35 @@ class Discover(Enum):
 
 
 DISCOVER: Final = Discover.DISCOVER
-"""Look where the WLCG bearer token discovery says: ``BEARER_TOKEN``, the file that
-``BEARER_TOKEN_FILE`` names, ``$XDG_RUNTIME_DIR/bt_u<uid>``, ``/tmp/bt_u<uid>``. If there is none,
-none is shown.
+"""Use WLCG's bearer token discovery: ``BEARER_TOKEN``, the file that ``BEARER_TOKEN_FILE`` names,
+``$XDG_RUNTIME_DIR/bt_u<uid>``, ``/tmp/bt_u<uid>``. If there is no token, none is sent.
 """
 
 TokenSource: TypeAlias = "str | os.PathLike[str] | Callable[[], str] | Discover | None"
-"""A token itself, the path of a file that holds one, a function that gives one, or none."""
+"""A token itself, the path of a file that holds one, a function that returns one, or none."""
 
 
 class Tokens:
-    """Gives the token for one request at a time."""
+    """Return the token for one request at a time."""
 
     __slots__ = ("_path", "_seen", "_source", "_text")
 
     def __init__(self, source: TokenSource) -> None:
-        """Remember where; nothing is read yet."""
+        """Store the source; nothing is read yet."""
         self._source = source
         self._path: Path | None = None
         self._seen: tuple[int, ...] = ()
         self._text = ""
 
     def __repr__(self) -> str:
-        """Say of which kind, and nothing of what."""
+        """Return the type of the source, and nothing of the token."""
         source = self._source
         if isinstance(source, str):
             return "Tokens(a text)"
         return f"Tokens({source.name if isinstance(source, Discover) else type(source).__name__})"
 
     def current(self) -> str | None:
-        """Give the token as it is now; a file that changed is read again.
+        """Return the current token; a changed file is read again.
 
         :raises DrayUsageError: if there is a source and it gives no token.
         :raises DrayPermanentError: if a file cannot be read.
@@ -85,7 +84,7 @@ class Tokens:
         if named:
             return self._read(Path(named))
         name = f"bt_u{os.geteuid()}"
-        # The agreed place of last resort; looked at with care below.
+        # The last place of the discovery; checked with care below.
         places = [Path("/tmp", name)]  # noqa: S108
         if runtime := os.environ.get("XDG_RUNTIME_DIR", "").strip():
             places.insert(0, Path(runtime, name))
@@ -94,8 +93,8 @@ class Tokens:
                 state = place.lstat()
             except OSError:
                 continue
-            # Anybody may put a file into /tmp: somebody else's token would do our work in their
-            # name, and show them what we do.
+            # Any user may put a file into /tmp: with another user's token the calls would act as
+            # that user, who could see them.
             if stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid():
                 return self._read(place)
         return None

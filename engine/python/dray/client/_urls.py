@@ -1,4 +1,4 @@
-"""URLs to host, port and path, and names to what a URL holds (docs/reference/urls.md)."""
+"""Parse URLs to host, port and path, and escape names for URLs (docs/reference/urls.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dray.client._errors import usage
 __all__ = ["DEFAULT_PORT", "Address", "escape", "parse_place", "parse_url", "unescape"]
 
 DEFAULT_PORT = 4735
-"""The port of an endpoint, where a ``dray://`` URL names none."""
+"""The port of an endpoint if a ``dray://`` URL has none."""
 
 _PORTS = {"dray": DEFAULT_PORT, "https": 443, "http": 80}
 #: The endpoint reports malformed paths, so only one place knows the grammar.
@@ -43,13 +43,13 @@ def escape(name: bytes | str) -> str:
 
 
 def unescape(text: str) -> bytes:
-    """Give the bytes of a name or path from an endpoint; :func:`os.fsdecode` makes text of them."""
+    """Return the bytes of a name or path from an endpoint; :func:`os.fsdecode` decodes them."""
     return unquote_to_bytes(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where requests go.
+    """The target of requests.
 
     :param host: name or literal address, without brackets.
     :param port: TCP port.
@@ -62,15 +62,15 @@ class Address:
 
     @property
     def base(self) -> str:
-        """The URL that paths of the API are put behind."""
+        """The URL that paths of the API are appended to."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.is_clear else 'https'}://{host}:{self.port}"
 
 
 def parse_url(url: str) -> Address:
-    """Read the URL of an endpoint: ``dray://HOST[:PORT]``, ``https://...`` or ``http://...``.
+    """Parse the URL of an endpoint: ``dray://HOST[:PORT]``, ``https://...`` or ``http://...``.
 
-    :raises DrayUsageError: for anything else; plain HTTP reaches the loopback alone, for a token
+    :raises DrayUsageError: for anything else. Plain HTTP is limited to loopback, because a token
         would travel in the clear.
     """
     address, path = _parse(url)
@@ -80,9 +80,9 @@ def parse_url(url: str) -> Address:
 
 
 def parse_place(url: str) -> tuple[Address, str]:
-    """Read ``dray://HOST[:PORT]/ROOT/PATH``: the endpoint, and the path as it stands.
+    """Parse ``dray://HOST[:PORT]/ROOT/PATH``: the endpoint, and the path unchanged.
 
-    :raises DrayUsageError: if it is no such URL, or without a path.
+    :raises DrayUsageError: for any other text, or without a path.
     """
     address, path = _parse(url)
     if not path.startswith("/") or path == "/":
@@ -125,11 +125,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def segment(text: str) -> str:
-    """Write one part of a path, an id for instance, so that it stays one part.
+    """Escape one part of a path, for example an id, so that it stays one part.
 
-    :raises DrayUsageError: for what no id can be.
+    :raises DrayUsageError: for a text that cannot be an id.
     """
-    # A dot alone would be taken for a step in the path by whoever normalises it on the way.
+    # A program on the path that normalises URLs would remove a dot.
     if text in ("", ".", ".."):
         raise usage(f"{text!r} is no id", "give the id that a submission answers with")
     return quote(text, safe="")

@@ -1,4 +1,4 @@
-"""What both faces share of HTTP: how httpx is set up, and its exceptions as faults."""
+"""The HTTP set-up of both clients: arguments for httpx, and its exceptions as faults."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["BROKEN", "arguments", "fault_of", "is_untrusted", "late", "request_w
 CONNECT_SECONDS = 10.0
 CONNECTIONS_MAX = 32
 BROKEN = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, ValueError)
-"""What httpx and what is below it may raise for a connection that does not do."""
+"""Exceptions of httpx and lower layers for a broken connection."""
 
 
 def arguments(address: Address, context: ssl.SSLContext | bool) -> dict[str, Any]:
-    """Give the arguments of ``httpx.Client`` and ``httpx.AsyncClient``."""
+    """Return the arguments of ``httpx.Client`` and ``httpx.AsyncClient``."""
     return {
         "base_url": address.base,
         "verify": context,
-        # A redirect would carry the token to whom it was not meant for.
+        # A redirect would send the token to another server.
         "follow_redirects": False,
-        # No proxy, no certificate file and no .netrc from the environment: what the caller says is
-        # all there is.
+        # No proxy, no certificate file and no .netrc from the environment: only the caller's
+        # arguments count.
         "trust_env": False,
         "limits": httpx.Limits(
             max_connections=CONNECTIONS_MAX, max_keepalive_connections=8, keepalive_expiry=15.0
@@ -39,12 +39,12 @@ def arguments(address: Address, context: ssl.SSLContext | bool) -> dict[str, Any
 
 
 def request_words(step: Send, tokens: Tokens) -> dict[str, Any]:
-    """Give the arguments of ``build_request``.
+    """Return the arguments of ``build_request``.
 
-    :raises DrayError: if there is a token that cannot be had.
+    :raises DrayError: if the source of the token fails.
     """
     headers = dict(step.headers)
-    # A small answer that unfolds to a large one is none we want.
+    # A small answer that decompresses to a large one is unwanted.
     headers["accept-encoding"] = "identity"
     headers["user-agent"] = "dray-python"
     token = tokens.current() if step.with_token else None
@@ -60,7 +60,7 @@ def request_words(step: Send, tokens: Tokens) -> dict[str, Any]:
 
 
 def fault_of(error: Exception, address: Address) -> Fault:
-    """Say what an exception of httpx means; nothing of the request comes along."""
+    """Convert an exception of httpx to a fault, without any part of the request."""
     words = _cause(error)
     if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
         return Fault("timed_out", f"no connection to {address.base} in time", was_sent=False)
@@ -82,7 +82,7 @@ def fault_of(error: Exception, address: Address) -> Fault:
 
 
 def is_untrusted(error: BaseException | None) -> bool:
-    """Whether the certificate was the reason."""
+    """Return whether the certificate was the cause."""
     for _ in range(8):
         if error is None or isinstance(error, ssl.SSLCertVerificationError):
             break
@@ -91,12 +91,12 @@ def is_untrusted(error: BaseException | None) -> bool:
 
 
 def late(address: Address) -> Fault:
-    """Say that the answer took too long as a whole."""
+    """Return the fault of an answer that took too long as a whole."""
     return Fault("timed_out", f"no answer from {address.base} in time", was_sent=True)
 
 
 def too_long(step: Send) -> Fault:
-    """Say that an answer is longer than anybody expects."""
+    """Return the fault of an answer that is too long."""
     words = f"the answer is longer than {step.answer_bytes_max} bytes"
     return Fault("limit_exceeded", words, was_sent=True)
 

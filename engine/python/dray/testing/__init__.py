@@ -1,4 +1,5 @@
-"""For tests: endpoints to start, faults to make, and a scripted one that needs no program.
+"""For tests: real endpoints, faults, and a scripted endpoint that needs no program.
 
-:mod:`dray.testing.plugin` brings fixtures to pytest. Nothing here is loaded by the rest of dray.
+:mod:`dray.testing.plugin` brings fixtures to pytest. The rest of dray loads nothing of this
+    package.
 """

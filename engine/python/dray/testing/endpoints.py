@@ -1,7 +1,7 @@
-"""Endpoints as processes of their own: made in a folder, started, ended, started again.
+"""Endpoints as separate processes: created in a folder, started, stopped, restarted.
 
-Only processes that were started here are ever signalled, and only by their number; each folder is
-removed when its endpoint is closed.
+This module signals only processes that it started, and only by their number; each folder is removed
+when its endpoint is closed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ POLL_SECONDS = 0.005
 COMMAND_SECONDS = 60.0
 Loose: TypeAlias = Any
 ALL_SCOPES = ("storage.read:/", "storage.create:/", "storage.modify:/", "storage.stage:/")
-"""What tokens of tests may do, if a test does not say."""
+"""Default scopes of test tokens."""
 
 
 def find_program() -> Path:
     """Find the program: ``DRAY_PROGRAM``, ``PATH``, the folder of this environment's scripts.
 
-    :raises FileNotFoundError: if it is nowhere.
+    :raises FileNotFoundError: if it does not exist.
     """
     named = os.environ.get("DRAY_PROGRAM")
     if named:
@@ -65,12 +65,12 @@ class Root:
 
 
 class Endpoint:
-    """An endpoint on the loopback, with its own state, key, roots and issuer of tokens.
+    """An endpoint on the loopback, with its own state, key, roots and token issuer.
 
-    :param folder: everything of it is there; made, and removed by :meth:`close`.
+    :param folder: of all its files; created, and removed by :meth:`close`.
     :param config: further keys of the configuration file.
     :param listen: address and port; port 0 is a free one.
-    :param wrap: words before the program's when it runs: another network, a debugger.
+    :param wrap: arguments before the program's name: another network, a debugger.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Endpoint:
         listen: str = "127.0.0.1:0",
         wrap: Sequence[str] = (),
     ) -> None:
-        """Make it; :meth:`start` starts it."""
+        """Create it; :meth:`start` starts it."""
         self.folder = folder
         self.name = name
         self.program = program or find_program()
@@ -114,11 +114,11 @@ class Endpoint:
         return f"dray://{self.address}"
 
     def place(self, path: str, *, root: str = "data") -> str:
-        """Give the URL of something beneath a root, as another endpoint is told it."""
+        """Return the URL of a path below a root, for another endpoint."""
         return f"{self.url}/{root}/{path}"
 
     def root(self, path: str = "", *, root: str = "data") -> Path:
-        """Give the folder of a root, or what is at ``path`` beneath it."""
+        """Return the folder of a root, or the file at ``path`` below it."""
         return self.folder / "roots" / root / path
 
     def token(
@@ -128,10 +128,10 @@ class Endpoint:
         lifetime: str = "1h",
         audience: str | None = None,
     ) -> str:
-        """Mint a token that this endpoint believes.
+        """Mint a token that this endpoint accepts.
 
         :param scopes: by default :data:`ALL_SCOPES`.
-        :param subject: whose; becomes the owner.
+        :param subject: becomes the owner.
         :param lifetime: as the program reads it.
         :param audience: by default this endpoint.
         """
@@ -142,7 +142,7 @@ class Endpoint:
     def client(
         self, *, scopes: Sequence[str] = (), subject: str = "alice", **options: Loose
     ) -> Client:
-        """Give a client with a fresh token and this endpoint's key; close it.
+        """Return a client with a fresh token and this endpoint's key; close it.
 
         :param scopes: by default :data:`ALL_SCOPES`.
         :param options: further arguments of :class:`dray.Client`.
@@ -154,7 +154,7 @@ class Endpoint:
     def async_client(
         self, *, scopes: Sequence[str] = (), subject: str = "alice", **options: Loose
     ) -> AsyncClient:
-        """Give an awaiting client likewise."""
+        """Return an awaiting client likewise."""
         from dray.client import AsyncClient
 
         return AsyncClient(self.url, **self._credentials(scopes, subject, options))
@@ -171,23 +171,23 @@ class Endpoint:
 
     @property
     def pid(self) -> int:
-        """Number of its process; 0 when it does not run."""
+        """Number of its process; 0 if it does not run."""
         return self._popen.pid if self.is_running and self._popen is not None else 0
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there (suspended or not)."""
+        """Whether its process exists (suspended or not)."""
         return self._popen is not None and self._popen.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """How its last process ended: negative for a signal's number, ``None`` while it runs."""
+        """Exit code of its last process: negative for a signal, ``None`` while it runs."""
         return None if self._popen is None else self._popen.poll()
 
     def start(self) -> Endpoint:
         """Start it and wait until it listens; at the same address as before.
 
-        :raises RuntimeError: if it runs already, ends at once, or does not listen in time.
+        :raises RuntimeError: if it runs already, exits immediately, or does not listen in time.
         """
         if self.is_running:
             raise RuntimeError(f"endpoint {self.name} runs already")
@@ -205,14 +205,14 @@ class Endpoint:
             raise
         self.key = said["fingerprint"]
         self.address = said["addresses"][0]
-        # The next start takes this port: who waits for the endpoint looks for it there.
+        # The next start uses this port: clients that wait for the endpoint connect to it.
         self._listen = self.address
         return self
 
     def stop(self) -> None:
         """Ask it to end as a service manager does, and wait.
 
-        :raises RuntimeError: if it does not end; it is killed then.
+        :raises RuntimeError: if it does not end; then it is killed.
         """
         self._signal(signal.SIGTERM)
         if self._popen is None:
@@ -224,7 +224,7 @@ class Endpoint:
             raise RuntimeError(f"endpoint {self.name} did not end in {STOP_SECONDS:g} s") from None
 
     def kill(self) -> None:
-        """End it at once, as a crash does."""
+        """Kill it, as a crash does."""
         self._signal(signal.SIGKILL)
         if self._popen is not None:
             self._popen.wait()
@@ -235,23 +235,23 @@ class Endpoint:
         return self.start()
 
     def suspend(self) -> None:
-        """Stop its process in the middle of whatever it does; connections stay open."""
+        """Suspend its process; connections stay open."""
         self._signal(signal.SIGSTOP)
-        # The signal is on its way when it was sent; its threads may still answer.
+        # The signal may be pending; until it is delivered, threads may still answer.
         while self.is_running and os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is None:
             time.sleep(POLL_SECONDS)
 
     def resume(self) -> None:
-        """Let a suspended process go on."""
+        """Continue a suspended process."""
         self._signal(signal.SIGCONT)
 
     def log_text(self) -> str:
-        """Give what it said on standard error, all starts together."""
+        """Return its standard error of all starts."""
         paths = sorted(self.folder.glob("*.log"))
         return "".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
 
     def events_said(self) -> list[dict[str, Any]]:
-        """Give the JSON lines that it wrote to standard output, all starts together."""
+        """Return the JSON lines of its standard output of all starts."""
         lines = (
             line
             for path in sorted(self.folder.glob("*.out"))
@@ -267,7 +267,7 @@ class Endpoint:
     # --- below ------------------------------------------------------------------------------------
 
     def _signal(self, number: signal.Signals) -> None:
-        # Popen looks whether the process was collected before: no other ever gets the signal.
+        # Popen checks whether the process was collected before: no other process gets the signal.
         if self._popen is not None:
             self._popen.send_signal(number)
 
@@ -299,13 +299,13 @@ class Endpoint:
             stdin=subprocess.DEVNULL,
         )
         if done.returncode != 0:
-            # Not what it printed: that may be a token.
+            # Not its output: that may be a token.
             said = " ".join(str(word) for word in words[:2])
             raise RuntimeError(f"dray {said} ended with {done.returncode}: {done.stderr}")
         return done.stdout
 
     def _write_config(self) -> None:
-        # What was made knows where state, key and issuer are; names, roots and rules are ours.
+        # The written file has state, key and issuer; names, roots and rules are set here.
         config = {
             **self._made,
             "name": self.name,
@@ -338,7 +338,7 @@ def _filled(value: Loose, path: str) -> Loose:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    # For Python 3.10 pytest brings a reader along.
+    # On Python 3.10 pytest installs tomli.
     reader = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     found: dict[str, Any] = reader.loads(path.read_text(encoding="utf-8"))
     return found
@@ -368,5 +368,5 @@ def _is_table(value: object) -> bool:
 def _write_value(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_write_value(each) for each in value)}]"
-    # Of text, numbers and truth JSON writes what TOML reads; but for one character.
+    # JSON writes text, numbers and booleans as TOML reads them, except for one character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Faults on purpose: ends killed at a moment or an amount, the network cut, processes suspended."""
+"""Injected faults: processes killed at a time or an amount, network cuts, suspended processes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ POLL_SECONDS = 0.01
 
 
 class Faults:
-    """Makes faults, and undoes what it can when it is closed.
+    """Injects faults, and undoes them as far as possible when it is closed.
 
-    :param seed: of the moments; said in the test's output, and replayed with ``DRAY_SEED``.
+    :param seed: of the moments; printed in the test's output, and replayed with ``DRAY_SEED``.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -38,10 +38,10 @@ class Faults:
         self._suspended: list[Endpoint] = []
 
     def between(self, endpoint: Endpoint) -> Proxy:
-        """Put a proxy before an endpoint: who is given its ``address`` can be cut off.
+        """Put a proxy in front of an endpoint: clients of its ``address`` can be cut off.
 
-        It carries control calls and data alike. Use it as ``Place(..., address=proxy.address)``, or
-        as the host of a URL.
+        It carries control calls and data. Use it as ``Place(..., address=proxy.address)``, or as
+        the host of a URL.
         """
         proxy = Proxy(endpoint.address)
         self._proxies.append(proxy)
@@ -50,7 +50,7 @@ class Faults:
     def await_durable(
         self, client: Client, id: str, count: int = 1, *, seconds: float = 60.0
     ) -> Transfer:
-        """Wait until so many bytes of a transfer are safe.
+        """Wait until this many bytes of a transfer are durable.
 
         :raises AssertionError: if it ends before that.
         :raises TimeoutError: if that takes too long.
@@ -70,13 +70,13 @@ class Faults:
     def kill_after(
         self, endpoint: Endpoint, client: Client, id: str, count: int = 1, *, seconds: float = 60.0
     ) -> Transfer:
-        """Kill an endpoint once so many bytes of a transfer are safe; give how it stood then."""
+        """Kill an endpoint once this many bytes of a transfer are durable; return its state."""
         transfer = self.await_durable(client, id, count, seconds=seconds)
         endpoint.kill()
         return transfer
 
     def kill_at_random(self, endpoint: Endpoint, within_seconds: float = 2.0) -> float:
-        """Kill an endpoint at a moment of chance; give the moment, in seconds from now."""
+        """Kill an endpoint at a random moment; return the moment, in seconds from now."""
         moment = self.chance.uniform(0.0, within_seconds)
         time.sleep(moment)
         endpoint.kill()
@@ -94,7 +94,7 @@ class Faults:
             endpoint.resume()
 
     def close(self) -> None:
-        """Let suspended processes go on, and close all proxies."""
+        """Continue suspended processes, and close all proxies."""
         for endpoint in self._suspended:
             endpoint.resume()
         for proxy in self._proxies:

@@ -1,7 +1,7 @@
-"""Fixtures for pytest: endpoints that run for one test, and faults to make.
+"""Fixtures for pytest: endpoints that run for one test, and faults.
 
-Loaded by every pytest that finds dray installed, so nothing but pytest is imported before a fixture
-is used. docs/how-to/test-with-dray.md shows them.
+Every pytest that finds dray installed loads this module, so it imports only pytest until a fixture
+is used. docs/how-to/test-with-dray.md shows the fixtures.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from dray.testing.faults import Faults
 
 SLOW_RATE_BYTES = 1 << 20
-"""Bytes per second that the target ``slow`` of :func:`slow_target` gives."""
+"""Bytes per second of the target ``slow`` of :func:`slow_target`."""
 
 _STARTED = pytest.StashKey["list[Endpoint]"]()
 
 
 class Two(NamedTuple):
-    """Two endpoints that know nothing of each other."""
+    """Two independent endpoints."""
 
     a: Endpoint
     b: Endpoint
@@ -36,7 +36,7 @@ class Two(NamedTuple):
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what endpoints said, beside what a failed test said."""
+    """Show the output of endpoints beside the output of a failed test."""
     report = yield
     if report.failed and report.when == "call":
         for endpoint in item.stash.get(_STARTED, []):
@@ -46,9 +46,9 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def start_endpoint(request: pytest.FixtureRequest) -> Iterator[Callable[..., Endpoint]]:
-    """Give a function that starts an endpoint for this test: ``start_endpoint("a", roots=...)``.
+    """Return a function that starts an endpoint for this test: ``start_endpoint("a", roots=...)``.
 
-    Takes the arguments of :class:`dray.testing.endpoints.Endpoint` behind the folder.
+    Takes the arguments of :class:`dray.testing.endpoints.Endpoint` after the folder.
     """
     from dray.testing.endpoints import Endpoint, find_program
 
@@ -77,19 +77,19 @@ def start_endpoint(request: pytest.FixtureRequest) -> Iterator[Callable[..., End
 
 @pytest.fixture
 def one_endpoint(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
-    """Give an endpoint with a root ``data``."""
+    """Return an endpoint with a root ``data``."""
     return start_endpoint("a")
 
 
 @pytest.fixture
 def two_endpoints(start_endpoint: Callable[..., Endpoint]) -> Two:
-    """Give two endpoints, ``.a`` and ``.b``, each with a root ``data``, a key and an issuer."""
+    """Return two endpoints, ``.a`` and ``.b``, each with a root ``data``, a key and an issuer."""
     return Two(start_endpoint("a"), start_endpoint("b"))
 
 
 @pytest.fixture
 def slow_target(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
-    """Give an endpoint whose root ``data`` has two targets: ``slow/`` (1 MiB/s) and ``fast/``."""
+    """Return an endpoint whose root ``data`` has two targets: ``slow/`` (1 MiB/s) and ``fast/``."""
     from dray.testing.endpoints import Root
 
     targets = {
@@ -104,7 +104,7 @@ def slow_target(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
 
 @pytest.fixture
 def fault() -> Iterator[Faults]:
-    """Give faults to make: kills, cuts, suspended processes; the seed is in the test's output."""
+    """Return injectable faults: kills, cuts, suspended processes; the seed is in the output."""
     from dray.testing.faults import Faults
 
     faults = Faults()

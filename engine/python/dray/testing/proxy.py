@@ -1,4 +1,4 @@
-"""A TCP proxy between the ends: counts what travels, keeps it on demand, cuts connections."""
+"""A TCP proxy between the ends: counts bytes, records them on demand, cuts connections."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 PIECE_BYTES = 1 << 18
 PREAMBLE_BYTES = 8
 DATA_CONNECTION = 2
-#: of a connection that has a rate
+#: of a connection with a rate
 SLOW_PIECE_BYTES = 1 << 14
 SLOW_BURST_SECONDS = 0.05
-#: how long what is frozen waits before it looks again
+#: polling interval of a frozen connection
 FROZEN_SECONDS = 0.02
 
 
@@ -31,14 +31,14 @@ class Connection:
     preamble: bytes = b""
     kept_up: bytearray = field(default_factory=bytearray)
     kept_down: bytearray = field(default_factory=bytearray)
-    #: while set nothing passes, and nothing is closed: a path that has died unnoticed
+    #: while set no byte passes and nothing is closed: a dead path that is not detected
     is_frozen: bool = False
-    #: once one of its directions has
+    #: once one of its directions has ended
     has_ended: bool = False
 
     @property
     def is_data(self) -> bool:
-        """Whether the dialler's first bytes say that it is a data connection."""
+        """Whether the dialler's first bytes are those of a data connection."""
         return len(self.preamble) > 4 and self.preamble[4] == DATA_CONNECTION
 
     def close(self, *, abruptly: bool) -> None:
@@ -54,7 +54,7 @@ class Connection:
 
 
 class Proxy:
-    """Listens on a port of its own and hands everything on to ``upstream``."""
+    """Listens on a port of its own and forwards to ``upstream``."""
 
     def __init__(
         self,
@@ -67,17 +67,17 @@ class Proxy:
     ) -> None:
         """Listen.
 
-        :param keep: keep every byte.
-        :param bytes_per_second: what all data connections carry together, either way; ``None``: as
-            much as they can. Control passes at once.
-        :param rate_bytes_per_second: of each connection, in each direction: as a window bounds one
+        :param keep: record every byte.
+        :param bytes_per_second: rate of all data connections together, in either direction;
+            ``None``: unlimited. Control passes immediately.
+        :param rate_bytes_per_second: of each connection, in each direction: as a window limits it
             on a long path.
         :param connections_max: further ones are refused, and counted in ``refused``.
         """
         self.upstream = upstream
         self.keep = keep
         self.bytes_per_second = bytes_per_second
-        #: when what was carried last is through
+        #: when the forwarded bytes have passed at the rate
         self.free_at = 0.0
         self.rate_bytes_per_second = rate_bytes_per_second
         self.connections_max = connections_max
@@ -169,13 +169,13 @@ class Proxy:
         time.sleep(wait)
 
     def counted(self) -> tuple[int, int]:
-        """Count the bytes of data connections so far: from the dialling, from the listening end."""
+        """Return the bytes of data connections: from the dialling and the listening end."""
         with self.lock:
             data = [each for each in self.connections if each.is_data]
         return sum(each.up for each in data), sum(each.down for each in data)
 
     def cut(self, *, data_only: bool = False) -> int:
-        """Reset all connections; say how many there were."""
+        """Reset all connections; return their number."""
         with self.lock:
             there = [each for each in self.connections if each.dialler.fileno() >= 0]
         there = [each for each in there if each.is_data or not data_only]
@@ -184,9 +184,9 @@ class Proxy:
         return len(there)
 
     def freeze_data(self) -> Connection:
-        """Stop one data connection, the one that has carried most, without closing it.
+        """Stall the data connection that has carried most, without closing it.
 
-        :raises LookupError: when there is none.
+        :raises LookupError: if there is none.
         """
         with self.lock:
             there = [each for each in self.connections if each.is_data and not each.is_frozen]
@@ -197,9 +197,9 @@ class Proxy:
         return most
 
     def await_bytes(self, count: int, seconds: float = 60.0) -> None:
-        """Wait until so many bytes of data have travelled.
+        """Wait until this many bytes of data have passed.
 
-        :raises TimeoutError: when they do not.
+        :raises TimeoutError: if they do not.
         """
         until = time.monotonic() + seconds
         while sum(self.counted()) < count:

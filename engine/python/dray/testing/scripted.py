@@ -1,7 +1,7 @@
-"""A scripted endpoint: an HTTP server on the loopback that answers as a test tells it to.
+"""A scripted endpoint: an HTTP server on the loopback that sends the answers of a test.
 
-It knows nothing of transfers. What it is good for is what a real endpoint does seldom: to answer
-half, late, twice or not at all, and to show the test exactly what it was asked.
+It knows nothing of transfers. It does what a real endpoint rarely does: it answers truncated, late,
+twice or not at all, and it shows the test every request.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["Asked", "Reply", "ScriptedEndpoint", "error", "event", "events", "js
 
 HEAD_BYTES_MAX = 1 << 16
 SOCKET_SECONDS = 20.0
-#: of SO_LINGER: closing resets
+#: SO_LINGER: closing resets
 LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as it came; header names in lower case."""
+    """A received request; header names in lower case."""
 
     method: str
     target: str
@@ -41,7 +41,7 @@ class Asked:
 
     @property
     def json(self) -> Any:  # noqa: ANN401 - whatever it holds
-        """The body, read."""
+        """The parsed body."""
         return json.loads(self.body)
 
     @property
@@ -51,20 +51,20 @@ class Asked:
 
     @property
     def query(self) -> str:
-        """The query, as it stands."""
+        """The raw query."""
         return self.target.partition("?")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to answer.
+    """An answer.
 
     :param code: HTTP status.
-    :param pieces: the body; more than one, or none but a fault, is sent in chunks.
-    :param after: seconds before anything is said.
+    :param pieces: the body; several pieces, or none with a fault, are sent in chunks.
+    :param after: seconds before the answer.
     :param between: seconds between pieces.
-    :param is_dropped: break the connection (a reset) behind the pieces, before the end of the body.
-    :param is_unanswered: break the connection instead of an answer.
+    :param is_dropped: reset the connection after the pieces, before the end of the body.
+    :param is_unanswered: close the connection instead of an answer.
     """
 
     code: int = 200
@@ -87,7 +87,7 @@ def json_reply(words: object, code: int = 200, **headers: str) -> Reply:
 
 
 def error(code: int, kind: str, status: str = "permanent", **words: str) -> Reply:
-    """Refuse, in the shape that endpoints do; ``retry_after=...`` is a header."""
+    """Refuse, in the form of endpoints; ``retry_after=...`` is a header."""
     after = words.pop("retry_after", None)
     whole = {
         "kind": kind,
@@ -118,11 +118,10 @@ def events(*pieces: bytes, **how: Any) -> Reply:  # noqa: ANN401 - the fields of
 
 
 class ScriptedEndpoint:
-    """Answers each request with the next of what it was told; use as a context.
+    """Answers each request with the next scripted answer; use as a context.
 
-    What was told for a method and path goes first, in order, then what is always so there, then
-    :attr:`otherwise`. A request without an answer is answered with 500 and stands in
-    :attr:`surprises`.
+    Answers for a method and path come first, in order, then the permanent one for it, then
+    :attr:`otherwise`. A request without an answer gets 500 and is added to :attr:`surprises`.
     """
 
     def __init__(self, *, certificate: Path | None = None, port: int = 0) -> None:
@@ -130,12 +129,12 @@ class ScriptedEndpoint:
         self._lock = threading.Lock()
         self._scripts: dict[tuple[str, str], deque[Script]] = {}
         self._always: dict[tuple[str, str], Script] = {}
-        #: for what nothing else was told for
+        #: for requests without another answer
         self.otherwise: Script | None = None
-        #: everything that was asked, in order
+        #: all requests, in order
         self.asked: list[Asked] = []
         self.surprises: list[Asked] = []
-        #: how many connections were made
+        #: number of connections
         self.connections = 0
         self.is_refusing = False
         self._tls: ssl.SSLContext | None = None
@@ -154,25 +153,25 @@ class ScriptedEndpoint:
         return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
 
     def use_certificate(self, certificate: Path) -> None:
-        """From now on show another certificate."""
+        """Use another certificate from now on."""
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(certificate)
         self._tls = tls
 
     def then(self, method: str, path: str, *scripts: Script) -> ScriptedEndpoint:
-        """Answer requests for this, one after the other, so."""
+        """Answer such requests with these, one after the other."""
         with self._lock:
             self._scripts.setdefault((method, path), deque()).extend(scripts)
         return self
 
     def always(self, method: str, path: str, script: Script) -> ScriptedEndpoint:
-        """Answer so whenever nothing else was told for this."""
+        """Answer such requests with this whenever no other answer is left."""
         with self._lock:
             self._always[method, path] = script
         return self
 
     def asked_for(self, method: str, path: str) -> list[Asked]:
-        """Give what was asked of this."""
+        """Return such requests."""
         with self._lock:
             return [one for one in self.asked if (one.method, one.path) == (method, path)]
 
@@ -181,13 +180,13 @@ class ScriptedEndpoint:
         with self._lock:
             there = list(self._open)
         for connection in there:
-            # Not closed here: its thread may be waiting on the number, which the next would get.
+            # Not closed here: its thread may wait on the descriptor, which could be reused.
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Stop, and end what it started."""
+        """Stop, and end its threads."""
         self._is_closed.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -197,7 +196,7 @@ class ScriptedEndpoint:
             thread.join(timeout=5)
 
     def __enter__(self) -> ScriptedEndpoint:
-        """Give the endpoint itself."""
+        """Return the endpoint."""
         return self
 
     def __exit__(
@@ -280,7 +279,7 @@ class ScriptedEndpoint:
                 return False
             connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
         if reply.is_dropped:
-            # What was said must arrive before the reset overtakes it.
+            # The sent bytes must arrive before the reset overtakes them.
             time.sleep(0.05)
             _reset(connection)
             return False
