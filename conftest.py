@@ -1,3 +1,3 @@
-"""The package's own plug-in, also where the package is not installed but run from the tree."""
+"""The package's own plug-in, also if the package is not installed but run from the tree."""
 
 pytest_plugins = ["dray.testing.plugin"]

@@ -1,9 +1,9 @@
-"""A beamline's day: each sample goes to the archive as soon as the detector has written it.
+"""A beamline's day: each sample is archived as soon as the detector has written it.
 
-Some 96 samples a day of about 12 GB each. Nobody starts anything: the folder is watched, each new
-file is an event of an asset, and events start a run. An event only wakes: events that come while a
-run is being made are not in it, so the run looks itself which samples are not in the archive yet.
-When a sample's tries are used up, somebody is told which one, why, and what is safe.
+Some 96 samples a day of about 12 GB each. The DAG watches the folder: each new file is an event of
+an asset, and events start a run. An event may arrive while a run is being created and is then lost
+for that run, so the run itself finds the samples that are not in the archive yet. When a sample's
+retries are used up, a person is notified of the sample, the error and the durable data.
 
 Connections (type ``dray``): ``dray_beamline``, with the root ``detector``, and ``dray_archive``,
 with the root ``archive``.
@@ -20,7 +20,7 @@ from dray_airflow.notifications.dray import DrayNotifier
 from dray_airflow.operators.transfer import DrayTransferOperator
 from dray_airflow.triggers.file import DrayFolderTrigger
 
-# The detector writes a sample for a while; one that rests is complete.
+# The detector writes a sample for a while; one without changes is complete.
 QUIET_SECONDS = 5.0
 
 samples = Asset(
@@ -42,7 +42,7 @@ with DAG(
     "beamline_day",
     schedule=[samples],
     catchup=False,
-    # Two runs at once would look at the same samples.
+    # Two concurrent runs would find the same samples.
     max_active_runs=1,
     default_args={
         "retries": 4,
@@ -53,7 +53,7 @@ with DAG(
 
     @task
     def arrived() -> list[dict[str, Any]]:
-        """Find the samples that are complete and not in the archive; each is a task of its own."""
+        """Find the complete samples that are not in the archive; each becomes a mapped task."""
         from dray_airflow.hooks.dray import DrayHook
 
         with DrayHook("dray_archive").get_conn() as archive:

@@ -1,16 +1,16 @@
-"""A night's data: to the fast disks, looked at, and at the partner's before the shift begins.
+"""A night's data: staged to the fast disks, counted, and delivered to a partner by a deadline.
 
-The site keeps its runs on slow storage. The DAG stages one in (and pins it, so that nobody frees it
-while it is used), counts what is in it, stages the counts out, sends the data to the partner's
-archive, and compares both sides. Then the fast disks are given back, whatever happened.
+The site keeps its runs on slow storage. The DAG stages one in (and pins it, so that it is not
+evicted while it is used), counts its files, stages the counts out, sends the data to the partner's
+archive, and compares both sides. Then it evicts the fast copies, whatever happened.
 
-The run has one deadline, said when it is started:
+The run has one deadline, set when it is started:
 
     airflow dags trigger night_run --conf '{"dataset": "run42", "deadline": "45m"}'
 
-Nobody says how fast to be: what has to happen after a transfer is taken off the deadline, and the
-endpoints reserve the rate that what is left asks for. A worker that dies, a cleared task, a second
-run: all go on with what is safe already.
+No rate is configured: the time of the tasks after a transfer is subtracted from the deadline, and
+the endpoints reserve the rate that the remaining time requires. After a dead worker, a cleared task
+or a second run, transfers resume from durable data.
 
 Connections (type ``dray``): ``dray_site``, with the roots ``tape`` (tier slow) and ``nvme`` (tier
 fast), and ``dray_partner``, with the root ``archive``.
@@ -38,13 +38,13 @@ with DAG(
     catchup=False,
     params={
         "dataset": "run42",
-        # Where the root `nvme` is mounted on the workers.
+        # Mount point of the root `nvme` on the workers.
         "scratch": "/nvme",
-        # Bytes per second that the network people allow; nothing: all there is.
+        # Permitted bytes per second of the network; empty: no limit.
         "rate_max": "",
     },
     default_args={"retries": 4, "retry_delay": timedelta(seconds=5)},
-    # Tells somebody five minutes ahead if an endpoint foresees a miss, and at the deadline.
+    # Notifies five minutes ahead if an endpoint predicts a miss, and at the deadline.
     deadline=deadline_alerts(
         dray_conn_ids=["dray_site", "dray_partner"], looks=[timedelta(minutes=5)]
     ),
@@ -92,7 +92,7 @@ with DAG(
         recursive=True,
         rate_max="{{ params.rate_max }}",
         expected_duration=timedelta(minutes=1),
-        # Short ones are not worth handing to the triggerer.
+        # Short transfers are not worth a deferral.
         grace_seconds=60,
     )
 

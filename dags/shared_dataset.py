@@ -1,9 +1,9 @@
-"""A large dataset, moved by as many workers as there are.
+"""A large dataset, moved by all available workers.
 
-The dataset is parted evenly in bytes and files, by folders and by how names begin, so that it may
-have any number of files; each part is a task of its own, which any worker may take (Celery or
-Kubernetes spread them over hosts). Each part has a transfer of its own: one that fails is tried
-again alone, and nothing of the others moves twice.
+The dataset is divided evenly in bytes and files, by folders and by name prefixes, so it may have
+any number of files. Each part is a mapped task, which any worker may run (Celery or Kubernetes
+spread them over hosts). Each part has its own transfer: a failed one is retried alone, and no data
+of the others is sent again.
 
     airflow dags trigger shared_dataset --conf '{"dataset": "run42", "shards": 8}'
 
@@ -34,7 +34,7 @@ with DAG(
 
     @task
     def part(dataset: str, shards: str) -> list[dict[str, Any]]:
-        """List the dataset and part it; each part is what its task is called with."""
+        """List the dataset and divide it; each part becomes the arguments of a mapped task."""
         from dray_airflow.hooks.dray import DrayHook
         from dray_airflow.shards import PATTERNS_MAX, group_files, plan_shards
 

@@ -1,8 +1,8 @@
-"""Audit what dray is built from: the crates in Cargo.lock, the packages in the requirements files.
+"""Audit dray's dependencies: the crates in Cargo.lock, the packages in the requirements files.
 
-Fails when a crate has a licence outside the allow list or comes from elsewhere than crates.io, when
-a crate that must exist once exists twice, or when a Python package is not pinned or not listed.
-Why this and not cargo-deny: docs/decisions/0002-dependency-audit.md.
+Fails if a crate has a licence outside the allow list or another source than crates.io, if a crate
+that must exist once exists twice, or if a Python package is not pinned or not listed. The reason
+not to use cargo-deny: docs/decisions/0002-dependency-audit.md.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ LICENCES_ALLOWED = frozenset(
 
 #: Both fill .venv (docs/decisions/0019-airflow-in-the-one-environment.md).
 REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
-#: Fills .tools/rucio: its versions are not .venv's, so only its lines are looked at.
+#: Fills .tools/rucio: its versions are not .venv's, so only its lines are checked.
 REQUIREMENTS_APART = ("requirements-rucio.txt",)
 
-# Crates whose state or types meet in one program: a second copy would work beside the first, not
-# with it.
+# Crates whose state or types meet in one program: a second copy would not work with the first.
 SINGLE_CRATES = frozenset(
     {
         "crc-fast",
@@ -60,7 +59,7 @@ SINGLE_CRATES = frozenset(
     }
 )
 
-# Crates that must not come in: each has a successor or a reason.
+# Crates that must not be used: each has a successor or a reason.
 BANNED_CRATES = {
     "ansi_term": "unmaintained; use anstyle",
     "atty": "unsound and unmaintained; use std::io::IsTerminal",
@@ -75,7 +74,7 @@ BANNED_CRATES = {
 class Crate:
     """A crate of the lock file.
 
-    :param source: where it comes from; None for a crate of this workspace.
+    :param source: its registry; None for a crate of this workspace.
     :param licence: the SPDX expression it declares, if any.
     """
 
@@ -86,7 +85,7 @@ class Crate:
 
 
 def is_licence_allowed(expression: str) -> bool:
-    """Say whether an SPDX expression can be met with allowed licences alone."""
+    """Return whether an SPDX expression can be met with allowed licences alone."""
     # `MIT/Apache-2.0` is the old way to write OR.
     text = expression.replace("/", " OR ")
     words = re.findall(r"\(|\)|[^\s()]+(?:\s+WITH\s+[^\s()]+)?", text)
@@ -127,7 +126,7 @@ def is_licence_allowed(expression: str) -> bool:
 
 
 def audit_crates(crates: list[Crate]) -> list[str]:
-    """Return one sentence per breach of the rules for crates."""
+    """Return one sentence for each breach of the rules for crates."""
     findings = []
     versions: dict[str, list[str]] = {}
     for crate in crates:
@@ -157,9 +156,9 @@ def normalised(name: str) -> str:
 
 
 def audit_requirements(text: str, installed: dict[str, str]) -> list[str]:
-    """Return one sentence per line that pins nothing and per package that no line pins.
+    """Return one sentence for each line that pins nothing and each package that no line pins.
 
-    :param installed: version by normalised name, of everything in the environment but dray itself.
+    :param installed: version by normalised name, of everything in the environment except dray.
     """
     findings = []
     pinned: dict[str, set[str]] = {}
@@ -196,7 +195,7 @@ def locked_crates() -> list[Crate]:
 
 
 def installed_packages() -> dict[str, str]:
-    """Read what the running environment holds, dray itself left out."""
+    """Read the packages of the running environment, without dray."""
     found = {
         normalised(distribution.name): distribution.version
         for distribution in metadata.distributions()
@@ -206,7 +205,7 @@ def installed_packages() -> dict[str, str]:
 
 
 def main() -> int:
-    """Audit the tree and print what is wrong."""
+    """Audit the tree and print the faults."""
     crates = locked_crates()
     requirements = "".join(
         (ROOT / "tools" / name).read_text(encoding="utf-8") for name in REQUIREMENTS

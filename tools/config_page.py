@@ -1,9 +1,9 @@
-"""Copy the endpoint's explained configuration into its page of the reference.
+"""Copy the endpoint's example configuration into its page of the reference.
 
-    python tools/config_page.py     writes docs/reference/configuration.md anew
+    python tools/config_page.py     rewrites docs/reference/configuration.md
 
-The page's words stay; the one block of TOML becomes the example as the program ships it. A test
-compares the two.
+The page's text stays; the one block of TOML is replaced by the shipped example. A test compares the
+two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BLOCK = re.compile(r"^```toml\n.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def renewed(page: str, example: str) -> str:
-    """Give the page with its block of TOML replaced by the example."""
+    """Return the page with its block of TOML replaced by the example."""
     found = len(BLOCK.findall(page))
     if found != 1:
         raise ValueError(f"{PAGE}: {found} blocks of TOML where there should be one")
@@ -26,7 +26,7 @@ def renewed(page: str, example: str) -> str:
 
 
 def main() -> None:
-    """Write the page anew."""
+    """Rewrite the page."""
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(renewed(page, EXAMPLE.read_text(encoding="utf-8")), encoding="utf-8")
 

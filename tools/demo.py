@@ -1,8 +1,9 @@
-"""The main job, shown: a DAG moves a real dataset by a deadline, through a fault.
+"""Demonstrate the main job: a DAG moves a real dataset by a deadline, through a fault.
 
-``make demo`` starts two endpoints and an Airflow, runs dags/night_run.py, ends a worker and an
-endpoint by ``kill -9`` in the middle of the delivery, and reports. Airflow stays, to be looked at;
-``make demo-down`` (``down``) ends everything. All of it is on loopback and in one folder.
+``make demo`` starts two endpoints and an Airflow, runs dags/night_run.py, kills a worker and an
+endpoint with ``kill -9`` in the middle of the delivery, and reports. Airflow keeps running for
+inspection; ``make demo-down`` (``down``) ends everything. All of it is on loopback and in one
+folder.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".tools" / "demo"
 STATE = HOME / "state.json"
-#: of Debian's linux-source: what two cores read, sum and compare, file by file, within seconds
+#: of Debian's linux-source: two cores read, sum and compare them, file by file, within seconds
 PARTS = ("block", "crypto", "fs", "kernel", "mm")
 LINUX = "linux-source-6.1"
-#: The delivery is held to this, so that there is a middle, and that the retry meets it.
+#: The deadline of the delivery, so that there is a middle, and that the retry meets it.
 DELIVERY_SECONDS = 30.0
 DEADLINE_MINUTES = 5
 MIB = 1 << 20
-#: What a file costs on the wire besides its bytes, at the most, and all connections of a delivery.
+#: Largest overhead of a file on the wire, including all connections of a delivery.
 FILE_BYTES = 1024
 SLACK_BYTES = MIB
 BEGAN = time.monotonic()
 
 
 def say(text: str) -> None:
-    """Tell what is being done, and since when."""
+    """Print the current step, and the time since the start."""
     print(f"[{time.monotonic() - BEGAN:5.0f} s] {text}", flush=True)
 
 
 class Data(NamedTuple):
-    """What is moved.
+    """The dataset.
 
     :param top: a folder.
-    :param what: in words.
+    :param what: description.
     """
 
     top: Path
@@ -64,7 +65,7 @@ class Data(NamedTuple):
 
 
 def find_data(named: str | None) -> Data:
-    """Find what is to be moved: the folder that is named, Linux's sources, or a tree made so."""
+    """Find the dataset: the named folder, Linux's sources, or a generated tree."""
     if named:
         top = Path(named).resolve()
         if not top.is_dir():
@@ -106,7 +107,7 @@ def find_linux() -> Path | None:
 
 
 def unpack(packed: Path, top: Path) -> None:
-    """Unpack the parts; the folder appears when it is whole."""
+    """Unpack the parts; the folder appears when it is complete."""
     part = top.with_name("linux.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -132,14 +133,14 @@ class Demo:
         self.data = data
         self.files, self.bytes = measure(data.top)
         self.mark = secrets.token_hex(8)
-        # Endpoints bear Airflow's mark, so that one look finds all that is to be ended.
+        # Endpoints carry Airflow's mark, so that one search finds every process to end.
         os.environ[MARK] = self.mark
         STATE.write_text(json.dumps({"mark": self.mark}), encoding="utf-8")
         for name in ("site", "partner"):
             shutil.rmtree(HOME / name, ignore_errors=True)
         tape = Root("tape", {"path": str(data.top.parent), "tier": "slow"})
-        # What is sent is counted between the two, whatever an endpoint says of itself. It must be
-        # known before the endpoint listens, and nobody listens behind it yet.
+        # The proxy counts the sent bytes, independently of the endpoints' reports. It must exist
+        # before the endpoint listens; its upstream port is unused until then.
         self.proxy = Proxy("127.0.0.1:1")
         behind = {"advertise": self.proxy.address}
         self.site = self._endpoint("site", [tape, Root("nvme", {"tier": "fast"})], behind)
@@ -200,7 +201,7 @@ class Demo:
         return run
 
     def delivery(self) -> Transfer | None:
-        """Give the delivery as it stands."""
+        """Return the present state of the delivery."""
         with self.partner.client() as client:
             return next(client.transfers(labels={"run_id": self.run_id}), None)
 
@@ -213,7 +214,7 @@ class Demo:
         try:
             worker = run.kill("deliver")
         except RuntimeError:
-            # It has handed the waiting over in this moment; there is no worker of it to end.
+            # It has just deferred to the triggerer; there is no worker to kill.
             return
         say(f"kill -9 of the worker (process {worker}), {found.bytes.durable // MIB} MiB are safe")
         say(f"kill -9 of the endpoint that writes (process {self.partner.pid}), and its restart")
@@ -223,7 +224,7 @@ class Demo:
         self.partner.start()
 
     def report(self, run: Run) -> bool:
-        """Say what came of it, and whether it is what the demo is to show."""
+        """Report the result, and whether it is as expected."""
         if not self.safe:
             raise SystemExit(
                 "demo: the delivery was over, or not with a worker, before a third of it was safe: "
@@ -241,7 +242,8 @@ class Demo:
         print("\n== Report")
         print(f"data             {self.data.what}: {self.files} files, {self.bytes / MIB:.1f} MiB")
         print(f"delivered        {result['files']} files, {result['bytes'] / MIB:.1f} MiB")
-        # Frames and object heads are little beside large objects, and much beside small files.
+        # The overhead of frames and object heads is small for large objects, and large for small
+        # files.
         sent = self.proxy.counted()[1]
         after = sent - self.before
         bound = self.bytes - self.safe + self.files * FILE_BYTES + SLACK_BYTES
@@ -269,7 +271,7 @@ class Demo:
         return not any(wrong.values())
 
     def leave(self) -> None:
-        """Take the proxy away, which ends with this process; the endpoints stay."""
+        """Detach the proxy, which ends with this process; the endpoints stay."""
         self.site.stop()
         del self.site._extra["advertise"]
         self.site.start()
@@ -277,7 +279,7 @@ class Demo:
 
 
 def said_by_retry(run: Run) -> list[str]:
-    """Find what the second try wrote when it found the transfer."""
+    """Return the second try's message when it found the transfer."""
     found = []
     for line in run.log("deliver").splitlines():
         if line.startswith("{"):
@@ -288,7 +290,7 @@ def said_by_retry(run: Run) -> list[str]:
 
 
 def compare(here: Path, there: Path) -> str:
-    """Compare two trees with a program that is not ours."""
+    """Compare two trees with an independent program."""
     command: list[str | Path] = ["diff", "-r", "--no-dereference", here, there]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     return "" if done.returncode == 0 else f"THE TREES DIFFER\n{done.stdout[:2000]}{done.stderr}"
@@ -310,7 +312,7 @@ def up(named: str | None) -> int:
         is_shown = demo.report(run)
         demo.leave()
     except BaseException:
-        # Nobody would look for what a failed demo has left.
+        # Otherwise the processes of a failed demo would remain.
         down()
         raise
     return 0 if is_shown else 1

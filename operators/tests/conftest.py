@@ -1,6 +1,6 @@
-"""An Airflow for the tests of the provider: a home and a data base of its own, in one process.
+"""An Airflow for the tests of the provider: its own home and database, in one process.
 
-``airflow`` reads its settings when it is imported, so they are made before any test is.
+``airflow`` reads its settings at import, so they are set before any test is imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dray.testing.endpoints import Endpoint
 
 Loose: TypeAlias = Any
-"""What Airflow gives and takes: DAGs, runs, XComs."""
+"""Objects of Airflow: DAGs, runs, XComs."""
 
 # The engine's tests run without Airflow too.
 collect_ignore_glob = [] if find_spec("airflow") else ["test_*.py"]
@@ -47,7 +47,7 @@ HOME = _make_home()
 
 @pytest.fixture(scope="session")
 def database() -> Path:
-    """Give the home of an Airflow whose data base is made."""
+    """Return the home of an Airflow with an initialised database."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.utils.db import initdb
 
@@ -63,27 +63,27 @@ class Ran(NamedTuple):
 
     @property
     def state(self) -> str:
-        """How it ended."""
+        """Its final state."""
         return str(self.run.state)
 
     def task(self, task_id: str, map_index: int = -1) -> Loose:
-        """Give a task instance, as the data base has it now."""
+        """Return a task instance, as it is in the database now."""
         found = self.run.get_task_instance(task_id, map_index=map_index)
         assert found is not None, (task_id, map_index)
         return found
 
     def result(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Loose:
-        """Give what a task has left as XCom."""
+        """Return an XCom of a task."""
         task = self.task(task_id, map_index)
         return task.xcom_pull(task_ids=task_id, key=key, map_indexes=map_index)
 
 
 @pytest.fixture
 def run_dag(database: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    """Give a function that runs a DAG to its end, in this process, and its triggers too.
+    """Return a function that runs a DAG to its end, in this process, and its triggers too.
 
-    The listener is off: tests look at reservations after the run that made them has ended. A real
-    Airflow runs it in ``integration/airflow/test_reserved.py``.
+    The listener is off: tests check reservations after their run has ended. A real Airflow runs it
+    in ``integration/airflow/test_reserved.py``.
     """
     from airflow.dag_processing.collection import update_dag_parsing_results_in_db
     from airflow.serialization.serialized_objects import LazyDeserializedDAG
@@ -112,7 +112,7 @@ def run_dag(database: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ra
 
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Give a function that makes a connection to an endpoint: ``connect("site_a", endpoint)``."""
+    """Return a function that makes a connection to an endpoint: ``connect("site_a", endpoint)``."""
     import json
 
     def make(conn_id: str, endpoint: Endpoint, **words: object) -> str:

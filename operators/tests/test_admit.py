@@ -1,4 +1,4 @@
-"""All transfers of a run are asked for before any starts: all are promised, or the task fails."""
+"""All transfers of a run are reserved before it starts: all are promised, or the task fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINK = 10 * MEGA
 
 @pytest.fixture
 def site(start_endpoint: Callable[..., Endpoint], connect: Callable[..., str]) -> Endpoint:
-    """Give an endpoint that can promise 10 MB/s."""
+    """Return an endpoint that can promise 10 MB/s."""
     endpoint = start_endpoint("a", config={"rate": LINK})
     connect("site_a", endpoint)
     return endpoint
@@ -71,7 +71,7 @@ def nap(task_id: str, seconds: float) -> Loose:
 
 
 def ask(client: Client, size: int, within: float) -> Loose:
-    """Ask for a promise of so many bytes within so many seconds."""
+    """Ask for a promise of a size within a time."""
     from dray.client import Request
 
     due = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=within)
@@ -82,7 +82,7 @@ def ask(client: Client, size: int, within: float) -> Loose:
 def test_a_run_keeps_its_room_and_its_tasks_take_it(
     site: Endpoint, run_dag: Callable[..., Any]
 ) -> None:
-    """Between admission and the last transfer somebody else asks for all there is, in vain."""
+    """Between admission and the last transfer another owner asks for the whole rate, in vain."""
     from airflow.providers.standard.operators.python import PythonOperator
 
     from dray_airflow.operators.admit import reservation_id
@@ -114,10 +114,10 @@ def test_a_run_keeps_its_room_and_its_tasks_take_it(
         assert ran.result(name)["id"] == told["transfers"][name]["id"]
     with site.client() as client:
         known = {each.id: each for each in client.transfers()}
-        # What stood for them is gone, and what came in its place was promised.
+        # The reservations are gone, and the transfers in their place are promised.
         assert set(known) == {told["transfers"][name]["id"] for name in ("first", "second")}
         assert ask(client, 160 * LINK, 180).decision == "accept"
-        # One that is taken without a promise says so.
+        # A transfer without a promise would have a notice.
         assert known[second].notices == ()
         assert known[second].request["deadline"][:19] == told["deadline"][:19], "nothing follows"
 
@@ -129,10 +129,10 @@ def test_a_set_that_does_not_fit_is_refused_with_a_deadline_that_does(
 
     def dag_of(dag_id: str) -> Loose:
         with make_dag(dag_id) as dag:
-            # 30 s at the whole link, each; alone each fits, together they do not.
+            # 30 s at the full rate each: alone each fits, together they do not.
             big = [move(f"big{n}", bytes_expected=30 * LINK) for n in range(2)]
             stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
-            # The transfers themselves never run: they are not what is tested here.
+            # The transfers themselves never run: this test does not need them.
             admit(tasks=["big0", "big1"]) >> stop >> big
         return dag
 
@@ -289,7 +289,7 @@ def test_a_set_too_large_for_one_request_is_all_or_none_all_the_same(
             admit() >> stop >> moved
         return dag
 
-    # Five seconds of the link each.
+    # Five seconds at the full rate each.
     ran = run_dag(dag_of(f"large_{body}"), run_conf={"deadline": "600s"})
     assert ran.result("admit")["promised"] == 10
     assert len(live_at(site)) == 10
@@ -345,7 +345,7 @@ def test_an_endpoint_that_promises_nothing_is_a_refusal(
 def test_a_task_that_would_go_without_a_promise_takes_the_one_that_is_kept_for_it(
     site: Endpoint, database: Loose
 ) -> None:
-    """Somebody asks for all there is left in the moment in which the reservation goes."""
+    """Another owner asks for the rest of the rate in the moment in which the reservation ends."""
     from dray.client import Request
     from dray.errors import DrayError
     from dray_airflow.operators.admit import reservation_id, submit_reserved
@@ -388,7 +388,7 @@ def test_what_breaks_the_task_off_leaves_nothing_kept(
     connect: Callable[..., str],
     run_dag: Callable[..., Any],
 ) -> None:
-    """The second endpoint cannot be reached: no refusal, and the first gives back all the same."""
+    """The second endpoint is unreachable: no refusal, and the first cancels its reservations."""
     from airflow.providers.standard.operators.empty import EmptyOperator
 
     gone = start_endpoint("gone", config={"rate": LINK})
@@ -437,7 +437,7 @@ def test_mapped_instances_are_kept_room_for_one_by_one(
     assert told["promised"] == 3
     assert sorted(told["transfers"]) == ["shards[0]", "shards[1]", "shards[2]"]
     due = [told["transfers"][f"shards[{n}]"]["deadline"] for n in range(3)]
-    # Two at a time: the third has the second half of the time.
+    # Two concurrently: the third has the second half of the time.
     assert due[0] == due[1] < due[2]
     with site.client() as client:
         known = {each.id for each in client.transfers()}
@@ -449,7 +449,7 @@ def test_mapped_instances_are_kept_room_for_one_by_one(
 def test_what_stands_for_a_transfer_never_moves_a_byte(
     site: Endpoint, run_dag: Callable[..., Any]
 ) -> None:
-    """A task never comes: what was kept free for it goes by itself, and nothing was made."""
+    """A task never runs: its reservation ends by itself, and no file was made."""
     from airflow.providers.standard.operators.empty import EmptyOperator
 
     from dray_airflow.operators.admit import reservation_id
@@ -463,7 +463,7 @@ def test_what_stands_for_a_transfer_never_moves_a_byte(
     ran = run_dag(dag, run_conf={"deadline": "12s"})
     told = ran.result("admit")
     held = reservation_id(told["transfers"]["late"]["id"])
-    # Whoever asks for it keeps it alive, so nobody does until its time is over.
+    # A query would keep it alive, so the test makes none until its time is over.
     time.sleep(13)
     with site.client() as client:
         ended = client.transfer(held)
@@ -501,7 +501,7 @@ def test_endpoints_are_asked_together_and_a_task_that_is_tried_again_asks_anew(
     connect: Callable[..., str],
     run_dag: Callable[..., Any],
 ) -> None:
-    """What one endpoint has kept is given back when another refuses; then there is room at both."""
+    """If an endpoint refuses, the reservations at the other are cancelled; then both have capacity."""
     from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.providers.standard.operators.python import PythonOperator
 
@@ -515,7 +515,7 @@ def test_endpoints_are_asked_together_and_a_task_that_is_tried_again_asks_anew(
             stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
             asked = admit()
             asked >> stop >> [move("here"), move("there", bytes_expected=size, **ends)]
-            # It asks as often as it is tried: what stood there before makes room.
+            # Each try asks again: it first cancels the earlier reservations.
             original = asked.execute
 
             def again(context: Loose) -> Loose:
@@ -572,7 +572,7 @@ def test_what_has_begun_is_not_kept_room_for_again(
 
 
 def run_that_fails(dag_id: str, task_ids: tuple[str, ...] = ("late",)) -> Loose:
-    """Give a DAG whose run fails behind what it has reserved."""
+    """Return a DAG whose run fails after its reservations were made."""
     from airflow.providers.standard.operators.python import PythonOperator
 
     def fail() -> None:
@@ -585,7 +585,7 @@ def run_that_fails(dag_id: str, task_ids: tuple[str, ...] = ("late",)) -> Loose:
 
 
 def live(client: Client) -> dict[str, str]:
-    """Give the runs of the reservations that hold something."""
+    """Return the runs of the live reservations."""
     found = list(client.transfers(state="live"))
     return {each.id: each.request["labels"]["run_id"] for each in found if each.id.endswith(".r")}
 
@@ -598,7 +598,7 @@ def test_a_run_that_failed_is_not_in_the_way_of_the_next(
     assert (first.state, first.task("admit").state) == ("failed", "success")
     with site.client() as client:
         assert set(live(client).values()) == {first.run.run_id}
-        # What the listener has for it, where there is one.
+        # The XCom that the listener reads.
         reserved = first.result("admit", "dray_reserved")
         assert reserved == {"site_a": list(live(client))}
         second = run_dag(dag, run_conf={"deadline": "400s"})
@@ -610,7 +610,7 @@ def test_a_run_that_failed_is_not_in_the_way_of_the_next(
 
         release(second.result("admit", "dray_reserved"), second.run.run_id)
         assert live(client) == {}
-        # Again, and where nobody can be asked, is no error.
+        # A repetition, also with an unreachable endpoint, is no error.
         release(second.result("admit", "dray_reserved"), second.run.run_id)
         release({"no_such_connection": ["x"]}, second.run.run_id)
 

@@ -130,7 +130,7 @@ def test_the_graph_is_read_from_operators_mapped_or_not(database: Loose) -> None
     assert not found["compute"].is_transfer
     assert (found["shards"].instances, found["shards"].bytes) == (5, 150)
     assert (found["shards"].at_once, found["shards"].rounds) == (2, 3)
-    # How many there will be is what there were before; once they are there, those.
+    # The number of instances is that of past runs; once they exist, theirs.
     assert (found["unknown"].instances, found["unknown"].bytes, found["unknown"].at_once) == (
         4,
         28,
@@ -161,7 +161,7 @@ def run_of(**words: Loose) -> SimpleNamespace:
 
 
 async def tell(context: object) -> None:
-    """Be called when a deadline is missed."""
+    """Called when a deadline is missed."""
 
 
 def test_the_conf_is_asked_first_then_the_first_of_the_alerts(database: Loose) -> None:
@@ -201,7 +201,7 @@ def test_the_conf_is_asked_first_then_the_first_of_the_alerts(database: Loose) -
 def test_a_worker_plans_with_medians_of_past_runs_and_what_has_ended(
     run_dag: Callable[..., Any],
 ) -> None:
-    """Three runs: the third has the medians of the first two, and knows what it has done."""
+    """Three runs: the third has the medians of the first two, and its own progress."""
     from airflow.sdk import task
 
     from dray_airflow.deadlines.dag import deadline_for, expect, plan_for
@@ -249,7 +249,7 @@ def test_a_worker_plans_with_medians_of_past_runs_and_what_has_ended(
     assert third["chain"] == [["publish", 600.0, "declared"]]
     assert third["after"] == 605
     assert third["bytes"] == 1000
-    # Skipped by the branch in each run: nobody knows; the others have medians.
+    # Skipped by the branch in each run: its duration is unknown; the others have medians.
     assert "report" not in third["unknown"]
     assert "index" in third["unknown"]
     assert ["work", "median of 2"] not in third["critical"], "it has ended"
@@ -258,25 +258,25 @@ def test_a_worker_plans_with_medians_of_past_runs_and_what_has_ended(
 
 
 class Asked:
-    """A task instance that counts what is asked of the API, and has a run a day."""
+    """A task instance that counts calls of the API, and has a run a day."""
 
     dag_id, run_id, task_id, map_index, start_date = "many", "now", "later", 7, NOON
 
     def __init__(self, states: dict[str, str | None]) -> None:
-        """Take the states of this run."""
+        """Store the states of this run."""
         self.states = states
         self.runs: list[str] = []
         self.whole: list[dict[str, Any]] = []
 
     def get_task_states(self, **words: Loose) -> dict[str, Any]:
-        """Give this run's, or one row of each run there ever was."""
+        """Return this run's, or one row of each run that ever existed."""
         if words.get("run_ids"):
             return {self.run_id: self.states}
         self.whole.append(words)
         return {f"r{n}": {"later": "success"} for n in range(50)}
 
     def get_task_breadcrumbs(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Give how long a run's tasks took."""
+        """Return the durations of a run's tasks."""
         assert dag_id == self.dag_id
         self.runs.append(run_id)
         names = ("before", "later", "after")
@@ -300,7 +300,7 @@ def test_past_runs_are_asked_for_only_where_something_is_not_declared_and_no_mor
         context: Any = {"ti": ti, "dag": dag, "dag_run": run_of()}
         return ti, {each.id: each.median_seconds for each in tasks_of(context)}
 
-    # What has ended needs no past.
+    # An ended task needs no history.
     ti, medians = ask("later", "after")
     assert (ti.runs, ti.whole) == ([], [])
     assert set(medians.values()) == {None}

@@ -1,4 +1,4 @@
-"""A DAG file that speaks of deadlines loads no client and opens nothing."""
+"""A DAG file with deadlines loads no client and opens nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each example in the pages about Airflow is a DAG file that Airflow takes as it stands."""
+"""Each example in the pages about Airflow is a valid DAG file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deadlines of transfers, against paths counted one by one."""
+"""Deadlines of transfers, compared with an enumeration of all paths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def waits_for(task: Task, tasks: dict[str, Task]) -> list[str]:
 
 
 def all_paths(tasks: dict[str, Task]) -> list[list[str]]:
-    """Every chain of tasks that wait for each other, of every length, begun anywhere."""
+    """Every chain of tasks that wait for each other, of every length, from every start."""
     found = [[name] for name in tasks]
     grown = found
     while grown:
@@ -60,7 +60,7 @@ def counts(task: Task) -> bool:
 
 
 def cost(task: Task, byte_seconds: float, overhead: float) -> tuple[float, float]:
-    """Seconds that it works, and that lie before it."""
+    """Seconds of its work, and of the overhead before it."""
     if not counts(task):
         return 0.0, 0.0
     before = overhead if task.state == "waiting" else 0.0
@@ -164,7 +164,7 @@ def test_the_common_rate_is_the_least_at_which_every_path_fits(
     if plan.rate_common is None:
         assert not sizes or fixed >= left
         return
-    # No path is longer than the time there is, and one is just as long.
+    # No path is longer than the available time, and one is exactly as long.
     assert 1 / plan.rate_common == pytest.approx(min(limits), rel=1e-6)
     assert longest(paths, named, 1 / plan.rate_common, 5.0) == pytest.approx(left, rel=1e-6)
     assert plan.slack_seconds == pytest.approx(0, abs=1e-3 + left * 1e-6)
@@ -175,7 +175,7 @@ def test_the_common_rate_is_the_least_at_which_every_path_fits(
 def test_what_keeps_its_latest_finish_leaves_enough_for_all_that_follows(
     tasks: list[Task], left: int, more: int
 ) -> None:
-    """In time for one is in time for all after it; with more time nobody must be earlier."""
+    """A task in time leaves the later ones enough; with more time no deadline gets earlier."""
     plan = plan_deadlines(tasks, deadline=at(left), now=NOON)
     later = plan_deadlines(tasks, deadline=at(left + more), now=NOON)
     for name, found in plan.transfers.items():
@@ -263,10 +263,10 @@ def test_transfers_of_unknown_duration_share_the_time_by_their_bytes_and_put_nob
     ]
     plan = plan_deadlines(tasks, deadline=at(1000), now=NOON)
     assert plan.rate_common == pytest.approx(100e6)
-    # 400 s are left for both: three quarters for the one of three quarters of the bytes.
+    # 400 s are left for both: three quarters for the transfer with three quarters of the bytes.
     assert plan.transfers["in"].latest_finish == at(5 + 300)
     assert plan.transfers["out"].latest_finish == at(1000)
-    # It can begin as soon as the first one is done, which may be at once.
+    # It can start as soon as the first one is done, which may be immediately.
     assert plan.transfers["out"].earliest_start == at(5 + 5 + 585 + 5)
     assert plan.slack_seconds == pytest.approx(0, abs=1e-3)
 
@@ -321,7 +321,7 @@ def chain(*transfers: Task) -> list[Task]:
 
 
 def window(plan: DeadlinePlan, name: str, before: str | None = None) -> float:
-    """Seconds that a transfer has, from when the one before it must be done."""
+    """Seconds of a transfer, from the deadline of the one before it."""
     begin = plan.now if before is None else plan.transfers[before].latest_finish
     return (plan.transfers[name].latest_finish - begin).total_seconds() - 5
 
@@ -336,7 +336,7 @@ def test_a_small_transfer_leaves_the_time_to_the_one_of_unknown_size_before_it()
     assert 10 <= window(plan, "log", "raw") < 60
     assert plan.transfers["raw"].expected_seconds is None
     assert "log 19.9 s (0 MB at 0.0 MB/s)" in plan.transfers["raw"].why
-    # The other way round, too.
+    # In the reverse order too.
     plan = plan_deadlines(chain(*tasks[::-1]), deadline=at(3600), now=NOON)
     assert 10 <= window(plan, "log") < 60
     assert window(plan, "raw", "log") > 3500
@@ -361,11 +361,11 @@ def test_no_transfer_is_planned_faster_than_its_endpoint() -> None:
         Task("in", is_transfer=True, bytes=30 * GB, rate=100e6),
         Task("out", is_transfer=True, bytes=10 * GB, rate=100e6),
     )
-    # 400 s at full rate, and as much again.
+    # 400 s at full rate, and twice the time.
     plan = plan_deadlines(tasks, deadline=at(810), now=NOON)
     assert plan.rate_common == pytest.approx(50e6)
     assert plan.transfers["in"].latest_finish == at(605)
-    # Too little for that: it is not planned at a rate that there is not.
+    # Too little time: it is not planned at a rate that does not exist.
     late = plan_deadlines(tasks, deadline=at(300), now=NOON)
     assert late.rate_common == pytest.approx(100e6)
     assert late.slack_seconds == pytest.approx(300 - 410)
@@ -384,7 +384,7 @@ def test_what_is_known_keeps_its_time_and_the_unknown_gets_the_rest() -> None:
     plan = plan_deadlines(tasks, deadline=at(1010), now=NOON)
     assert window(plan, "big") == pytest.approx(800)
     assert window(plan, "open", "big") == pytest.approx(200)
-    # Of unknown rate it has the even share.
+    # With an unknown rate it gets the even share.
     bare = [dataclasses.replace(tasks[0], rate=None), tasks[1]]
     plan = plan_deadlines(bare, deadline=at(1010), now=NOON)
     assert window(plan, "big") == pytest.approx(500)
@@ -406,7 +406,7 @@ def test_with_sizes_and_rates_partly_known_every_path_fits_if_it_can(
     plan = plan_deadlines(partly, deadline=at(left), now=NOON)
     named = {task.id: task for task in partly}
     paths = all_paths(named)
-    # At full rates, with nothing for what is not known.
+    # At full rates, with no time for unknown durations.
     least = max(
         sum(
             sum(cost(named[n], 0.0, 5.0))

@@ -1,4 +1,4 @@
-"""What endpoints know of transfers to come, against a real one; and a first run planned by it."""
+"""Rates and sizes of future transfers from a real endpoint; and a first run planned with them."""
 
 from __future__ import annotations
 

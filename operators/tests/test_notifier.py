@@ -1,4 +1,4 @@
-"""People are told what failed or will be late, and why; in a run's conf there may be a deadline."""
+"""Notifications of failed and late transfers with their causes, and deadlines in a run's conf."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def at(minutes: float) -> dt.datetime:
 
 
 def transfer(id: str, **words: Loose) -> Transfer:
-    """Make one of task ``t-<id>``, due an hour from now."""
+    """Make one of task ``t-<id>``, due in an hour."""
     given: dict[str, Any] = {"state": "active", **words}
     due = given.pop("due", at(60))
     labels = {"task_id": f"t-{id}", "map_index": "-1", **given.pop("labels", {})}
@@ -113,7 +113,7 @@ def test_the_line_says_what_is_the_matter() -> None:
     assert line(LATE) == (
         "transfer late of task t-late was done 5 min behind its deadline 2026-11-21T11:50:00Z"
     )
-    # Without a deadline of its own it is held against the run's.
+    # Without a deadline of its own it is compared with the run's.
     assert "behind the run's deadline 2026-11-21T11:59:00Z" in line(
         transfer("free", due=None), at(-1)
     )
@@ -124,7 +124,7 @@ def test_the_line_says_what_is_the_matter() -> None:
 
 @pytest.fixture
 def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedEndpoint]:
-    """Give a chat's webhook, with the connection ``chat``."""
+    """Return a chat's webhook, with the connection ``chat``."""
     from dray.testing.scripted import ScriptedEndpoint, json_reply
 
     with ScriptedEndpoint() as server:
@@ -167,7 +167,7 @@ def test_retries_that_are_used_up_are_told_with_what_is_safe_and_what_to_do(
     for name in ("good", "bad"):
         site.root("set").mkdir(exist_ok=True)
         site.root(f"set/{name}.dat").write_bytes(os.urandom(MEGA))
-    # A folder stands where a file is to go.
+    # A folder has the name of the file.
     (site.root("out") / "bad.dat" / "x").mkdir(parents=True)
     with make_dag("told") as dag:
         DrayTransferOperator(
@@ -215,7 +215,7 @@ def test_an_endpoint_that_cannot_be_asked_keeps_nobody_from_being_told(
 
 
 class Post:
-    """Takes mail on the loopback, and keeps it."""
+    """Receives mail on the loopback, and stores it."""
 
     def __init__(self) -> None:
         """Listen."""
@@ -310,7 +310,7 @@ def test_mail_is_sent_from_tasks_and_from_the_triggerer(
 def test_a_chat_that_fails_keeps_no_mail_back_and_its_url_is_told_to_nobody(
     database: Path, monkeypatch: pytest.MonkeyPatch, is_deadline: bool
 ) -> None:
-    """And a mail that cannot be sent is said beside it, when both have been tried."""
+    """A failed mail is reported beside it, after both were tried."""
     from dray.testing.scripted import ScriptedEndpoint, json_reply
     from dray_airflow.errors import DrayTaskRetry
     from dray_airflow.notifications.dray import DrayNotifier
@@ -384,7 +384,7 @@ def test_a_miss_that_is_foretold_is_told_before_it_comes_and_names_the_transfer(
     chat: ScriptedEndpoint,
     database: Path,
 ) -> None:
-    """The other end slows down: now the look ahead of the deadline has something to tell."""
+    """The other end slows down: the check ahead of the deadline now has something to report."""
     from dray_airflow.notifications.dray import DrayNotifier
 
     del database
@@ -520,7 +520,7 @@ def test_the_deadline_in_a_run_s_conf_becomes_airflow_s_own(
                 return str(error)
             return None if due is None else due.time.isoformat()
 
-        # A run that has ended in time takes its deadlines away, so this one fails.
+        # A run that has ended in time deletes its deadlines, so this one fails.
         @task
         def fail() -> None:
             raise RuntimeError

@@ -1,4 +1,4 @@
-"""The package as Airflow sees it: what it says of itself, and what importing it costs."""
+"""The package as Airflow sees it: its description, and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ with DAG("parsed", schedule=None, start_date=dt.datetime(2026, 1, 1, tzinfo=dt.t
 
 
 def loaded_by(code: str, *, behind: str) -> set[str]:
-    """Give the modules that code loads in a fresh interpreter, behind what Airflow itself loads."""
+    """Return the modules that code loads in a fresh interpreter, beyond Airflow's own."""
     words = f"""
 import sys, json
 {behind}
@@ -83,7 +83,7 @@ print("\\n" + json.dumps(sorted(set(sys.modules) - before)))
 
 
 def heavy(modules: set[str]) -> set[str]:
-    """Give those that a DAG file must not load."""
+    """Return the modules that a DAG file must not load."""
     return {
         name
         for name in modules
@@ -96,7 +96,7 @@ def test_importing_loads_no_client_and_no_native_code() -> None:
         "\n".join(f"import {name}" for name in MODULES),
         behind="import airflow.triggers.base\nfrom airflow.sdk import *",
     )
-    # Where the distribution is installed Airflow asks it for what it provides by itself.
+    # If the distribution is installed, Airflow itself asks for its description.
     assert set(MODULES) - {"dray_airflow", "dray_airflow.get_provider_info"} <= own
     assert heavy(own) == set()
 
@@ -104,7 +104,7 @@ def test_importing_loads_no_client_and_no_native_code() -> None:
 def test_parsing_a_dag_loads_no_client_and_opens_nothing(tmp_path: Path) -> None:
     file = tmp_path / "dag.py"
     file.write_text(DAG_FILE)
-    # Sockets and connections are what a parse must never ask for.
+    # Parsing must open no socket and read no connection.
     before = """
 import airflow.triggers.base, runpy, socket
 from airflow.sdk import *
@@ -128,7 +128,7 @@ def test_what_the_provider_says_fits_airflows_schema() -> None:
 
 
 def classes(info: object) -> Iterator[str]:
-    """Give all dotted names in a provider's description."""
+    """Return all dotted names in a provider's description."""
     if isinstance(info, dict):
         for each in info.values():
             yield from classes(each)

@@ -1,4 +1,4 @@
-"""Shards: a partition, even in bytes, files and, where known, storage targets."""
+"""Shards: a partition, even in bytes, files and, if known, storage targets."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_files_of_one_size_are_even_in_bytes_files_and_targets(seed: int) -> Non
 
 
 def test_a_real_mix_is_even_where_dealing_in_turn_is_not() -> None:
-    """Sizes over five orders of magnitude, as a lab's are, and all the large ones on one target."""
+    """Sizes over five orders of magnitude, as in a lab, and all large files on one target."""
     draw = random.Random(7)
     files = []
     for number in range(2000):
@@ -162,7 +162,7 @@ def test_more_paths_than_shards_may_have_are_refused() -> None:
 
 
 def make_odd(top: Path) -> int:
-    """Make many small files, some with names that mean something in a pattern, or are no text."""
+    """Make many small files, some with names that contain pattern characters, or are no text."""
     wanted = [f"flat/{number:05}.dat" for number in range(2500)]
     wanted += [f"deep{number}/sub{number % 7}/{number}" for number in range(300)]
     wanted += [

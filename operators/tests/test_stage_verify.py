@@ -29,7 +29,7 @@ def make_dag(dag_id: str) -> Loose:
 
 @pytest.fixture
 def tiers(start_endpoint: Callable[..., Endpoint], connect: Callable[..., str]) -> Endpoint:
-    """Give an endpoint with a slow and a fast root, and the connection ``dray_default``."""
+    """Return an endpoint with a slow and a fast root, and the connection ``dray_default``."""
     from dray.testing.endpoints import Root
 
     roots = (Root("tape", {"tier": "slow"}), Root("nvme", {"tier": "fast"}))
@@ -117,11 +117,11 @@ def test_a_stage_out_that_has_freed_its_copy_may_be_run_again(tiers: Endpoint) -
     assert again() == ("submitted", "done")
     assert not there.exists()
     assert again() == ("was done, and what it was made from is free already", "done")
-    # What was made anew is taken out anew.
+    # A changed file is staged out again.
     there.write_bytes(b"second")
     assert again() == ("begun again after it was done", "done")
     assert tiers.root("out.dat", root="tape").read_bytes() == b"second"
-    # Nothing is taken for done whose slow copy is gone as well.
+    # A copy without a slow copy does not count as done.
     tiers.root("out.dat", root="tape").unlink()
     with pytest.raises(DrayTaskFailure):
         again()
@@ -159,7 +159,7 @@ def test_a_deadline_of_staging_that_cannot_be_promised_is_refused_unless_late_wi
     site = start_endpoint("t", roots=roots, config={"rate": 1_000_000})
     connect("dray_default", site)
     site.root("a.dat", root="tape").write_bytes(b"x" * 1000)
-    # A minute and a half at the whole link.
+    # A minute and a half at the full rate.
     words: dict[str, Any] = {"path": "/tape/a.dat", "bytes_expected": "90MB"}
     by = dt.datetime.now(dt.timezone.utc)
     soon, late = (by + dt.timedelta(seconds=seconds) for seconds in (40, 900))
@@ -193,7 +193,7 @@ def test_a_deadline_of_staging_that_cannot_be_promised_is_refused_unless_late_wi
     offered = refused[0].split("give it the deadline ")[1].split(" ")[0]
     assert (dt.datetime.fromisoformat(offered.replace("Z", "+00:00")) - by).total_seconds() > 80
     assert "'perhaps' is not a choice; write one of required, best_effort" in said
-    # What was offered can be had.
+    # The offered deadline is accepted.
     with make_dag("stages_as_offered") as dag:
         DrayStageInOperator(task_id="required", to="/nvme/2.dat", deadline=offered, **required)
     assert run_dag(dag).state == "success"
@@ -279,7 +279,7 @@ def test_nothing_at_all_is_no_proof_and_neither_is_a_kept_sum_where_reading_is_a
         "failed",
     ]
     assert ran.result("reads")["read"] == 2
-    # One sum is kept beside the file, as a transfer with checksum_attributes leaves it.
+    # One checksum is stored beside the file, as by a transfer with checksum_attributes.
     from dray.client import Request
 
     with b.client() as client:

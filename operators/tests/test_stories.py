@@ -1,4 +1,4 @@
-"""What the log says of where a transfer stands. Pure."""
+"""The log line about the state of a transfer. Pure."""
 
 from __future__ import annotations
 

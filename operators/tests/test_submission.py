@@ -25,7 +25,7 @@ Loose: TypeAlias = Any
 pytestmark = pytest.mark.server
 
 SIZE = 6_000_000
-#: so that a test finds the transfer in the middle of its way
+#: so slow that a test finds the transfer running
 SLOW = 3_000_000
 
 
@@ -131,7 +131,7 @@ def test_another_deadline_or_priority_is_a_change_and_no_other_request(
     assert dt.datetime.fromisoformat(seen["deadline"].replace("Z", "+00:00")) == later.replace(
         microsecond=later.microsecond // 1000 * 1000
     )
-    # And a third as the second.
+    # A third try behaves as the second.
     third = begin(errand("try3", rate_max=SLOW, **words), clients)
     assert (third.story, third.transfer.attempt) == ("attached", 1)
     assert client.wait("af-t", timeout_seconds=60).bytes.sent == SIZE
@@ -177,7 +177,7 @@ def test_after_success_it_is_checked_and_nothing_is_sent(
     assert again.story == "begun again after it was done"
     ended = client.wait("af-t", timeout_seconds=60)
     assert (ended.state, ended.attempt, ended.bytes.sent, ended.files.adopted) == ("done", 2, 0, 1)
-    # What is no longer there is brought again.
+    # A missing file is sent again.
     sites.b.root("y.dat").unlink()
     begin(errand("try3"), clients)
     assert client.wait("af-t", timeout_seconds=60).bytes.sent == SIZE
@@ -188,12 +188,12 @@ def test_what_is_done_and_was_never_reported_is_taken_as_it_is(
 ) -> None:
     begin(errand(overwrite="always"), clients)
     client.wait("af-t", timeout_seconds=60)
-    # The source is a file that its owner takes away once it has arrived.
+    # The owner of the source removes it once it has arrived.
     sites.a.root("x.dat").unlink()
     again = begin(errand("try2", overwrite="always"), clients, 1)
     assert again.story == "was done before this try, and no try had said so"
     assert (again.transfer.state, again.transfer.attempt) == ("done", 1)
-    # Another wish, or what was reported, is begun anew.
+    # Another request, or a reported attempt, is started again.
     other = begin(errand("try3", overwrite="if-different"), clients, 1)
     assert other.transfer.attempt == 2
     assert client.wait("af-t", timeout_seconds=60).state == "failed"
@@ -205,7 +205,7 @@ def test_after_a_cancel_only_the_rest_is_sent(
     begin(errand(rate_max=SLOW), clients)
     fault.await_durable(client, "af-t", SIZE // 3)
     cancel_own(client, "af-t", "try1")
-    # At once, while its session still ends.
+    # Immediately, while its session still ends.
     again = begin(errand("try2"), clients)
     assert again.story.startswith("begun again")
     assert again.transfer.attempt == 2

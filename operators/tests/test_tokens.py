@@ -1,4 +1,4 @@
-"""Tokens that expire while they are used, and renewers that are late. Pure."""
+"""Tokens that expire while they are used, and late renewals. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def jwt(seconds: float) -> str:
-    """Make what looks like a token that expires in so many seconds."""
+    """Make a text that looks like a token which expires after this time."""
     claims = json.dumps({"exp": int(time.time() + seconds), "sub": "alice"}).encode()
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln"
 

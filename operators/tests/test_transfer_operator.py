@@ -29,7 +29,7 @@ SHORT = dt.timedelta(seconds=5)
 
 @pytest.fixture
 def sites(two_endpoints: Two, connect: Callable[..., str]) -> Two:
-    """Give two endpoints with connections ``site_a`` and ``site_b``."""
+    """Return two endpoints with connections ``site_a`` and ``site_b``."""
     connect("site_a", two_endpoints.a)
     connect("site_b", two_endpoints.b)
     two_endpoints.a.root("x.dat").write_bytes(os.urandom(SIZE))
@@ -58,7 +58,7 @@ def move(**words: Loose) -> Loose:
 
 
 def pointer(dag_id: str, task_id: str) -> Loose:
-    """Give what the task's state store holds for people."""
+    """Return the pointer for people in the task's state store."""
     from airflow.models.task_state_store import TaskStateStoreModel
     from airflow.utils.session import create_session
 
@@ -94,7 +94,7 @@ def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..
         }
         assert seen.request["labels"]["task_id"] == task_id
         assert seen.request["activity"] == "arrives"
-        # A page of Airflow's own: an endpoint shows nothing to a browser.
+        # A page of Airflow's own: an endpoint has no page for a browser.
         page = f"/dags/arrives/runs/{quote(ran.run.run_id, safe='')}/tasks/{task_id}/xcom"
         assert ran.result(task_id, "_link_DrayTransferLink") == page
         standing = ran.result(task_id, "dray_transfer")
@@ -110,7 +110,7 @@ def test_a_retry_goes_on_from_what_is_safe(
     from dray_airflow.operators.transfer import DrayTransferOperator
 
     class Terminated(DrayTransferOperator):
-        """Its first try is told to end once a third is safe, as the worker's signal does it."""
+        """Its first try is ended once a third is durable, as by the worker's signal."""
 
         def _wait(self, context: Loose, client: Loose, settings: Loose, transfer: Loose) -> Loose:
             def tell() -> None:
@@ -146,7 +146,7 @@ def test_a_retry_goes_on_from_what_is_safe(
     result = ran.result("move")
     assert result["bytes_resumed"] >= SIZE // 3
     assert result["bytes_sent"] + result["bytes_resumed"] == SIZE
-    # What was resumed is read back unless it is trusted; what was added to it always.
+    # Resumed data is read back unless it is trusted; new data is always read back.
     assert result["bytes_read_back"] == (result["bytes_sent"] if resume == "trust" else SIZE)
     said = capfd.readouterr().out
     assert "bytes safe, which are kept" in said
@@ -162,7 +162,7 @@ def test_a_waiting_task_looks_for_its_endpoint_for_as_long_as_the_connection_say
     monkeypatch: pytest.MonkeyPatch,
     deferrable: bool,
 ) -> None:
-    # The client alone would give up 5 s after the time it was to wait.
+    # The client alone would give up 5 s after its waiting time.
     monkeypatch.setattr("dray_airflow.operators.waiting.TELL_SECONDS", 2.0)
     dag_id = f"away_{deferrable}".lower()
     safe: list[int] = []
@@ -217,7 +217,7 @@ def test_a_deferral_that_takes_too_long_is_cancelled_in_the_next_process(sites: 
     errand = begun.errand(context, DrayHook("site_b").settings)
     with Clients() as clients:
         begin(errand, clients)
-        # What Airflow does when a trigger's time is over: another process, an operator made anew.
+        # Airflow does this when a trigger's time is over: another process, a new operator.
         words = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
         with pytest.raises(DrayTaskRetry, match="a retry resumes"):
             move(rate_max="100kB").resume_execution(TRIGGER_FAIL_REPR, words, context)
@@ -231,7 +231,7 @@ def test_a_retry_after_the_end_sends_nothing_twice(
     from dray_airflow.operators.transfer import DrayTransferOperator
 
     class Unlucky(DrayTransferOperator):
-        """Its first try ends when all has arrived, before it can say so."""
+        """Its first try ends when all data has arrived, before it can report that."""
 
         def _complete(self, context: Loose, *rest: Loose) -> dict[str, Any]:
             result = super()._complete(context, *rest)
@@ -260,7 +260,7 @@ def test_a_retry_after_the_end_sends_nothing_twice(
 
 
 def unreported(dag_id: str) -> list[str]:
-    """Give the tasks of a DAG whose transfers nobody has reported."""
+    """Return the tasks of a DAG whose transfers no try has reported."""
     from airflow.models.task_state_store import TaskStateStoreModel
     from airflow.utils.session import create_session
 
@@ -270,7 +270,7 @@ def unreported(dag_id: str) -> list[str]:
 
 
 class Broken:
-    """A task's store of an Airflow whose API is away."""
+    """A task's store of an Airflow whose API is unreachable."""
 
     def get(self, key: str) -> Loose:
         raise RuntimeError(f"no API for {key}")
@@ -368,7 +368,7 @@ def test_lineage_says_how_much_came(sites: Two) -> None:
 
 
 def errors_said(text: str) -> dict[str, str]:
-    """Give the last line of each exception in task logs, by its first word behind the class."""
+    """Return the last line of each exception in task logs, by the first word after its class."""
     found = re.findall(r"^dray_airflow\.errors\.(DrayTask\w+): (.*)$", text, re.MULTILINE)
     return {line: kind for kind, line in found}
 
@@ -438,14 +438,14 @@ def test_bad_input_is_one_clear_line_each(
 def test_what_was_marked_while_it_waited_is_cancelled_and_not_deferred(
     sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Airflow takes no deferral of such a task, so nobody would be left to cancel."""
+    """Airflow accepts no deferral of such a task, so nothing would cancel the transfer."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
 
     from dray_airflow.operators.transfer import DrayTransferOperator
 
     class Marked(DrayTransferOperator):
-        """A user marks it failed at the end of its own waiting, between two heartbeats."""
+        """A user marks it failed at the end of its own wait, between two heartbeats."""
 
         def _wait_for(
             self, client: Loose, settings: Loose, transfer: Loose, seconds: float

@@ -1,4 +1,4 @@
-"""What the triggerer waits for, against real endpoints; no Airflow process is needed."""
+"""Triggers against real endpoints; no Airflow process is needed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def trigger(**words: Loose) -> DrayTransferTrigger:
 
 
 async def first(of: BaseTrigger) -> dict[str, Loose]:
-    """Give the payload of the first event."""
+    """Return the payload of the first event."""
     events: Loose = of.run()
     async for event in events:
         payload: dict[str, Loose] = event.payload
@@ -65,7 +65,7 @@ def state(site: Endpoint) -> str:
 
 
 def again(of: Loose) -> Loose:
-    """Make one like it, as another triggerer does."""
+    """Make an equal one, as another triggerer does."""
     path, words = of.serialize()
     assert path == f"{type(of).__module__}.{type(of).__name__}"
     return type(of)(**words)
@@ -226,7 +226,7 @@ def test_hundreds_wait_over_one_connection(site: Endpoint) -> None:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=30)
             (unknown,) = done
             assert (await unknown)["kind"] == "not_found"
-            # There is room for others: each would have had to hold a connection.
+            # Other connections are possible: separate waits would use all of them.
             for id in ids:
                 await asyncio.to_thread(client.cancel, id)
             return [await each for each in waits if each is not unknown]
@@ -239,7 +239,7 @@ def test_hundreds_wait_over_one_connection(site: Endpoint) -> None:
 @pytest.mark.slow
 def test_what_is_too_large_for_one_answer_is_asked_for_in_parts(site: Endpoint) -> None:
     later = datetime.now(timezone.utc) + timedelta(hours=1)
-    # 250 names of 250 bytes in each of 280 requests: 17 MiB, where an answer may have 16.
+    # 250 names of 250 bytes in each of 280 requests: 17 MiB, above the 16 MiB of an answer.
     names = [f"{at:04}" + "x" * 246 for at in range(250)]
     fat = Selection(recursive=True, include=names)
     ids = [f"fat-{at}" for at in range(280)]
@@ -301,7 +301,7 @@ def test_a_file_is_waited_for_through_a_restart(
         task = asyncio.create_task(first(one))
         await asyncio.sleep(0.5)
         await asyncio.to_thread(site.kill)
-        # Longer than a client tries by itself.
+        # Longer than a client retries by itself.
         await asyncio.sleep(12)
         assert not task.done()
         await asyncio.to_thread(site.start)
@@ -313,14 +313,14 @@ def test_a_file_is_waited_for_through_a_restart(
     site.kill()
     said = asyncio.run(first(DrayFileTrigger("site", "/data/q.dat", poll_seconds=0.2)))
     assert (said["kind"], said["status"]) == ("unreachable", "temporary")
-    # Nor does the sensor's own first look give up.
+    # The sensor's own first check does not give up either.
     sensor = DrayFileSensor(task_id="file", path="/data/q.dat", dray_conn_id="site")
     with pytest.raises(TaskDeferred):
         sensor.execute({})
 
 
 class Store:
-    """What Airflow keeps for an asset."""
+    """Airflow's store of an asset."""
 
     def __init__(self) -> None:
         self.held: dict[str, Loose] = {}
@@ -350,7 +350,7 @@ def test_a_watched_folder_tells_of_each_file_once(site: Endpoint) -> None:
             assert event.payload["count"] == len(event.payload["files"])
             names += [file["name"] for file in event.payload["files"]]
             if len(names) >= count:
-                # What was told of is kept when the next is asked for.
+                # The reported files are stored when the next event is requested.
                 waits = asyncio.create_task(anext(events))
                 await asyncio.sleep(0.5)
                 waits.cancel()
@@ -360,7 +360,7 @@ def test_a_watched_folder_tells_of_each_file_once(site: Endpoint) -> None:
     assert asyncio.run(told(1)) == ["old.dat"]
     (folder / "new.dat").write_bytes(b"x")
     (folder / "newer.dat").write_bytes(b"x")
-    # Another triggerer goes on behind the first.
+    # Another triggerer continues after the first.
     assert sorted(asyncio.run(told(2))) == ["new.dat", "newer.dat"]
     later = time.time() + 60
     os.utime(folder / "old.dat", (later, later))

@@ -1,4 +1,4 @@
-"""What bounds a wait: the transfer's own bound, the task's time, the patience with a token."""
+"""The bounds of a wait: the transfer's own bound, the task's time, the patience with a token."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def context(**words: Loose) -> Loose:
 
 
 def conf_of(written: dict[str, dict[str, str]]) -> Loose:
-    """Give Airflow's configuration with a file that says so."""
+    """Return Airflow's configuration with this file."""
     from airflow.configuration import AirflowConfigParser
 
     conf = AirflowConfigParser()

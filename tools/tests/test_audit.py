@@ -1,4 +1,4 @@
-"""The audit finds what it is there to find."""
+"""The audit finds planted faults."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""Run a program of Rucio's, which then knows the transfertool.
+"""Run a program of Rucio with the transfertool registered.
 
 ``python -m dray_rucio rucio-conveyor-submitter --run-once``
 """
@@ -14,7 +14,7 @@ from dray_rucio.register import install
 
 
 def main(words: list[str]) -> int:
-    """Run the program that is named, with the words behind it."""
+    """Run the named program with the remaining arguments."""
     if not words or words[0] in ("-h", "--help"):
         print(__doc__, file=sys.stderr)
         return 0 if words else 2

@@ -24,9 +24,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class Again:
-    """Repeats calls in a thread of its own, which ends when none is left.
+    """Repeats calls in a thread of its own, which ends when no call is left.
 
-    Nothing is kept on disk: calls that are pending when the process ends are lost.
+    The calls are not stored on disk: pending calls are lost when the process ends.
     """
 
     def __init__(self, first_pause: float = FIRST_PAUSE) -> None:

@@ -1,4 +1,4 @@
-"""Clients of endpoints, by what Rucio notes as the external host; opened when first asked for."""
+"""Clients of endpoints by Rucio's external host; opened on first use."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["AWAY_KINDS", "LATER_KINDS", "Hosts"]
 
 AWAY_KINDS = ("unreachable", "timed_out")
-"""Kinds of errors that say that nobody is there."""
+"""Kinds of errors of an unreachable endpoint."""
 LATER_KINDS = (*AWAY_KINDS, "busy", "no_place")
 """Kinds of errors after which the same request may succeed later."""
 KEY_SECONDS = 600.0
-"""How long an endpoint's key is taken to be the same."""
+"""How long an endpoint's key is cached."""
 HURRIED_SECONDS = 5.0
-"""For one call, once, where Rucio holds a transaction open meanwhile."""
+"""For one call without a retry, while Rucio holds a transaction open."""
 T = TypeVar("T")
 
 
@@ -32,7 +32,7 @@ class Hosts:
     """Clients, each by one endpoint's ``dray://HOST:PORT[#PIN]``. Used by many threads."""
 
     def __init__(self, how: Settings | None = None) -> None:
-        """Ask by these settings; by default those of Rucio's configuration, when first needed."""
+        """Use these settings; by default those of Rucio's configuration, read on first use."""
         self._how = how
         self._clients: dict[tuple[str, bool], Client] = {}
         self._keys: dict[str, tuple[float, str]] = {}
@@ -41,13 +41,13 @@ class Hosts:
 
     @property
     def settings(self) -> Settings:
-        """How endpoints are asked."""
+        """The settings of calls to endpoints."""
         if self._how is None:
             self._how = settings.read()
         return self._how
 
     def of(self, host: str, *, hurried: bool = False) -> Client:
-        """Give the client of an endpoint; a ``hurried`` one tries once, and not for long."""
+        """Return the client of an endpoint; a ``hurried`` one tries once, with a short timeout."""
         with self._lock:
             client = self._clients.get((host, hurried))
             if client is None:
@@ -55,9 +55,9 @@ class Hosts:
             return client
 
     def key(self, host: str) -> str:
-        """Give the fingerprint of an endpoint, for which tickets are minted.
+        """Return the fingerprint of an endpoint, for which tickets are minted.
 
-        :raises DrayError: if it has to be asked, and is not reached.
+        :raises DrayError: if the endpoint must be called and is unreachable.
         """
         _, _, pin = host.partition("#")
         with self._lock:
@@ -70,11 +70,11 @@ class Hosts:
         return key
 
     def ask(self, host: str, what: Callable[[Client], T], *, hurried: bool = False) -> T:
-        """Ask an endpoint something, unless it was unreachable a moment ago.
+        """Call an endpoint, unless it was unreachable a moment ago.
 
-        After ``away_seconds`` one short call looks for the endpoint before ``what`` is sent.
+        After ``away_seconds`` one short call checks the endpoint before ``what`` is sent.
 
-        :raises DrayError: of the call; or of the one a moment ago.
+        :raises DrayError: of the call; or the cached error of the earlier one.
         """
         self.look_for(host)
         try:
@@ -99,7 +99,7 @@ class Hosts:
         if missed is not None and time.monotonic() - since < self.settings.away_seconds:
             raise missed
         try:
-            # A host that was unreachable before gets a shorter wait than one that restarts.
+            # A host that was unreachable before gets a shorter timeout than one that restarts.
             self.of(host, hurried=missed is not None).endpoint()
         except DrayError as error:
             # Any other error is an answer.
@@ -121,7 +121,8 @@ class Hosts:
         how = self.settings
         return Client(
             url,
-            # Nobody's token is looked for elsewhere: a daemon's is not meant for whoever is named.
+            # No other token is searched for: a daemon's token must not go to any host that an RSE
+            # names.
             token=how.token_of(url.removeprefix("dray://")),
             ca=None if pin or how.ca is None else str(how.ca),
             certificate=None if how.certificate is None else str(how.certificate),

@@ -1,7 +1,7 @@
-"""Where a file of Rucio's lies at an endpoint. Pure functions.
+"""The path of a Rucio file at an endpoint. Pure functions.
 
-An RSE that a dray serves says so in its attribute ``dray_url``: ``dray://HOST[:PORT]/ROOT[/FOLDER]``
-stands for the prefix of its protocols. What the PFN has behind the prefix is the path below it.
+The attribute ``dray_url`` of an RSE, ``dray://HOST[:PORT]/ROOT[/FOLDER]``, replaces the prefix of
+its protocols. The part of the PFN after the prefix is the path below it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 __all__ = ["DEFAULT_PORT", "NoPlaceError", "Site", "below", "site"]
 
 DEFAULT_PORT = 4735
-"""The port of an endpoint, where a URL names none."""
+"""The port of an endpoint if a URL has none."""
 
 _SITE = re.compile(r"dray://(?P<authority>[^/?#\s@]+)(?P<folder>/[^\s]*)")
 _PIN = re.compile(r"sha256:[0-9a-f]{64}")
 _PFN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*(?P<path>/.*)", re.DOTALL)
-#: what Rucio tells FTS with a source's URL; no part of the name
+#: Rucio's parameter for FTS in a source's URL; no part of the name
 _COPY_MODE = re.compile(r"\?copy_mode=\w+$")
 
 
 class NoPlaceError(ValueError):
-    """What an RSE says of its endpoint, or a PFN, makes no place."""
+    """The attributes of an RSE, or a PFN, give no valid path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Site:
     """The endpoint of an RSE.
 
     :param authority: host and port.
-    :param folder: the API path that stands for the protocols' prefix; no slash at its end.
-    :param pin: fingerprint of the endpoint's key, if it is known by that.
+    :param folder: the API path that replaces the protocols' prefix; no slash at its end.
+    :param pin: fingerprint of the endpoint's key, if it is pinned.
     """
 
     authority: str
@@ -41,25 +41,25 @@ class Site:
 
     @property
     def host(self) -> str:
-        """What Rucio notes as the external host: enough to ask again, and no secret."""
+        """Rucio's external host: enough to call the endpoint again, and no secret."""
         return f"dray://{self.authority}" + (f"#{self.pin}" if self.pin else "")
 
     def path(self, name: str) -> str:
-        """Give the API path of ``name``, which :func:`below` gave.
+        """Return the API path of ``name``, a result of :func:`below`.
 
-        A ``%`` of a name is none of the API's own.
+        A ``%`` of a name is escaped for the API.
         """
         return f"{self.folder}/{name.replace('%', '%25')}"
 
     def url(self, path: str) -> str:
-        """Give an API path as another endpoint is told it."""
+        """Return the URL of an API path, for another endpoint."""
         return f"dray://{self.authority}{path}"
 
 
 def site(rse: str, url: str, pin: str | None = None) -> Site:
     """Read the attributes ``dray_url`` and ``dray_pin`` of an RSE.
 
-    :raises NoPlaceError: naming the RSE, and what is wrong with them.
+    :raises NoPlaceError: names the RSE, and the fault in them.
     """
     found = _SITE.fullmatch(url)
     folder = "" if found is None else re.sub("/+", "/", found["folder"]).rstrip("/")
@@ -85,12 +85,12 @@ def site(rse: str, url: str, pin: str | None = None) -> Site:
 
 
 def below(rse: str, prefix: str, pfn: str) -> str:
-    """Give what a PFN has behind the prefix of its protocol.
+    """Return the part of a PFN after the prefix of its protocol.
 
-    :raises NoPlaceError: if it has nothing there, or lies elsewhere.
+    :raises NoPlaceError: if that part is empty, or the prefix differs.
     """
     found = _PFN.fullmatch(_COPY_MODE.sub("", pfn))
-    # Where slashes are doubled differs by protocol: `root://host//prefix//file`.
+    # The place of doubled slashes differs by protocol: `root://host//prefix//file`.
     path = re.sub("/+", "/", "" if found is None else found["path"])
     top = re.sub("/+", "/", f"/{prefix}/")
     name = path.removeprefix(top)

@@ -1,7 +1,7 @@
-"""A policy package of Rucio whose one effect is that every process of Rucio knows the transfertool.
+"""A policy package of Rucio that only registers the transfertool in every process of Rucio.
 
 ``[policy] package = dray_rucio.policy`` in ``rucio.cfg``, or ``RUCIO_POLICY_PACKAGE``. A site with
-one of its own calls :func:`dray_rucio.register.install` in that one's ``__init__``.
+its own policy package calls :func:`dray_rucio.register.install` in its ``__init__``.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ install()
 
 
 def get_algorithms() -> dict[str, dict[str, Any]]:
-    """Give no algorithms: those of Rucio stay."""
+    """Return no algorithms: those of Rucio stay."""
     return {}

@@ -1,7 +1,7 @@
-"""Telling Rucio of the transfertool: it keeps a table of them, and has no setting for another.
+"""Register the transfertool in Rucio's table, for which Rucio has no setting.
 
-Rucio cancels transfers, and changes their priority, with the class of FTS whatever carries them. So
-that class is replaced, in the one module that does so, by one that looks at the host.
+Rucio cancels transfers, and changes their priority, with the class of FTS, whichever tool carries
+them. So that class is replaced, in the one module that does so, by one that checks the host.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SCHEME = "dray://"
 
 
 def register() -> None:
-    """Register the transfertool in this process. Doing it again changes nothing."""
+    """Register the transfertool in this process. A repetition changes nothing."""
     from rucio.core import transfer
 
     from dray_rucio.transfertool import NAME, DrayTransfertool
 
-    # Others hold this very table: it is added to, not replaced.
+    # Other modules hold this very table: it is extended, not replaced.
     table: dict[str, Any] = transfer.TRANSFERTOOL_CLASSES_BY_NAME
     table.setdefault(NAME, DrayTransfertool)
     usual = transfer.FTS3Transfertool
@@ -36,7 +36,7 @@ def register() -> None:
         return
 
     class ByHost(usual):  # type: ignore[misc, valid-type]
-        """The class of FTS, but for hosts that are endpoints of dray."""
+        """The class of FTS, except for hosts that are endpoints of dray."""
 
         is_drays = True
 
@@ -49,10 +49,9 @@ def register() -> None:
 
 
 def install() -> None:
-    """Register it as soon as Rucio has loaded the module that keeps the table.
+    """Register it as soon as Rucio has loaded the module with the table.
 
-    For packages that Rucio loads before that, or while it does, where loading it here would be a
-    circle.
+    For packages that Rucio loads before that, or during it, when an import here would be circular.
     """
     if _is_loaded():
         register()
@@ -61,7 +60,7 @@ def install() -> None:
 
 
 def _is_loaded() -> bool:
-    """Whether the module is there, and not on the way."""
+    """Return whether the module is loaded completely."""
     spec = getattr(sys.modules.get(MODULE), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 
@@ -69,7 +68,7 @@ def _is_loaded() -> bool:
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the one module as the system does, and registers once it is loaded.
 
-    One that was on the way already is waited for: until something else is loaded.
+    If the module is being loaded already, registration waits until the next import.
     """
 
     def find_spec(
@@ -88,7 +87,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads as another does, and registers then."""
+    """Loads as another loader does, and registers then."""
 
     def __init__(self, usual: importlib.abc.Loader, finder: _Finder) -> None:
         self._usual = usual
@@ -99,7 +98,7 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._usual.exec_module(module)
-        # Only now: one that failed to load is loaded again.
+        # Only now: a module that failed to load is loaded again.
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
         register()

@@ -1,4 +1,4 @@
-"""What Rucio is told of a transfer."""
+"""The report of a transfer to Rucio."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["DrayReport", "error_of"]
 
 ERROR_CHARACTERS_MAX = 3900
-"""Of the column that keeps it, which has 4000."""
+"""Most characters of an error; Rucio's column holds 4000."""
 
 
 class DrayReport(TransferStatusReport):
     """The outcome of one transfer, of one request.
 
-    Rucio refuses a final state without the external id, and takes a field that is false for one
-    that has not changed.
+    Rucio refuses a final state without the external id, and treats a false field as unchanged.
     """
 
     supported_db_fields = (
@@ -38,9 +37,9 @@ class DrayReport(TransferStatusReport):
     )
 
     def __init__(self, request_id: str, transfer: Transfer, wrong: str | None = None) -> None:
-        """Take a transfer that has ended.
+        """Store a transfer that has ended.
 
-        :param wrong: why one that is done is no success for Rucio.
+        :param wrong: why a finished transfer is a failure for Rucio.
         """
         super().__init__(request_id)
         self._transfer = transfer
@@ -64,7 +63,7 @@ class DrayReport(TransferStatusReport):
             self.state = RequestState.DONE
             self.transferred_at = _naive(transfer.ended_at)
         elif transfer.state == "cancelled":
-            # By somebody, or because nobody had asked for it: that is no fault of its source.
+            # A user cancelled it, or no caller asked for it: its source is not at fault.
             self.state = RequestState.LOST
         else:
             self.state = RequestState.FAILED
@@ -72,7 +71,7 @@ class DrayReport(TransferStatusReport):
     def get_monitor_msg_fields(
         self, session: object, logger: object = logging.log
     ) -> dict[str, Any]:
-        """Give what is told to those who listen to Rucio's messages."""
+        """Return the fields of Rucio's messages."""
         del logger
         transfer = self._transfer
         words: dict[str, Any] = {
@@ -88,19 +87,19 @@ class DrayReport(TransferStatusReport):
             words["deadline-passed"] = overdue
         used = self._source_rse_id()
         if used is not None:
-            # Rucio's own is the one that it had in mind.
+            # Rucio's own value is the planned source.
             words["src-rse"] = get_rse_name(rse_id=used, session=session)
         return words
 
     def _source_rse_id(self) -> str | None:
-        """Give the RSE whose replica was used."""
+        """Return the RSE whose replica was used."""
         known = sources_of(self._transfer.request.get("labels"))
         used = self._transfer.source
         return known[used] if used is not None and used < len(known) else None
 
 
 def error_of(transfer: Transfer) -> str | None:
-    """Say why a transfer failed: its own error, or its file's."""
+    """Return the error of a failed transfer: its own, or its file's."""
     if transfer.state == "done":
         return None
     error = transfer.error or next((failure.error for failure in transfer.failures), None)
@@ -109,5 +108,5 @@ def error_of(transfer: Transfer) -> str | None:
 
 
 def _naive(time: datetime | None) -> datetime | None:
-    """Give a time as Rucio keeps it: UTC, without saying so."""
+    """Return a time as Rucio stores it: UTC, without a zone."""
     return None if time is None else time.astimezone(timezone.utc).replace(tzinfo=None)

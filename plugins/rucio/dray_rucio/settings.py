@@ -1,4 +1,4 @@
-"""What a site says in the section ``[dray]`` of its ``rucio.cfg``."""
+"""The section ``[dray]`` of a site's ``rucio.cfg``."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ SECTION = "dray"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How endpoints are asked.
+    """Settings of calls to endpoints.
 
     :param token_file: a folder with a token for each endpoint, ``HOST_PORT``, read again when it
-        changes; or one file, whose token every endpoint that an RSE names is shown.
+        changes; or one file, whose token is sent to every endpoint that an RSE names.
     :param ca: file or folder of authorities instead of the system's.
     :param certificate: client certificate, or a proxy with everything in one file.
     :param key: its key.
-    :param call_seconds: for one call with all its repetitions.
-    :param away_seconds: an endpoint that did not answer is not called again for this time: else
-        each file of a rule would wait for it.
+    :param call_seconds: for one call with all its retries.
+    :param away_seconds: an endpoint that did not answer is not called again for this time:
+        otherwise each file of a rule would wait for it.
     :param wait_seconds: a try stays in Rucio's queue for at most this time while its endpoint is
         unreachable or busy; then it counts as failed.
-    :param bound_seconds: a transfer that nobody has asked for so long is cancelled: whose rule was
-        deleted where this plug-in is not loaded. ``None`` for never.
-    :param sources_max: replicas that a transfer is given; each takes a ticket at its endpoint.
+    :param bound_seconds: a transfer that no caller has asked for in this time is cancelled, for
+        example if its rule was deleted where this plug-in is not loaded. ``None`` for never.
+    :param sources_max: most replicas of a transfer; each needs a ticket at its endpoint.
     :param heeds_meta: whether rules may ask for deadlines and rates in their ``meta``.
     :param resume: ``verify`` or ``trust`` the durable bytes of an earlier try; the endpoint's
         default is ``verify``.
-    :param tries: sessions without anything new being safe before Rucio hears that it failed.
+    :param tries: sessions without new durable data before the transfer fails in Rucio.
     """
 
     token_file: Path | None = None
@@ -48,7 +48,7 @@ class Settings:
     tries: int | None = None
 
     def token_of(self, authority: str) -> Path | None:
-        """Give the file with the token for an endpoint."""
+        """Return the file with the token for an endpoint."""
         if self.token_file is not None and self.token_file.is_dir():
             return self.token_file / authority.replace(":", "_")
         return self.token_file

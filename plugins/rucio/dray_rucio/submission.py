@@ -1,8 +1,8 @@
-"""From what Rucio wants moved to a request of an endpoint. Pure functions.
+"""Convert Rucio's requests to requests of an endpoint. Pure functions.
 
-One request for each of Rucio's, whose id it has: a submission that is repeated, because its answer
-was lost, attaches to the first. A retry is another request of Rucio's and another transfer; what is
-safe at the destination is known there and not here, and is not sent again.
+Each request of Rucio becomes one request with the same id: a repeated submission, whose first
+answer was lost, attaches to the first. A retry is another request of Rucio and another transfer;
+only the destination knows which data is durable, and that data is not sent again.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ __all__ = [
 ]
 
 SOURCES_LABEL = "rucio.source_rse_ids"
-"""The RSEs of a transfer's sources, in order: an endpoint says by number which of them it used."""
+"""The RSEs of a transfer's sources, in order: an endpoint reports the used one by number."""
 OVERDUE_LABEL = "rucio.overdue"
 """Label of a rule whose deadline had passed before its file was submitted."""
 LABEL_BYTES_MAX = 256
-"""Of the API: bytes of one label."""
+"""Limit of the API: bytes of one label."""
 PRIORITY_MAX = 9
-"""Of the API."""
+"""Limit of the API."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One request of Rucio's, as far as it matters here.
+    """The relevant fields of a request of Rucio.
 
     :param request_id: its id.
     :param scope: of the file.
@@ -52,11 +52,11 @@ class File:
     :param size: bytes, if known.
     :param adler32: eight hexadecimal digits, if known.
     :param activity: of the rule.
-    :param priority: any number; an endpoint has 0 to 9, and takes the nearest of them.
-    :param rule_id: the rule that asks; none for a hop in between.
+    :param priority: any number; an endpoint has 0 to 9, and uses the nearest of them.
+    :param rule_id: the rule; none for an intermediate hop.
     :param destination_rse: its name.
     :param is_verified: whether the checksum counts (the RSE's ``verify_checksum``).
-    :param may_overwrite: whether another file that stands there may be replaced; not on tape.
+    :param may_overwrite: whether a different existing file may be replaced; not on tape.
     """
 
     request_id: str
@@ -73,17 +73,17 @@ class File:
 
 
 class WishError(ValueError):
-    """What a rule says to dray makes no sense."""
+    """The part of a rule's ``meta`` for dray is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a rule says to dray: ``{"dray": {"deadline": "2026-12-01T08:00:00Z"}}`` in its ``meta``.
+    """The part of a rule's ``meta`` for dray: ``{"dray": {"deadline": "2026-12-01T08:00:00Z"}}``.
 
-    :param deadline: when its files should be there; aware.
+    :param deadline: when its files should be complete; aware.
     :param rate_min: bytes per second for each file.
     :param rate_max: the same, at most.
-    :param passed: the deadline, if it has passed: the file goes first, among those with deadlines.
+    :param passed: the deadline, if it has passed: the file goes first among those with deadlines.
     """
 
     deadline: datetime | None = None
@@ -93,12 +93,12 @@ class Wish:
 
 
 def wish_of(meta: str | dict[str, Any] | None) -> Wish:
-    """Read a rule's ``meta``; what is not for dray is somebody else's.
+    """Read a rule's ``meta``; parts for other programs are ignored.
 
-    :raises WishError: saying what is wrong.
+    :raises WishError: names the fault.
     """
     words: Any = meta
-    # Rucio keeps JSON of what it was given, and its client asks for text: that is JSON of JSON.
+    # Rucio stores its input as JSON, and its client requires a text: that is JSON of JSON.
     for _ in range(2):
         if isinstance(words, str):
             try:
@@ -121,7 +121,7 @@ def wish_of(meta: str | dict[str, Any] | None) -> Wish:
 
 
 def at(wish: Wish, now: datetime) -> Wish:
-    """Give a wish as it applies at a time."""
+    """Return a wish as it applies at a time."""
     is_over = wish.deadline is not None and wish.deadline <= now
     return dataclasses.replace(wish, passed=wish.deadline if is_over else None)
 
@@ -132,7 +132,7 @@ def without_wish(wish: Wish) -> Wish:
 
 
 def priority_of(priority: int) -> int:
-    """Give the nearest priority of an endpoint; FTS does so too."""
+    """Return the nearest priority of an endpoint; FTS does so too."""
     return min(max(priority, 0), PRIORITY_MAX)
 
 
@@ -145,13 +145,13 @@ def request_of(
     tries: int | None,
     resume: Literal["verify", "trust"] | None = None,
 ) -> Request:
-    """Give the request, without its places; the RSEs of those are named in their order.
+    """Return the request, without its places; their RSEs are named in order.
 
-    A deadline asks for a promise, and what cannot be promised is moved all the same: late is better
-    for a rule than not at all. A deadline that has passed cannot be promised; the endpoint takes
+    A deadline asks for a promise, and a transfer without a promise is moved anyway: late is better
+    for a rule than not at all. A deadline that has passed cannot be promised; the endpoint starts
     the earliest deadline first.
     """
-    # Catalogues have some without their leading zeros.
+    # Some catalogues omit leading zeros.
     adler32 = (file.adler32 or "").lower().zfill(8)
     checksum = f"adler32:{adler32}" if file.adler32 and file.is_verified else None
     labels = {
@@ -218,5 +218,5 @@ def _rate(said: dict[str, Any], name: str) -> int | None:
 
 
 def _cut(text: str) -> str:
-    """Give as much of it as a label holds."""
+    """Cut a text to the size of a label."""
     return text.encode()[:LABEL_BYTES_MAX].decode(errors="ignore")

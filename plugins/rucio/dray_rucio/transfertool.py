@@ -1,7 +1,7 @@
-"""What the conveyor calls: submit, query, cancel, change.
+"""The methods that the conveyor calls: submit, query, cancel, change.
 
-The destination's endpoint drives: it is asked, and fetches from the sources' endpoints by tickets
-that are minted there for it alone.
+The destination's endpoint drives. It fetches from the sources' endpoints with tickets that are
+minted there for it alone.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["NAME", "PIN_ATTRIBUTE", "URL_ATTRIBUTE", "DrayTransfertool", "hosts"
 
 NAME = "dray"
 URL_ATTRIBUTE = "dray_url"
-"""Of an RSE: what stands for the prefix of its protocols at its endpoint."""
+"""RSE attribute: the replacement of its protocols' prefix at its endpoint."""
 PIN_ATTRIBUTE = "dray_pin"
-"""Of an RSE: the fingerprint of its endpoint, where that has no certificate of an authority."""
+"""RSE attribute: the fingerprint of its endpoint, if that has no certificate of an authority."""
 
-#: clients are shared by all transfertools of a process: Rucio makes one for each batch
+#: shared by all transfertools of a process: Rucio makes one for each batch
 hosts = Hosts()
 #: cancellations that an endpoint has not received yet
 again = Again()
@@ -49,19 +49,19 @@ class NotSubmittedError(Exception):
     """
 
     def __init__(self, rse: str, error: Exception, *, is_passing: bool | None = None) -> None:
-        """Take the error of a call, or of reading an RSE's attributes."""
+        """Store the error of a call, or of reading an RSE's attributes."""
         super().__init__(f"RSE {rse}: {error}" if isinstance(error, DrayError) else str(error))
         self.is_passing = _is_passing(error) if is_passing is None else is_passing
 
 
 class DrayTransfertool(Transfertool):
-    """Hands Rucio's transfers to endpoints of dray."""
+    """Passes Rucio's transfers to endpoints of dray."""
 
     external_name = NAME
     required_rse_attrs = (URL_ATTRIBUTE,)
 
     def __init__(self, external_host: str, logger: Any = logging.log) -> None:  # noqa: ANN401 - Rucio's
-        """Speak to the endpoint ``dray://HOST:PORT[#PIN]``."""
+        """Use the endpoint ``dray://HOST:PORT[#PIN]``."""
         super().__init__(external_host, logger)
 
     @classmethod
@@ -72,7 +72,7 @@ class DrayTransfertool(Transfertool):
     ) -> tuple[list[Any], TransferToolBuilder | None]:
         """Take the first hop of a path, if both its ends have endpoints.
 
-        One at a time: a hop that waits for the one before holds no place at an endpoint.
+        One at a time: a hop that waits for the previous one occupies no slot at an endpoint.
         """
         hop = transfer_path[0]
         if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or _needs_tape(hop):
@@ -108,10 +108,10 @@ class DrayTransfertool(Transfertool):
     def submit(
         self, transfers: Iterable[Any], job_params: dict[str, str], timeout: int | None = None
     ) -> str:
-        """Submit the one transfer of a job; give its id, which is the request's.
+        """Submit the one transfer of a job; return its id, which is the request's.
 
         :raises TransferToolTimeout: if an endpoint is unreachable or busy. The request is queued
-            again, with its tries as they were, until ``wait_seconds`` have passed.
+            again, with unchanged tries, until ``wait_seconds`` have passed.
         :raises TransferToolWrongAnswer: if it is refused; Rucio counts the try.
         """
         del job_params, timeout
@@ -123,7 +123,7 @@ class DrayTransfertool(Transfertool):
             if error.is_passing and _may_wait(id) and requests.put_back(id):
                 raise TransferToolTimeout(f"{error}; request {id} stays queued") from error
             if error.is_passing:
-                # Its answer may have been lost: then nothing would ever poll it.
+                # Its answer may have been lost: then no poller would ever ask for it.
                 self._end_later(id)
             requests.keep_error(id, f"dray: {error}")
             kind = TransferToolTimeout if error.is_passing else TransferToolWrongAnswer
@@ -136,8 +136,9 @@ class DrayTransfertool(Transfertool):
     ) -> dict[str, Any]:
         """Look up transfers.
 
-        One that the endpoint does not know is ``None``; while the endpoint is away each is the
-        error. What still runs has no report, and Rucio asks again.
+        The result of a transfer that the endpoint does not know is ``None``; while the endpoint is
+        unreachable each result is the error. A running transfer has no report, and Rucio asks
+        again.
         """
         del timeout
         answers: dict[str, Any] = {}
@@ -199,7 +200,7 @@ class DrayTransfertool(Transfertool):
                 hurried=True,
             )
         except DrayError as error:
-            # It is done before Rucio has heard of it: no reason to refuse the rule's change.
+            # It is done before Rucio knows: no reason to refuse the rule's change.
             if error.kind not in _OVER:
                 raise
             return {"http_message": str(error)}
@@ -223,9 +224,9 @@ class DrayTransfertool(Transfertool):
         return why
 
     def _submit(self, transfer: Any) -> str:  # noqa: ANN401 - Rucio's
-        """Submit a transfer; give its id.
+        """Submit a transfer; return its id.
 
-        :raises NotSubmittedError: naming the RSE.
+        :raises NotSubmittedError: names the RSE.
         """
         file = _file_of(transfer)
         wish = self._wish_of(file)
@@ -237,7 +238,7 @@ class DrayTransfertool(Transfertool):
             key = hosts.key(self.external_host)
             previous = transfer.rws.previous_attempt_id
             if previous is not None:
-                # If it lived on here, unknown to Rucio, it would hold the file.
+                # A live transfer unknown to Rucio would hold the file.
                 self._end(previous)
             hosts.look_for(self.external_host)
         except (DrayError, NoPlaceError) as error:
@@ -250,14 +251,14 @@ class DrayTransfertool(Transfertool):
                 without = submission.without_wish(wish)
                 if wish == without:
                     raise
-                # Perhaps the endpoint refuses the rule's wish.
+                # The endpoint may refuse the rule's wish.
                 self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
                 return self._send(transfer, file, without, places, rse_ids)
         except (DrayError, NoPlaceError) as error:
             raise NotSubmittedError(there, error) from error
 
     def _wish_of(self, file: submission.File) -> submission.Wish:
-        """Read what the rule says to dray; what makes no sense is told in the log alone."""
+        """Read the part of the rule's ``meta`` for dray; an invalid one is only logged."""
         if file.rule_id is None or not hosts.settings.heeds_meta:
             return submission.Wish()
         from rucio.core.rule import get_rule
@@ -265,7 +266,7 @@ class DrayTransfertool(Transfertool):
         try:
             wish = submission.wish_of(get_rule(file.rule_id).get("meta"))
         except Exception as error:
-            # Of many kinds: it makes no sense, or the rule has been deleted meanwhile.
+            # Errors of many kinds: it is invalid, or the rule has been deleted meanwhile.
             self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
             return submission.Wish()
         wish = submission.at(wish, datetime.now(timezone.utc))
@@ -283,7 +284,7 @@ class DrayTransfertool(Transfertool):
         return hosts.ask(self.external_host, lambda client: client.query(ids))
 
     def _end(self, id: str, *, hurried: bool = False) -> None:
-        """Cancel a transfer; one that is over, or forgotten, is as good as cancelled."""
+        """Cancel a transfer; an ended or forgotten one counts as cancelled."""
         try:
             hosts.ask(self.external_host, lambda client: client.cancel(id), hurried=hurried)
         except DrayError as error:
@@ -295,10 +296,10 @@ class DrayTransfertool(Transfertool):
         again.add(f"cancel {id} at {self.external_host}", lambda: self._end(id, hurried=True))
 
     def _sources_of(self, transfer: Any, key: str) -> tuple[list[Place], list[str]]:  # noqa: ANN401 - Rucio's
-        """Mint a ticket at each source; give their places, and their RSEs.
+        """Mint a ticket at each source; return their places, and their RSEs.
 
         :param key: fingerprint of the destination's endpoint.
-        :raises NotSubmittedError: if there is none left; of each.
+        :raises NotSubmittedError: if no source is left; with the error of each.
         """
         there = _site_of(transfer.dst.rse)
         places: list[Place] = []
@@ -317,7 +318,7 @@ class DrayTransfertool(Transfertool):
                     ticket = hosts.ask(here.host, _mint(transfer.rws.request_id, path, key))
                     place = Place(here.url(path), ticket.ticket, ticket.key, ticket.address)
             except (DrayError, NoPlaceError) as error:
-                # Another replica will do.
+                # Another replica is enough.
                 errors.append(NotSubmittedError(source.rse.name, error))
                 self.logger(logging.WARNING, "dray: no source: %s", errors[-1])
                 continue
@@ -341,7 +342,7 @@ class DrayTransfertool(Transfertool):
         places: list[Place],
         rse_ids: list[str],
     ) -> str:
-        """Submit; give the id."""
+        """Submit; return the id."""
         there = _site_of(transfer.dst.rse)
         prefix = transfer.dest_protocol().attributes["prefix"]
         request = dataclasses.replace(
@@ -372,7 +373,7 @@ class DrayTransfertool(Transfertool):
         return file.request_id
 
     def _wrong_with(self, transfer: Transfer) -> str | None:
-        """Say why one that is done is no success: another file was left where it should be."""
+        """Return why a finished transfer is no success: a different file exists at its path."""
         if transfer.state != "done" or not transfer.files.skipped:
             return None
         path = transfer.request["destination"]["url"]
@@ -390,7 +391,7 @@ class DrayTransfertool(Transfertool):
 
 
 def _mint(id: str, path: str, key: str) -> Callable[[Client], Ticket]:
-    """Get leave to read a file for a transfer of the endpoint with that key."""
+    """Get permission to read a file, for a transfer of the endpoint with that key."""
     return lambda client: client.mint_ticket(id, "read", [path], key)
 
 
@@ -408,7 +409,7 @@ def _may_wait(request_id: str) -> bool:
 
 
 def _look_for(host: str, looked: dict[str, DrayError | None]) -> DrayError | None:
-    """Give the error of an endpoint that is unreachable, as noted in ``looked``."""
+    """Return the error of an unreachable endpoint, cached in ``looked``."""
     if host not in looked and host != NO_HOST:
         try:
             hosts.look_for(host, always=True)
@@ -420,7 +421,7 @@ def _look_for(host: str, looked: dict[str, DrayError | None]) -> DrayError | Non
 
 
 def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
-    """Whether something has to be brought from tape first, or waited for until it is there."""
+    """Return whether a file must first be recalled from tape, or its arrival there awaited."""
     return (
         hop.rws.request_type is not RequestType.TRANSFER
         or bool(hop.src.rse.is_tape_or_staging_required())
@@ -431,9 +432,9 @@ def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
 NO_HOST = "dray://"
 """Of an RSE whose attributes name no endpoint."""
 _OVER = ("not_found", "already_exists")
-"""Kinds of errors of a transfer that is over, or forgotten."""
+"""Kinds of errors of a transfer that has ended, or was forgotten."""
 _QUERY_MAX = 1000
-"""Of the API: ids in one query."""
+"""Limit of the API: ids in one query."""
 
 
 def _site_of(rse: Any) -> Site:  # noqa: ANN401 - Rucio's RseData

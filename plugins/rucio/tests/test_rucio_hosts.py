@@ -1,4 +1,4 @@
-"""Whom to ask, and by which right."""
+"""Clients of endpoints, and their credentials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PIN = "sha256:" + "5a" * 32
 
 
 def nobody() -> str:
-    """Give an endpoint's host where nobody listens."""
+    """Return an endpoint's host where no process listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"dray://127.0.0.1:{taken.getsockname()[1]}#{PIN}"
@@ -38,7 +38,7 @@ def test_an_endpoint_that_is_away_is_not_waited_for_by_each_file() -> None:
         hosts.ask(host, Client.endpoint)
     assert time.monotonic() - since < 0.1
     assert second.value is first.value
-    # Another is another's affair.
+    # The state of another host is separate.
     with pytest.raises(DrayError) as other:
         hosts.ask(nobody(), Client.endpoint)
     assert other.value is not first.value
@@ -50,13 +50,13 @@ def test_an_endpoint_that_is_back_is_found_by_a_short_call() -> None:
     with pytest.raises(DrayError) as first:
         hosts.ask(host, Client.endpoint)
     time.sleep(0.15)
-    # Nobody is there still: the call itself is not made.
+    # The host is still unreachable: the call itself is not made.
     called: list[Client] = []
     with pytest.raises(DrayError) as second:
         hosts.ask(host, called.append)
     assert second.value is not first.value
     assert called == []
-    # What listens there, whatever it says, is there: the call is made.
+    # Any listening process, whatever it answers, counts as reachable: the call is made.
     number = int(host.partition("#")[0].rpartition(":")[2])
     with socket.create_server(("127.0.0.1", number)) as listening:
         threading.Thread(target=answer_plainly, args=(listening,), daemon=True).start()
@@ -69,7 +69,7 @@ def test_an_endpoint_that_is_back_is_found_by_a_short_call() -> None:
 
 
 def answer_plainly(listening: socket.socket) -> None:
-    """Answer one request by what no endpoint says."""
+    """Answer one request as no endpoint does."""
     taken, _ = listening.accept()
     with taken:
         taken.recv(65536)
@@ -96,7 +96,7 @@ def test_a_call_is_made_again_until_it_is_taken() -> None:
     assert taken.wait(5)
     assert refused.wait(5)
     assert len(calls) == 3
-    # The thread ends, and another begins with the next.
+    # The thread ends, and another starts with the next call.
     until = time.monotonic() + 5
     while any(each.name == "dray-again" for each in threading.enumerate()):
         assert time.monotonic() < until
@@ -107,7 +107,7 @@ def test_a_call_is_made_again_until_it_is_taken() -> None:
 
 
 def error(kind: Any) -> DrayError:  # noqa: ANN401 - any word
-    """Give an error of a call."""
+    """Return an error of a call."""
     return DrayError(
         "no",
         kind=kind,

@@ -1,4 +1,4 @@
-"""Where files of Rucio's lie at endpoints."""
+"""Paths of Rucio's files at endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site's ``rucio.cfg`` says reaches the requests; Rucio itself is replaced."""
+"""A site's ``rucio.cfg`` reaches the requests; Rucio itself is replaced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILE = File(
 
 @pytest.fixture
 def config(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Give the section ``[dray]``, to be filled."""
+    """Return the section ``[dray]``, to be filled."""
     section: dict[str, Any] = {}
     fake = ModuleType("rucio.common.config")
 

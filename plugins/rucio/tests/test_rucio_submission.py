@@ -1,4 +1,4 @@
-"""What Rucio wants moved, as a request of an endpoint."""
+"""Rucio's requests as requests of an endpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FILE = File(
 
 
 def request(wish: Wish = Wish(), **changes: Any) -> Any:  # noqa: ANN401, B008 - frozen
-    """Give the request of a file that differs so much."""
+    """Return the request of a file with these differences."""
     file = dataclasses.replace(FILE, **changes)
     return request_of(file, wish, source_rse_ids=RSES, bound_seconds=60, tries=None)
 
@@ -90,7 +90,7 @@ def test_a_deadline_that_has_passed_is_kept_and_said() -> None:
     made = request(wish)
     assert (made.deadline, made.class_, made.admission) == (deadline, "deadline", "best_effort")
     assert made.labels[OVERDUE_LABEL] == "2026-12-01T08:00:00+00:00"
-    # An endpoint that refuses the wish is told the rest of it.
+    # An endpoint that refuses the wish gets the rest of it.
     bare = request(without_wish(wish))
     assert (bare.deadline, bare.rate_min, bare.class_) == (None, None, "deadline")
     assert bare.labels[OVERDUE_LABEL] == made.labels[OVERDUE_LABEL]

@@ -1,4 +1,4 @@
-"""Both faces behind one, so that every test of behaviour runs on both."""
+"""Both clients behind one interface, so that every test of behaviour runs on both."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 Loose: TypeAlias = Any
 
-#: quick, and with pauses that one can measure
+#: short, but with measurable pauses
 QUICK = Policy(seconds=5.0, tries=4, first_pause=0.01, longest_pause=0.05, outage_seconds=5.0)
 
 
 class Blocking:
-    """The blocking face."""
+    """The blocking client."""
 
     def __init__(self, url: str, **options: Loose) -> None:
         self.client = Client(url, **options)
@@ -42,7 +42,7 @@ class Blocking:
 
 
 class Awaiting:
-    """The awaiting face, driven from outside."""
+    """The awaiting client, driven from outside."""
 
     def __init__(self, url: str, **options: Loose) -> None:
         self.loop = asyncio.new_event_loop()
@@ -115,7 +115,7 @@ def make_certificate(folder: Path, name: str, *how: str, key: Path | None = None
 
 
 def openssl_fingerprint(certificate: Path) -> str:
-    """Have openssl say what the fingerprint is."""
+    """Return openssl's fingerprint."""
     public = subprocess.run(
         ["openssl", "x509", "-in", certificate, "-pubkey", "-noout"],
         check=True,
@@ -142,7 +142,7 @@ KINDS_OF_KEYS = {
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Give a certificate for each kind of key."""
+    """Return a certificate for each kind of key."""
     folder = tmp_path_factory.mktemp("certificates")
     return {kind: make_certificate(folder, kind, *how) for kind, how in KINDS_OF_KEYS.items()}
 

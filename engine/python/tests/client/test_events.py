@@ -1,4 +1,4 @@
-"""Events: put together from any pieces, gone on with where a connection broke."""
+"""Events: assembled from any pieces, continued after a broken connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both faces do with answers, and with what is none, over real connections."""
+"""How both clients handle answers, and broken answers, over real connections."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_listener_that_is_not_there_yet_is_tried_again_even_for_what_must_not_
 def test_forgetting_twice_is_forgetting(endpoint: ScriptedEndpoint, face: Face) -> None:
     endpoint.then("DELETE", "/v1/transfers/t1", Reply(is_unanswered=True), error(404, "not_found"))
     assert face("forget", "t1") is None
-    # A 404 means that only where the first may have been carried out.
+    # A 404 means that only if the first may have been carried out.
     busy = error(503, "busy", "temporary", retry_after="0")
     endpoint.then("DELETE", "/v1/transfers/t1", busy, error(404, "not_found"))
     with pytest.raises(dray.DrayPermanentError):

@@ -1,4 +1,4 @@
-"""What is tried again and when it is given up, played without sockets and without waiting."""
+"""Retries and their limits, tested without sockets and without waiting."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Play:
 
     replies: Iterator[Reply]
     now: float = 0.0
-    #: seconds that each request takes
+    #: seconds of each request
     takes: float = 0.0
     sent: list[Send] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
 
     def policy(self, **options: Loose) -> flows.Policy:
-        """Give a policy of this time, without chance."""
+        """Return a policy with this time, without random pauses."""
         return flows.Policy(clock=lambda: self.now, chance=lambda: 0.0, **options)
 
     def run(self, flow: Flow[Any]) -> Loose:

@@ -1,4 +1,4 @@
-"""What is loaded by what: no native code for the client, no HTTP for the rest."""
+"""Imports: no native code for the client, no HTTP for the rest."""
 
 from __future__ import annotations
 

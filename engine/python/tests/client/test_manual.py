@@ -1,4 +1,4 @@
-"""The examples of the manual are true, against an endpoint that answers as the API says."""
+"""The examples of the manual are true, against an endpoint that answers as the API does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an endpoint offers instead of what it cannot promise reaches the caller as types."""
+"""An endpoint's offer after a refusal reaches the caller as types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Third-party copies: whom is asked what, in which order."""
+"""Third-party copies: the calls to both endpoints, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom the client believes: pins, authorities; and that a token travels only behind that."""
+"""Trust of the client: pins, authorities; a token is sent only after the check."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_another_key_gets_no_request_and_no_token(
 def test_who_takes_the_endpoints_place_after_the_first_look_gets_no_token(
     certificates: dict[str, Path], make_face: Callable[..., Any]
 ) -> None:
-    """The dangerous moment: the right certificate at first, then a connection to somebody else."""
+    """The dangerous moment: the right certificate at first, then a connection to an attacker."""
     with ScriptedEndpoint(certificate=certificates["ec"]) as endpoint:
         endpoint.always("GET", "/v1/endpoint", INFO)
         face = make_face(endpoint.url, pin=fingerprint(der(certificates["ec"])), token=SECRET)

@@ -1,4 +1,4 @@
-"""The fixtures do as they say, with a stand-in for the program: no endpoint is needed."""
+"""The fixtures work, with a stand-in for the program: no endpoint is needed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_endpoint_is_reached_through_its_key_with_a_token_of_its_own(endpoint
     assert shown.startswith("Bearer minted.")
     assert "--sub-bob" in shown
     assert "--scope-storage.read:/data" in shown
-    # What is right for this endpoint the program knows itself.
+    # The program itself knows the right audience.
     assert "--aud" not in shown
 
 
@@ -117,7 +117,8 @@ def test_it_listens_where_it_is_told_and_runs_behind_other_words(tmp_path: Path)
     endpoint = Endpoint(tmp_path / "made", "a", listen=f"127.0.0.1:{port}", wrap=wrap)
     try:
         assert endpoint.start().address == f"127.0.0.1:{port}"
-        # Only what runs is wrapped, not what makes it or mints its tokens.
+        # Only the endpoint's process is wrapped, not the commands that create it or mint its
+        # tokens.
         assert " endpoint run " in seen.read_text()
         seen.unlink()
         endpoint.token()
