@@ -1,4 +1,4 @@
-"""A certificate authority of one's own, by openssl: certificates good and bad."""
+"""A certificate authority of the tests, by openssl: valid and invalid certificates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ basicConstraints = critical,CA:TRUE
 keyUsage = critical,keyCertSign,cRLSign
 subjectKeyIdentifier = hash
 """
-#: id-ppl-inheritAll (RFC 3820), and what the Grid calls a limited proxy
+#: id-ppl-inheritAll (RFC 3820), and the Grid's limited proxy
 INHERIT_ALL = "1.3.6.1.5.5.7.21.1"
 LIMITED = "1.3.6.1.4.1.3536.1.1.1.9"
 CONFIG = """\
@@ -49,12 +49,12 @@ distinguished_name = any
 
 
 def run(*words: str | Path) -> None:
-    """Run openssl; what it says counts only when it fails."""
+    """Run openssl; its output matters only on failure."""
     subprocess.run(["openssl", *words], check=True, capture_output=True)
 
 
 def moment(days: float) -> str:
-    """Write a time from now as openssl reads it."""
+    """Write a relative time as openssl reads it."""
     at = datetime.now(timezone.utc) + timedelta(days=days)
     return at.strftime("%Y%m%d%H%M%SZ")
 
@@ -72,23 +72,23 @@ class Certificate:
     """A certificate and its key."""
 
     def __init__(self, folder: Path, name: str, subject: str) -> None:
-        """Make the key; who signs the certificate comes later."""
+        """Make the key; another method signs the certificate."""
         self.folder = folder
         self.name = name
         self.subject = subject
         self.key = folder / f"{name}.key"
         self.own = folder / f"{name}.crt"
-        #: what stands above it, its issuer first; the authority itself is left out
+        #: its issuers, the direct one first; without the authority itself
         self.above: list[Certificate] = []
         run("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", self.key)
 
     @property
     def chain(self) -> str:
-        """The certificate and those above it, PEM."""
+        """The certificate and its issuers, PEM."""
         return "".join(each.own.read_text(encoding="utf-8") for each in [self, *self.above])
 
     def file(self) -> Path:
-        """Write it as programs take it: key and chain in one file that nobody else can read."""
+        """Write key and chain into one private file, as programs expect them."""
         path = self.folder / f"{self.name}.pem"
         text = self.chain + self.key.read_text(encoding="utf-8")
         path.touch(mode=0o600)
@@ -97,9 +97,9 @@ class Certificate:
 
 
 class Authority:
-    """Signs what it is asked to.
+    """Signs certificates on request.
 
-    :param folder: of its own; must exist.
+    :param folder: its own; must exist.
     """
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
@@ -137,7 +137,7 @@ class Authority:
         start_days: float = -1,
         end_days: float = 1,
     ) -> Certificate:
-        """Make a proxy that another certificate signs: of a person's, or of a proxy's."""
+        """Make a proxy that another certificate signs: a person's, or a proxy's."""
         made = Certificate(self.folder, name, f"{of.subject}/CN={len(of.above) + 1000}")
         self._sign(made, of, extensions or proxy_extensions(), start_days, end_days)
         made.above = [of, *of.above]
@@ -150,11 +150,11 @@ class Authority:
         return made
 
     def revoke(self, certificate: Certificate) -> None:
-        """Take a certificate back; a list says so once it is written."""
+        """Revoke a certificate; :meth:`write_list` publishes that."""
         run("ca", *self._as(self.root), "-revoke", certificate.own)
 
     def write_list(self, path: Path) -> None:
-        """Write the revocation list anew, all at once."""
+        """Write the revocation list, atomically."""
         whole = self.folder / "new.crl"
         run("ca", *self._as(self.root), "-gencrl", "-out", whole)
         whole.replace(path)

@@ -1,4 +1,4 @@
-"""An endpoint that believes an issuer of the tests' own, and not another."""
+"""An endpoint that trusts one issuer of the tests, and not another."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class House(NamedTuple):
-    """An endpoint that believes an issuer of the tests' own."""
+    """An endpoint that trusts an issuer of the tests."""
 
     endpoint: Endpoint
     issuer: Issuer
-    #: its keys are nowhere believed
+    #: an issuer that no endpoint trusts
     stranger: Issuer
 
 
 @contextlib.contextmanager
 def open_house() -> Iterator[House]:
-    """Give one endpoint for all that only asks, or tidies up behind itself."""
+    """Yield one endpoint for all tests that only read, or clean up after themselves."""
     folder = Path(tempfile.mkdtemp(prefix="dray-tokens-"))
     issuer = Issuer(folder)
     stranger = Issuer(folder, name="stranger")

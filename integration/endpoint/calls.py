@@ -41,7 +41,7 @@ ANSWER: dict[str, object] = {
 
 
 def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
-    """Call everything; give method and path of each request that was made."""
+    """Call every method; return method and path of each request."""
 
     def answer(asked: Asked) -> Reply:
         lists = {"tickets": "tickets", "list": "entries", "staging": "staging", "files": "files"}

@@ -1,4 +1,4 @@
-"""The endpoint that is tested here is the release program of this tree."""
+"""The endpoint under test is the release program of this tree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def release_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the fixtures start the program of this tree; tests without servers need none."""
+    """Make the fixtures start the program of this tree; tests without servers need none."""
     if request.node.get_closest_marker("server") is None or "DRAY_PROGRAM" in os.environ:
         return
     try:
@@ -32,8 +32,8 @@ def release_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="session")
 def moved() -> Iterator[Data]:
-    """Make what the tests of faults move, once."""
-    # Not tmp_path_factory: that is kept for three runs.
+    """Make the data of the fault tests, once."""
+    # Not tmp_path_factory: its folders are kept for three runs.
     with tempfile.TemporaryDirectory(
         prefix="dray-data-", dir=os.environ.get("DRAY_TEST_DIR")
     ) as name:
@@ -44,13 +44,13 @@ def moved() -> Iterator[Data]:
 
 @pytest.fixture
 def scenes(start_endpoint: Callable[..., Endpoint], moved: Data) -> Scenes:
-    """Give a maker of scenes: two endpoints, a proxy, and data to move."""
+    """Return a maker of scenes: two endpoints, a proxy, and data to move."""
     return Scenes(start_endpoint, moved)
 
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
-    """Give a counter of moments, said in the test's output."""
+    """Return a counter of moments, printed in the test's output."""
     tally = Tally(request.node.name)
     yield tally
     tally.say()

@@ -1,11 +1,11 @@
-"""FTS jobs, as Rucio's transfertool writes and reads them, to requests and back. Pure functions.
+"""Map FTS jobs, as Rucio's transfertool writes and reads them, to requests and back. Pure.
 
-One request for each file of a job, with the file's ``request_id`` as its id: a submission that is
-repeated finds the first. What has no field of its own travels in labels and comes out as it went
-in; tokens never do: they are given beside the request, for the tickets that they buy.
+Each file of a job becomes one request, with the file's ``request_id`` as its id: a repeated
+submission attaches to the first. Fields without an equivalent are stored in labels and come back
+unchanged. Tokens are never stored: they are given beside the request, for the tickets.
 
-The tables say what becomes of each field; a field that no table knows is refused, for what is
-dropped in silence is found years later.
+The tables define the treatment of each field; an unknown field is refused, because a silently
+dropped field would be found too late.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ Json: TypeAlias = Any
 Words: TypeAlias = Mapping[str, Json]
 How = Literal["field", "label", "secret", "not needed"]
 
-#: of the API: labels of a request, bytes of one
+#: limits of the API: labels of a request, bytes of one
 LABELS_MAX = 32
 LABEL_BYTES_MAX = 256
 REST = "fts.rest."
 JOB = "fts.job"
 
 EXISTS = "Destination file exists and overwrite is not enabled"
-"""What Rucio looks for in a reason (FTS_FILE_EXISTS_ERROR_MSG_LEGACY of its fts3.py)."""
+"""Text that Rucio searches for in a reason (FTS_FILE_EXISTS_ERROR_MSG_LEGACY of its fts3.py)."""
 
 
 class Unmapped(ValueError):
-    """A job holds something that nothing here knows what to do with."""
+    """A job has a part without a rule."""
 
 
 class Rule(NamedTuple):
-    """What becomes of one field.
+    """Treatment of one field.
 
-    :param how: ``field``: decides a field of the request; ``label``: kept for the answer and for
-        whoever looks; ``secret``: beside the request; ``not needed``: kept as a label too, and
-        without a meaning here.
-    :param to: which field, or why not.
+    :param how: ``field``: decides a field of the request; ``label``: stored for the answer and for
+        readers; ``secret``: beside the request; ``not needed``: stored as a label too, without a
+        meaning here.
+    :param to: the field, or the reason.
     """
 
     how: How
@@ -97,7 +97,8 @@ METADATA: dict[str, Rule] = {
         )
     },
 }
-"""Fields of ``files[].metadata`` that Rucio writes; what its tape plug-ins add is kept as well."""
+"""Fields of ``files[].metadata`` that Rucio writes; additions of its tape plug-ins are stored too.
+"""
 
 PARAMS: dict[str, Rule] = {
     "verify_checksum": Rule("field", "content.checksum unless none; verify for target and both"),
@@ -140,12 +141,12 @@ STATES = {
     "failed": "FAILED",
     "cancelled": "CANCELED",
 }
-"""States of a transfer of one file, as FTS calls them; Rucio knows no pause."""
+"""FTS states of a transfer of one file; Rucio has no pause."""
 
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Which URL prefix of a storage system is which root of which endpoint; one to one.
+    """Maps URL prefixes of storage systems to roots of endpoints; one to one.
 
     :param pairs: PFN prefix and ``dray://HOST/ROOT``, longest prefix first.
     """
@@ -169,11 +170,11 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A request and what must not be written into it.
+    """A request and the values that must not be written into it.
 
     :param request: REQUEST of the API.
     :param secrets: tokens of the file.
-    :param hop: which hop of how many; hops are submitted one after the other.
+    :param hop: number of the hop, and of all hops; hops are submitted one after the other.
     """
 
     request: dict[str, Json]
@@ -184,7 +185,7 @@ class Mapped:
 def requests_of(job: Words, job_id: str, prefixes: Prefixes) -> list[Mapped]:
     """Map a job as it is posted to ``/jobs``.
 
-    :raises Unmapped: for a field that no table knows, or what does not fit into labels.
+    :raises Unmapped: for an unknown field, or values that do not fit into labels.
     """
     files, params = list(job["files"]), dict(job["params"])
     _known("job", job, {"files", "params"})
@@ -199,7 +200,7 @@ def requests_of(job: Words, job_id: str, prefixes: Prefixes) -> list[Mapped]:
 
 
 def job_of(mapped: Sequence[Mapped], prefixes: Prefixes) -> dict[str, Json]:
-    """Give the job that these requests were made of."""
+    """Return the job of these requests."""
     files = []
     params: dict[str, Json] = {}
     for each in mapped:
@@ -223,11 +224,11 @@ def job_answer(
     prefixes: Prefixes,
     destinations: Mapping[str, Words] | None = None,
 ) -> dict[str, Json]:
-    """Give what Rucio's ``bulk_query`` reads of a job.
+    """Return the answer that Rucio's ``bulk_query`` reads for a job.
 
     :param transfers: TRANSFERs of the job's requests.
-    :param destinations: what stands at a transfer's destination (``size``, ``adler32``), by its id;
-        for ``dst_file``, by which Rucio tells a right file that stood there from a wrong one.
+    :param destinations: the file at a transfer's destination (``size``, ``adler32``), by its id;
+        for ``dst_file``, by which Rucio tells a correct existing file from a wrong one.
     """
     params = _rest(transfers[0]["request"]["labels"])["params"]
     files = []
@@ -280,7 +281,7 @@ def _origins(request: Words) -> list[Words]:
 
 
 def _fields_back(request: Words) -> dict[str, Json]:
-    """Give the fields of a file that the request says in fields of its own."""
+    """Return the fields of a file that the request has as fields of its own."""
     words: dict[str, Json] = {}
     if "size" in request.get("content", {}):
         words["filesize"] = request["content"]["size"]
@@ -306,7 +307,7 @@ def _content(file: Words, params: Words) -> dict[str, Json]:
     given = _checksum(file.get("checksum"))
     known = (file.get("metadata") or {}).get("adler32")
     if given is None and known:
-        # The strategy chose md5, or a sum that not both ends keep; what Rucio knows is as good.
+        # The strategy chose md5, or a checksum that one end lacks; Rucio's own value is as good.
         given = f"adler32:{known}"
     if given is not None:
         content["checksum"] = given
@@ -369,7 +370,7 @@ def _known(place: str, words: Words, names: Iterable[str]) -> None:
 
 
 def _file_answers(transfer: Words, prefixes: Prefixes, stands: Words | None) -> list[Json]:
-    """Give one row for each source, as FTS does: the one in use, and those that were not."""
+    """Return one row for each source, as FTS does: the one in use, and the unused ones."""
     request = transfer["request"]
     rest = _rest(request["labels"])
     metadata = {**rest["file"]["metadata"], "request_id": transfer["id"]}
@@ -389,7 +390,7 @@ def _file_answers(transfer: Words, prefixes: Prefixes, stands: Words | None) -> 
             "dest_surl": prefixes.pfn(request["destination"]["url"]),
             "start_time": _time(transfer.get("started_at")),
             "finish_time": _time(transfer.get("ended_at")),
-            # Staging is a transfer of its own, and has times of its own.
+            # Staging is a separate transfer with times of its own.
             "staging_start": None,
             "staging_finished": None,
             "reason": _reason(transfer) if index == used else None,
@@ -400,7 +401,7 @@ def _file_answers(transfer: Words, prefixes: Prefixes, stands: Words | None) -> 
 
 
 def _state(transfer: Words) -> str:
-    # FTS fails what it may not overwrite; here that is done, and left as it was.
+    # FTS fails a file that it may not overwrite; here that file is done, and kept.
     return "FAILED" if _was_skipped(transfer) else STATES[transfer["state"]]
 
 
@@ -415,7 +416,7 @@ def _reason(transfer: Words) -> str | None:
     found = next((error for error in errors if error), None)
     if found is None:
         return "cancelled" if transfer["state"] == "cancelled" else None
-    # The kind first: whoever counts errors by their text counts words of a list.
+    # The kind first: programs that count errors by their text then count a fixed set.
     return f"{found['end'].upper()} {found['kind']}: {found['message']}"
 
 
@@ -434,5 +435,5 @@ def _job_type(params: Words, transfers: Sequence[Words]) -> str:
 
 
 def _time(text: str | None) -> str | None:
-    """Give a time as Rucio parses it: whole seconds, no zone."""
+    """Return a time as Rucio parses it: whole seconds, no zone."""
     return None if text is None else text[:19]

@@ -1,4 +1,4 @@
-"""An issuer of tokens of one's own: what it signs may be as wrong as a test wants."""
+"""A token issuer of the tests, which also signs invalid tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LEEWAY_SECONDS", "Issuer", "Served", "encode"]
 
 Json: TypeAlias = Any
-#: how far an endpoint lets two clocks be apart; a token is good for so long after its end
+#: permitted difference of two clocks; a token is valid for this time after its end
 LEEWAY_SECONDS = 60
 
 
@@ -36,9 +36,9 @@ def run(*words: str | Path, data: bytes = b"") -> bytes:
 
 
 class Issuer:
-    """Signs with RSA or P-256; its keys are in a file that an endpoint can be told of.
+    """Signs with RSA or P-256; its keys are in a file for the endpoint's configuration.
 
-    :param folder: where the keys are put; must exist.
+    :param folder: folder of the keys; must exist.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Issuer:
         self.publish("RS256", "ES256")
 
     def key(self, algorithm: str) -> Path:
-        """Say where a private key is."""
+        """Return the path of a private key."""
         return self.folder / f"{self.name}.{algorithm}.pem"
 
     def public(self, algorithm: str) -> Path:
-        """Say where a public key is."""
+        """Return the path of a public key."""
         return self.folder / f"{self.name}.{algorithm}.pub.pem"
 
     def publish(self, *algorithms: str) -> None:
-        """Write the set of keys that endpoints believe."""
+        """Write the set of public keys for endpoints."""
         keys = [self._jwk(algorithm) for algorithm in algorithms]
         self.keys.write_text(json.dumps({"keys": keys}), encoding="utf-8")
 
@@ -84,12 +84,12 @@ class Issuer:
         return {**about, "kty": "EC", "crv": "P-256", "x": x, "y": y}
 
     def config(self, **more: Json) -> Json:
-        """Give the ``[[issuer]]`` of an endpoint that believes it."""
+        """Return the ``[[issuer]]`` of an endpoint that trusts it."""
         audiences = [self.audience]
         return {"url": self.url, "audiences": audiences, "keys": str(self.keys), **more}
 
     def claims(self, *scopes: str, **more: Json) -> Json:
-        """Give what a good token says, but for what is given; ``None`` leaves a claim out."""
+        """Return the claims of a valid token with these changes; ``None`` leaves a claim out."""
         now = int(time.time())
         claims = {
             "iss": self.url,
@@ -116,13 +116,13 @@ class Issuer:
         return self.sign(head, self.claims(*scopes, **claims), algorithm)
 
     def dying(self, seconds: float, *scopes: str, **claims: Json) -> str:
-        """Sign a token that is good for so many seconds more, to a second."""
+        """Sign a token that is valid for this many seconds."""
         expires = int(time.time() + seconds) - LEEWAY_SECONDS
-        # Issued before it ended: else it would be strange in two ways.
+        # Issued before it ended: otherwise it would be invalid in two ways.
         return self.token(*scopes, exp=expires, nbf=expires - 60, iat=expires - 60, **claims)
 
     def sign(self, header: Json, claims: Json, algorithm: str, secret: bytes = b"") -> str:
-        """Put a token together; ``secret`` is for HS256."""
+        """Assemble a token; ``secret`` is for HS256."""
         signed = ".".join(encode(json.dumps(part).encode()) for part in (header, claims))
         if algorithm == "none":
             return f"{signed}."
@@ -136,12 +136,12 @@ class Issuer:
 
 
 class Served:
-    """An issuer that is a server: its discovery document and its keys, by HTTPS, after a while.
+    """An issuer with a server: its discovery document and its keys, by HTTPS, after a delay.
 
-    :param folder: of its own; must exist.
-    :param seconds: how long each answer takes.
-    :param host: its name. One that is no address is one of many behind one address: who does not
-        say which it wants (RFC 6066, 3) gets the certificate of another.
+    :param folder: its own; must exist.
+    :param seconds: delay of each answer.
+    :param host: its name. A name that is no address is a virtual host: a client without SNI (RFC
+        6066, 3) gets the certificate of another.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class Served:
         seconds: float = 0.0,
         host: str = "127.0.0.1",
     ) -> None:
-        """Make it; it serves until :meth:`stop`."""
+        """Create it; it serves until :meth:`stop`."""
         self.seconds = seconds
-        #: what was asked for
+        #: requested paths
         self.asked: list[str] = []
         self._authority = authority
         kind = "IP" if host == "127.0.0.1" else "DNS"
@@ -171,7 +171,7 @@ class Served:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def setup(self) -> None:
-                # Here, not at the listener: a handshake that hangs must not stop the others.
+                # Here, not at the listener: a handshake that hangs must not block the others.
                 self.request = context.wrap_socket(self.request, server_side=True)
                 super().setup()
 
@@ -195,18 +195,18 @@ class Served:
         self._thread.start()
 
     def document(self, path: str) -> bytes | None:
-        """Give what is at a path; the keys are not where a guess would look for them."""
+        """Return the document at a path; the keys are not at a guessable path."""
         if path == "/realm/.well-known/openid-configuration":
             return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/certs?x=1"}).encode()
         return self.issuer.keys.read_bytes() if path == "/realm/certs?x=1" else None
 
     def config(self, **more: Json) -> Json:
-        """Give the ``[[issuer]]`` of an endpoint that asks it."""
+        """Return the ``[[issuer]]`` of an endpoint that uses it."""
         found = {"url": self.url, "audiences": [self.issuer.audience]}
         return {**found, "ca": str(self._authority.file), **more}
 
     def stop(self) -> None:
-        """Be away; a second time changes nothing."""
+        """Stop serving; a repetition changes nothing."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -214,7 +214,7 @@ class Served:
 
 
 def _context(authority: Authority, name: str) -> ssl.SSLContext:
-    """Be a server of that name."""
+    """Return the TLS context of a server of that name."""
     extensions = f"basicConstraints = critical,CA:FALSE\nsubjectAltName = {name}\n"
     certificate = authority.issue(name.replace(":", "-"), extensions=extensions)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -223,7 +223,7 @@ def _context(authority: Authority, name: str) -> ssl.SSLContext:
 
 
 def _fixed(der: bytes) -> bytes:
-    """Turn a signature's two numbers from DER into two times 32 bytes (RFC 7518, 3.4)."""
+    """Convert a signature's two numbers from DER to two times 32 bytes (RFC 7518, 3.4)."""
     whole, at = b"", 2
     for _ in range(2):
         length = der[at + 1]

@@ -1,4 +1,4 @@
-"""HTTP as anybody can write it: headers twice, bodies that are no JSON, certificates, no mercy."""
+"""Raw HTTP: duplicate headers, bodies that are no JSON, arbitrary certificates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Answer", "ask", "bearer", "dial", "dray", "query", "shipped_program"
 
 Json: TypeAlias = Any
 SECONDS = 60.0
-#: what an error says (docs/reference/api.md)
+#: fields of an error (docs/reference/api.md)
 FIELDS = {"kind", "status", "end", "operation", "file", "cause", "remedy", "message"}
 
 
@@ -37,7 +37,7 @@ def shipped_program() -> Path:
 def dray(
     *words: str | Path, seconds: float = 120.0, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the program as a user does who has nothing but what is given."""
+    """Run the program as a user with only these variables."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return subprocess.run(
         [shipped_program(), *words],
@@ -65,13 +65,13 @@ class Answer:
 
     @property
     def error(self) -> Json:
-        """The error, which must have the one shape of the page."""
+        """The error, which must have the documented shape."""
         error = self.json["error"]
         assert error.keys() >= FIELDS, f"{sorted(FIELDS - error.keys())} are missing: {error}"
         return error
 
     def refused(self, code: int, kind: str) -> Json:
-        """Fail unless it is a refusal of this code and kind that says what to do."""
+        """Fail unless it is a refusal of this code and kind with a remedy."""
         assert self.code == code, f"{self.code}, not {code}: {self.text}"
         error = self.error
         assert error["kind"] == kind, f"{error['kind']}, not {kind}: {error}"
@@ -83,7 +83,7 @@ class Answer:
 
 
 def trusting(certificate: Path | None = None) -> ssl.SSLContext:
-    """Believe any endpoint; show a certificate, with the key in the same file, if there is one."""
+    """Trust any endpoint; present a certificate, with the key in the same file, if given."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -95,7 +95,7 @@ def trusting(certificate: Path | None = None) -> ssl.SSLContext:
 def dial(
     address: str, certificate: Path | None = None, source: str = "127.0.0.1"
 ) -> http.client.HTTPSConnection:
-    """Give a connection; ``source`` is the address of this host that it comes from."""
+    """Return a connection; ``source`` is its local address."""
     return http.client.HTTPSConnection(
         address, timeout=SECONDS, context=trusting(certificate), source_address=(source, 0)
     )
@@ -113,11 +113,11 @@ def ask(
     raw: bytes | None = None,
     source: str = "127.0.0.1",
 ) -> Answer:
-    """Ask once, on a connection of its own.
+    """Make one request, on a new connection.
 
     :param body: sent as JSON.
-    :param headers: in this order, also the same one twice.
-    :param raw: a body as it is, in place of ``body``.
+    :param headers: in this order, also duplicates.
+    :param raw: a raw body, in place of ``body``.
     """
     address = endpoint if isinstance(endpoint, str) else endpoint.address
     payload = raw if body is None else json.dumps(body).encode()
@@ -135,11 +135,11 @@ def ask(
 
 
 def bearer(token: str | None) -> list[tuple[str, str]]:
-    """Give the header of a token; none without one."""
+    """Return the header of a token; empty without one."""
     return [] if token is None else [("Authorization", f"Bearer {token}")]
 
 
 def query(path: str, **more: object) -> str:
-    """Write the query of a storage call: the path of the API as it is, and what else there is."""
+    """Write the query of a storage call: the API path unchanged, and further parameters."""
     pairs = {"path": path, **more}
     return "&".join(f"{name}={quote(str(value), safe='')}" for name, value in pairs.items())

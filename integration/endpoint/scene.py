@@ -1,7 +1,7 @@
-"""Two endpoints with a proxy between them, and data larger than what may be sent twice.
+"""Two endpoints with a proxy between them, and data larger than the permitted repetition.
 
-What travels is counted by the proxy, what has arrived is read from the disk: nothing here believes
-what the endpoints say of themselves.
+The proxy counts the sent bytes, and the arrived data is read from the disk: nothing here relies on
+reports of the endpoints.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ FULL = os.environ.get("DRAY_FULL") == "1"
 #: of each kind of fault, at random moments
 MOMENTS = int(os.environ.get("DRAY_KILLS") or (20 if FULL else 1))
 DATA_BYTES = 128 * tree.MIB
-#: bytes per second: slow enough to be met on its way, whatever this host can do
+#: bytes per second: slow enough that a test finds the transfer running on any host
 RATE = 48 * tree.MIB
-#: with these a session gets POOL_BYTES at the most (dray-endpoint, `live`): four places, four
-#: fifths of the memory in equal parts, and an eighth of what is left
+#: with these a session gets at most POOL_BYTES (dray-endpoint, `live`): four sessions, four fifths
+#: of the memory in equal parts, and an eighth of the rest
 LIMITS = {"memory": "64MiB", "transfers_active": 2}
 POOL_BYTES = 15 * tree.MIB
 SYNC_GROUP_BYTES = 64 * tree.MIB
-#: frames, records of TLS, object heads: next to nothing beside the data
+#: frames, records of TLS, object heads: small compared with the data
 OVERHEAD = 0.01
 PATIENT = Retry(tries=30, interval_seconds=1)
-#: so long a transfer may take after a fault, on a host that does much else
+#: longest time of a transfer after a fault, on a busy host
 END_SECONDS = 180.0
 CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)
 
 
 @dataclass
 class Data:
-    """What is moved: a tree, of which there may be an equal replica."""
+    """The data set: a tree, with an optional equal replica."""
 
     source: Path
     wanted: dict[bytes, tree.Entry]
-    #: seconds and bytes on the wire when nothing happens, by whether it is pushed
+    #: seconds and bytes on the wire without a fault, by whether it is pushed
     whole: dict[bool, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def served(self) -> Path:
-        """The folder that an endpoint exports."""
+        """The exported folder."""
         return self.source.parent
 
     def replica(self) -> Path:
-        """Copy it, once, and give the folder that an endpoint exports."""
+        """Copy it, once, and return the exported folder."""
         top = self.served.with_name(f"{self.served.name}-replica")
         if not top.exists():
             shutil.copytree(self.served, top, symlinks=True)
@@ -91,7 +91,7 @@ class Data:
 
 
 def make_data(top: Path, size: int = DATA_BYTES, *, seed: int = 9, files: int = 300) -> Data:
-    """Make large files, some that are less so, and small ones, below ``top/tree``."""
+    """Make large, medium and small files below ``top/tree``."""
     source = top / "tree"
     tree.make_tree(source, files, seed=seed)
     for number, part in enumerate((2, 4, 8)):
@@ -102,7 +102,7 @@ def make_data(top: Path, size: int = DATA_BYTES, *, seed: int = 9, files: int = 
 
 
 class Scene:
-    """A source's endpoint and a sink's, of which one drives; a proxy before the other."""
+    """A source's endpoint and a sink's, one of which drives; a proxy in front of the other."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class Scene:
         """Start them; the sink is empty.
 
         :param config: further keys of all endpoints.
-        :param passive: further keys of the one that does not drive.
-        :param keep: keep what travels.
+        :param passive: further keys of the passive one.
+        :param keep: record the bytes.
         """
         self.data, self.push, self._start = data, push, start
         self.config = {"limits": LIMITS, **(config or {})}
-        # Nobody is there yet: the endpoint must know its proxy before it listens.
+        # Its upstream is set later: the endpoint must know its proxy before it listens.
         self.proxy = Proxy("127.0.0.1:1", keep=keep)
         behind = {**self.config, "advertise": self.proxy.address, **(passive or {})}
         self.served = Root("data", {"path": str(data.served)})
@@ -137,18 +137,18 @@ class Scene:
         self._proxies = [self.proxy]
 
     def end(self, name: str) -> Endpoint:
-        """Give the ``active`` or the ``passive`` one."""
+        """Return the ``active`` or the ``passive`` endpoint."""
         return self.active if name == "active" else self.passive
 
     def client(self, endpoint: Endpoint | None = None) -> Client:
-        """Give a client of the active endpoint, or of another; it lives as long as the scene."""
+        """Return a client of the active endpoint, or of another; it lives as long as the scene."""
         endpoint = endpoint or self.active
         if endpoint.address not in self._clients:
             self._clients[endpoint.address] = endpoint.client(policy=CALLS)
         return self._clients[endpoint.address]
 
     def another(self, name: str, folder: Path, **options: Any) -> Endpoint:  # noqa: ANN401
-        """Start one more endpoint, with state and key of its own, that exports ``folder``."""
+        """Start one more endpoint, with its own state and key, that exports ``folder``."""
         root = Root("data", {"path": str(folder.resolve())})
         config = {**self.config, **options.pop("config", {})}
         made = self._start(name, roots=[root], config=config, **options)
@@ -160,7 +160,7 @@ class Scene:
         return self.another(name, self.data.served if self.push else self.sink.root())
 
     def replica(self) -> tuple[Endpoint, Proxy]:
-        """Start an endpoint that serves an equal copy of the data, and a proxy before it."""
+        """Start an endpoint that serves an equal copy of the data, and a proxy in front of it."""
         proxy = Proxy("127.0.0.1:1")
         self._proxies.append(proxy)
         made = self.another("replica", self.data.replica(), config={"advertise": proxy.address})
@@ -170,7 +170,7 @@ class Scene:
     # --- transfers ------------------------------------------------------------------------------
 
     def place(self, id: str, *, active: Endpoint, passive: Endpoint | None = None) -> Place:
-        """Let ``active`` use the far side of a transfer, or of a replica."""
+        """Return the place of the remote side of a transfer, or of a replica, for ``active``."""
         passive = passive or self.passive
         direction, path = ("write", "in/") if self.push else ("read", self.data.source.name)
         ticket = self.client(passive).mint_ticket(
@@ -190,7 +190,7 @@ class Scene:
         passives: tuple[Endpoint, ...] = (),
         **more: Any,  # noqa: ANN401 - the fields of a request
     ) -> Request:
-        """Write the request, with a ticket for each far side."""
+        """Write the request, with a ticket for each remote side."""
         active = active or self.active
         places = [self.place(id, active=active, passive=far) for far in passives or (self.passive,)]
         near = f"/data/{self.data.source.name}" if self.push else "/data/in/"
@@ -218,12 +218,12 @@ class Scene:
         return sum(proxy.counted()[0 if self.push else 1] for proxy in self._proxies)
 
     def await_moment(self, part: float) -> int:
-        """Wait until so great a part of the data has travelled; say how much has."""
+        """Wait until this part of the data has been sent; return the bytes."""
         self.await_carried(int(part * self.data.whole[self.push][1]))
         return self.carried()
 
     def await_carried(self, count: int, seconds: float = END_SECONDS) -> None:
-        """Wait until so many bytes have travelled, or until the transfer has ended before."""
+        """Wait until this many bytes have been sent, or until the transfer has ended before."""
         until = time.monotonic() + seconds
         while self.carried() < count:
             assert time.monotonic() < until, f"{self.carried()} bytes in {seconds} s, not {count}"
@@ -231,7 +231,7 @@ class Scene:
 
     @contextlib.contextmanager
     def watched(self, *others: Data) -> Iterator[None]:
-        """Fail if ever anything incomplete stands under a final name."""
+        """Fail if a final name ever has incomplete content."""
         allowed = Watcher.of(self.data.wanted, b"tree")
         for other in others:
             for path, contents in Watcher.of(other.wanted, b"tree").items():
@@ -245,7 +245,7 @@ class Scene:
     def check_done(
         self, id: str = "t", *, active: Endpoint | None = None, faults: int = 1
     ) -> tuple[Transfer, int]:
-        """Wait, and fail unless all has arrived and little went twice; give how much did."""
+        """Fail unless all data has arrived and little was sent twice; return how much."""
         done = self.wait(id, active=active)
         assert done.state == "done", words(done)
         assert done.error is None, words(done)
@@ -265,31 +265,31 @@ class Scene:
         assert 0 <= sent <= counts.sent + self.data.hole_bytes, words(done)
 
     def check_identical(self, data: Data | None = None) -> None:
-        """Fail unless the tree has arrived as it is, and nothing else is there."""
+        """Fail unless the tree is identical, without additional files."""
         tree.assert_same((data or self.data).wanted, self.folder / "tree")
         assert tree.leftovers(self.sink.root()) == []
 
     def excess(self) -> int:
-        """Say how many bytes travelled more than when nothing happens."""
+        """Return the bytes sent in addition to those of a run without a fault."""
         return self.carried() - self.data.whole[self.push][1]
 
     def close(self) -> None:
-        """End everything, and make room."""
+        """End everything, and remove the data."""
         for client in self._clients.values():
             client.close()
         for proxy in self._proxies:
             proxy.close()
         for endpoint in (self.source, self.sink, *self._others):
-            # A suspended one could not be collected.
+            # A suspended process could not be collected.
             endpoint.resume()
             endpoint.close()
 
 
 class Tally:
-    """What many moments came to, for whoever reads the output."""
+    """The sums of many moments, for the output."""
 
     def __init__(self, name: str) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.name, self.worst, self.moments, self.resumed = name, 0, 0, 0
 
     def add(self, excess: int, *, has_resumed: bool) -> None:
@@ -299,7 +299,7 @@ class Tally:
         self.resumed += has_resumed
 
     def say(self) -> None:
-        """Say it."""
+        """Print it."""
         print(
             f"{self.name}: {self.moments} moments, {self.resumed} resumed, "
             f"at worst {self.worst / tree.MIB:.1f} MiB sent twice"
@@ -307,7 +307,7 @@ class Tally:
 
 
 def words(transfer: Transfer) -> str:
-    """Say how a transfer stands."""
+    """Describe the state of a transfer."""
     parts = [
         f"{transfer.state} in attempt {transfer.attempt} after {transfer.tries} tries",
         f"error: {transfer.error}",
@@ -327,7 +327,7 @@ class Scenes:
 
     @contextlib.contextmanager
     def make(self, *, push: bool, **options: Any) -> Iterator[Scene]:  # noqa: ANN401
-        """Give a scene, and clear it away."""
+        """Yield a scene, and remove it."""
         scene = Scene(self.start, self.data, push=push, **options)
         try:
             yield scene
@@ -335,7 +335,7 @@ class Scenes:
             scene.close()
 
     def seconds(self, *, push: bool) -> float:
-        """Measure how long the transfer takes when nothing happens, and what travels."""
+        """Measure duration and sent bytes of a transfer without a fault."""
         if push not in self.data.whole:
             with self.make(push=push) as scene:
                 began = time.monotonic()

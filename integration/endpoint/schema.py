@@ -1,4 +1,4 @@
-"""Holds JSON against the schemas of an OpenAPI document: so much of JSON Schema as those use."""
+"""Checks JSON against the schemas of an OpenAPI document: the part of JSON Schema in use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "number": (int, float),
     "null": (type(None),),
 }
-#: says nothing about which values are right
+#: keywords without effect on validity
 _SILENT = {
     *("description", "default", "example", "examples", "format", "title", "$schema"),
     *("writeOnly", "readOnly"),
@@ -35,10 +35,10 @@ _KNOWN = {
 
 
 def mistakes(value: Json, schema: Json, document: Mapping[str, Json]) -> list[str]:
-    """Say where a value is not what the schema allows.
+    """Return where a value violates the schema.
 
-    :raises NotImplementedError: for a word of the schema that is not known here; a checker that
-        passes over one would pass everything.
+    :raises NotImplementedError: for an unknown keyword of the schema; a checker that ignored one
+        would pass everything.
     """
     return list(_check(value, schema, document, ""))
 

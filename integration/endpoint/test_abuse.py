@@ -1,4 +1,4 @@
-"""Hostile clients: each kind stays within bounds, others are served, and nothing is left of it."""
+"""Hostile clients: each kind stays within bounds, others are served, and no resource leaks."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 
 Json: TypeAlias = Any
 KIB, MIB = 1 << 10, 1 << 20
-#: how long each attack lasts at least, once it stands
+#: least duration of each attack, once it is running
 SIEGE_SECONDS = 4.0
-#: what is over when attackers are gone is over within this; a hang guard
+#: the effects of an attack end within this time; a hang guard
 CALM_SECONDS = 60.0
 #: one call of a normal client takes no longer; a hang guard
 CALL_SECONDS = 15.0
 CONNECTIONS, PER_ADDRESS = 128, 32
 SESSIONS = 8
 MEMORY = 64 * MIB
-#: The bounds, from the configuration. A connection that waits holds a thread and a descriptor or
-#: two; those that were shown out of the waiting room may not have left it yet (twice). Calls that
-#: block have at most 288 threads. A connection holds at most a body (1 MiB) or a TLS record or two.
+#: The bounds, from the configuration. A waiting connection holds a thread and a descriptor or two;
+#: those that were closed in the waiting room may not have left it yet (twice). Blocking calls have
+#: at most 288 threads. A connection holds at most a body (1 MiB) or a TLS record or two.
 THREADS = 2 * CONNECTIONS + 4 * SESSIONS + 288 + 32
 DESCRIPTORS = 3 * 2 * CONNECTIONS + 64 * SESSIONS + 128
 RSS = MEMORY + CONNECTIONS * MIB + 128 * MIB
 
 
 class Sample:
-    """What a process holds."""
+    """The resources of a process."""
 
     def __init__(self, pid: int) -> None:
         """Look."""
@@ -62,10 +62,10 @@ class Sample:
 
 
 class Watch:
-    """Looks at a process, and calls it as a normal client does, until it is closed."""
+    """Samples a process, and calls it as a normal client does, until it is closed."""
 
     def __init__(self, endpoint: Endpoint, token: str) -> None:
-        """Begin; the endpoint is at rest now."""
+        """Start; the endpoint is idle now."""
         self.endpoint, self.token = endpoint, token
         self.rest = Sample(endpoint.pid)
         self.most = Sample(endpoint.pid)
@@ -87,7 +87,7 @@ class Watch:
             time.sleep(0.05)
 
     def _call(self) -> None:
-        # From another address than the attackers: limits are for each.
+        # From another address than the attackers: limits are per address.
         while not self.is_over:
             began = time.monotonic()
             try:
@@ -107,7 +107,7 @@ class Watch:
             thread.join(CALM_SECONDS)
 
     def assert_served(self) -> None:
-        """Fail unless every call was answered, and nothing grew beyond its bound."""
+        """Fail unless every call was answered, and all resources stayed within bounds."""
         times = sorted(self.times)
         slowest = times[-1]
         print(
@@ -121,7 +121,7 @@ class Watch:
         assert self.most.descriptors < DESCRIPTORS, str(self.most)
 
     def assert_calm_again(self) -> None:
-        """Fail unless it soon holds no more than before."""
+        """Fail unless its resources soon return to the earlier amounts."""
         until = time.monotonic() + CALM_SECONDS
         while True:
             now = Sample(self.endpoint.pid)
@@ -147,21 +147,21 @@ def many_descriptors() -> Iterator[None]:
 
 
 class Attack:
-    """Sockets to an endpoint, from addresses of this host, all closed in the end."""
+    """Sockets to an endpoint, from addresses of this host, all closed at the end."""
 
     def __init__(self, endpoint: Endpoint, token: str) -> None:
-        """None yet."""
+        """Start without sockets."""
         self.host, _, port = endpoint.address.rpartition(":")
         self.port = int(port)
         self.endpoint, self.token = endpoint, token
         self.sockets: list[socket.socket] = []
         self.until = time.monotonic() + SIEGE_SECONDS
-        #: what was answered, by its first bytes
+        #: answers, by their first bytes
         self.answers: list[bytes] = []
 
     @property
     def is_on(self) -> bool:
-        """Whether it still lasts."""
+        """Whether the attack still runs."""
         return time.monotonic() < self.until
 
     def dial(self, number: int = 0) -> socket.socket:
@@ -188,7 +188,7 @@ class Attack:
         return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", auth, *lines, ""]).encode()
 
     def close(self) -> None:
-        """Leave without a word."""
+        """Close all sockets."""
         for each in self.sockets:
             with contextlib.suppress(OSError):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -196,9 +196,9 @@ class Attack:
 
 
 def flood(attack: Attack, count: int, first: bytes, addresses: int = 1) -> None:
-    """Open connections that say a little and no more, again and again when they are closed."""
+    """Open connections that send a little and stop, again and again after they are closed."""
     opened = 0
-    # A slow host opens few in the time of the siege: so many at the least.
+    # A slow host opens few in the time of the attack: at least this many.
     while opened <= 100 or (attack.is_on and opened < count):
         try:
             made = attack.dial(opened % addresses)
@@ -223,7 +223,7 @@ def half_a_preamble(attack: Attack) -> None:
 
 
 def from_everywhere(attack: Attack) -> None:
-    """More connections than there are places, a few from each of many addresses."""
+    """More connections than slots, a few from each of many addresses."""
     half = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(30)
     opened = 0
     while attack.is_on or opened <= 4 * CONNECTIONS:
@@ -277,7 +277,7 @@ def slow_bodies(attack: Attack) -> None:
 
 
 def huge_bodies(attack: Attack) -> None:
-    """Bodies that never end, announced and not."""
+    """Bodies that never end, with and without an announced length."""
     number = 0
     piece = b" " * (256 * KIB)
     while attack.is_on:
@@ -309,7 +309,7 @@ def deep_json(attack: Attack) -> None:
 
 
 def listeners(attack: Attack) -> None:
-    """Thousands that want to hear of events; most are refused, the others cost little."""
+    """Thousands of event listeners; most are refused, the others cost little."""
     opened = 0
     while opened <= 50 or (attack.is_on and opened < 2000):
         opened += 1
@@ -325,7 +325,7 @@ def listeners(attack: Attack) -> None:
 
 
 def slow_readers(attack: Attack) -> None:
-    """Who ask for large answers, many at once, and read none."""
+    """Clients that request large answers concurrently, and read none."""
     path = f"/v1/storage/list?{query('/data/many', limit=1000)}"
     whole = attack.head("GET", path) + b"\r\n"
     made = []
@@ -367,7 +367,7 @@ def headers_of(token: str, path: str = "/v1/events?timeout=30") -> bytes:
 
 
 def rapid_resets(attack: Attack) -> None:
-    """Streams that are begun and reset, as fast as it goes (CVE-2023-44487)."""
+    """Streams that are opened and reset, as fast as possible (CVE-2023-44487)."""
     block = headers_of(attack.token, "/v1/transfers?limit=1000")
     total = 0
     while attack.is_on:
@@ -385,7 +385,7 @@ def rapid_resets(attack: Attack) -> None:
 
 
 def many_streams(attack: Attack) -> None:
-    """Long polls, as many as there are streams, and more than are allowed."""
+    """Long polls on all permitted streams, and on more."""
     block = headers_of(attack.token)
     for _ in range(8):
         with contextlib.suppress(OSError):
@@ -397,10 +397,10 @@ def many_streams(attack: Attack) -> None:
 
 
 def no_window(attack: Attack) -> None:
-    """Ask for large answers on streams that may carry nothing (RFC 9113, section 6.9.2)."""
+    """Request large answers on streams with a zero window (RFC 9113, section 6.9.2)."""
     settings = frame(4, 0, 0, struct.pack(">HI", 4, 0))
     path = f"/v1/storage/list?{query('/data/many', limit=1000)}"
-    # Of the document anybody may have as many as he likes.
+    # Any client may request the document any number of times.
     blocks = headers_of(attack.token, path), headers_of("", "/v1/openapi.json")
     for number in range(128):
         with contextlib.suppress(OSError):
@@ -412,7 +412,7 @@ def no_window(attack: Attack) -> None:
 
 
 def endless_headers(attack: Attack) -> None:
-    """Send a block of headers that goes on for ever (CONTINUATION without END_HEADERS)."""
+    """Send a block of headers that never ends (CONTINUATION without END_HEADERS)."""
     while attack.is_on:
         with contextlib.suppress(OSError):
             one = attack.tls(protocol="h2")
@@ -424,7 +424,7 @@ def endless_headers(attack: Attack) -> None:
 
 
 def pings_and_settings(attack: Attack) -> None:
-    """Frames that want an answer, whose answers nobody reads."""
+    """Frames that require an answer, whose answers the client does not read."""
     while attack.is_on:
         with contextlib.suppress(OSError):
             one = attack.tls(protocol="h2")
@@ -435,7 +435,7 @@ def pings_and_settings(attack: Attack) -> None:
 
 
 def guessed_tickets(attack: Attack) -> None:
-    """Tickets by chance, on sessions and by the API."""
+    """Random tickets, on sessions and by the API."""
     number = 0
     context = trusting()
     while attack.is_on:
@@ -456,7 +456,7 @@ def guessed_tickets(attack: Attack) -> None:
 
 
 def hello_without_end(attack: Attack) -> None:
-    """Frames that claim to be huge, before anything was proved."""
+    """Frames that announce a huge length, before any authentication."""
     context = trusting()
     while attack.is_on:
         with contextlib.suppress(OSError):
@@ -530,7 +530,7 @@ def test_a_hostile_client_stays_within_bounds_and_others_are_served(
         "rate_max": 2 * MIB,
     }
     near: Json = {"token": normal, "source": "127.0.0.3"}
-    # What is made once is made before: pools, threads, the first session.
+    # One-time allocations happen first: pools, threads, the first session.
     for _ in range(5):
         assert ask(besieged, "GET", f"/v1/storage/stat?{query('/data')}", **near).code == 200
     assert ask(besieged, "POST", "/v1/transfers", request, **near).code == 201

@@ -1,7 +1,7 @@
-"""An endpoint that acts as its owners' accounts: whose the files are, and what is out of reach.
+"""An endpoint that acts as its owners' accounts: ownership of files, and refused access.
 
-Needs the right to become others, so it is left out where nobody is root; and accounts that every
-host has, so that none has to be made.
+Needs the right to change accounts, so it is skipped without root; it uses accounts that every host
+has.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ pytestmark = [
 
 Json: TypeAlias = Any
 MIB = tree.MIB
-#: by subject: the account that its owner is called after
+#: by subject: the account with its owner's name
 ACCOUNTS = {"alice": "nobody", "bob": "games"}
-#: somebody whom no host knows by name
+#: an unknown user number
 STRANGER = 54_321
 
 
@@ -44,24 +44,24 @@ class House(NamedTuple):
 
     a: Endpoint
     b: Endpoint
-    #: the root of ``a``: everybody may write into its folder ``open``
+    #: the root of ``a``: every account may write into its folder ``open``
     data: Path
 
 
 def numbers(subject: str) -> tuple[int, int]:
-    """Give user and group of a subject's account."""
+    """Return user and group of a subject's account."""
     account = pwd.getpwnam(ACCOUNTS[subject])
     return account.pw_uid, account.pw_gid
 
 
 def owners(path: Path) -> tuple[int, int]:
-    """Say whose a file is."""
+    """Return the owner of a file."""
     state = path.lstat()
     return state.st_uid, state.st_gid
 
 
 def acting(name: str) -> Json:
-    """Give the configuration of an endpoint that acts as accounts."""
+    """Return the configuration of an endpoint that acts as accounts."""
     rules = [
         {"issuer": f"https://{name}", "subject": subject, "owner": owner}
         for subject, owner in ACCOUNTS.items()
@@ -71,7 +71,7 @@ def acting(name: str) -> Json:
 
 @pytest.fixture(scope="module")
 def house() -> Iterator[House]:
-    """Give both; what is above the root is open to everybody, as the page demands."""
+    """Return both; the folders above the root are accessible to all, as the page requires."""
     folder = Path(tempfile.mkdtemp(prefix="dray-accounts-"))
     folder.chmod(0o755)
     data = folder / "data"
@@ -90,7 +90,7 @@ def house() -> Iterator[House]:
 
 
 def pull(house: House, subject: str, to: str, **more: Json) -> Json:
-    """Have ``a`` fetch a file of ``b``; gives the transfer while it runs."""
+    """Have ``a`` fetch a file of ``b``; return the running transfer."""
     id = to.replace("/", ".")
     with house.b.client() as there, house.a.client(subject=subject) as here:
         ticket = there.mint_ticket(id, "read", ["/data/x"], house.a.key)
@@ -194,7 +194,7 @@ def test_storage_calls_reach_what_the_account_reaches(house: House) -> None:
         ("POST", "rename", moved),
         ("POST", "rm", {"path": mine, "recursive": True}),
     ]
-    # Bob first: nothing of it may have been done.
+    # Bob first: none of his calls may have had an effect.
     for method, what, body in calls:
         assert call("bob", method, what, body)[0] == 403, what
     assert sorted(each.name for each in folder.iterdir()) == ["x"]
@@ -204,12 +204,12 @@ def test_storage_calls_reach_what_the_account_reaches(house: House) -> None:
         if what == "checksum":
             assert answer["checksum"] == "062c0215"
     assert not folder.exists()
-    # In a folder with the sticky bit everybody makes, and removes what is theirs.
+    # In a folder with the sticky bit every account may create, and remove only its own files.
     theirs = house.data / "open/theirs"
     theirs.write_bytes(b"root's")
     assert call("alice", "POST", "rm", {"path": "/data/open/theirs"})[0] == 403
     assert theirs.exists()
-    # The next call on the same endpoint is whoever calls.
+    # The next call on the same endpoint acts as its own caller.
     assert call("bob", "POST", "mkdir", {"path": "/data/open/bobs"})[0] == 201
     assert owners(house.data / "open/bobs") == numbers("bob")
 
@@ -230,7 +230,7 @@ def test_a_staged_copy_is_freed_by_its_owners_account(house: House) -> None:
     folder = house.data.parent / "tiers"
     for name in ("slow", "fast"):
         (folder / name).mkdir(parents=True)
-        # Everybody may write there, and remove what is their own.
+        # Every account may write there, and remove only its own files.
         (folder / name).chmod(0o1777)
     (folder / "slow/run").mkdir(mode=0o755)
     tree.make_file(folder / "slow/run/x", MIB, seed=4)
@@ -245,7 +245,8 @@ def test_a_staged_copy_is_freed_by_its_owners_account(house: House) -> None:
             assert owners(copy / "x") == numbers("alice")
             with pytest.raises(DrayError):
                 bob.evict_staging(staged.id)
-            # What has become another account's is not alice's to remove; nothing of it goes.
+            # Alice may not remove a file that now belongs to another account; none of it is
+            # removed.
             os.chown(copy, STRANGER, STRANGER)
             with pytest.raises(DrayPermanentError, match="/fast/run/x stays: Permission denied"):
                 alice.evict_staging(staged.id)

@@ -1,4 +1,4 @@
-"""What the audit log says of sessions, and to whom it lays them."""
+"""The audit lines of sessions, and the owners they name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_refused_session_of_somebody_known_has_his_name(
     endpoint = start_endpoint("a", config={"audit": {"file": str(log)}})
     tree.make_file(endpoint.root("x.dat"), 1000, seed=1)
     who = "--peer-key", endpoint.key, "--retries", "0"
-    # Not his scope; then a root that is not there: he is known both times.
+    # Outside his scope; then a root that does not exist: the caller is known both times.
     narrow = endpoint.token("storage.read:/data/nothing", subject="alice")
     good = endpoint.place("x.dat")
     for source in (good, good.replace("/data/x.dat", "/none/x")):
@@ -54,10 +54,10 @@ def test_a_refused_session_of_somebody_known_has_his_name(
         assert line["what"] == "read", line
         assert line["transfer"], line
     assert refused[0]["paths"] == ["/data/x.dat"]
-    # As it was asked for: it was never understood.
+    # As it was requested: it could not be parsed.
     assert refused[1]["paths"] == ["none/x"]
     assert "turned_away" not in log.read_text(encoding="utf-8")
-    # Nobody knows this one.
+    # An unknown token.
     ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *who, DRAY_TOKEN=narrow[:-9])
     assert ended.returncode != 0, ended
     assert [line["error"]["kind"] for line in lines_of(log, "turned_away")] == ["unauthorized"]
@@ -80,7 +80,7 @@ def test_who_keeps_nothing_of_what_he_reads_is_turned_away(
     assert "keeps nothing" in report["error"]["cause"]
     turned = lines_of(log, "turned_away")
     assert [line["error"]["kind"] for line in turned] == ["incompatible_peer"]
-    # Nothing of it was read, and nothing is said to be safe.
+    # No byte was read, and none is reported as safe.
     assert "bytes_durable" not in log.read_text(encoding="utf-8")
     ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *who, DRAY_TOKEN=token)
     assert ended.returncode == 0, ended

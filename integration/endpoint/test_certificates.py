@@ -1,4 +1,4 @@
-"""Certificates: who is believed by one, what its owner may do, and who an endpoint proves to be."""
+"""Certificates: accepted and refused ones, their owners' permissions, and the endpoint's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 Json: TypeAlias = Any
-#: how often an endpoint looks whether a revocation list is new, and some air
+#: how often an endpoint checks for a new revocation list, and a margin
 RELOAD_SECONDS = 10.0
 SERVER = """\
 basicConstraints = critical,CA:FALSE
@@ -33,12 +33,12 @@ subjectAltName = {names}
 
 
 class World(NamedTuple):
-    """An endpoint that believes an authority, and certificates of all kinds."""
+    """An endpoint that trusts an authority, and certificates of all kinds."""
 
     endpoint: Endpoint
     authority: Authority
     lists: Path
-    #: by name: what is in GOOD and BAD, and people
+    #: by name: the files of GOOD and BAD, and of people
     files: dict[str, Path]
 
 
@@ -151,7 +151,7 @@ BAD = {
 
 
 def fetch(world: World, certificate: Path, path: str, to: Path) -> subprocess.CompletedProcess[str]:
-    """Copy straight from the endpoint with a certificate and no token."""
+    """Copy directly from the endpoint with a certificate and no token."""
     far = f"dray://{world.endpoint.address}/{path}"
     who = "--cert", certificate, "--peer-key", world.endpoint.key, "--retries", "0"
     return dray("cp", "--json", far, to, *who)
@@ -165,7 +165,7 @@ def report(ended: subprocess.CompletedProcess[str]) -> Json:
 def test_a_good_certificate_is_its_subject_for_calls_and_sessions(
     world: World, name: str, tmp_path: Path
 ) -> None:
-    """Through proxies too, limited ones as well: who moves files starts no jobs."""
+    """Through proxies too, including limited ones: they forbid only jobs."""
     you = ask(world.endpoint, "GET", "/v1/endpoint", certificate=world.files[name]).json["you"]
     assert you["owner"] == "alice"
     assert you["principal"] == "/DC=org/DC=dray/CN=alice"
@@ -191,7 +191,7 @@ def test_a_bad_certificate_is_refused_with_what_is_wrong(
     assert BAD[name] in told["cause"], told
     assert told["remedy"], told
     assert not (tmp_path / "got").exists()
-    # A bad one is shown to who has a good token as well: the token counts.
+    # A bad certificate beside a good token: the token counts.
     token = world.endpoint.token()
     there = ask(world.endpoint, "GET", "/v1/endpoint", certificate=certificate, token=token)
     assert there.code == 200, there.text
@@ -262,7 +262,7 @@ def test_the_rules_of_a_root_say_what_a_certificates_owner_may_do(
 def test_no_page_of_another_site_acts_by_a_browsers_certificate(
     world: World, field: tuple[str, str]
 ) -> None:
-    """A browser shows its user's certificate to whatever a page asks; a token it does not have."""
+    """A browser presents its user's certificate on any page's request; it has no token."""
     certificate, token = world.files["alice"], world.endpoint.token()
     where, name = "/v1/storage/mkdir", f"made-{field[0]}"
     body, own = {"path": f"/data/{name}"}, {"path": f"/data/{name}-own"}
@@ -309,7 +309,7 @@ def test_what_is_revoked_is_refused_soon_and_without_a_restart(
         time.sleep(0.5)
     assert "was revoked" in answer.refused(401, "unauthorized")["cause"]
     assert fetch(world, certificate, "data/x", tmp_path / "got").returncode == 3
-    # The others are what they were, also when the list is damaged.
+    # The other lists stay as they were, also if one is damaged.
     good = world.lists.read_bytes()
     for damaged in (good[: len(good) // 2], b"<html>503 try again later</html>"):
         before = world.endpoint.log_text().count("those of before stay in force")
@@ -322,7 +322,7 @@ def test_what_is_revoked_is_refused_soon_and_without_a_restart(
         assert len(said) > before, "nobody hears of it"
         assert str(world.lists) in said[-1]
         assert "fetch it anew" in said[-1]
-    # Mended, in the other form that authorities publish: it counts again.
+    # Repaired, in the other form that authorities publish: it is in force again.
     later = world.authority.issue("later-gone", "/DC=org/DC=dray/CN=bob")
     file = later.file()
     world.authority.revoke(later)
@@ -389,7 +389,7 @@ def test_an_endpoint_that_believes_no_authority_says_so(
 def serving(
     start_endpoint: Callable[..., Endpoint], certificate: Certificate, name: str = "b"
 ) -> Endpoint:
-    """Start an endpoint that shows a certificate of an authority."""
+    """Start an endpoint with a certificate of an authority."""
     chain = certificate.folder / f"{certificate.name}.chain"
     chain.write_text(certificate.chain, encoding="utf-8")
     certificate.key.chmod(0o600)
@@ -453,7 +453,7 @@ def test_a_server_of_another_authority_or_with_another_key_is_not_told_a_token(
         (named(endpoint, "localhost"), ["--ca", str(other.file)]),
         (named(endpoint, "localhost"), ["--peer-key", "sha256:" + "0" * 64]),
         (named(endpoint, "localhost"), ["--peer-key", plain.key]),
-        # One that signs its own is nobody's word.
+        # A self-signed certificate proves nothing.
         (plain.address, ["--ca", str(authority.file)]),
     ):
         copied = dray(
@@ -465,7 +465,7 @@ def test_a_server_of_another_authority_or_with_another_key_is_not_told_a_token(
             said = ended.stdout + ended.stderr
             assert "token" not in said.replace("--token-file", ""), said
             assert token[-20:] not in said
-    # Pinned, the name does not matter.
+    # With a pin the name does not matter.
     pinned = dray(
         "ls", f"dray://{endpoint.address}/data", "--peer-key", endpoint.key, DRAY_TOKEN=token
     )
@@ -475,7 +475,7 @@ def test_a_server_of_another_authority_or_with_another_key_is_not_told_a_token(
 def test_endpoints_know_each_other_by_their_authority(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
-    """A request without a key: then the other's certificate must be good for its name."""
+    """A request without a key: then the other's certificate must be valid for its name."""
     authority = Authority(tmp_path)
     extensions = SERVER.format(names="DNS:localhost")
     b = serving(start_endpoint, authority.issue("host", extensions=extensions))

@@ -1,4 +1,4 @@
-"""Every method of the client against real endpoints, judged by what stands on the disks."""
+"""Every method of the client against real endpoints, checked by the files on the disks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: bytes per second at which a transfer of some MiB can be met on its way
+#: bytes per second at which a transfer of some MiB is found running
 SLOW = 4 * MIB
 
 
@@ -78,7 +78,7 @@ def test_a_submission_arrives_and_a_second_one_attaches(
     assert (first.id, first.attempt, first.attached) == ("once", 1, False)
     again = a.submit(request)
     assert (again.attempt, again.attached) == (1, True)
-    # While it lives the id means this body and no other.
+    # While it is live the id belongs to this body.
     with pytest.raises(dray.DrayPermanentError) as caught:
         a.submit(Request([two_endpoints.b.place("y.dat")], "/data/other", id="once"))
     assert caught.value.kind == "already_exists"
@@ -128,7 +128,7 @@ def test_a_local_folder_is_copied_and_its_files_are_listed(two_endpoints: Two, a
     outcomes = list(a.files(transfer.id, state="done", limit=2))
     assert sorted(each.path for each in outcomes) == ["a", "b", "deep/c"]
     wanted, found = (tree.describe(two_endpoints.a.root(name)) for name in ("run", "copy"))
-    # The contents were asked for: the folder around them is the caller's.
+    # The contents were requested: the folder around them is the caller's.
     del wanted[b""], found[b""]
     assert tree.differences(wanted, found) == []
 
@@ -196,7 +196,7 @@ def test_pause_change_resume_cancel_and_retry(two_endpoints: Two, a: Client, b: 
     assert a.change("long", rate_max=None).request.get("rate_max") is None
     assert a.wait("long", timeout_seconds=60).state == "done"
     assert same(source, two_endpoints.a.root("x.dat"))
-    # What has ended is as it is.
+    # An ended transfer does not change.
     with pytest.raises(dray.DrayPermanentError):
         a.change("long", priority=1)
 
@@ -271,7 +271,7 @@ def test_tickets_are_listed_without_their_secret_and_revoked(two_endpoints: Two,
     assert b.ticket(made.id).weight == 7
     b.revoke_ticket(made.id)
     assert b.ticket(made.id).revoked
-    # Without the certificate of the peer's key nobody renews.
+    # Without the certificate of the peer's key no renewal is possible.
     with pytest.raises(dray.DrayPermanentError) as caught:
         b.renew_ticket(made.ticket)
     assert caught.value.kind == "unauthorized"
@@ -322,7 +322,7 @@ def test_a_token_reaches_as_far_as_its_scopes(two_endpoints: Two) -> None:
             with pytest.raises(dray.DrayPermanentError) as caught:
                 call()
             assert caught.value.kind == "permission_denied"
-    # Nonsense, and the other endpoint's, which are not believed here.
+    # Nonsense, and the other endpoint's token, which this endpoint does not accept.
     for token in ("nonsense", two_endpoints.b.token()):
         with (
             two_endpoints.a.client(token=token) as client,

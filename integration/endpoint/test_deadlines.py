@@ -1,7 +1,7 @@
-"""Deadlines that an endpoint promises: kept, refused with an offer that is kept, foretold when not.
+"""Deadlines that an endpoint promises: kept, refused with a valid offer, predicted to be missed.
 
 The tasks are those of BigData Express (T1: 300 GB in 1800 s, T2: 200 GB in 300 s, T3: in the
-background, over 10 Gbit/s), with a part of the bytes and of the time; what arrives is what counts.
+background, over 10 Gbit/s), with a part of the bytes and of the time; only arrived data counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(240)]
 
 MEGA = 1_000_000
-#: of 1.25 GB/s: what this host moves without effort
+#: of 1.25 GB/s: a rate that this host reaches easily
 LINK = 6 * MEGA
 #: bytes, and seconds until the deadline; the parts of the link are those of the paper
 T1 = (72 * MEGA, 90.0)
@@ -42,12 +42,12 @@ PATIENT = Retry(tries=60, interval_seconds=1)
 
 
 def now() -> datetime:
-    """Say what time it is, as the endpoint counts it."""
+    """Return the time on the endpoint's clock."""
     return datetime.now(timezone.utc)
 
 
 def make_file(endpoint: Endpoint, size: int, name: str) -> None:
-    """Make what is fetched."""
+    """Make the source file."""
     block = bytes(range(256)) * 4096
     with endpoint.root(name).open("wb") as file:
         for offset in range(0, size, len(block)):
@@ -64,7 +64,7 @@ class House:
         self.tickets: dict[str, str] = {}
 
     def request(self, id: str, size: int, there: Client, **more: Any) -> Request:  # noqa: ANN401
-        """Write a request for a file of that size, which is made."""
+        """Write a request for a file of that size, which is created."""
         make_file(self.b, size, f"from-{id}")
         ticket = there.mint_ticket(id, "read", [f"/data/from-{id}"], self.a.key)
         self.tickets[id] = ticket.id
@@ -135,7 +135,7 @@ def test_a_deadline_is_met_that_an_equal_share_misses(
 
 
 def refused_and_offered(house: House, here: Client, there: Client) -> None:
-    """Ask for a fourth that does not fit, and submit what is offered instead."""
+    """Ask for a fourth that does not fit, and submit the offer instead."""
     size = 40 * MEGA
     fourth = house.request("T4", size, there, deadline=in_seconds(9))
     with pytest.raises(DrayNotAdmittedError) as refused:
@@ -184,7 +184,7 @@ def test_a_miss_is_foretold_with_its_cause_when_the_other_end_slows(
 def test_a_kill_keeps_every_promise_and_gives_none_twice(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """Kill it at random moments while promises come, go and are planned anew."""
+    """Kill it at random moments while promises are made, given up and planned again."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -197,7 +197,7 @@ def test_a_kill_keeps_every_promise_and_gives_none_twice(
                     id = f"k{kill}-{number}"
                     deadline = in_seconds(draw.uniform(3_600, 7_200))
                     size = draw.randrange(MEGA, 30 * MEGA)
-                    # Reserved ahead, so that nothing of it is done before the last look.
+                    # Reserved ahead, so that it has not started before the last check.
                     said = int(size + draw.uniform(0.1, 0.5) * LINK * 3_600)
                     wanted = house.request(
                         id, size, there, deadline=deadline, not_before=in_seconds(1_800)
@@ -221,7 +221,8 @@ def test_a_kill_keeps_every_promise_and_gives_none_twice(
                     assert each.promised == (each.id in promised), each
                 known = {each.id for each in here.transfers(state=["live"], limit=1000)}
                 assert set(promised) <= known
-                # What was given is not given again: all of it once more, and there is no room.
+                # The promises in force are not given again: the same requests do not fit a second
+                # time.
                 again = [
                     Request(
                         "/data/none",
@@ -261,7 +262,7 @@ def test_what_is_promised_begins_in_time_though_all_places_are_taken(
 
 
 def run(house: House, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the program as alice, who is known at both ends."""
+    """Run the program as alice, whom both ends know."""
     from dray.testing.endpoints import find_program
 
     environment = dict(os.environ)
@@ -341,7 +342,7 @@ def test_a_deadline_without_time_is_refused_without_a_size_too(
         here.submit(wanted)
         with pytest.raises(DrayNotAdmittedError, match="leaves no time"):
             here.change("later", deadline=in_seconds(-60))
-    # The program's deadlines count from now; so does its beginning.
+    # The program's deadlines count from now; so does its start.
     copy = [house.b.place("x"), house.a.place("to-x")]
     past = (datetime.now(timezone.utc) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     for command in ("plan", "cp"):

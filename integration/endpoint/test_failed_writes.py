@@ -1,4 +1,4 @@
-"""An endpoint whose disk loses data for a while tries again, and the disk has the bytes."""
+"""An endpoint whose disk loses data for a while retries, and the disk has the right bytes."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Pair:
         self.driver, self.far = (self.source, self.sink) if push else (self.sink, self.source)
 
     def client(self) -> Client:
-        """Give a client of the one that drives."""
+        """Return a client of the driving endpoint."""
         return self.driver.client(policy=CALLS)
 
     def begin(self, name: str, durability: str) -> None:
-        """Submit the copy of a file of this name, the transfer's id too."""
+        """Submit the copy of a file of this name, which is the transfer's id too."""
         make_marked(self.served / name, SIZE, seed=sum(name.encode()))
         with self.far.client() as other, self.client() as client:
             direction, near = ("write", "read") if self.push else ("read", "write")
@@ -70,7 +70,7 @@ class Pair:
             )
 
     def restart_if_read_only(self) -> bool:
-        """Mount again a file system that has ended itself, as one does without its journal."""
+        """Remount a file system that has shut down because it could not write its journal."""
         if not self.volume.is_read_only():
             return False
         self.sink.kill()
@@ -79,11 +79,11 @@ class Pair:
         return True
 
     def end(self, name: str) -> tuple[Transfer, bool, list[str]]:
-        """Wait for the end; give the transfer, whether bytes are wrong, and what was left."""
+        """Wait for the end; return the transfer, whether bytes are wrong, and leftovers."""
         with self.client() as client:
             found = client.wait(name, timeout_seconds=180)
             if found.state == "failed" and "read-only" in str(found.error):
-                # Somebody had to mount it again; that somebody asks again, too.
+                # A person who remounts the disk also retries the transfer.
                 client.retry(name)
                 found = client.wait(name, timeout_seconds=180)
         assert found.state == "done", words(found)
@@ -102,14 +102,14 @@ class Pair:
         return found, is_wrong, [path for path in left if path != "lost+found"]
 
     def close(self) -> None:
-        """End them, so that nothing holds the disk."""
+        """Stop them, so that the disk is unused."""
         self.source.kill()
         self.sink.kill()
 
 
 @contextlib.contextmanager
 def pair(start: Callable[..., Endpoint], folder: Path, kind: str, *, push: bool) -> Iterator[Pair]:
-    """Give a pair, or skip the test on a host without such a disk."""
+    """Return a pair, or skip the test on a host without such a disk."""
     if why := fuse_block.reason_to_skip(KINDS[kind][0]):
         pytest.skip(why)
     with lossy(folder / "disk", kind) as volume:

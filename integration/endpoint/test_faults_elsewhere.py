@@ -1,4 +1,4 @@
-"""Others go on with what one began: another endpoint, another replica, two at once, a ghost."""
+"""A transfer continued elsewhere: another endpoint or replica, two rivals, a frozen holder."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_submission_of_another_id_from_a_replica_goes_on(
 
 @pytest.fixture
 def changed(scenes: Scenes, tmp_path: Path) -> Iterator[Data]:
-    """Make other content under the same names."""
+    """Make other content with the same names."""
     other = make_data(tmp_path / "served", seed=9, files=300)
     for number, entry in enumerate(sorted(other.source.glob("large*"))):
         tree.make_file(entry, entry.stat().st_size, seed=500 + number)
@@ -127,7 +127,7 @@ def await_writing(scene: Scene, count: int = 4 * MIB) -> None:
 
 
 def rivals(scene: Scene, where: str, other: Data) -> tuple[Endpoint, Endpoint]:
-    """Give the endpoint that writes next to the scene's own, and what it is to read from."""
+    """Return the endpoint that writes beside the scene's own, and its source."""
     if where == "pushed":
         rival = scene.another("rival", other.served)
         return rival, rival
@@ -185,7 +185,7 @@ def test_the_second_of_two_waits_and_adopts_what_the_first_has_brought(
         assert (second.state, second.error) == ("done", None), words(second)
         assert second.bytes.sent < MIB, words(second)
         assert second.files.adopted + second.files.skipped > 300, words(second)
-        # Only now: between the two the second one's log is there.
+        # Only now: before this the second one's log exists.
         scene.check_done(faults=0)
 
 
@@ -206,7 +206,7 @@ def test_two_at_once_never_mix_their_bytes(
             for id, endpoint in (("t", scene.active), ("u", rival)):
                 last = ended(scene, id, endpoint)
                 assert last.state == "done", words(last)
-            # Whoever came last has replaced what differs: all of one, or all of the other.
+            # The last one has replaced the differing files: all are of one, or all of the other.
             found = tree.describe(scene.folder / "tree")
             versions = (scene.data.wanted, changed.wanted)
             mixed = [path for path in found if all(v.get(path) != found[path] for v in versions)]
@@ -235,11 +235,11 @@ def test_a_frozen_driver_is_refused_when_it_wakes_and_another_has_gone_on(
             scene.await_moment(part)
             with fault.suspended(scene.active):
                 scene.submit("u", active=third)
-                # The sink gives the silent one up after a minute, and no sooner.
+                # The sink gives the silent holder up after a minute, and no sooner.
                 scene.check_done("u", active=third)
             before = scene.carried()
             awake, excess = scene.check_done(faults=1)
-            # It may ask what there is; of the data it sends no more than it had under way.
+            # It may ask for the state; of the data it sends no more than was in flight.
             assert scene.carried() - before < 8 * MIB, words(awake)
             tally.add(excess, has_resumed=True)
 
@@ -267,7 +267,7 @@ def test_while_a_frozen_sink_holds_the_lock_nobody_writes_beside_it(
 
 
 def fence(lease: Path) -> int:
-    """Write down another holder, as a host does that no lock keeps out; give its epoch."""
+    """Write another holder into the lease, as a host that sees no locks; return its epoch."""
     data = lease.read_bytes().ljust(2048, b"\0")
     now = decoder.read_lease(data)
     assert now is not None
@@ -301,14 +301,14 @@ def test_a_fenced_holder_writes_nothing_more(
             assert lost.error is not None
             assert lost.error.kind == "lease_lost", words(lost)
             only_finished(before, snapshot(scene))
-            # Asked for again it takes the lease back, and goes on.
+            # A retry takes the lease again, and resumes.
             scene.client().retry("t")
             _, excess = scene.check_done()
             tally.add(excess, has_resumed=True)
 
 
 def only_finished(before: Snapshot, after: Snapshot) -> None:
-    """Refuse what a holder wrote after it could know: all but its own partial files' last calls."""
+    """Refuse writes of a holder after it could know, except its own partial files' last calls."""
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     own = {path for path in changed if path.rsplit(b"/", 1)[-1].startswith(b".dray-")}
     assert changed == {path for path in own if path.endswith(b".part")}, "a fenced holder wrote"
@@ -316,7 +316,7 @@ def only_finished(before: Snapshot, after: Snapshot) -> None:
 
 
 def snapshot(scene: Scene) -> Snapshot:
-    """Describe what stands at the sink, dray's own files included."""
+    """Describe all files at the sink, including dray's own."""
     top = bytes(scene.sink.root())
     found = {}
     for path in scene.sink.root().rglob("*"):

@@ -1,4 +1,4 @@
-"""What an endpoint keeps: states through kills, requests given up, changes while something runs."""
+"""Persistent state of an endpoint: kills, abandoned requests, changes of a running transfer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENTRIES = 20_000
 
 
 def stands(client: Client, id: str, *states: str, seconds: float = 60) -> Transfer:
-    """Wait until a transfer stands so."""
+    """Wait until a transfer has this state."""
     until = time.monotonic() + seconds
     while (found := client.transfer(id)).state not in states:
         assert time.monotonic() < until, f"not {states}: {words(found)}"
@@ -87,7 +87,7 @@ def test_killed_while_a_tree_is_listed_nothing_is_lost_or_doubled(
 
 
 def summary(transfer: Transfer) -> tuple[object, ...]:
-    """Say what must be the same after a restart."""
+    """Return the fields that a restart must not change."""
     error = transfer.error and (transfer.error.kind, transfer.error.cause)
     counted = (transfer.files, transfer.bytes.durable, transfer.bytes.listed)
     times = (transfer.submitted_at, transfer.ended_at)
@@ -109,8 +109,8 @@ def test_every_state_survives_a_kill(scenes: Scenes, fault: Faults) -> None:
         states = ("done", "failed", "queued", "paused", "cancelled")
         before = {id: summary(stands(client, id, id)) for id in states}
         scene.submit("active")
-        # Without its source it waits: for longer than this test lasts.
-        # In a place of its own: beside the other it could be refused for its lease.
+        # Without its source it waits for longer than this test lasts. At a place of its own: beside
+        # the other it could be refused because of its lease.
         patient = Retry(tries=3, interval_seconds=3600)
         waiting = scene.request("waiting", destination="/data/waiting/", retry=patient)
         stands(client, "active", "active")
@@ -119,13 +119,13 @@ def test_every_state_survives_a_kill(scenes: Scenes, fault: Faults) -> None:
         client.submit(waiting)
         stands(client, "waiting", "waiting")
         scene.active.kill()
-        # Before the other: what waited is tried at once, and then not for an hour.
+        # Before the other: waiting transfers are tried immediately, and then not for an hour.
         scene.passive.start()
         scene.active.start()
         for id in states:
             found = client.transfer(id)
             assert summary(found) == before[id], words(found)
-        # What ran or waited is queued again, and runs.
+        # Running and waiting transfers are queued again, and run.
         for id in ("active", "waiting"):
             done = scene.wait(id)
             assert (done.state, done.attempt) == ("done", 1), words(done)
@@ -154,7 +154,7 @@ def test_a_request_that_was_given_up_is_kept_and_goes_on_when_asked(
             assert given_up.state == "failed", words(given_up)
             assert given_up.error is not None
             assert given_up.error.kind in {"unreachable", "timed_out"}, words(given_up)
-            # The session that was lost, and two tries without anything new.
+            # The lost session, and two tries without new durable data.
             assert given_up.tries >= 3, words(given_up)
             scene.active.restart()
             assert scene.client().transfer("t").state == "failed"
@@ -222,7 +222,7 @@ def test_rate_priority_and_deadline_change_while_it_runs(scenes: Scenes, push: b
         changed = client.change("t", priority=9, deadline=deadline, class_="deadline")
         assert changed.request["priority"] == 9
         assert changed.request["class"] == "deadline"
-        # What was changed stands in the table before the answer.
+        # A change is in the table before the answer.
         scene.active.kill()
         scene.active.start()
         stands(client, "t", "active")
@@ -297,7 +297,7 @@ def test_a_session_that_its_ticket_no_longer_allows_ends(scenes: Scenes) -> None
         assert ended.error is not None
         assert ended.error.kind in {"unauthorized", "permission_denied"}, words(ended)
         before = scene.carried()
-        # A new ticket for the same request: what is safe is not sent again.
+        # A new ticket for the same request: durable data is not sent again.
         scene.submit()
         done, _ = scene.check_done()
         assert scene.carried() - before < 129 * MIB - ended.bytes.durable

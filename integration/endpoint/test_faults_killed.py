@@ -1,4 +1,4 @@
-"""Callers and endpoints killed at random moments: the transfer goes on, and little goes twice."""
+"""Callers and endpoints killed at random moments: the transfer continues, and resends little."""
 
 from __future__ import annotations
 
@@ -149,12 +149,12 @@ class Caller:
         self.popen.stdin.close()
 
     def await_submitted(self) -> None:
-        """Wait until it says so."""
+        """Wait until it reports the submission."""
         assert self.popen.stdout is not None
         assert self.popen.stdout.readline() == "submitted\n"
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self.popen.kill()
         self.popen.wait()
         if self.popen.stdout is not None:
@@ -162,7 +162,7 @@ class Caller:
 
 
 def was_submitted(scene: Scene) -> bool:
-    """Look whether the caller lived long enough."""
+    """Return whether the caller lived long enough."""
     return scene.client().query(["t"])["t"] is not None
 
 
@@ -182,7 +182,7 @@ def test_command_line_killed_at_any_moment_the_transfer_goes_on(
             if not was_submitted(scene):
                 assert ended.code != 0
                 assert tree.leftovers(scene.sink.root()) == []
-                # The same command as ever: nothing stands in its way.
+                # The same command as before: no state is in its way.
                 command_line(scene, folder).wait(END_SECONDS).expect(0)
             done, excess = scene.check_done(faults=0)
             tally.add(excess, has_resumed=False)
@@ -195,7 +195,7 @@ def test_command_line_waits_and_says_how_it_ended(scenes: Scenes, tmp_path: Path
         ended = command_line(scene, tmp_path).wait(END_SECONDS).expect(0)
         assert ended.report["state"] == "done"
         scene.check_done(faults=0)
-        # Once more: everything is there, and nothing travels again.
+        # Once more: all data exists, and none is sent again.
         before = scene.carried()
         command_line(scene, tmp_path, "again").wait(END_SECONDS).expect(0)
         assert scene.carried() - before < tree.MIB
@@ -231,12 +231,12 @@ def test_a_transfer_bound_to_its_caller_is_cancelled_and_keeps_what_is_safe(
                 caller = Caller(scene, bound=3)
                 try:
                     caller.await_submitted()
-                    # A little of the rate: it is not done before somebody misses the caller.
+                    # A fraction of the rate: it is not done before the bound ends.
                     scene.client().change("t", rate_max=RATE // 16)
                     time.sleep(after)
                 finally:
                     caller.kill()
-                # Not asked for: whoever asks keeps it alive.
+                # Without a query: a query would keep it alive.
                 await_cancelled(scene, scene.active)
                 ended = scene.client().transfer("t")
                 assert (ended.state, ended.attempt) == ("cancelled", 1), words(ended)
@@ -255,10 +255,10 @@ def tree_bytes(scene: Scene) -> int:
 
 
 def await_cancelled(scene: Scene, endpoint: Endpoint) -> None:
-    """Wait, asking for nothing, until no data travels any more."""
+    """Wait, without a query, until no data is sent any more."""
     until = time.monotonic() + 60
     before, since = scene.carried(), time.monotonic()
-    # Longer than a busy host may stand still.
+    # Longer than a busy host may pause.
     while time.monotonic() - since < 6:
         assert time.monotonic() < until, f"it never ends at {endpoint.name}"
         time.sleep(0.2)

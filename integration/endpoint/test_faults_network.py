@@ -1,4 +1,4 @@
-"""The network between two endpoints is cut: once, again and again, for a while, in parts."""
+"""The network between two endpoints is cut: once, repeatedly, for a while, in parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_network_cut_at_any_moment_is_got_over(
             done, excess = scene.check_done()
             assert done.attempt == 1
             if data_only:
-                # What was on lost streams goes over new ones, within the session.
+                # Objects of lost streams are sent over new ones, within the session.
                 assert done.tries == 1, words(done)
             tally.add(excess, has_resumed=done.tries > 1)
 
@@ -47,7 +47,7 @@ def test_more_cuts_than_tries_are_got_over_while_something_becomes_safe(
     scenes.seconds(push=push)
     with scenes.make(push=push) as scene, scene.watched():
         retry = Retry(tries=CUTS // 2, interval_seconds=1)
-        # Each object is safe at once: without that a session may be cut before its first sync.
+        # Each object is durable immediately: otherwise a session may be cut before its first sync.
         scene.submit(retry=retry, durability="object")
         for cut in range(CUTS):
             wanted = scene.carried() + fault.chance.randrange(8, 18) * tree.MIB
@@ -55,7 +55,7 @@ def test_more_cuts_than_tries_are_got_over_while_something_becomes_safe(
                 time.sleep(0.01)
             assert scene.proxy.cut() > 0, f"it was over before cut {cut}"
         done, excess = scene.check_done(faults=CUTS)
-        # A session that comes before the sink has let go of the one that was cut is one more.
+        # A session that starts before the sink has released the cut one counts as one more.
         assert done.attempt == 1, words(done)
         assert CUTS + 1 <= done.tries <= 2 * CUTS, words(done)
         tally.add(excess, has_resumed=True)
@@ -74,7 +74,7 @@ def test_a_network_that_is_away_for_a_while_is_waited_for(
             scene.await_moment(part)
             scene.proxy.is_refusing = True
             scene.proxy.cut()
-            # Seen from outside it waits, says why and when it will try again.
+            # From outside it waits, and reports the reason and the time of the next try.
             until = time.monotonic() + 30
             while (waiting := scene.client().transfer("t")).state != "waiting":
                 assert time.monotonic() < until, words(waiting)

@@ -1,4 +1,4 @@
-"""What held a transfer up is named by the endpoint that drives it, whichever end it was."""
+"""The driving endpoint names the bottleneck of a transfer, at either end."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def test_a_transfer_says_what_held_it_up(
         assert done.bottleneck == what, done.profile
         assert done.profile.source[what] > 0.5 * SIZE / SLOW, done.profile
         assert done.profile.sink["arrival"] > 0.5 * SIZE / SLOW, done.profile
-        # It is remembered.
+        # It is stored.
         again = scene.client().transfer("t")
         assert (again.bottleneck, again.profile) == (done.bottleneck, done.profile)

@@ -1,4 +1,4 @@
-"""Issuers that are slow, away, or asked for by strangers: whose tokens are believed meanwhile."""
+"""Issuers that are slow, unreachable, or called for unknown tokens: which tokens are accepted."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 SLOW_SECONDS = 1.5
-#: a call that waits for nobody, on a busy host
+#: a call without a wait, on a busy host
 QUICK_SECONDS = 1.0
 TOKENS = 12
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """Give an issuer that must be asked for its keys."""
+    """Return an issuer whose keys must be fetched."""
     (tmp_path / "ca").mkdir()
     served = Served(tmp_path, Authority(tmp_path / "ca"))
     try:
@@ -38,7 +38,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def called(endpoint: Endpoint, token: str) -> tuple[int, str, float]:
-    """Say the code of a call, its text, and how long it took."""
+    """Return the code of a call, its text, and its duration."""
     start = time.monotonic()
     answer = ask(endpoint, "GET", "/v1/endpoint", token=token)
     return answer.code, answer.text, time.monotonic() - start
@@ -57,7 +57,7 @@ def test_all_good_tokens_are_believed_while_a_slow_issuer_is_asked_once(
         for algorithm in ("ES256", "RS256")
     ]
     quick = [known.token("storage.read:/"), endpoint.token()]
-    # The keys of the one that has a file are at hand.
+    # The keys of the issuer with a file are at hand.
     assert called(endpoint, quick[0])[0] == 200
     file = tmp_path / "token"
     file.write_text(good[0], encoding="utf-8")

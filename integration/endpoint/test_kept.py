@@ -1,4 +1,4 @@
-"""Commands that ask an endpoint several times keep one connection, and need not have it."""
+"""Commands with several calls keep one connection, and survive its loss."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 #: names in a folder: three pages
 NAMES = 2100
-#: how long a test waits for something to happen
+#: longest wait of a test for an event
 SECONDS = 30.0
 
 
 @pytest.fixture
 def asked(start_endpoint: Callable[..., Endpoint]) -> Iterator[tuple[Endpoint, Proxy]]:
-    """Give an endpoint, and a proxy before it."""
+    """Return an endpoint, and a proxy in front of it."""
     endpoint = start_endpoint("a")
     proxy = Proxy(endpoint.address)
     yield endpoint, proxy
@@ -38,7 +38,7 @@ def asked(start_endpoint: Callable[..., Endpoint]) -> Iterator[tuple[Endpoint, P
 
 
 def begin(endpoint: Endpoint, *words: str) -> subprocess.Popen[str]:
-    """Start the program as somebody whom the endpoint knows."""
+    """Start the program as a known caller."""
     environment = {**os.environ, "DRAY_TOKEN": endpoint.token()}
     whole: list[str | Path] = [find_program(), *words, "--peer-key", endpoint.key]
     pipe = subprocess.PIPE
@@ -46,7 +46,7 @@ def begin(endpoint: Endpoint, *words: str) -> subprocess.Popen[str]:
 
 
 def await_connections(proxy: Proxy, count: int) -> None:
-    """Wait until so many connections were made."""
+    """Wait until this many connections were made."""
     until = time.monotonic() + SECONDS
     while len(proxy.connections) < count:
         assert time.monotonic() < until, f"{len(proxy.connections)} connections"

@@ -1,11 +1,11 @@
-"""An endpoint with a full queue and a busy link answers at once, and holds no more than it says.
+"""An endpoint with a full queue and a busy link answers quickly, and stays within its memory.
 
-500 transfers, 50 of them running, 100 000 files in all. The times are reported; they are asserted
-with DRAY_FULL=1 alone, on a host that does nothing else:
+500 transfers, 50 of them running, 100 000 files in all. The times are printed; they are asserted
+only with DRAY_FULL=1, on an otherwise idle host:
 
     DRAY_FULL=1 python -m pytest integration/endpoint/test_load.py -s
 
-DRAY_LOAD_SECONDS says for how long (300, else 20).
+DRAY_LOAD_SECONDS sets the duration (300, else 20).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ TRANSFERS, RUNNING = 500, 50
 TREES, FILES = 25, 4000
 FILE_BYTES = 512
 MEASURED_SECONDS = float(os.environ.get("DRAY_LOAD_SECONDS", "300" if IS_FULL else "20"))
-#: bytes per second of a tree: its two million last longer than is measured
+#: bytes per second of a tree: its two million last longer than the measurement
 TREE_RATE = min(24 << 10, int(0.7 * FILES * FILE_BYTES / MEASURED_SECONDS))
 WANTED_SECONDS = 0.1
-#: limits.memory is what all buffers may have. What is known of 500 transfers, of 100 000 files and
-#: of the callers comes on top (guess: 1 KiB a file, twice for what freed memory keeps).
+#: limits.memory is the limit of all buffers. The state of 500 transfers, of 100 000 files and of
+#: the callers is added (guess: 1 KiB a file, twice because of freed memory).
 MEMORY = 256 * MIB
 RSS = MEMORY + 256 * MIB
 #: between the middle and the end of the measurement nothing accumulates
@@ -93,7 +93,7 @@ def requests(here: Endpoint, there: Endpoint) -> list[Json]:
             "streams": 1,
             "durability": "none",
         }
-        # Both kinds move for longer than is measured.
+        # Both kinds run for longer than the measurement.
         request["rate_max"] = MIB if path == "large" else TREE_RATE
         made.append(request)
     connection.close()
@@ -103,7 +103,7 @@ def requests(here: Endpoint, there: Endpoint) -> list[Json]:
 def call(
     connection: http.client.HTTPSConnection, token: str, method: str, path: str, body: Json = None
 ) -> tuple[int, Json]:
-    """Call on a connection that is kept."""
+    """Call on a persistent connection."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     connection.request(method, path, None if body is None else json.dumps(body), headers)
     answer = connection.getresponse()
@@ -112,7 +112,7 @@ def call(
 
 
 def measure(address: str, token: str, seconds: float, told: Queue[Json]) -> None:
-    """Call one after another, as a caller elsewhere does, and tell how long each took."""
+    """Call repeatedly, as a remote caller does, and record the durations."""
     times: dict[str, list[float]] = {}
     wrong: list[str] = []
     ids = [f"load-{number:03}" for number in range(TRANSFERS)]
@@ -148,7 +148,7 @@ def measure(address: str, token: str, seconds: float, told: Queue[Json]) -> None
 
 
 def at(times: list[float], share: float) -> float:
-    """Give the time that this share of calls took at most."""
+    """Return the duration that this share of calls did not exceed."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -222,7 +222,7 @@ def states(endpoint: Endpoint, token: str) -> dict[str, int]:
 def report(
     times: dict[str, list[float]], samples: list[tuple[float, int, int]], counts: dict[str, int]
 ) -> None:
-    """Say what was measured."""
+    """Print the measurement."""
     print(f"\n{counts}")
     for name, each in times.items():
         shares = ", ".join(

@@ -1,4 +1,4 @@
-"""Transfers of other files into one folder, between two endpoints, side by side."""
+"""Transfers of other files into one folder, between two endpoints, concurrently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PUSH = pytest.mark.parametrize("push", [False, True], ids=["pull", "push"])
 
 
 def only(*patterns: str) -> Selection:
-    """Take what these patterns name."""
+    """Select the files of these patterns."""
     return Selection(recursive=True, include=patterns)
 
 
@@ -48,7 +48,7 @@ def test_a_transfer_that_ends_well_leaves_what_a_cancelled_one_has_made_durable(
             scene.submit(id, selection=only(pattern), files_min=0)
             done = scene.wait(id)
             assert (done.state, done.error) == ("done", None), words(done)
-        # Under an id of its own.
+        # Under another id.
         scene.submit("vd", selection=only("large0"))
         done = scene.wait("vd")
         assert (done.state, done.error) == ("done", None), words(done)

@@ -1,4 +1,4 @@
-"""The tables of mappings against endpoints: what they write is taken, kept, and read back."""
+"""The mapping tables against endpoints: their requests are accepted, stored, and read back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STREAMS = 4
 LATER = "2099-01-01T00:00:00.000Z"
 JOBS = {
     **recorded.JOBS,
-    # The recorded one has its destination among its sources, which an endpoint refuses.
+    # In the recorded job the destination is among the sources, which an endpoint refuses.
     "replicas": {
         "files": [recorded.file(sources="bcb")],
         "params": recorded.params(job_metadata=recorded.MULTI),
@@ -41,10 +41,10 @@ JOBS = {
 
 
 class Sites:
-    """Endpoints of three sites, and the bytes that lie at each."""
+    """Endpoints of three sites, and the files at each."""
 
     def __init__(self, ends: Mapping[str, Endpoint]) -> None:
-        """Take them; there are no files yet."""
+        """Store them; there are no files yet."""
         self.ends = dict(ends)
         self.tokens = {name: end.token() for name, end in ends.items()}
         self.bytes = random.Random(1).randbytes(SIZE)
@@ -57,22 +57,22 @@ class Sites:
         )
 
     def job(self, job: Json) -> Json:
-        """Give a recorded job about files that are there."""
+        """Return a recorded job about existing files."""
         text = json.dumps(job).replace("5bdc0fda", self.adler32)
         return json.loads(text)
 
     def site(self, url: str) -> str:
-        """Say whose a place is."""
+        """Return the site of a place."""
         return next(name for name, end in self.ends.items() if url.startswith(end.place("")))
 
     def ask(self, site: str, method: str, path: str, body: Json = None) -> Json:
-        """Call; everything here is taken."""
+        """Call; every call here is accepted."""
         answer = ask(self.ends[site], method, path, body, token=self.tokens[site])
         assert answer.code in (200, 201), answer.text
         return answer.json
 
     def with_tickets(self, request: Json, at: str) -> Json:
-        """Give the request with a ticket for each source; the sources are made."""
+        """Return the request with a ticket for each source; the sources are created."""
         origins = []
         for source in [*request["sources"], *request.get("replicas", ())]:
             there = self.site(source["url"])
@@ -116,7 +116,7 @@ def sites() -> Iterator[Sites]:
 
 
 def assert_kept(kept: Json, written: Json) -> None:
-    """Fail unless all that was written came back as it was; what was left out has its default."""
+    """Fail unless all written fields came back unchanged; omitted ones have their defaults."""
     for name, value in written.items():
         if isinstance(value, dict) and name != "labels":
             assert {word: kept[name][word] for word in value} == value, name
@@ -132,17 +132,17 @@ def test_a_job_is_done_and_comes_back_from_the_endpoint_as_it_was(sites: Sites, 
     mapped = fts.requests_of(job, f"job {name}", sites.prefixes)
     transfers = []
     for each in mapped:
-        # Ids of one space: the jobs were recorded with the same.
+        # Ids are unique at an endpoint: the jobs were recorded with the same ones.
         request = {**each.request, "id": f"{zlib.crc32(name.encode()):x}.{each.request['id']}"}
         at = sites.site(request["destination"]["url"])
         below = request["destination"]["url"].removeprefix(sites.ends[at].place(""))
         arrives = sites.ends[at].root(below.replace("%25", "%"))
-        # Of another job perhaps, and not every job may replace it.
+        # It may be of another job, and not every job may replace it.
         arrives.unlink(missing_ok=True)
         sites.ask(at, "POST", "/v1/transfers", sites.with_tickets(request, at))
         found = sites.ask(at, "POST", "/v1/transfers/query", {"ids": [request["id"]]})
         assert_kept(found["transfers"][request["id"]]["request"], request)
-        # The next hop, if it is one, begins where this one has ended.
+        # The next hop, if there is one, starts where this one has ended.
         transfer = sites.wait(at, request["id"])
         assert transfer["state"] == "done", transfer
         assert not transfer["files"]["skipped"], transfer
@@ -153,7 +153,7 @@ def test_a_job_is_done_and_comes_back_from_the_endpoint_as_it_was(sites: Sites, 
         for each, transfer in zip(mapped, transfers, strict=True)
     ]
     back = fts.job_of(again, sites.prefixes)
-    # A default that the endpoint has written out says what FTS's own default says.
+    # A default that the endpoint has filled in equals FTS's own default.
     for now, before in zip(back["files"], job["files"], strict=True):
         assert now == before
     assert back["params"] == job["params"]
@@ -198,11 +198,11 @@ def test_a_run_of_xrootd_is_done_and_comes_back_as_it_was(sites: Sites, name: st
     run = xrd.run_of([word.replace("5bdc0fda", sites.adler32) for word in argv], env)
     mapped = xrd.request_of(run, *roots, size=SIZE, modified=name)
     id = mapped.request["id"]
-    # The server has made it.
+    # The server has created it.
     there = sites.ends["a"].root(mapped.request["destination"]["url"].removeprefix("/data/"))
     there.parent.mkdir(parents=True, exist_ok=True)
     there.write_bytes(b"")
-    # It waits until the labels are there: what has ended is not changed any more.
+    # It waits until the labels are set: an ended transfer does not change any more.
     soon = datetime.now(timezone.utc) + timedelta(seconds=2)
     request = {**mapped.request, "not_before": soon.isoformat()}
     sites.ask("a", "POST", "/v1/transfers", sites.with_tickets(request, "a"))

@@ -1,4 +1,4 @@
-"""Sessions that get less memory than those before them: nothing that was safe is sent again."""
+"""Sessions with less memory than earlier ones: durable data is not sent again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIB = tree.MIB
 def test_what_is_safe_stays_so_when_others_take_their_part_of_the_memory(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """A session that begins beside others gets less memory than one that began alone."""
+    """A session that starts beside others gets less memory than one that started alone."""
     a = start_endpoint("a")
     b = start_endpoint("b", config={"limits": {"memory": "64MiB", "transfers_active": 4}})
     for name in ("one", "two"):

@@ -1,6 +1,7 @@
-"""The endpoint does what its own document says: to calls it allows, and to ones it does not.
+"""The endpoint follows its own document, for permitted and for other calls.
 
-The document is read as it is served. DRAY_FULL=1 makes many more calls, and others each time.
+The document is read from the endpoint. DRAY_FULL=1 makes many more calls, different ones in each
+run.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ settings = hypothesis.settings(
 
 
 class Served(NamedTuple):
-    """An endpoint, its document, and who may ask."""
+    """An endpoint, its document, and the tokens of callers."""
 
     endpoint: Endpoint
     schema: Json
@@ -86,7 +87,7 @@ def served() -> Iterator[Served]:
 
 
 def operations() -> list[str]:
-    """Name the calls without asking an endpoint: the copy of the document in the tree."""
+    """List the calls without an endpoint, from the document's copy in the tree."""
     import json
 
     from integration.harness.program import ROOT
@@ -105,7 +106,7 @@ def send(served: Served, case: Json, who: str) -> Answer:
         asked = case.query.get("timeout")
         if asked is None or (isinstance(asked, int) and asked > 0):
             case.query["timeout"] = 0
-    # The document names no header; broken ones are answered by HTTP, before there is an API.
+    # The document has no headers; HTTP itself answers malformed ones, before the API.
     case.headers.clear()
     token = served.tokens[who]
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -126,7 +127,7 @@ def send(served: Served, case: Json, who: str) -> Answer:
 @pytest.mark.parametrize("name", operations())
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 def test_calls_are_answered_as_the_document_says(served: Served, name: str, mode: str) -> None:
-    """Those that the document allows, and those that it does not; of a user and of a stranger."""
+    """Calls that the document permits, and others; of a user and of an unknown caller."""
     method, path = name.split()
     operation = served.schema[path][method]
     modes = {

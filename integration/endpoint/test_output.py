@@ -26,7 +26,7 @@ MIB = tree.MIB
 
 
 class Scene(NamedTuple):
-    """Two endpoints, a folder, and the words that let a command in."""
+    """Two endpoints, a folder, and the options that authenticate a command."""
 
     a: Endpoint
     b: Endpoint
@@ -55,7 +55,7 @@ def scene(start_endpoint: Callable[..., Endpoint], tmp_path: Path) -> Scene:
 
 
 def commands(scene: Scene) -> dict[str, list[str | Path]]:
-    """Give every command that takes --json and asks an endpoint, or copies."""
+    """List every command that takes --json and calls an endpoint, or copies."""
     a, b, here = scene.a, scene.b, scene.here
     at = ["--endpoint", a.address]
     return {
@@ -77,7 +77,7 @@ def commands(scene: Scene) -> dict[str, list[str | Path]]:
 
 
 def objects(out: str) -> list[object]:
-    """Read what must be JSON objects, one a line."""
+    """Parse one JSON object for each line."""
     return [json.loads(line) for line in out.splitlines()]
 
 

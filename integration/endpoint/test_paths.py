@@ -29,10 +29,10 @@ SOURCE, SINK = 0, 1
 
 
 class Place(NamedTuple):
-    """An endpoint whose root ``data`` has neighbours that are none of its callers' business."""
+    """An endpoint whose root ``data`` has neighbours that no caller may reach."""
 
     endpoint: Endpoint
-    #: beside the roots, exported by nobody
+    #: beside the roots, not exported
     outside: Path
     token: str
 
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 @pytest.fixture
 def place(start_endpoint: Callable[..., Endpoint]) -> Place:
     endpoint = start_endpoint("a", roots=(Root(), Root("data-closed")))
-    # Beside the root `data`, and of a name that begins as its own does.
+    # Beside the root `data`, with a name that has the same prefix.
     outside = endpoint.root().parent / "data2"
     for folder in (outside, outside / "sub", endpoint.root("in")):
         folder.mkdir()
@@ -58,7 +58,7 @@ def place(start_endpoint: Callable[..., Endpoint]) -> Place:
 
 
 LONG = "x" * 256
-#: paths that name nothing in the root, or nothing that anybody may name
+#: paths outside the root, or that no caller may name
 OUT = {
     "dot-dot": "/data/../data2/secret",
     "dot-dot-deep": "/data/in/../../data2/secret",
@@ -105,12 +105,12 @@ OUT = {
     "root-longer": "/data2/secret",
     "root-real-path": "/etc/passwd",
 }
-#: links themselves may be looked at, renamed and removed; what they lead to may not be reached
+#: links themselves may be listed, renamed and removed; their targets may not be reached
 LINKS = ("out", "up", "absolute", "relative", "proc")
 
 
 def calls(path: str) -> dict[str, tuple[str, str, Json]]:
-    """Write all that can be done with a path."""
+    """List all calls with a path."""
     name, ticket = "/data/in/new", {"transfer": "t", "peer_key": "sha256:" + "0" * 64}
     return {
         "stat": ("GET", f"/v1/storage/stat?{query(path)}", None),
@@ -154,8 +154,7 @@ def calls(path: str) -> dict[str, tuple[str, str, Json]]:
     }
 
 
-#: names that nothing forbids, or that are judged where they are: what they may do is be accepted
-#: and come to nothing
+#: names that no rule forbids, or that are checked later: they may be accepted without an effect
 HARMLESS = {
     *("coded-twice", "back-slash", "dots", "dots-end", "dots-spaces", "overlong", "long-path"),
 }
@@ -164,7 +163,7 @@ ROOTS = {"other-case", "root-prefix", "root-longer", "root-real-path"}
 
 
 def secrets_in(text: str) -> list[str]:
-    """Find what tells of the files outside: their content, their size, their place."""
+    """Find traces of the files outside: their content, their size, their place."""
     found = [
         word for word in ("nobody outside", f'"size":{len(SECRET)}', "root:x:0") if word in text
     ]
@@ -198,14 +197,14 @@ def test_no_call_follows_a_path_out_of_its_root(place: Place, trick: str) -> Non
 
 
 def accepted(place: Place, trick: str, name: str, answer: Answer) -> list[str]:
-    """Look at what was taken: only what is harmless may be, or what fails where it runs."""
+    """Check an accepted call: only a harmless one, or one that fails when it runs."""
     if trick in HARMLESS or name == "admission":
         return []
     if trick.startswith("link-") and name in ("ticket-read", "ticket-write"):
-        # What is there is looked at when a session asks; see below.
+        # The session checks the path later; see below.
         return []
     if name == "submit-remote-from" and (trick in ROOTS or trick.startswith("link-")):
-        # What is there is the other endpoint's business.
+        # The other endpoint checks the path.
         return []
     if name not in ("submit-from", "submit-to"):
         return [f"{name}: {answer.code} {answer.text}"]
@@ -244,7 +243,7 @@ def test_a_link_is_what_it_is_and_not_what_it_leads_to(place: Place, link: str) 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("links", ["keep", "follow", "refuse"])
 def test_a_copy_of_a_link_brings_nothing_from_outside(place: Place, link: str, links: str) -> None:
-    """Also where it is told to follow links: not out of the root."""
+    """Also with the option to follow links: not out of the root."""
     before = state(place)
     request = {
         "id": "l",
@@ -281,7 +280,7 @@ def test_a_copy_through_a_link_changes_nothing_outside(place: Place, link: str) 
 
 # --- sessions -------------------------------------------------------------------------------------
 
-#: paths as a session writes them: bytes beneath the endpoint, nothing decoded
+#: paths in a session: raw bytes below the endpoint, without decoding
 SESSION = {
     "dot-dot": b"data/../data2/secret",
     "dot-dot-first": b"../data2/secret",
@@ -296,7 +295,7 @@ SESSION = {
     "link-proc": b"data/in/proc/etc/passwd",
     "reserved": b"data/in/.dray-mine",
     "long-name": b"data/" + b"x" * 256,
-    # Deeper than any PATH_MAX is allowed, deeper than a manifest holds is not.
+    # A path deeper than any PATH_MAX is permitted, one deeper than a manifest holds is not.
     "long-path": b"data" + b"/x" * 33_000,
     "none": b"",
     "root-longer": b"data2/secret",
@@ -306,7 +305,7 @@ SESSION = {
 
 
 def converse(place: Place, role: int, *paths: bytes) -> str:
-    """Ask for a session; give what the endpoint says until it ends, or wants more of us."""
+    """Request a session; return the endpoint's frames until it ends, or waits for more."""
     peer = Peer(place.endpoint.address)
     peer.tls.settimeout(20)
     said = []
@@ -347,10 +346,10 @@ def test_no_session_writes_out_of_its_root(place: Place, trick: str, claimed: bo
     paths = (b"data/in", path.removeprefix(b"data/in/")) if claimed else (path,)
     said = converse(place, SINK, *paths)
     if "READY" in said:
-        # It was taken; then what is written must fail, or stay within.
+        # It was accepted; then writes must fail, or stay within the root.
         assert trick in ("coded", "link-itself", "link", "dot-dot-first") or claimed, said
     assert state(place) == before
-    # The endpoint goes on for others.
+    # The endpoint still serves others.
     assert ask(place.endpoint, "GET", "/healthz").code == 200
 
 
@@ -388,7 +387,7 @@ def test_a_copy_by_hand_follows_no_path_out(place: Place, trick: str, tmp_path: 
 
 
 def test_a_narrow_token_gets_no_further_by_a_trick(place: Place) -> None:
-    """A scope's folder is left by no spelling, and by no link within the root."""
+    """No spelling leads out of a scope's folder, and no link within the root."""
     token = place.endpoint.token("storage.read:/data/in/sub", "storage.modify:/data/in/sub")
     sub = place.endpoint.root("in/sub")
     sub.mkdir()
@@ -407,7 +406,7 @@ def test_a_narrow_token_gets_no_further_by_a_trick(place: Place) -> None:
         for name, (method, where, body) in calls(path).items():
             if name in ("rename-to", "submit-remote-from", "admission", "stage-in"):
                 continue
-            # The folders that lead to a path that may be written may be made.
+            # The folders above a permitted path may be created.
             if name == "mkdir" and path == "/data/in":
                 continue
             answer = ask(place.endpoint, method, where, body, token=token)
@@ -419,7 +418,7 @@ def test_a_narrow_token_gets_no_further_by_a_trick(place: Place) -> None:
 
 
 def test_links_that_are_followed_lead_to_nothing_but_what_was_asked_for(place: Place) -> None:
-    """Rights are asked for a path, so a link leads no further than beneath it."""
+    """Permissions apply to a path, so a link leads no further than below it."""
     token = place.endpoint.token("storage.read:/data/in/sub", "storage.modify:/data/in/sub")
     sub = place.endpoint.root("in/sub")
     source = sub / "tree"
@@ -447,7 +446,7 @@ def test_links_that_are_followed_lead_to_nothing_but_what_was_asked_for(place: P
 def test_what_was_a_folder_when_it_was_asked_and_is_a_link_now_leads_nowhere(
     place: Place,
 ) -> None:
-    """Somebody swaps a folder for a link while calls go through it."""
+    """A folder is replaced by a link while calls use it."""
     swapped = place.endpoint.root("in/swap")
     before = state(place)
     until = time.monotonic() + 3

@@ -1,6 +1,7 @@
-"""Policies, carried out: who runs, who is held, and what a held transfer moves.
+"""Policies in effect: which transfer runs, which is held, and what a held transfer moves.
 
-Liu et al.'s two data sets, scaled: A comes first and is larger, B comes later and is urgent.
+Liu et al.'s two data sets, scaled: A is submitted first and is larger, B is submitted later and is
+urgent.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(90)]
 
-#: bytes per second of the line
+#: bytes per second of the link
 RATE = 6 * MIB
 A_BYTES, B_BYTES = 16 * MIB, 6 * MIB
 
 
 def begin(start: Callable[..., Endpoint], **rules: object) -> tuple[Endpoint, Endpoint]:
-    """Start the endpoint that drives, with these rules, and the one that is read from."""
-    # Each end bounds the line, and shares it among what moves.
+    """Start the driving endpoint, with this configuration, and the source."""
+    # Each end bounds the rate, and divides it among running transfers.
     sink = start("a", config={"rate": RATE, "scheduling": rules})
     return sink, start("b", config={"rate": RATE})
 
 
 def moment(at: datetime | None) -> datetime:
-    """Give the time of something that has happened."""
+    """Return the time of an event."""
     assert at is not None
     return at
 
 
 def seconds(first: Transfer, second: Transfer) -> float:
-    """Say how long two took together."""
+    """Return the seconds from the earlier start to the later end."""
     end = max(moment(first.ended_at), moment(second.ended_at))
     return (end - moment(first.submitted_at)).total_seconds()
 
@@ -57,7 +58,7 @@ def both(on: Stage, ids: tuple[str, str]) -> tuple[Transfer, Transfer]:
 def test_an_urgent_one_takes_the_place_of_another_when_the_policy_is_changed(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """First in order of submission, then by priority: changed while A moves and B waits."""
+    """First in order of submission, then by priority: changed while A runs and B waits."""
     sink, source = begin(start_endpoint, policy="fcfs", at_once=1)
     with stage(sink, source) as on:
         on.make("A", A_BYTES)
@@ -83,7 +84,7 @@ def test_an_urgent_one_takes_the_place_of_another_when_the_policy_is_changed(
         assert settled.bytes.sent <= at_most
         assert (settled.rate.now, settled.rate.granted) == (0, 0)
         b = on.done("b", "B")
-        # Not a byte while the other moved.
+        # Not a byte while the other ran.
         assert on.show("a").bytes.sent <= settled.bytes.sent + unheld_bytes(RATE)
         a = on.done("a", "A")
         assert a.tries == b.tries == 1, "the same session went on"
@@ -122,9 +123,9 @@ def test_turns_take_as_long_as_one_after_the_other(
         print(f"in order {in_order:.2f} s, in turns {in_turns:.2f} s, {turns} turns, {apart} apart")
         assert a.tries == b.tries == 1
         assert turns >= 6
-        # One turn ahead, and what is counted late.
+        # One turn ahead, and late counts.
         assert apart <= quota + 2 * unheld_bytes(RATE)
-        # A tenth of a second lost with each turn would be more; a busy host's pause is less.
+        # A loss of a tenth of a second in each turn would be more; a busy host's pause is less.
         assert in_turns <= 1.2 * in_order + 0.5
 
 
@@ -150,7 +151,7 @@ def test_pairs_run_side_by_side_and_of_one_pair_one(
 def test_a_kill_in_the_middle_of_a_hold_loses_nothing(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """And more held than may be: the longest held gives up its session, and costs no try."""
+    """Too many are held: the longest held one gives up its session without using a try."""
     sink, source = begin(start_endpoint, policy="priority", held_max=1)
     with stage(sink, source) as on:
         for name in ("A", "B", "C"):
@@ -171,7 +172,7 @@ def test_a_kill_in_the_middle_of_a_hold_loses_nothing(
         ended = {id: on.done(id, id.upper()) for id in ("a", "b", "c")}
         times = [moment(ended[id].ended_at) for id in ("c", "b", "a")]
         assert times == sorted(times)
-        # What was safe is not sent again; what was on its way is.
+        # Durable data is not sent again; data in flight is.
         for transfer in ended.values():
             assert transfer.bytes.sent <= B_BYTES + 2 * MIB + RATE // 2, transfer.bytes
 
@@ -179,7 +180,7 @@ def test_a_kill_in_the_middle_of_a_hold_loses_nothing(
 def test_what_is_held_hears_what_is_wished_of_it_and_of_the_endpoints_end(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """Pushed this time: the gate that is shut is the driving endpoint's own."""
+    """A push: the driving endpoint itself holds it."""
     sink, source = begin(start_endpoint, policy="priority")
     with stage(sink, source) as on:
         on.make("A", B_BYTES, at=sink)
@@ -187,13 +188,13 @@ def test_what_is_held_hears_what_is_wished_of_it_and_of_the_endpoints_end(
         on.make("C", B_BYTES)
         on.push("a", "A", priority=1)
         on.await_sent("a", MIB)
-        # Slow, so that it is there until the end of this.
+        # Slow, so that it lasts until the end of this test.
         on.submit("b", "B", "bob", priority=9, rate_max=2 * MIB)
         held = on.until("a", lambda a: a.held)
         on.await_sent("b", MIB)
         assert on.show("a").bytes.sent <= held.bytes.sent + unheld_bytes(RATE)
         on.submit("c", "C", priority=2)
-        # It is paused, as one that moves is, and leaves its session.
+        # It is paused like a running one, and ends its session.
         on.client().pause("a")
         paused = on.until("a", lambda a: a.state == "paused")
         assert not paused.held

@@ -1,4 +1,4 @@
-"""What waits in the queue is begun, refused, purged as the reference says: on one endpoint."""
+"""Queued transfers are started, refused and purged as documented: on one endpoint."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def request(id: str, to: str = "/data/out/", **more: Any) -> Request:  # noqa: A
 
 
 def begun(client: Client, endpoint: Endpoint, id: str = "t", to: str = "/data/out/") -> None:
-    """Have a copy run until some of it is safe."""
+    """Start a copy and wait until some data is durable."""
     client.submit(request(id, to, rate_max=8 * MIB, durability="object"))
     until(lambda: client.transfer(id).bytes.durable > MIB, "nothing is safe")
     assert tree.leftovers(endpoint.root("out"))
 
 
 def ended(client: Client, id: str = "t") -> Transfer:
-    """Wait until it has ended and nothing is left to do about it."""
+    """Wait until it has ended and its clean-up is done."""
     until(lambda: client.transfer(id).state == "cancelled", "it is not cancelled")
     until(lambda: any("purged" in said for said in client.transfer(id).notices), "no word")
     return client.transfer(id)
@@ -60,7 +60,7 @@ def ended(client: Client, id: str = "t") -> Transfer:
 
 @pytest.fixture
 def endpoint(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
-    """Start an endpoint with a file that takes its time."""
+    """Start an endpoint with a file that takes a while."""
     made = start_endpoint("a")
     tree.make_file(made.root("in"), 64 * MIB, seed=5)
     return made
@@ -77,7 +77,7 @@ def test_a_long_line_holds_nobody_else_up(start_endpoint: Callable[..., Endpoint
         alice.submit(request("urgent", "/data/out/urgent", class_="realtime"))
         assert bob.wait("b", timeout_seconds=END_SECONDS).state == "done"
         assert alice.wait("urgent", timeout_seconds=END_SECONDS).state == "done"
-        # More wait than the front of the line alone could hide.
+        # More wait than the head of the queue.
         assert alice.transfer("a2-500").state == "queued"
 
 
@@ -89,7 +89,7 @@ def test_a_purge_says_what_it_took(endpoint: Endpoint) -> None:
         assert said.startswith("purged: 1 partial file, "), said
         assert int(said.split()[4]) > MIB, said
         assert tree.leftovers(endpoint.root("out")) == []
-        # Said again it finds nothing, and says so.
+        # A repetition finds nothing, and reports that.
         client.cancel("t", purge=True)
         until(lambda: "no partial data" in client.transfer("t").notices[-1], "no word")
 
@@ -140,7 +140,7 @@ def test_cancelling_says_how_it_ended(endpoint: Endpoint) -> None:
         assert said.startswith("t cancelled: "), said
         assert "\n  purged: 1 partial file, " in said, said
         assert tree.leftovers(endpoint.root("out")) == []
-        # Nothing is left to do: answered as it stands.
+        # Nothing is left to do: the answer is the present state.
         assert "\n  purged: no partial data" in cancel("--purge")
         assert json.loads(cancel("--json"))["state"] == "cancelled"
 
@@ -183,7 +183,7 @@ SOON_SECONDS = 2.0
 
 
 def narrow(endpoint: Endpoint, roots: tuple[Root, ...], **config: Any) -> None:  # noqa: ANN401
-    """Start it again with other roots and keys than it had."""
+    """Restart it with other roots and keys."""
     endpoint.stop()
     endpoint._roots = {root.name: root for root in roots}
     endpoint._extra.update(config)
@@ -269,7 +269,7 @@ def test_staging_asks_to_stage_and_to_replace(start_endpoint: Callable[..., Endp
     with endpoint.client(scopes=("storage.stage:/", "storage.modify:/")) as client:
         client.stage_in(StagingRequest("/slow/x", id="s"))
         assert client.wait("s", timeout_seconds=END_SECONDS).state == "done"
-        # It reads with the right to stage, which is asked again when it begins.
+        # It reads with the permission to stage, which is checked again when it starts.
         assert client.staging("s").state == "staged"
     narrow(endpoint, (slow, Root("fast", {"tier": "fast", "read_only": True})))
     with endpoint.client() as client:

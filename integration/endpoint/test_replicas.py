@@ -1,4 +1,4 @@
-"""Replicas: what is said and shared is that of the one in use, not of the first."""
+"""Replicas: reports and shares are those of the replica in use, not of the first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AGAIN = Retry(tries=10, interval_seconds=1)
 
 
 def place(there: Client, at: Endpoint, id: str, active: Endpoint) -> Place:
-    """Let ``active`` read the file at an endpoint."""
+    """Return the place of the file at an endpoint, for ``active``."""
     ticket = there.mint_ticket(id, "read", ["/data/x"], active.key)
     return Place(at.place("x"), ticket.ticket, ticket.key, ticket.address)
 
@@ -96,7 +96,7 @@ def test_a_replica_that_is_local_is_a_copy_within_the_endpoint(
 def test_what_a_lost_source_left_can_be_purged_without_it(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """The first replica is dead from the beginning, the second when the transfer is cancelled."""
+    """The first replica is dead from the start, the second when the transfer is cancelled."""
     dead, lost, a = (start_endpoint(name) for name in ("dead", "lost", "a"))
     tree.make_file(lost.root("x"), 16 * MIB, seed=6)
     with a.client() as here, dead.client() as gone, lost.client() as there:

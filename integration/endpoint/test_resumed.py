@@ -1,4 +1,4 @@
-"""What an earlier attempt has made durable is read back by the sink's endpoint, unless trusted."""
+"""The sink's endpoint reads back the durable data of an earlier attempt, unless it is trusted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RATE = 12 * tree.MIB
 
 
 def flip_first(program: Path, sink: Path) -> tuple[int, int]:
-    """Flip a bit of the first durable byte of the one partial file; say how much is durable."""
+    """Flip a bit of the first durable byte of the one partial file; return the durable bytes."""
     shown = subprocess.run(
         [program, "log", "show", "--json", sink], check=True, capture_output=True, text=True
     )
@@ -83,7 +83,7 @@ def test_durable_bytes_are_read_back_unless_trusted(
     if push:
         assert found.bytes.read_back == 0
     elif is_trusted:
-        # What this attempt has added to an earlier one's file is read back all the same.
+        # Data that this attempt has added to an earlier file is read back anyway.
         assert found.bytes.read_back == SIZE - durable
     else:
         assert found.bytes.read_back >= durable

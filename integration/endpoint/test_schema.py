@@ -1,4 +1,4 @@
-"""The requests of the mappings, and what the client writes, are as the API's schema says."""
+"""The requests of the mappings, and of the client, match the API's schema."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ FULL = Request(
 
 @pytest.fixture
 def document(one_endpoint: Endpoint) -> Json:
-    """Give the document as the endpoint serves it, to whoever asks."""
-    # Its certificate says nothing; what is fetched is public.
+    """Return the document as the endpoint serves it, without credentials."""
+    # Its certificate is unchecked; the document is public.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -93,7 +93,7 @@ def test_requests_fit_the_schema_that_the_endpoint_serves(document: Json) -> Non
     staging = StagingRequest("/slow/x", id="s", to="/fast/x", pin_seconds=5, version=3, nodes=2)
     schema = {"$ref": "#/components/schemas/StagingRequest"}
     assert mistakes(write(staging), schema, document) == []
-    # The schema can refuse: else what it allows means nothing.
+    # The schema can refuse: otherwise its acceptance means nothing.
     schema = {"$ref": "#/components/schemas/Request"}
     assert mistakes({**write(FULL), "priority": 10}, schema, document)
 
@@ -112,7 +112,7 @@ def test_every_call_of_the_document_has_a_method(document: Json) -> None:
 
 
 def _template(method: str, path: str, there: set[tuple[str, str]]) -> tuple[str, str]:
-    """Find the path of the document that a real path belongs to; without braces first."""
+    """Find the documented path of a real one; paths without braces first."""
     parts = path.split("/")
     for known in sorted(there, key=lambda each: each[1].count("{")):
         names = known[1].split("/")
@@ -167,7 +167,7 @@ def test_the_checker_passes_what_is_right_and_stops_at_what_it_does_not_know() -
 
 
 def test_every_call_of_the_page_has_a_method() -> None:
-    """The page docs/reference/api.md is there before any endpoint is."""
+    """The page docs/reference/api.md needs no endpoint."""
     text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
     named = set()
     for row in re.findall(r"^\|(.*?)\|", text, re.MULTILINE):
@@ -181,7 +181,7 @@ def test_every_call_of_the_page_has_a_method() -> None:
     with ScriptedEndpoint() as endpoint:
         made = every_call(endpoint)
     there = {(method, re.sub(r"\bID\b", "{id}", path)) for method, path in named}
-    # These stand in the page's prose.
+    # These are in the page's prose.
     there |= {("GET", "/v1/endpoint"), ("GET", "/healthz"), ("POST", "/v1/admission")}
     there |= {("PATCH", "/v1/endpoint/scheduling")}
     assert {_template(*call, there) for call in made} == there

@@ -1,4 +1,4 @@
-"""What a bearer token allows: what its scopes say, and nothing else."""
+"""A bearer token permits exactly its scopes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SCOPES = {
     "create-sub": ("storage.create:/data/in/sub", "storage.read:/data/in"),
     "read-and-create": ("storage.read:/data/in", "storage.create:/data/in/new"),
 }
-#: what a capability allows (docs/design/endpoint.md, "Who is who")
+#: rights of each capability (docs/design/endpoint.md, "Who is who")
 GRANTS = {
     "read": {"read"},
     "create": {"create"},
@@ -72,7 +72,7 @@ FILE, NEW = "/data/in/file", "/data/in/new"
 ALWAYS = {"overwrite": "if-different"}
 NEVER = {"overwrite": "never"}
 KEY = "sha256:" + "0" * 64
-#: a call, what of it the page asks for, the call itself
+#: a call: the rights that the page requires, the call itself
 CALLS: dict[str, tuple[list[tuple[str, str]], str, str, Json]] = {
     "stat": ([("read", FILE)], "GET", "/v1/storage/stat?" + query(FILE), None),
     "list": ([("read", "/data/in")], "GET", "/v1/storage/list?" + query("/data/in"), None),
@@ -155,7 +155,7 @@ CALLS: dict[str, tuple[list[tuple[str, str]], str, str, Json]] = {
 
 @pytest.fixture
 def folder(house: House) -> Iterator[Path]:
-    """Give the folder ``in`` with a file and another, fresh for each test."""
+    """Return the folder ``in`` with a file and another, fresh for each test."""
     folder = house.endpoint.root("in")
     folder.mkdir()
     for name in ("file", "other"):
@@ -189,7 +189,7 @@ def test_a_token_allows_what_its_scopes_say_and_nothing_else(
             if name == "submit-abroad":
                 ask(house.endpoint, "POST", f"/v1/transfers/{id}/cancel", token=token)
             ask(house.endpoint, "GET", f"/v1/transfers/{id}/wait?timeout=20", token=token)
-        # What was done is undone for the next.
+        # Undo the effect for the next call.
         shutil.rmtree(folder / "new", ignore_errors=True)
         (folder / "new").unlink(missing_ok=True)
         (folder / "file").write_bytes(b"what is there\n" * 100)
@@ -219,7 +219,7 @@ def test_a_session_writes_as_far_as_its_token_allows(
     code: int,
     replaced: bool,
 ) -> None:
-    """One that may create and not replace leaves what is there as it is, whatever it asks for."""
+    """A token that may create and not replace keeps existing files, whatever the request says."""
     file = tmp_path / "token"
     file.write_text(house.issuer.token(*scopes), encoding="utf-8")
     file.chmod(0o600)
@@ -269,7 +269,7 @@ def test_a_session_reads_as_far_as_its_token_allows(
 
 
 def test_rules_of_a_root_hold_for_tokens_too(start_endpoint: Callable[..., Endpoint]) -> None:
-    """Both must agree: what the token's scopes allow, and what the root's rules allow the owner."""
+    """Both must agree: the token's scopes, and the root's rules for the owner."""
     roots = (
         Root("data", {"read": ["bob"], "write": ["bob"], "stage": ["bob"]}),
         Root("open", {"read": "*", "write": ["bob"]}),
@@ -340,7 +340,7 @@ def test_transfers_and_tickets_of_others_are_not_there(house: House, folder: Pat
         ("DELETE", ""),
     ):
         answers = [ask(house.endpoint, method, each + verb, token=bob) for each in (there, nowhere)]
-        # Not a word on whether it is there.
+        # No word about whether it exists.
         assert [each.code for each in answers] == [404, 404], (method, verb, answers)
         assert answers[0].error["cause"] == answers[1].error["cause"].replace("nobodys", "alices")
     found = ask(house.endpoint, "POST", "/v1/transfers/query", {"ids": ["alices"]}, token=bob)
@@ -348,7 +348,7 @@ def test_transfers_and_tickets_of_others_are_not_there(house: House, folder: Pat
     assert ask(house.endpoint, "GET", "/v1/transfers", token=bob).json["transfers"] == []
     events = ask(house.endpoint, "GET", "/v1/events?timeout=0&after=0", token=bob)
     assert "alices" not in events.text
-    # The name is taken, and that is all that is said.
+    # The id is in use, and that is all the answer says.
     answer = ask(house.endpoint, "POST", "/v1/transfers", request, token=bob)
     assert answer.code in (403, 409), answer.text
     assert "alice@" not in answer.text

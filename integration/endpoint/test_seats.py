@@ -1,7 +1,7 @@
-"""Seats: a plan counts bytes, and whoever moves them needs a session too.
+"""Session slots: a plan counts bytes, and moving them also needs a session.
 
-What is promised finds a place when it has to begin, whoever has one; and however much is promised,
-there are places for those who drive elsewhere.
+A promised transfer gets a slot when it has to start, whichever transfer holds it; and however much
+is promised, sessions that others drive keep slots.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(120)]
 
-#: one place for what the policy begins, one more for what is promised
+#: one slot for the policy, one more for promises
 ONE = {"transfers_active": 1, "per_owner_active": 1}
-#: bytes per second of those that are to have a session for long
+#: bytes per second of transfers that keep their session for long
 SLOW = 500_000
 
 
 def until(client: Client, id: str, is_so: Callable[[Transfer], bool]) -> Transfer:
-    """Wait until something is so of a transfer."""
+    """Wait until a condition holds for a transfer."""
     end = time.monotonic() + 20
     while not is_so(found := client.transfer(id)):
         assert time.monotonic() < end, found
@@ -38,7 +38,7 @@ def until(client: Client, id: str, is_so: Callable[[Transfer], bool]) -> Transfe
 
 
 def in_time(house: House, here: Client, there: Client, id: str) -> None:
-    """Have one done that is due soon."""
+    """Finish a transfer that is due soon."""
     deadline = in_seconds(12)
     wanted = house.request(id, 6 * MEGA, there, deadline=deadline)
     assert here.submit(wanted).promised
@@ -49,7 +49,7 @@ def in_time(house: House, here: Client, there: Client, id: str) -> None:
 
 
 def gave_way(transfer: Transfer) -> bool:
-    """Say whether it was told so."""
+    """Return whether it has that notice."""
     return any("gave up its session" in notice for notice in transfer.notices)
 
 
@@ -71,7 +71,7 @@ def test_what_is_due_soon_takes_the_place_of_who_can_wait(
         sit("more", deadline=in_seconds(3_600))
         in_time(house, here, there, "sooner")
         assert sorted(gave_way(here.transfer(id)) for id in ("later", "more")) == [False, True]
-        # Who gave way goes on.
+        # A displaced transfer continues.
         for id in ("later", "more"):
             until(here, id, lambda each: each.state == "active")
             here.cancel(id, purge=True)

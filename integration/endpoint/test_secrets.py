@@ -1,6 +1,6 @@
-"""Tokens and tickets stay where they belong: in no log, no argument, no file of others.
+"""Tokens and tickets appear in no log, no argument, no file of others.
 
-A whole day of an endpoint is played, failures included; then everything that it left is searched.
+The test plays a day of an endpoint, including failures; then it searches all its files and output.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 class Watch:
-    """Collects the arguments and the environments of all processes that may be looked at."""
+    """Collects the arguments and the environments of all readable processes."""
 
     def __init__(self) -> None:
         """Begin."""
@@ -50,7 +50,7 @@ class Watch:
                 is_own = int(process.name) == own
                 try:
                     self.seen.add((process / "cmdline").read_bytes())
-                    # Those who copy by hand may have their own token there; services may not.
+                    # People who copy may have their own token in the environment; services may not.
                     if not is_own and b"endpoint\0run" in (process / "cmdline").read_bytes():
                         self.seen.add((process / "environ").read_bytes())
                 except OSError:
@@ -59,32 +59,32 @@ class Watch:
             time.sleep(0.002)
 
     def close(self) -> bytes:
-        """End; give all that was seen."""
+        """End; return all collected texts."""
         self.is_over = True
         self.thread.join()
         return b"\n".join(self.seen)
 
 
 class Secrets:
-    """What may be found nowhere."""
+    """The secrets to search for."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start empty."""
         self.tokens: dict[str, str] = {}
         self.tickets: dict[str, str] = {}
 
     def token(self, name: str, token: str) -> str:
-        """Take a token."""
+        """Add a token."""
         self.tokens[name] = token
         return token
 
     def ticket(self, name: str, ticket: str) -> str:
-        """Take a ticket."""
+        """Add a ticket."""
         self.tickets[name] = ticket
         return ticket
 
     def parts(self) -> Iterator[tuple[str, bytes]]:
-        """Give a word for each, and the bytes that would open something."""
+        """Return a name for each, and the usable bytes."""
         for name, token in self.tokens.items():
             yield f"token {name}", token.encode()
             signature = token.rpartition(".")[2]
@@ -95,18 +95,18 @@ class Secrets:
             yield f"ticket {name}", ticket.removeprefix("drt_").encode()
 
     def found_in(self, data: bytes, *, besides: tuple[str, ...] = ()) -> list[str]:
-        """Say which stand in ``data``."""
+        """Return the secrets in ``data``."""
         return [name for name, part in self.parts() if part in data and name not in besides]
 
 
 def files_of(endpoint: Endpoint) -> dict[Path, bytes]:
-    """Read everything that an endpoint has: state, logs, what it said, and its roots."""
+    """Read all files of an endpoint: state, logs, output, and its roots."""
     paths = [path for path in endpoint.folder.rglob("*") if path.is_file()]
     return {path.relative_to(endpoint.folder): path.read_bytes() for path in paths}
 
 
 def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secrets) -> list[str]:
-    """Do what callers do, well and badly; give everything that was answered."""
+    """Make calls of users, valid and invalid; return all answers."""
     said: list[str] = []
 
     def keep(name: str, answer: Any) -> Json:  # noqa: ANN401 - of several kinds
@@ -125,7 +125,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
         "other-audience": issuer.token("storage.read:/", aud="https://elsewhere"),
         "forged": issuer.token("storage.read:/", header={"kid": "rs256"}),
         "narrow": b.token("storage.read:/data/nothing"),
-        # Shorter than what is cut off anywhere.
+        # Shorter than any cut text.
         "short": f"eyJhIjoxfQ.eyJiIjoyfQ.{base64.urlsafe_b64encode(b's' * 32).decode()[:43]}",
     }
     for name, token in tokens.items():
@@ -135,7 +135,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
         file.write_text(token, encoding="utf-8")
     for path, size in (("x.dat", 3 * MIB), ("large.dat", 24 * MIB)):
         tree.make_file(b.root(path), size, seed=size)
-    # Calls with each, in each place where somebody may put one by mistake.
+    # Calls with each, with the token in every wrong place.
     for name, token in tokens.items():
         keep(name, ask(a, "GET", "/v1/endpoint", token=token))
         keep(name, ask(a, "GET", "/v1/nothing", token=token))
@@ -162,7 +162,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
     with here, there_:
         with copy(b.place("x.dat"), a.place("by-client"), source=there_, destination=here) as one:
             assert one.wait(timeout_seconds=60).state == "done"
-        # A ticket that works, one for another, one that is taken back on the way.
+        # A valid ticket, one for another key, one that is revoked during the session.
         for name, key in (("works", a.key), ("anothers", b.key), ("revoked", a.key)):
             ticket = there_.mint_ticket(name, "read", ["/data/large.dat"], key)
             secrets.ticket(name, ticket.ticket or "")
@@ -180,7 +180,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
         for client in (here, there_):
             said.append(repr(client))
         list(here.files("works"))
-    # Where a ticket may be put by mistake; and answers that show requests.
+    # Every wrong place for a ticket; and answers that show requests.
     ticket_ = secrets.tickets["works"]
     wrong = {
         "id": "wrong",
@@ -197,7 +197,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
     for path in (f"/v1/tickets/{ticket_}", f"/v1/transfers/{ticket_}", f"/v1/staging/{ticket_}"):
         keep("ticket as id", ask(b, "DELETE", path, token=tokens["b"]))
         keep("ticket as id", ask(b, "GET", path, token=tokens["b"]))
-    # Its caller is told what he wrote; nobody else.
+    # Its caller gets the written path back; no other caller does.
     ask(b, "POST", "/v1/storage/rm", {"path": f"/data/{ticket_}"}, token=tokens["b"])
     for where in ("/v1/transfers", "/v1/transfers/works", "/v1/events?after=1&timeout=1"):
         keep(where, ask(a, "GET", where, token=tokens["root"]))
@@ -237,7 +237,7 @@ def test_no_secret_is_left_anywhere(
         audit = (tmp_path / f"{name}.audit").read_bytes()
         assert b"turned_away" in audit or name == "a"
         wrong += [f"{found} in the audit of {name}" for found in secrets.found_in(audit)]
-    # While they run, when they were killed, and when they have come back and ended well.
+    # While they run, after a kill, and after a restart and a clean end.
     for moment in ("running", "killed", "ended"):
         for name, endpoint in ends.items():
             if moment == "killed":
@@ -249,7 +249,7 @@ def test_no_secret_is_left_anywhere(
             if moment == "killed":
                 assert any(str(path).endswith("queue.db-wal") for path in found), list(found)
             for path, data in found.items():
-                # The active endpoint needs a ticket until its transfer has ended, nobody else does.
+                # Only the active endpoint needs a ticket, until its transfer has ended.
                 kept = {f"ticket {each}" for each in secrets.tickets}
                 is_queue = name == "a" and path.name.startswith("queue.db")
                 besides = tuple(kept) if is_queue else ()
@@ -273,7 +273,7 @@ def test_the_search_finds_what_it_looks_for() -> None:
 def test_state_keys_and_configuration_are_private(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
-    """Whatever the umask is."""
+    """With any umask."""
     before = os.umask(0)
     try:
         a = start_endpoint("a", config={"audit": {"file": str(tmp_path / "audit")}})
@@ -300,7 +300,7 @@ def test_state_keys_and_configuration_are_private(
         home = endpoint.folder / "endpoint"
         for each in [home, *home.rglob("*")]:
             mode = stat.S_IMODE(each.stat().st_mode)
-            # The fixtures write the configuration anew; in a folder that nobody else may enter.
+            # The fixtures rewrite the configuration; in a private folder.
             if mode & 0o077 and each.name not in ("drayd.toml", "drayd.example.toml"):
                 wrong.append(f"{each.relative_to(home)}: {mode:o}")
         assert stat.S_IMODE((home / "state").stat().st_mode) & 0o077 == 0

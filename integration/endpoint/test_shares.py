@@ -1,7 +1,6 @@
-"""Rates: changed from either end while data moves, shared by weight, with floors and limits held.
+"""Rates: changed from either end while data moves, shared by weight, within floors and limits.
 
-What is measured are bytes that are durable, over seconds, on a host that does much else: so the
-bounds are generous.
+The tests measure durable bytes over seconds, on a busy host: so the bounds are generous.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(120)]
 MIB = tree.MIB
 #: more than any test here moves
 FILE_BYTES = 192 * MIB
-#: within this a change is in force
+#: a change takes effect within this time
 CHANGED_SECONDS = 2.0
 MEASURED_SECONDS = 3.0
 PATIENT = Retry(tries=30, interval_seconds=1)
 
 
 def make_file(endpoint: Endpoint) -> None:
-    """Make what is fetched. Nobody looks at it, so it may repeat itself."""
+    """Make the source file. Its content is not checked, so it may repeat itself."""
     block = bytes(range(256)) * (MIB // 256)
     with endpoint.root("x").open("wb") as file:
         for _ in range(FILE_BYTES // len(block)):
@@ -50,20 +49,20 @@ def request(
     push: bool = False,
     **more: Any,  # noqa: ANN401 - the fields of a request
 ) -> tuple[Request, Ticket]:
-    """Write a request for the file, and give the ticket at the other end."""
+    """Write a request for the file, and get the ticket at the other end."""
     direction, path = ("write", f"from-{id}") if push else ("read", "x")
     ticket = there.mint_ticket(id, direction, [f"/data/{path}"], active.key)  # type: ignore[arg-type]
     far = Place(passive.place(path), ticket.ticket, ticket.key, ticket.address)
     ends: dict[str, Any] = {"sources": [far], "destination": f"/data/to-{id}"}
     if push:
         ends = {"sources": ["/data/x"], "destination": far}
-    # Each object by itself is safe at once, and counted; small ones, so that seconds are enough.
+    # Each object is durable and counted immediately; small ones, so that seconds are enough.
     fields = {"durability": "object", "object_size": MIB // 4, "retry": PATIENT, **more}
     return Request(**ends, id=id, **fields), ticket
 
 
 def measure(clients: Mapping[str, Client], seconds: float = MEASURED_SECONDS) -> dict[str, float]:
-    """Say how many bytes became safe in a second, for each transfer."""
+    """Return the durable bytes per second of each transfer."""
 
     def durable(id: str, client: Client) -> tuple[float, int]:
         transfer = client.transfer(id)
@@ -77,7 +76,7 @@ def measure(clients: Mapping[str, Client], seconds: float = MEASURED_SECONDS) ->
 
 
 def await_moving(client: Client, *ids: str, bytes_: int = 2 * MIB, seconds: float = 30) -> None:
-    """Wait until each has so many bytes safe."""
+    """Wait until each has this many durable bytes."""
     until = time.monotonic() + seconds
     while any(client.transfer(id).bytes.durable < bytes_ for id in ids):
         assert time.monotonic() < until, [client.transfer(id) for id in ids]
@@ -87,7 +86,7 @@ def await_moving(client: Client, *ids: str, bytes_: int = 2 * MIB, seconds: floa
 def test_the_lower_of_both_ends_rates_is_kept_whichever_is_changed(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """A transfer that is pulled and one that is pushed, at the same time."""
+    """A pulled and a pushed transfer, concurrently."""
     a, b = start_endpoint("a"), start_endpoint("b")
     make_file(a)
     make_file(b)
@@ -166,7 +165,7 @@ SESSIONS = 2
 
 
 def connections(to: Endpoint) -> int:
-    """Count the established connections to an endpoint's port, as the system says."""
+    """Count the established connections to an endpoint's port, by the system."""
     port = f"{int(to.address.rpartition(':')[2]):04X}"
     lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
     fields = (line.split() for line in lines)
@@ -174,7 +173,7 @@ def connections(to: Endpoint) -> int:
 
 
 def resident(endpoint: Endpoint) -> int:
-    """Say how many bytes of memory an endpoint's process has."""
+    """Return the resident memory of an endpoint's process in bytes."""
     for line in Path(f"/proc/{endpoint.pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
@@ -187,7 +186,7 @@ def test_an_owner_has_so_many_sessions_connections_and_so_much_memory(
     memory = 48 * MIB
     limits = {"transfers_active": 4, "per_owner_active": SESSIONS, "memory": memory}
     a = start_endpoint("a", config={"limits": limits})
-    # At the other end an owner may have one session: twice what is driven there for one.
+    # At the other end an owner may have one session: twice the number for driven ones.
     b = start_endpoint("b", config={"limits": {"per_owner_active": 1}})
     make_file(b)
     before = resident(a)
@@ -199,14 +198,15 @@ def test_an_owner_has_so_many_sessions_connections_and_so_much_memory(
         await_moving(alice, *many[:SESSIONS])
         with b.client(subject="bob") as his:
             bob.submit(request("bobs", a, b, his, **more)[0])
-        # However many alice has queued: bob's begins.
+        # However many alice has queued: bob's starts.
         await_moving(bob, "bobs")
         most = 0
         until = time.monotonic() + 5
         while time.monotonic() < until:
             active = [each.id for each in alice.transfers() if each.state == "active"]
             assert len(active) <= SESSIONS, active
-            # Beside a session's own streams it has its control connection; calls of ours end.
+            # In addition to its streams a session has its control connection; calls of the test
+            # end.
             most = max(most, connections(b) - (1 + STREAMS))
             used = resident(a) - before
             assert used <= memory + 24 * MIB, f"{used / MIB:.1f} MiB"
@@ -222,7 +222,7 @@ def test_an_owner_has_so_many_sessions_connections_and_so_much_memory(
 def test_the_other_end_bounds_an_owners_sessions_too(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """What it has no place for waits, and is done in the end."""
+    """Transfers without a slot there wait, and are done in the end."""
     a = start_endpoint("a")
     b = start_endpoint("b", config={"limits": {"per_owner_active": 1}})
     tree.make_file(b.root("x"), 6 * MIB, seed=3)
@@ -247,7 +247,8 @@ def test_the_other_end_bounds_an_owners_sessions_too(
                 break
             assert time.monotonic() < until, states
             time.sleep(0.05)
-    # Of one place an owner has three: its own, one for what is promised, one for what others drive.
+    # With one slot an owner has three: its own, one for promises, one for sessions that others
+    # drive.
     assert most == 3, most
     assert has_waited
     for id in ids:
@@ -259,7 +260,7 @@ def test_the_other_end_bounds_an_owners_sessions_too(
 def test_the_sum_of_many_short_transfers_keeps_to_every_bound(
     start_endpoint: Callable[..., Endpoint], way: str, bound: str
 ) -> None:
-    """Each is shorter than the time in which shares are given out again."""
+    """Each is shorter than the interval of the shares."""
     if (way, bound) == ("within", "peer"):
         pytest.skip("a copy within an endpoint has no peer")
     rate, each, count = 4 * MIB, MIB, 20
@@ -301,5 +302,5 @@ def test_the_sum_of_many_short_transfers_keeps_to_every_bound(
     found = count * each / seconds
     print(f"{way}, {bound}: {found / MIB:.1f} MiB/s of {rate / MIB:g}")
     assert found <= 1.05 * rate, f"{found / MIB:.1f} MiB/s"
-    # What is there is used: sessions begin and end all the time, on a host that does much else.
+    # The rate is used: sessions start and end all the time, on a busy host.
     assert found >= 0.4 * rate, f"{found / MIB:.1f} MiB/s"

@@ -30,7 +30,7 @@ def queue(endpoint: Endpoint) -> Path:
 
 
 def filled(start: Callable[..., Endpoint]) -> Endpoint:
-    """Start one, give it transfers that wait, and stop it."""
+    """Start one, give it waiting transfers, and stop it."""
     endpoint = start("a")
     with endpoint.client() as client:
         begin = datetime.now(timezone.utc) + timedelta(days=1)
@@ -50,13 +50,13 @@ def filled(start: Callable[..., Endpoint]) -> Endpoint:
 
 
 def remove(path: Path) -> None:
-    """Move the database away, with what belongs to it."""
+    """Move the database away, with its companion files."""
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def refused(endpoint: Endpoint) -> str:
-    """Start it, and give its message if it does not start."""
+    """Start it, and return its message if it does not start."""
     with pytest.raises(RuntimeError, match="ended at once"):
         endpoint.start()
     return endpoint.log_text()

@@ -1,7 +1,7 @@
-"""Endpoints find the number of streams of a transfer, and remember it for the next one.
+"""Endpoints tune the number of streams of a transfer, and store it for the next one.
 
-Each connection is slow, as a window bounds it on a long path, and the far side takes only so many.
-What is counted is what went through the proxy, and by which connection.
+Each connection is slow, as a window limits it on a long path, and the far side accepts only some.
+The proxy counts the bytes of each connection.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ FILES = 24
 FILE_BYTES = 8 * tree.MIB
 #: of one connection
 RATE_BYTES_PER_SECOND = 1.5 * tree.MIB
-#: what an endpoint has in all, where it has a rate
+#: rate of an endpoint in all, if it has one
 RATED_BYTES_PER_SECOND = 3 * tree.MIB
-#: what the far side takes, beside the control connection
+#: streams that the far side accepts, beside the control connection
 STREAMS_MAX = 12
-#: what a transfer begins with of which nothing is known
+#: first number of a transfer without a stored one
 STREAMS_FIRST = 4
-#: more buffers than streams that could be asked for
+#: more buffers than permitted streams
 LIMITS = {"memory": "320MiB", "transfers_active": 2}
 
 
@@ -62,18 +62,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
 
 
 def streams(scene: Scene) -> list[Connection]:
-    """Give the data connections so far, in the order they were made."""
+    """Return the data connections so far, in order of time."""
     return [each for each in scene.proxy.connections if each.is_data]
 
 
 def carriers(scene: Scene) -> list[Connection]:
-    """Give those that carried objects: some are connected ahead, and not needed then."""
+    """Return those that carried objects: some are connected ahead, and then not needed."""
     least = tree.MIB // 4
     return [each for each in streams(scene) if (each.up if scene.push else each.down) > least]
 
 
 def pairs(endpoint: Endpoint) -> list[dict[str, Any]]:
-    """Read what an endpoint remembers."""
+    """Read an endpoint's stored numbers."""
     file = endpoint.folder / "endpoint" / "state" / "tuner.json"
     if not file.exists():
         return []
@@ -82,7 +82,7 @@ def pairs(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def seen_until_done(scene: Scene, id: str) -> set[int]:
-    """Wait for the end; give the numbers of streams that the endpoint said meanwhile."""
+    """Wait for the end; return the numbers of streams that the endpoint reported meanwhile."""
     said: set[int] = set()
     while True:
         now = scene.client().transfer(id)
@@ -110,10 +110,10 @@ def test_a_transfer_begins_with_what_an_earlier_one_found(
         carried = [each.up if push else each.down for each in streams(scene)]
         print(f"\nsaid {sorted(said)}, refused {scene.proxy.refused}, carried {carried}")
         assert 2 * STREAMS_FIRST <= max(said) <= STREAMS_MAX
-        # All are as fast: four alone would have taken half as long again. On a host with nothing
-        # else to do it is 2.4 times as long; where others take the processors, more come later.
+        # All connections are equally fast: four alone would have taken half as long again. On an
+        # idle host it is 2.4 times as long; on a busy one, more connections start later.
         assert sum(carried[:STREAMS_FIRST]) < sum(carried) * 2 / 3
-        # It does not go on asking for what is refused.
+        # It does not keep asking for refused connections.
         assert scene.proxy.refused <= 2 * STREAMS_MAX
 
         (pair,) = pairs(scene.active)
@@ -127,7 +127,7 @@ def test_a_transfer_begins_with_what_an_earlier_one_found(
         shutil.rmtree(scene.folder / "tree")
         before, carried_before = len(streams(scene)), scene.carried()
         scene.submit("second", **how)
-        # Half a second of them: nothing can have been found anew by then.
+        # Half a second of them: tuning cannot have found another number by then.
         scene.await_carried(carried_before + int(found * RATE_BYTES_PER_SECOND / 2))
         begun = len(streams(scene)) - before
         print(f"found {pair}; the next one has {begun}")
@@ -135,7 +135,7 @@ def test_a_transfer_begins_with_what_an_earlier_one_found(
         scene.client().cancel("second")
         while not scene.client().transfer("second").is_terminal:
             time.sleep(0.02)
-        # Too little was seen to say anything against it.
+        # Too little was seen to contradict it.
         assert pairs(scene.active) == [pair]
     finally:
         scene.close()
@@ -149,7 +149,7 @@ def test_nothing_is_found_while_the_rate_is_what_bounds(
     scene = Scene(start_endpoint, files, push=push, config=config)
     try:
         scene.submit(streams="auto", rate_max=None, durability="none")
-        # So long a session without a rate would have found something.
+        # In this time a session without a rate would have found a number.
         scene.await_carried(18 * RATED_BYTES_PER_SECOND)
         said = scene.client().transfer("t").streams
         scene.client().cancel("t")
@@ -174,7 +174,7 @@ def test_no_session_has_more_streams_than_each_end_allows(
     config, passive = (few, many) if end == "active" else (many, few)
     scene = Scene(start_endpoint, small, push=push, config=config, passive=passive)
     try:
-        # Slow enough that all of them are there before it ends.
+        # Slow enough that all of them are open before it ends.
         scene.proxy.rate_bytes_per_second = RATE_BYTES_PER_SECOND
         scene.submit(streams=asked, rate_max=None, object_size=tree.MIB // 4)
         done = scene.wait()

@@ -1,4 +1,4 @@
-"""A real tree goes from endpoint to endpoint, every way: both directions, both channels."""
+"""A real tree is sent from endpoint to endpoint, in every way: both directions, both channels."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 MIB = tree.MIB
-#: so much of a file's content is looked for on the wire
+#: part of a file's content that is searched for on the wire
 SAMPLE = 64
 
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
-    """Make a tree with every kind of oddity, and one file of many objects."""
+    """Make a tree with every kind of odd entry, and one file of many objects."""
     source = tmp_path_factory.mktemp("odd") / "served" / "tree"
     tree.make_tree(source, 2000 if FULL else 600, seed=2)
     tree.make_file(source / "many-objects", 40 * MIB + 4097, seed=3)
@@ -62,7 +62,7 @@ def test_a_tree_with_every_oddity_arrives_identical(
             sample = file.read(SAMPLE)
         kept = [each.kept_up if push else each.kept_down for each in data]
         assert any(sample in bytes(each) for each in kept) == clear_data
-        # Once more: nothing of it travels.
+        # Once more: no data is sent.
         before = scene.carried()
         scene.submit("again", streams=streams, clear_data=clear_data)
         again = scene.wait("again")
@@ -80,7 +80,7 @@ def test_clear_data_that_one_end_does_not_allow_is_refused_before_anything_moves
     ends = ({"clear_data": refuser == "passive"}, {"clear_data": refuser == "active"})
     with scenes.make(push=push, config=ends[0], passive=ends[1], keep=True) as scene:
         if refuser == "active":
-            # Known where it is submitted: then it does not get that far.
+            # Detected at the submission: it does not start.
             with pytest.raises(DrayPermanentError) as caught:
                 scene.submit(clear_data=True, rate_max=None)
             error: object = caught.value
@@ -97,7 +97,7 @@ def test_clear_data_that_one_end_does_not_allow_is_refused_before_anything_moves
         kept = [bytes(each.kept_up + each.kept_down) for each in scene.proxy.connections]
         assert not any(sample in each for each in kept), "it went in clear"
         assert os.listdir(scene.sink.root()) == []
-        # Without the wish it goes.
+        # Without the option it succeeds.
         scene.submit(rate_max=None)
         assert scene.wait().state == "done"
         scene.check_identical()
@@ -118,7 +118,7 @@ def test_a_folder_that_was_broken_off_is_resumed_every_way(
         kept = scene.client().transfer("t").bytes.durable
         assert kept > 0
         before = scene.carried()
-        # One stream, and the other channel: what is safe does not depend on how it came.
+        # One stream, and the other channel: durable data does not depend on how it arrived.
         scene.submit(streams=1, clear_data=False, rate_max=None)
         done, _ = scene.check_done()
         assert done.bytes.resumed > 0, words(done)

@@ -1,4 +1,4 @@
-"""Tickets: what one opens, for whom, for how long; stolen, expired, revoked ones open nothing."""
+"""Tickets: their rights, holder and lifetime; stolen, expired, revoked ones open nothing."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_ticket_opens_only_what_it_was_made_for(two_endpoints: Two, name: str)
 def test_a_ticket_that_is_not_ones_own_opens_nothing(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint], name: str
 ) -> None:
-    """Not with another endpoint's key, and not in another's place."""
+    """Not with another endpoint's key, and not at another endpoint."""
     a, b = two_endpoints
     make(b)
     ticket = mint(a, b)
@@ -171,7 +171,7 @@ def test_a_ticket_that_is_not_ones_own_opens_nothing(
     assert ended["error"]["kind"] == "unauthorized", ended
     assert "POST /v1/tickets" in ended["error"]["remedy"], ended
     assert not thief.root("got-t").exists()
-    # And it is still good for whom it was made.
+    # And it is still valid for its holder.
     assert carry(a, pull(b, ticket))["state"] == "done"
 
 
@@ -191,7 +191,7 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
     assert error["kind"] == "unauthorized"
     assert "it holds for one key, and the other end shows none" in error["cause"], error
     assert GET_ANOTHER in error["remedy"], error
-    # The API takes it for nobody's credential, nor does it renew it for who has no key.
+    # The API does not accept it as a credential, and a caller without the key cannot renew it.
     ask(b, "GET", "/v1/transfers", token=ticket["ticket"]).refused(401, "unauthorized")
     body = {"ticket": ticket["ticket"], "lifetime_seconds": 3600}
     ask(b, "POST", "/v1/tickets/renew", body).refused(401, "unauthorized")
@@ -275,7 +275,7 @@ def test_a_ticket_may_be_had_only_for_what_its_owner_may_do(two_endpoints: Two) 
     }
     before = tree.hash_file(b.root("x.dat"))
     ended = carry(a, request)
-    # A ticket to make what is not there replaces nothing, whatever the request says.
+    # A ticket to create files replaces nothing, whatever the request says.
     assert tree.hash_file(b.root("x.dat")) == before
     assert ended["files"]["skipped"] == 1 or ended["state"] in ("failed", "incomplete"), ended
 
@@ -290,7 +290,7 @@ def test_an_expired_ticket_is_refused_with_when(two_endpoints: Two) -> None:
     time.sleep(1.2)
     ended = carry(a, pull(b, ticket))
     assert_refused(ended, "unauthorized", "it ended", GET_ANOTHER)
-    # The same request with another goes on: tickets are no part of what a request is.
+    # The same request with another ticket resumes: tickets are no part of a request's identity.
     again = pull(b, mint(a, b))
     assert carry(a, again)["state"] == "done"
     shown = dray(
@@ -333,13 +333,13 @@ def test_a_ticket_that_is_revoked_while_its_transfer_moves_ends_it(two_endpoints
     began = time.monotonic()
     ended = await_end(a, "t", seconds=30)
     assert_refused(ended, "unauthorized", "it was revoked", GET_ANOTHER)
-    # It would have moved for another ten seconds and more.
+    # It would have run for another ten seconds and more.
     assert time.monotonic() - began < 10
     assert ended["bytes"]["durable"] > 0
     shown = ask(b, "GET", f"/v1/tickets/{ticket['id']}", token=b.token()).json
     assert (shown["sessions"], shown["revoked"]) == (0, True), shown
     assert not a.root("got-t").exists()
-    # What is safe stays safe for who comes with another ticket.
+    # Durable data stays safe for a request with another ticket.
     done = carry(a, pull(b, mint(a, b)))
     assert done["state"] == "done", done
     assert done["bytes"]["resumed"] > 0, done
@@ -394,7 +394,7 @@ def test_a_ticket_is_kept_good_while_its_transfer_is_queued(
 def test_a_ticket_outlives_an_absence_of_its_endpoint_that_it_can(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint], away_seconds: float, is_kept: bool
 ) -> None:
-    """It is renewed in the middle of its life; then the endpoint is away."""
+    """It is renewed in the middle of its life; then the endpoint is unreachable."""
     a = two_endpoints.a
     b = start_endpoint("short", config={"tickets": {"lifetime": 12}})
     make(b)
@@ -439,7 +439,7 @@ def test_a_ticket_is_worth_what_the_roots_rules_say_today(
     assert_refused(ended, "permission_denied", words, "ask the endpoint's administrator")
     assert ended["tries"] == 1, ended
     assert not b.root("new.dat").exists()
-    # As before, the same ticket opens what it was made for.
+    # The same ticket has its old rights again.
     b.stop()
     rules[direction] = ["alice"]
     b.start()
@@ -481,7 +481,7 @@ def test_no_ticket_is_kept_good_beyond_its_last_day(
     key = a.folder / "endpoint" / "identity.pem"
     answer = ask(b, "POST", "/v1/tickets/renew", body, certificate=key)
     assert "it ended" in answer.refused(401, "unauthorized")["cause"]
-    # What is safe stays safe.
+    # Durable data stays safe.
     done = carry(a, pull(b, mint(a, b)), seconds=60)
     assert done["state"] == "done"
     assert done["bytes"]["resumed"] > 0

@@ -1,4 +1,4 @@
-"""Bearer tokens: which are believed, and what happens when one ends."""
+"""Bearer tokens: which are accepted, and what happens when one expires."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_the_programs_of_the_command_line_say_what_to_do_without_a_good_token(
 def test_a_transfer_outlives_the_token_it_was_submitted_with(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
-    """Queued, and on its way: calls with the token are refused, the transfers end well."""
+    """Queued, and running: calls with the token are refused, the transfers end well."""
     issuer = Issuer(tmp_path)
     rules = [{"issuer": issuer.url, "subject": "alice", "owner": "alice"}]
     config = {"issuer": [issuer.config()], "map": {"rules": rules}}

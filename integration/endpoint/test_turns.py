@@ -1,4 +1,4 @@
-"""One owner's long storage calls: others' are answered meanwhile."""
+"""One owner's long storage calls: calls of others are answered meanwhile."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(120)]
 
 CALLS = 24
-#: nobody sums it while a test runs
+#: no endpoint sums it while a test runs
 HUGE_BYTES = 8 << 40
-#: an answer that waited for no turn, on a host that sums eight files
+#: an answer without a wait, on a host that sums eight files
 QUICK_SECONDS = 5.0
 
 
@@ -49,7 +49,7 @@ def test_long_calls_of_one_owner_keep_out_nobody_else(
         answer = ask(endpoint, "GET", f"/v1/storage/stat?{query('/data/huge')}", token=alice)
         error = answer.refused(429, "busy")
         assert "of your own calls" in error["cause"]
-    # They have gone away: so have their calls.
+    # The callers have disconnected: so their calls end.
     start = time.monotonic()
     answer = ask(endpoint, "GET", f"/v1/storage/stat?{query('/data/huge')}", token=alice)
     assert answer.code == 200, answer.text

@@ -38,7 +38,7 @@ class Pair(NamedTuple):
     tokens: Path
 
     def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run a command with what both ends ask for."""
+        """Run a command with the options for both ends."""
         who: list[str] = []
         for end in (self.a, self.b):
             who += ["--peer-key", f"{end.address}={end.key}"]

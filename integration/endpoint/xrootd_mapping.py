@@ -1,12 +1,12 @@
-"""What XRootD gives the program of ``ofs.tpc pgm``, to a request and back. Pure functions.
+"""Map the arguments of XRootD's ``ofs.tpc pgm`` to a request and back. Pure functions.
 
-The server runs the program at the destination: ``[-C ALG[:VALUE]] [-S N] SOURCE_URL FILE``. It ends
-it with SIGKILL when the client goes, takes exit code 0 for success, and gives the client what
-stands behind the first ``": "`` of the last line that has one.
+The server runs the program at the destination: ``[-C ALG[:VALUE]] [-S N] SOURCE_URL FILE``. It
+kills it with SIGKILL when the client disconnects, treats exit code 0 as success, and sends the
+client the text after the first ``": "`` of the last line that has one.
 
-The request's id is the key by which a later run finds what an earlier one made safe. So nothing
-that changes from run to run may be in the request: the rendezvous key, the client's trace id. Those
-are beside it, for labels that are set once it is submitted.
+A later run finds the durable data of an earlier one by the request's id. So the request must not
+contain values that change from run to run: the rendezvous key, the client's trace id. Those are
+beside it, for labels that are set once it is submitted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 Json: TypeAlias = Any
 
-#: nobody has asked for the transfer for so long: the program is dead (SIGKILL leaves no last word)
+#: no query for this time means that the program is dead (SIGKILL leaves no last message)
 BOUND_SECONDS = 30
 STREAMS_MAX = 15
 #: variables that name a file with the client's credential
@@ -41,7 +41,7 @@ FILES_OF_SECRETS = ("X509_USER_PROXY", "BEARER_TOKEN_FILE")
 
 
 class Rule(NamedTuple):
-    """What becomes of one thing: ``how`` as in :mod:`integration.endpoint.fts_mapping`."""
+    """Treatment of one item: ``how`` as in :mod:`integration.endpoint.fts_mapping`."""
 
     how: str
     to: str
@@ -74,12 +74,12 @@ ENV: dict[str, Rule] = {
 
 
 class UnknownArgument(ValueError):
-    """The command line holds something that no version of the server is known to give."""
+    """The command line has an argument that no known version of the server passes."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the program, taken apart."""
+    """One parsed run of the program."""
 
     scheme: str
     source_host: str
@@ -96,7 +96,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A request, and what must not be written into it.
+    """A request, and the values that must not be written into it.
 
     :param secrets: for the ticket.
     :param notes: labels to set once it is submitted; different in each run.
@@ -108,7 +108,7 @@ class Mapped:
 
 
 def run_of(argv: Sequence[str], env: Mapping[str, str]) -> Run:
-    """Take a run apart; ``argv`` without the program.
+    """Parse a run; ``argv`` without the program.
 
     :raises UnknownArgument: for a word that is not in :data:`ARGV`.
     """

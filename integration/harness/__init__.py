@@ -1,1 +1,1 @@
-"""What the integration tests stand on: processes, trees, a proxy, a watcher; none of it dray's."""
+"""Helpers of the integration tests: processes, trees, a proxy, a watcher; independent of dray."""

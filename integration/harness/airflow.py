@@ -1,7 +1,8 @@
-"""An Airflow of one's own: its four processes on loopback, asked over REST, ended with all theirs.
+"""A private Airflow: its four processes on loopback, called over REST, ended with their children.
 
-For tests and for the demo. Invariant: whatever was started here bears a mark in its environment,
-and nothing that bears it outlives :meth:`Airflow.close`, also what left its process group.
+For tests and for the demo. Invariant: every process that was started here carries a mark in its
+environment, and no process with the mark outlives :meth:`Airflow.close`, even outside its process
+group.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ MARK = "DRAY_AIRFLOW_MARK"
 READY_SECONDS = 240.0
 #: `airflow db migrate` on an empty SQLite takes eleven seconds on an idle core.
 COMMAND_SECONDS = 180.0
-#: A scheduler told to stop waits for its tasks, which nobody here needs any more.
+#: A stopped scheduler waits for its tasks, which no test needs any more.
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.25
 COMPONENTS: Mapping[str, tuple[str, ...]] = {
     "api-server": (),
-    # Their log servers would listen on every interface; nothing here asks them.
+    # Their log servers would listen on every interface; no test uses them.
     "scheduler": ("--skip-serve-logs",),
     "dag-processor": (),
     "triggerer": ("--skip-serve-logs",),
@@ -59,15 +60,14 @@ class Task(NamedTuple):
     #: "" before it is scheduled
     state: str
     tries: int
-    #: of the process that does its work, or did if it does not run; its parent supervises it.
-    #: 0: none known
+    #: of the process that runs it, or ran it; its parent supervises it. 0: unknown
     pid: int
-    #: the triggerer that waits for it, a number of Airflow's; 0: none
+    #: the triggerer that waits for it, by Airflow's number; 0: none
     triggerer: int = 0
 
 
 def free_port() -> int:
-    """Find a port that nobody listens on now."""
+    """Find an unused port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -76,8 +76,8 @@ def free_port() -> int:
 def write_metadata(folder: Path) -> None:
     """Write the distribution's entry points as an installation does, for a tree that has none.
 
-    Airflow finds providers and plug-ins by them. Nothing is built: what Airflow runs needs the
-    client only, not the native module.
+    Airflow finds providers and plug-ins by them. Nothing is built: Airflow needs only the client,
+    not the native module.
     """
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
@@ -90,13 +90,13 @@ def write_metadata(folder: Path) -> None:
 
 
 def is_installed() -> bool:
-    """Say whether Airflow would find the provider in this environment."""
+    """Return whether Airflow would find the provider in this environment."""
     points = metadata.entry_points(group="apache_airflow_provider")
     return any(point.value.startswith("dray_airflow") for point in points)
 
 
 def is_marked(pid: int, mark: str) -> bool:
-    """Say whether a process lives and bears a mark."""
+    """Return whether a process lives and carries a mark."""
     process = Path(f"/proc/{pid}")
     try:
         words = (process / "environ").read_bytes().split(b"\0")
@@ -107,13 +107,13 @@ def is_marked(pid: int, mark: str) -> bool:
 
 
 def marked(mark: str) -> list[int]:
-    """Find the living processes that bear a mark."""
+    """Find the living processes with a mark."""
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     return [pid for pid in pids if is_marked(pid, mark)]
 
 
 def end_marked(mark: str, seconds: float = STOP_SECONDS) -> int:
-    """Ask all processes that bear a mark to end, and kill those that do not.
+    """Ask all processes with a mark to end, and kill those that do not.
 
     :returns: how many there were.
     """
@@ -132,7 +132,7 @@ def end_marked(mark: str, seconds: float = STOP_SECONDS) -> int:
 
 
 def connection(endpoint: Endpoint) -> str:
-    """Give the text of an Airflow connection to an endpoint, for a variable AIRFLOW_CONN_..."""
+    """Return the text of an Airflow connection to an endpoint, for a variable AIRFLOW_CONN_..."""
     host, _, port = endpoint.address.rpartition(":")
     return json.dumps(
         {
@@ -146,12 +146,12 @@ def connection(endpoint: Endpoint) -> str:
 
 
 class Airflow:
-    """An Airflow with a folder of its own.
+    """An Airflow with its own folder.
 
-    :param folder: for its database, logs and configuration; made if it is not there.
+    :param folder: for its database, logs and configuration; created if missing.
     :param dags: folders with DAG files.
-    :param options: ``AIRFLOW__SECTION__KEY`` and other variables, over what is set here.
-    :param mark: what its processes bear; by default a new one.
+    :param options: ``AIRFLOW__SECTION__KEY`` and other variables, which override those set here.
+    :param mark: mark of its processes; by default a new one.
     """
 
     def __init__(
@@ -191,14 +191,15 @@ class Airflow:
         kept = {
             name: value
             for name, value in os.environ.items()
-            # What the caller's shell says of another Airflow, or of this test run, is not ours.
+            # Variables of the caller's shell for another Airflow, or for this test run, do not
+            # apply.
             if not name.startswith(("AIRFLOW", "PYTEST_", "COV_"))
         }
         return {
             **kept,
             MARK: self.mark,
-            # Airflow's processes give themselves titles; without this the title is written over the
-            # environment that others see, and with it the mark.
+            # Airflow's processes set their titles; without this the title overwrites the
+            # environment that other processes see, and with it the mark.
             "SPT_NOENV": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
             "PYTHONPATH": ":".join(paths),
@@ -224,14 +225,14 @@ class Airflow:
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.folder / "logs"),
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "12",
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "3",
-            # A process that is gone is noticed in seconds, not in the five minutes of the default;
-            # on a busy host a living one may be silent for some seconds.
+            # A dead process is detected in seconds, not in the five minutes of the default; on a
+            # busy host a living one may be silent for some seconds.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "15",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "3",
             # The API server of a busy host takes longer than the five seconds of the default.
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "30",
-            # Nothing is told to anybody outside.
+            # No usage data leaves this host.
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
 
@@ -246,8 +247,8 @@ class Airflow:
         passwords = self.folder / "passwords"
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({"admin": self.password}), encoding="utf-8")
-        # Making an empty one takes eleven seconds, so it is kept. What an earlier Airflow in this
-        # folder has left is not: its secrets are gone, and its runs are nobody's any more.
+        # Making an empty database takes eleven seconds, so it is kept. The files of an earlier
+        # Airflow in this folder are removed: its secrets are lost, and its runs are useless.
         made, kept = self.folder / "airflow.db", self.folder / "empty.db"
         stamp, version = self.folder / "made-by", metadata.version("apache-airflow")
         if kept.is_file() and stamp.read_text(encoding="utf-8") == version:
@@ -262,7 +263,7 @@ class Airflow:
         return self
 
     def run(self, *words: str) -> str:
-        """Run a command of Airflow and give what it printed.
+        """Run a command of Airflow and return its output.
 
         :raises RuntimeError: if it fails.
         """
@@ -281,13 +282,13 @@ class Airflow:
         return done.stdout
 
     def start(self, *names: str) -> Airflow:
-        """Start components, by default all; return at once."""
+        """Start components, by default all; return immediately."""
         for name in names or COMPONENTS:
             self._running[name] = self._spawn(name, [name, *COMPONENTS.get(name, ())])
         return self
 
     def start_worker(self, name: str, *, slots: int) -> None:
-        """Start a Celery worker under a name of its own."""
+        """Start a Celery worker with its own name."""
         words = ["celery", "worker", "--skip-serve-logs", "--celery-hostname", name]
         words += ["--concurrency", str(slots), "--pid", str(self.folder / f"{name}.pid")]
         self._running[name] = self._spawn(name, words)
@@ -306,10 +307,10 @@ class Airflow:
             )
 
     def revive(self, *names: str) -> list[str]:
-        """Start those components again that have ended by themselves, as whoever runs them does.
+        """Restart components that have ended by themselves, as an operator does.
 
         :param names: by default all.
-        :returns: which.
+        :returns: their names.
         """
         looked_at = [name for name in names or tuple(self._running) if name in self._running]
         ended = [name for name in looked_at if self._running[name].poll() is not None]
@@ -318,18 +319,18 @@ class Airflow:
         return ended
 
     def pid(self, name: str) -> int:
-        """Give the number of a component's main process."""
+        """Return the number of a component's main process."""
         return self._running[name].pid
 
     def kill(self, name: str) -> None:
-        """End a component at once, with its process group."""
+        """Kill a component with its process group."""
         process = self._running.pop(name)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def await_ready(self, seconds: float = READY_SECONDS) -> Airflow:
-        """Wait until all four components call themselves healthy."""
+        """Wait until all four components report themselves healthy."""
 
         def is_healthy() -> bool:
             for name, process in self._running.items():
@@ -346,17 +347,17 @@ class Airflow:
         return self
 
     def said(self, name: str, lines: int = 40) -> str:
-        """Give the end of what a component wrote, all its starts together."""
+        """Return the end of a component's output of all starts."""
         paths = sorted(self.logs.glob(f"*-{name}.log"))
         text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
         return "\n".join(text.splitlines()[-lines:])
 
     def close(self) -> None:
-        """End everything; whatever does not end by itself is killed."""
+        """End everything; kill processes that do not end by themselves."""
         if self._client is not None:
             self._client.close()
             self._client = None
-        # Not by process groups: tasks are groups of their own, and orphans have no parent here.
+        # Not by process groups: tasks have groups of their own, and orphans have no parent here.
         end_marked(self.mark)
         for process in self._running.values():
             process.wait()
@@ -366,7 +367,7 @@ class Airflow:
 
     @property
     def client(self) -> httpx.Client:
-        """A client of its REST API, logged in."""
+        """Return a client of its REST API, logged in."""
         if self._client is None:
             who = {"username": "admin", "password": self.password}
             answer = httpx.post(f"{self.url}/auth/token", json=who, timeout=30)
@@ -382,7 +383,7 @@ class Airflow:
     def ask(self, method: str, path: str, body: object = None, **query: str | int) -> Any:  # noqa: ANN401 - JSON
         """Call the REST API.
 
-        :raises RuntimeError: with what it answered, unless that is a success.
+        :raises RuntimeError: with the answer, unless that is a success.
         """
         answer = self.client.request(method, path, json=body, params=query)
         if not answer.is_success:
@@ -390,9 +391,9 @@ class Airflow:
         return answer.json() if answer.content else None
 
     def wait_for(self, look: Callable[[], T], what: str, seconds: float = 120.0) -> T:
-        """Look until something true is found.
+        """Repeat a look-up until it returns something true.
 
-        :raises TimeoutError: after ``seconds``, with what was waited for.
+        :raises TimeoutError: after ``seconds``, with a description.
         """
         until = time.monotonic() + seconds
         while True:
@@ -415,7 +416,7 @@ class Airflow:
         self.wait_for(known, f"DAGs {', '.join(dag_ids)} are known", seconds)
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, object] | None = None) -> Run:
-        """Begin a run; of a DAG that was not read yet, once it is."""
+        """Start a run; wait until the DAG is known."""
         self.await_dags(dag_id)
         body = {"logical_date": None, "dag_run_id": run_id, "conf": dict(conf or {})}
         self.ask("POST", f"dags/{dag_id}/dagRuns", body)
@@ -426,7 +427,7 @@ class Run:
     """A run of a DAG."""
 
     def __init__(self, airflow: Airflow, dag_id: str, run_id: str) -> None:
-        """Name it; nothing is asked yet."""
+        """Store its name; nothing is called yet."""
         self.airflow = airflow
         self.dag_id = dag_id
         self.run_id = run_id
@@ -438,7 +439,7 @@ class Run:
         return str(self.airflow.ask("GET", self._path)["state"])
 
     def await_end(self, state: str = "success", seconds: float = 180.0) -> Run:
-        """Wait until it has ended, and expect how."""
+        """Wait until it has ended, and check its final state."""
         ended = ("success", "failed")
         found = self.airflow.wait_for(
             lambda: self.state if self.state in ended else "", f"{self} has ended", seconds
@@ -447,7 +448,7 @@ class Run:
         return self
 
     def tasks(self) -> list[Task]:
-        """Give its tasks as they stand."""
+        """Return the present state of its tasks."""
         found = self.airflow.ask("GET", f"{self._path}/taskInstances", limit=500)
         return [
             Task(
@@ -462,7 +463,7 @@ class Run:
         ]
 
     def task(self, task_id: str, map_index: int = -1) -> Task:
-        """Give one task as it stands."""
+        """Return the present state of a task."""
         for each in self.tasks():
             if each.task_id == task_id and each.map_index == map_index:
                 return each
@@ -493,7 +494,7 @@ class Run:
         return found
 
     def result(self, task_id: str, map_index: int = -1, key: str = "return_value") -> Any:  # noqa: ANN401 - JSON
-        """Give what a task returned."""
+        """Return the result of a task."""
         path = f"{self._path}/taskInstances/{task_id}/xcomEntries/{key}"
         found = self.airflow.ask("GET", path, map_index=map_index, stringify=0)
         return found["value"]
@@ -511,21 +512,21 @@ class Run:
         self.airflow.ask("POST", f"dags/{self.dag_id}/clearTaskInstances", body)
 
     def mark(self, task_id: str, state: str, map_index: int = -1) -> None:
-        """Say that a task is in another state, as a user does."""
+        """Set the state of a task, as a user does."""
         path = f"{self._path}/taskInstances/{task_id}"
         path += f"/{map_index}" if map_index >= 0 else ""
         self.airflow.ask("PATCH", path, {"new_state": state})
 
     def mark_failed(self) -> None:
-        """Say that the whole run has failed, as a user does."""
+        """Mark the whole run as failed, as a user does."""
         self.airflow.ask("PATCH", self._path, {"state": "failed"})
 
     def delete(self) -> None:
-        """Delete it; Airflow refuses that of one that runs."""
+        """Delete it; Airflow refuses to delete a running one."""
         self.airflow.ask("DELETE", self._path)
 
     def log(self, task_id: str, map_index: int = -1) -> str:
-        """Give what a task wrote, all tries together, the triggerer's part included."""
+        """Return a task's log of all tries, including the triggerer's part."""
         folder = self.airflow.folder / "logs" / f"dag_id={self.dag_id}" / f"run_id={self.run_id}"
         folder /= f"task_id={task_id}"
         if map_index >= 0:
@@ -537,11 +538,11 @@ class Run:
         return "\n".join(texts)
 
     def kill(self, task_id: str, map_index: int = -1) -> int:
-        """End the process of a task that runs, at once.
+        """Kill the process of a running task.
 
         :returns: its number.
-        :raises RuntimeError: if none runs; nothing is ended then. The number that Airflow keeps of
-            a task that is deferred or has ended may be another program's by now.
+        :raises RuntimeError: if none runs; nothing is killed then. Airflow's number of a deferred
+            or ended task may belong to another program by now.
         """
         found = self.task(task_id, map_index)
         if found.state != "running" or found.pid <= 1:
@@ -552,7 +553,7 @@ class Run:
         return found.pid
 
     def story(self) -> str:
-        """Tell how its tasks stand and what the failed ones wrote last."""
+        """Describe the state of its tasks and the last output of the failed ones."""
         lines = []
         for each in self.tasks():
             lines.append(f"{each.task_id}[{each.map_index}]: {each.state}, try {each.tries}")

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-#: largest request of the kernel: read and write in bytes, and the room around it
+#: largest request of the kernel: read and write in bytes, plus its header
 REQUEST_BYTES_MAX = 1 << 20
 REQUEST_HEAD_BYTES = 64 << 10
-#: smallest file systems that the programs make
+#: smallest file systems that mkfs makes
 EXT4_BYTES_MIN = 16 << 20
 XFS_BYTES_MIN = 320 << 20
-#: how long a device or mount may stay busy while it is taken down; guess, revisit
+#: how long a device or mount may stay busy while it is removed; guess, revisit
 BUSY_SECONDS = 10.0
 NAME = b"disk"
 ROOT_NODE, DISK_NODE = 1, 2
@@ -71,7 +71,7 @@ OPEN_DIRECT_IO = 1
 
 
 class Operation(enum.IntEnum):
-    """Requests of the kernel that a file without a folder tree can get."""
+    """Requests of the kernel for a file system without folders."""
 
     LOOKUP = 1
     FORGET = 2
@@ -98,7 +98,7 @@ SILENT = (Operation.FORGET, Operation.BATCH_FORGET, Operation.INTERRUPT)
 
 
 def reason_to_skip(kind: str = "ext4") -> str | None:
-    """Say why this host cannot make such a disk of ``kind``; None if it can."""
+    """Return why this host cannot make such a disk of ``kind``; None if it can."""
     if os.geteuid() != 0:
         return "only root may mount a FUSE file and attach a loop device"
     for device in ("/dev/fuse", "/dev/loop-control"):
@@ -137,15 +137,14 @@ def _must(words: Sequence[str | Path]) -> str:
 class BlockFile:
     """A FUSE mount at ``at`` with one file, :attr:`path`, of a fixed size.
 
-    :ivar on_write: called with offset and data before a write is done; an ``OSError`` that it
-        raises is the answer, and nothing is written
-    :ivar on_flush: the same before a flush (fsync of the file: a cache flush of the device)
-    :ivar on_read: the same with offset and size before a read
-    :ivar error: what a hook raised that is no ``OSError``; None if nothing
+    :ivar on_write: called with offset and data before a write; if it raises an ``OSError``, that is
+        the answer, and nothing is written :ivar on_flush: the same before a flush (fsync of the
+        file: a cache flush of the device) :ivar on_read: the same with offset and size before a
+        read :ivar error: another exception that a hook raised; None if none
     """
 
     def __init__(self, at: Path, backing: Path, size: int | None = None) -> None:
-        """Serve ``backing``, of ``size`` bytes (made sparse when it is not there), at ``at``."""
+        """Serve ``backing``, of ``size`` bytes (created sparse if missing), at ``at``."""
         self.on_write: Callable[[int, bytes], None] | None = None
         self.on_flush: Callable[[], None] | None = None
         self.on_read: Callable[[int, int], None] | None = None
@@ -182,7 +181,7 @@ class BlockFile:
         os.close(before)
 
     def close(self) -> None:
-        """Unmount it, even while the file is in use: its users get errors then."""
+        """Unmount it, even while the file is in use: its users then get errors."""
         if self._is_over:
             return
         self._is_over = True
@@ -192,7 +191,7 @@ class BlockFile:
         _unmount(self.at, MNT_DETACH)
         os.write(self._stop_write, b".")
         self._thread.join()
-        # Closing the last descriptor of /dev/fuse ends the connection for those who still hold it.
+        # Closing the last descriptor of /dev/fuse ends the connection for other holders.
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:
@@ -317,7 +316,7 @@ def _mount_fuse(device: int, at: Path) -> None:
 
 
 def _unmount(at: Path, flags: int) -> int:
-    """Unmount; give the errno, 0 if it is no longer mounted."""
+    """Unmount; return the errno, 0 if it is no longer mounted."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(os.fsencode(at), flags) == 0:
         return 0
@@ -336,7 +335,7 @@ def detach_loop(device: Path) -> None:
 
 
 def make_file_system(kind: str, on: Path) -> None:
-    """Make a file system on a device or image, complete: its first mount initialises nothing."""
+    """Make a complete file system on a device or image: its first mount initialises nothing."""
     if kind == "ext4":
         lazy = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
         _must(["mkfs.ext4", "-q", "-F", "-E", lazy, on])
@@ -347,7 +346,7 @@ def make_file_system(kind: str, on: Path) -> None:
 
 
 def copy_image(image: Path, to: Path) -> None:
-    """Copy an image and keep its holes: a file system of 320 MiB has few MiB of data at first."""
+    """Copy an image and keep its holes: a new file system of 320 MiB has few MiB of data."""
     _must(["cp", "--sparse=always", image, to])
 
 
@@ -365,7 +364,7 @@ def mount(device: Path, at: Path, kind: str, options: Sequence[str] = ()) -> Non
 
 
 def unmount(at: Path) -> None:
-    """Unmount a file system; lazily when somebody holds it for long."""
+    """Unmount a file system; lazily if it stays in use for long."""
     until = time.monotonic() + BUSY_SECONDS
     while _unmount(at, 0) != 0:
         if time.monotonic() > until:
@@ -374,7 +373,7 @@ def unmount(at: Path) -> None:
         time.sleep(0.02)
 
 
-#: waits for the end of its standard input, then takes a disk apart: mount, device, FUSE mount
+#: waits for the end of its standard input, then removes a disk: mount, device, FUSE mount
 TIDY = """
 read -r _
 umount -l "$1"
@@ -384,7 +383,7 @@ umount -l "$3"
 
 
 def _start_tidier(at: Path, device: Path, fuse: Path) -> subprocess.Popen[bytes]:
-    """Start what tidies up once this process has ended; Ctrl-C does not reach it."""
+    """Start a process that cleans up once this one has ended; Ctrl-C does not reach it."""
     path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     return subprocess.Popen(
         ["/bin/sh", "-c", TIDY, "tidy", at, device, fuse],
@@ -400,7 +399,7 @@ class FaultyDisk:
     """A file system on a loop device on a block file that this process serves."""
 
     def __init__(self, folder: Path, kind: str, size: int, options: Sequence[str] = ()) -> None:
-        """Make it in ``folder``, an empty folder of its own, and mount it at :attr:`at`.
+        """Make it in ``folder``, a separate empty folder, and mount it at :attr:`at`.
 
         :param kind: ``ext4`` or ``xfs``
         :param size: in bytes; XFS needs :data:`XFS_BYTES_MIN`
@@ -427,13 +426,13 @@ class FaultyDisk:
             raise
 
     def mount(self, *options: str) -> None:
-        """Mount it, with these options besides its own."""
+        """Mount it, with these options in addition to its own."""
         assert self.device is not None
         mount(self.device, self.at, self.kind, [*self.options, *options])
         self.is_mounted = True
 
     def unmount(self) -> None:
-        """Unmount it; the kernel writes to the device what is not there yet."""
+        """Unmount it; the kernel writes pending data to the device."""
         if self.is_mounted:
             unmount(self.at)
             self.is_mounted = False
@@ -468,7 +467,7 @@ class FaultyDisk:
 def faulty_disk(
     folder: Path, kind: str = "ext4", size: int = 64 << 20, options: Sequence[str] = ()
 ) -> Iterator[FaultyDisk]:
-    """Give a :class:`FaultyDisk`, mounted; close it at the end, whatever happened."""
+    """Return a mounted :class:`FaultyDisk`; close it at the end in any case."""
     disk = FaultyDisk(folder, kind, size, options)
     try:
         yield disk

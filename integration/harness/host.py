@@ -1,4 +1,4 @@
-"""What this host lets a test do: less power than root's, small file systems."""
+"""Host features for tests: fewer privileges than root's, small file systems."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def clean_up_when_ended() -> None:
-    """Let SIGTERM unwind this program as Ctrl-C does: it ends its processes and mounts."""
+    """Handle SIGTERM as Ctrl-C: the program ends its processes and removes its mounts."""
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
 
 
 def is_root() -> bool:
-    """Whether this process may do everything."""
+    """Whether this process has root's privileges."""
     return os.geteuid() == 0
 
 
 def without_power() -> list[str]:
-    """Give the words before a command whose process must obey the permissions of files."""
+    """Return a command prefix that drops the privilege to ignore file permissions."""
     if not is_root():
         return []
     if shutil.which("setpriv") is None:
@@ -39,7 +39,7 @@ def without_power() -> list[str]:
 
 @contextlib.contextmanager
 def small_file_system(at: Path, size: int) -> Iterator[Path]:
-    """Mount a file system of ``size`` bytes; skip the test where that is not allowed."""
+    """Mount a file system of ``size`` bytes; skip the test if that is not permitted."""
     with _mounted(at, ["-t", "tmpfs", "-o", f"size={size},mode=755", "dray-test"]):
         yield at
 
@@ -50,7 +50,7 @@ XFS_BYTES_MIN = 320 << 20
 
 @contextlib.contextmanager
 def sharing_file_system(at: Path) -> Iterator[Path]:
-    """Mount a file system whose files can share blocks (XFS); skip the test where there is none."""
+    """Mount a file system whose files can share blocks (XFS); skip the test without one."""
     image = at.with_suffix(".xfs")
     with image.open("wb") as file:
         file.truncate(XFS_BYTES_MIN)

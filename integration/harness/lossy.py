@@ -1,7 +1,7 @@
-"""A disk that loses data for a while, as a storage network that loses a path and finds it again.
+"""A disk that loses data for a while, as a storage network that loses and regains a path.
 
 Only blocks that begin with :data:`MARK` are refused. So data is lost while metadata, the journal
-and the object log arrive: the case in which a file system goes on as if nothing had happened.
+and the object log are written: the case in which a file system continues without an error.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 BLOCK = 4096
-#: how each block of the data begins that such a disk may lose
+#: first bytes of each data block that such a disk may lose
 MARK = b"DRAYLOST"
-#: file systems, and how they are mounted
+#: file systems, and their mount options
 KINDS = {
     "ext4-ordered": ("ext4", "data=ordered"),
     "ext4-writeback": ("ext4", "data=writeback"),
@@ -44,19 +44,19 @@ def make_marked(path: Path, size: int, seed: int) -> None:
 
 
 class Lossy:
-    """A mounted file system whose disk can be told to lose data."""
+    """A mounted file system whose disk can lose data on demand."""
 
     def __init__(self, disk: fuse_block.FaultyDisk) -> None:
-        """Begin with a disk that loses nothing."""
+        """Start with a disk that loses nothing."""
         self.disk = disk
-        #: writes that were refused
+        #: number of refused writes
         self.lost = 0
         self._loses = False
         disk.block.on_write = self._write
 
     @property
     def top(self) -> Path:
-        """Name the folder it is mounted at."""
+        """The mount point."""
         return self.disk.at
 
     def fail(self) -> None:
@@ -64,13 +64,13 @@ class Lossy:
         self._loses = True
 
     def recover(self) -> None:
-        """Lose nothing more."""
+        """Lose no more data."""
         self._loses = False
 
     def write_back(self) -> None:
-        """Write what the kernel holds to the disk, as the kernel does by itself under load.
+        """Write back dirty pages, as the kernel does by itself under load.
 
-        Nobody is told of an error: the next sync of the file concerned reports it.
+        An error is not reported here: the next sync of that file reports it.
         """
         libc = ctypes.CDLL(None, use_errno=True)
         folder = os.open(self.top, os.O_RDONLY | os.O_DIRECTORY)
@@ -80,7 +80,7 @@ class Lossy:
             os.close(folder)
 
     def await_partial(self, seconds: float = 30.0) -> None:
-        """Wait until something is being written, or has been written."""
+        """Wait until a file is being written, or has been written."""
         until = time.monotonic() + seconds
         while not self._has_files():
             assert time.monotonic() < until, f"nothing was written within {seconds} s"
@@ -101,11 +101,11 @@ class Lossy:
                 os.fsync(file.fileno())
 
     def remount(self) -> None:
-        """Let the kernel forget everything that is not on the disk."""
+        """Drop every page that is not on the disk."""
         self.disk.remount()
 
     def is_read_only(self) -> bool:
-        """Say whether the file system has given up, as one does that cannot write its journal."""
+        """Return whether the file system is read-only because it could not write its journal."""
         probe = self.top / "probe"
         try:
             probe.write_bytes(b"probe")
@@ -124,7 +124,7 @@ class Lossy:
 
 @contextlib.contextmanager
 def lossy(folder: Path, name: str) -> Iterator[Lossy]:
-    """Give a file system by its name in :data:`KINDS`; ``folder`` is made for it."""
+    """Return a file system by its name in :data:`KINDS`; ``folder`` is created for it."""
     kind, options = KINDS[name]
     size = fuse_block.XFS_BYTES_MIN if kind == "xfs" else 160 * MIB
     words = [options] if options else []
@@ -134,25 +134,25 @@ def lossy(folder: Path, name: str) -> Iterator[Lossy]:
 
 @dataclass(frozen=True)
 class Moment:
-    """When the disk fails in a copy, for how long, and what happens meanwhile."""
+    """When the disk fails in a copy, for how long, and the events meanwhile."""
 
     durability: str
-    #: seconds from when the copy has begun to write
+    #: seconds after the copy has started to write
     begins: float
-    #: seconds that the disk fails at least
+    #: least seconds of the failure
     lasts: float
     #: the sink is killed while the disk fails
     kills: bool
     #: the kernel writes back while the disk fails
     writes_back: bool
-    #: the error is reported to a run that is killed before it can note it
+    #: the error is reported to a run that is killed before it can record it
     is_swallowed: bool
     #: a second run meets the fault as well
     is_met_again: bool
 
     @classmethod
     def draw(cls, chance: random.Random) -> Moment:
-        """Draw one."""
+        """Draw a random one."""
         kills = chance.random() < 0.5
         return cls(
             durability=chance.choice(["file", "object"]),
@@ -165,7 +165,7 @@ class Moment:
         )
 
     def let_fail(self, volume: Lossy, kill: Callable[[], None]) -> None:
-        """Let the disk fail for as long as it should; it still fails at the return.
+        """Let the disk fail for its time; it still fails at the return.
 
         :param kill: kills the sink
         """
@@ -183,7 +183,7 @@ class Moment:
 
 @dataclass
 class Tally:
-    """What the rounds of a test came to."""
+    """The sums of a test's rounds."""
 
     name: str
     rounds: int = 0

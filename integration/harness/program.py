@@ -1,4 +1,4 @@
-"""Start the programs as shipped, wait for them, read what they say; end only what was started."""
+"""Start the shipped programs, wait for them, read their output; end only started processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Word = str | bytes | Path
 def find_program() -> Path:
     """Find the release program.
 
-    :raises FileNotFoundError: when it was not built.
+    :raises FileNotFoundError: if it was not built.
     """
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "engine" / "target")
     program = target / "release" / "dray"
@@ -35,7 +35,7 @@ def find_program() -> Path:
 
 
 def peak_memory(pid: int) -> int:
-    """Read the most memory, in bytes, that a living process has held; 0 when it is gone."""
+    """Read the peak memory of a living process in bytes; 0 if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
@@ -68,7 +68,7 @@ class Ended:
         return report
 
     def expect(self, code: int) -> Ended:
-        """Fail with everything it said unless it ended with ``code``."""
+        """Fail with its whole output unless it ended with ``code``."""
         assert self.code == code, f"exit code {self.code}, not {code}\n{self.out}\n{self.words}"
         return self
 
@@ -86,7 +86,7 @@ class Process:
         cwd: Path | None = None,
         wrap: Sequence[str] = (),
     ) -> None:
-        """Start ``wrap`` and ``words``."""
+        """Start ``words`` with the prefix ``wrap``."""
         self.out_path = logs / f"{name}.out"
         self.log_path = logs / f"{name}.log"
         self.started = time.monotonic()
@@ -104,7 +104,7 @@ class Process:
         self.ended: Ended | None = None
 
     def is_running(self) -> bool:
-        """Look whether it still runs; collect it if not."""
+        """Return whether it still runs; collect it if not."""
         if self.ended is not None:
             return False
         self.memory_peak = max(self.memory_peak, peak_memory(self.pid))
@@ -138,7 +138,7 @@ class Process:
         return self.ended
 
     def await_durable(self, count: int = 1, seconds: float = 60.0) -> None:
-        """Wait until a ``cp --progress json`` says that so many bytes are safe."""
+        """Wait until ``cp --progress json`` reports this many durable bytes."""
         until = time.monotonic() + seconds
         safe = 0
         while safe < count:
@@ -154,7 +154,7 @@ class Process:
             os.kill(self.pid, number)
 
     def kill(self) -> Ended:
-        """End it at once, as ``kill -9`` does."""
+        """Kill it, as ``kill -9`` does."""
         self.send(signal.SIGKILL)
         while self.is_running():
             time.sleep(POLL_SECONDS)
@@ -169,7 +169,7 @@ class Server(Process):
     fingerprint: str
 
     def await_ready(self) -> Server:
-        """Read the line that says where it listens."""
+        """Read its listening address."""
         until = time.monotonic() + READY_SECONDS
         while True:
             first = self.out_path.read_text(encoding="utf-8").partition("\n")
@@ -185,7 +185,7 @@ class Server(Process):
         return self
 
     def transfers(self) -> list[dict[str, Any]]:
-        """Read what it said about transfers that ended."""
+        """Read its reports of ended transfers."""
         lines = self.out_path.read_text(encoding="utf-8").splitlines()[1:]
         return [json.loads(line) for line in lines]
 
@@ -197,7 +197,7 @@ class Server(Process):
 
 @dataclass
 class Bench:
-    """One test's place: a folder, the program, everything that was started."""
+    """The set-up of one test: a folder, the program, every started process."""
 
     folder: Path
     program: Path
@@ -237,7 +237,7 @@ class Bench:
         return self.start("cp", "--json", *words, name="cp", env=env, wrap=wrap)
 
     def start_slow_cp(self, *words: Word) -> Process:
-        """Start ``dray cp`` with a rate; return when something is safe, and most is to come."""
+        """Start ``dray cp`` with a rate; return when some data is durable, and most is missing."""
         client = self.start_cp("--progress", "json", *words)
         client.await_durable()
         return client
@@ -263,18 +263,18 @@ class Bench:
         return server.await_ready()
 
     def peer(self, server: Server) -> list[Word]:
-        """Give the words with which ``cp`` may talk to ``server``."""
+        """Return the options with which ``cp`` may connect to ``server``."""
         return ["--token-file", self.token, "--peer-key", server.fingerprint]
 
     def close(self) -> None:
-        """End what still runs."""
+        """End the processes that still run."""
         for process in self.processes:
             process.kill()
 
 
 @dataclass
 class Way:
-    """How a tree travels: who dials, how many streams, with or without TLS."""
+    """How a tree is sent: which end dials, how many streams, with or without TLS."""
 
     push: bool = True
     streams: int = 4

@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis as Debian ships them, on loopback, in a folder of the test's own."""
+"""PostgreSQL and Redis as Debian ships them, on loopback, in a folder of the test."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Service:
                 return
 
     def close(self) -> None:
-        """End it at once; nothing of it is needed any more."""
+        """Kill it; none of its data is needed any more."""
         if self._popen.poll() is None:
-            # PostgreSQL's word for "now"; Redis ends on it too.
+            # Immediate shutdown of PostgreSQL; Redis ends on it too.
             self._popen.send_signal(signal.SIGQUIT)
             try:
                 self._popen.wait(10)
@@ -68,7 +68,7 @@ class Service:
 
 
 def start_redis(folder: Path) -> Service:
-    """Start a Redis that keeps nothing."""
+    """Start a Redis without persistence."""
     folder.mkdir()
     port = free_port()
     words = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
@@ -81,7 +81,7 @@ def start_postgresql(folder: Path, database: str) -> Service:
     folder.mkdir()
     as_user: list[str] = []
     if os.getuid() == 0:
-        # It refuses to run as root. Debian's package has made a user for it.
+        # It refuses to run as root. Debian's package has created a user for it.
         who = pwd.getpwnam("postgres")
         os.chown(folder, who.pw_uid, who.pw_gid)
         as_user = ["setpriv", f"--reuid={who.pw_uid}", f"--regid={who.pw_gid}", "--clear-groups"]

@@ -1,16 +1,16 @@
 """Supervises the system calls of a running program: counts them, and fails a chosen one.
 
-A seccomp filter stops the program at each call of interest and asks here. A call goes on as it
-would, or returns an errno without being done, or the program is killed at it. Unlike ``strace
---inject`` this counts over all threads, and by the kind of file; a stop costs about 30 us.
+A seccomp filter stops the program at each selected call and asks this process. The call then
+continues, or returns an errno without being executed, or the program is killed. Unlike
+``strace --inject`` this counts over all threads, and by the kind of file; a stop costs about 30 us.
 
     with Supervisor(sort_path) as supervisor:
         supervisor.arm(Fault(Key("fdatasync", "log"), 2, errno.EIO))
         bench.cp(..., wrap=supervisor.wrap)
-        supervisor.counts, supervisor.is_hit
+    supervisor.counts, supervisor.is_hit
 
-What it cannot do: change arguments or results of calls that go on (short writes), or fail a call
-after it took effect. Only Linux on x86-64.
+It cannot change arguments or results of calls that continue (short writes), or fail a call after it
+took effect. Only Linux on x86-64.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LAUNCHER = Path(__file__).with_name("supervised.py")
-#: instead of an errno: the program gets SIGKILL before the call is done
+#: instead of an errno: the program gets SIGKILL before the call is executed
 KILL = 0
 # struct seccomp_notif, struct seccomp_notif_resp and their ioctls, from <linux/seccomp.h>.
 NOTICE = struct.Struct("QIIiIQ6Q")
@@ -52,12 +52,12 @@ PAGE = 4096
 
 
 class Call(NamedTuple):
-    """A system call: its number, and which arguments say what file it is about."""
+    """A system call: its number, and its arguments that identify a file."""
 
     number: int
-    #: argument that is a descriptor (of the file, or of the folder from which the path leads)
+    #: index of a descriptor argument (of the file, or of the folder that the path starts from)
     descriptor: int | None = 0
-    #: argument that points to a path
+    #: index of a path argument
     path: int | None = None
 
 
@@ -123,7 +123,7 @@ NAMES = {call.number: name for name, call in CALLS.items()}
 
 
 class Key(NamedTuple):
-    """What is counted: a call on a kind of file."""
+    """A counted combination: a call on a kind of file."""
 
     call: str
     place: str
@@ -157,7 +157,7 @@ class Fault:
 
 
 def reason_to_skip() -> str | None:
-    """Say why this host cannot do it; None if it can."""
+    """Return why this host does not support it; None if it does."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "system calls are supervised on Linux x86-64 only"
     actions = Path("/proc/sys/kernel/seccomp/actions_avail")
@@ -172,18 +172,18 @@ class Supervisor:
     def __init__(self, sort: Callable[[str], str | None]) -> None:
         """Listen for programs.
 
-        :param sort: gives the kind of a file by its path, or None if it does not matter; a path
-            that is no file is ``socket:[...]``, ``pipe:[...]`` or ``anon_inode:...``
+        :param sort: returns the kind of a file by its path, or None to ignore it; a path that is no
+            file is ``socket:[...]``, ``pipe:[...]`` or ``anon_inode:...``
         """
         self.sort = sort
         self.counts: Counter[Key] = Counter()
         self.fault: Fault | None = None
         self.is_hit = False
-        #: what was hit: the path
+        #: path of the failed call
         self.hit_path = ""
         self._lock = threading.Lock()
         self._is_over = False
-        # Not below a test's folder: the path of a socket has 107 bytes at the most.
+        # Not below a test's folder: the path of a socket has 107 bytes at most.
         self._folder = tempfile.TemporaryDirectory(prefix="dray-supervisor-")
         self.path = Path(self._folder.name) / "socket"
         self._server = socket.socket(socket.AF_UNIX)
@@ -195,10 +195,10 @@ class Supervisor:
 
     @property
     def wrap(self) -> list[str]:
-        """Words before those of a program: all its calls are counted, or with a fault only those.
+        """Command prefix of a supervised program: all its calls are counted, or one fault's only.
 
-        Each stop costs two changes of process, so a program that is started for one fault is
-        stopped at no other call.
+        Each stop costs two process switches, so a program that is started for one fault stops at no
+        other call.
         """
         python = sys.executable or shutil.which("python3") or "python3"
         calls = [CALLS[self.fault.key.call]] if self.fault else list(CALLS.values())
@@ -206,7 +206,7 @@ class Supervisor:
         return [python, "-I", "-S", str(LAUNCHER), str(self.path), numbers, "--"]
 
     def arm(self, fault: Fault | None) -> None:
-        """Count from zero; from now on fail the call that ``fault`` names."""
+        """Count from zero; fail the call of ``fault`` from now on."""
         with self._lock:
             self.counts = Counter()
             self.fault = fault
@@ -214,7 +214,7 @@ class Supervisor:
             self.hit_path = ""
 
     def disarm(self) -> Counter[Key]:
-        """Fail no more calls; give the counts since :meth:`arm`."""
+        """Fail no more calls; return the counts since :meth:`arm`."""
         with self._lock:
             self.fault = None
             return self.counts.copy()
@@ -273,7 +273,7 @@ class Supervisor:
             try:
                 fcntl.ioctl(listener, RECEIVE, room)
             except OSError:
-                # The thread that asked was killed meanwhile.
+                # The calling thread was killed meanwhile.
                 continue
             unique, task, _, number, _, _, *arguments = NOTICE.unpack(room)
             code = self._decide(NAMES.get(number, ""), task, pid, arguments)
@@ -283,7 +283,7 @@ class Supervisor:
         os.close(listener)
 
     def _decide(self, name: str, task: int, pid: int, arguments: list[int]) -> int:
-        """Give the errno of a call, 0 to let it go on."""
+        """Return the errno of a call, 0 to let it continue."""
         if not name:
             return 0
         try:

@@ -3,7 +3,7 @@
 Usage: ``supervised.py SOCKET NUMBERS -- PROGRAM ...``
 
 It installs a seccomp filter for the calls in NUMBERS (comma-separated), sends the filter's listener
-to SOCKET and becomes PROGRAM. It imports nothing but the standard library, to start quickly;
+to SOCKET and becomes PROGRAM. It imports only the standard library, to start quickly;
 :mod:`integration.harness.supervise` is the other side.
 """
 
@@ -24,7 +24,7 @@ LOAD_WORD, JUMP_EQUAL, RETURN = 0x20, 0x15, 0x06
 
 
 def install(calls: list[int]) -> int:
-    """Install the filter; give its listener."""
+    """Install the filter; return its listener."""
     program = [(LOAD_WORD, 0, 0, 0)]
     # Each jump leads to the last instruction, over the other comparisons and the ALLOW.
     program += [(JUMP_EQUAL, len(calls) - index, 0, call) for index, call in enumerate(calls)]
@@ -48,7 +48,7 @@ def main(words: list[str]) -> None:
     link = socket.socket(socket.AF_UNIX)
     link.connect(path)
     listener = install([int(number) for number in numbers.split(",")])
-    # sendmsg is never among the filtered calls: nobody could answer it yet.
+    # sendmsg is never among the filtered calls: no process could answer it yet.
     socket.send_fds(link, [b"x"], [listener])
     os.execv(program[0], program)  # noqa: S606 - there is no shell to start
 

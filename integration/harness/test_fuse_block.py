@@ -1,4 +1,4 @@
-"""The block device of the tests keeps data, tells writes and flushes, and fails when it should."""
+"""The block device of the tests keeps data, reports writes and flushes, and fails on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees: made by a seed, described independently of dray, compared with names as bytes."""
+"""Trees: generated from a seed, described independently of dray, compared with names as bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def hash_file(path: bytes | Path) -> bytes:
 
 
 def walk(top: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Give every entry below ``top`` that is not dray's own, by its path from there."""
+    """Yield every entry below ``top`` that is not dray's own, by its relative path."""
     waiting = [b""]
     while waiting:
         folder = waiting.pop()
@@ -107,7 +107,7 @@ def _entry(path: bytes, state: os.stat_result) -> Entry:
 
 
 def differences(wanted: dict[bytes, Entry], found: dict[bytes, Entry]) -> list[str]:
-    """Say how two descriptions differ; at most 20 lines."""
+    """Return the differences of two descriptions; at most 20 lines."""
     lines = [f"missing: {path!r}" for path in wanted.keys() - found.keys()]
     lines += [f"not asked for: {path!r}" for path in found.keys() - wanted.keys()]
     lines += [
@@ -119,7 +119,7 @@ def differences(wanted: dict[bytes, Entry], found: dict[bytes, Entry]) -> list[s
 
 
 def assert_same(wanted: dict[bytes, Entry], top: Path) -> None:
-    """Fail unless the tree at ``top`` is as described and holds nothing of dray's own."""
+    """Fail unless the tree at ``top`` matches the description and has no files of dray."""
     assert differences(wanted, describe(top)) == []
 
 
@@ -171,7 +171,7 @@ def make_tree(top: Path, files: int, seed: int) -> None:
     for name in (b"not-utf8-\xff\xfe\x80", b"n" * 255, b"back\\slash", b"new\nline", b"-r", b" "):
         with open(os.path.join(odd, name), "wb") as file:
             file.write(name)
-    # Holes in what travels whole, and in what does not.
+    # Holes in files that are sent whole, and in files that are not.
     for hole_name, size, places in (
         ("hole", 300_000, ()),
         ("holes", 700_001, (0, 350_000)),
@@ -192,7 +192,7 @@ def make_tree(top: Path, files: int, seed: int) -> None:
     deep.mkdir(parents=True)
     (deep / "bottom").write_bytes(b"reached")
     (top / "empty").mkdir()
-    # Folders last, and from below: what is made in one changes its time.
+    # Folders last, from the bottom: a new entry changes a folder's time.
     for folder in sorted(folders[1:], key=lambda path: -len(path.parts)):
         times = chance.randrange(1, 2**31) * 10**9 + chance.randrange(10**9)
         folder.chmod(chance.choice((0o755, 0o750, 0o700)))

@@ -1,4 +1,4 @@
-"""Watches a destination all the time: what stands under a final name must be complete."""
+"""Watches a destination continuously: a file under a final name must be complete."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Content:
-    """What a file may hold."""
+    """The permitted content of a file."""
 
     size: int
     sha256: bytes
 
 
 class Watcher(threading.Thread):
-    """Lists a tree over and over; use as a context, then look at :attr:`violations`."""
+    """Lists a tree repeatedly; use as a context, then check :attr:`violations`."""
 
     def __init__(self, top: Path, allowed: dict[bytes, set[Content]]) -> None:
-        """Watch below ``top``; ``allowed`` says what each path may hold, by path from there."""
+        """Watch below ``top``; ``allowed`` holds the permitted contents by relative path."""
         super().__init__(daemon=True)
         self.top = os.fsencode(top)
         self.allowed = allowed
@@ -39,7 +39,7 @@ class Watcher(threading.Thread):
 
     @staticmethod
     def of(described: dict[bytes, tree.Entry], prefix: bytes = b"") -> dict[bytes, set[Content]]:
-        """Say what the files of a described tree may hold."""
+        """Return the permitted contents of the files of a described tree."""
         return {
             os.path.join(prefix, path) if path else prefix: {Content(entry.size, entry.content)}
             for path, entry in described.items()
@@ -47,7 +47,7 @@ class Watcher(threading.Thread):
         }
 
     def run(self) -> None:
-        """Look until it is over, and once more."""
+        """Look until the context ends, and once more."""
         while not self.is_over.is_set():
             self._look()
             time.sleep(0.002)

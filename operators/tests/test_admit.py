@@ -501,7 +501,7 @@ def test_endpoints_are_asked_together_and_a_task_that_is_tried_again_asks_anew(
     connect: Callable[..., str],
     run_dag: Callable[..., Any],
 ) -> None:
-    """If an endpoint refuses, the reservations at the other are cancelled; then both have capacity."""
+    """If an endpoint refuses, the other's reservations are cancelled; then both have capacity."""
     from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.providers.standard.operators.python import PythonOperator
 

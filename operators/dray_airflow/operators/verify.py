@@ -178,9 +178,9 @@ class DrayVerifyOperator(BaseOperator):
             raise _failure(wrong, len(files), destination)
         if must_read and read < 2 * len(files):
             raise DrayTaskFailure(
-                f"{2 * len(files) - read} of {2 * len(files)} checksums were stored beside the files"
-                f" of {source.top} and {destination.top}, not computed from them: they agree, but"
-                " is_read_required is set; transfer them without checksum_attributes, or"
+                f"{2 * len(files) - read} of {2 * len(files)} checksums were stored beside the"
+                f" files of {source.top} and {destination.top}, not computed from them: they agree,"
+                " but is_read_required is set; transfer them without checksum_attributes, or"
                 " read them by other means",
                 "unsupported",
             )
