@@ -1,4 +1,4 @@
-"""A path under one data connection dies and nobody closes it: the others carry what was on it."""
+"""One data connection dies, closed or not: the others carry what was on it."""
 
 from __future__ import annotations
 
@@ -63,5 +63,44 @@ def test_a_stream_that_stands_still_is_given_up(bench: Bench, push: bool, after:
         assert frozen.is_frozen
         found = tree.differences(tree.describe(source), tree.describe(sink))
         assert [line for line in found if "b''" not in line] == []
+    finally:
+        proxy.close()
+
+
+#: a closed connection is noticed far sooner than one of which nothing comes (two minutes)
+NOTICED_SECONDS = 20.0
+#: fits into the sockets of one connection; the source has sent all of it after some seconds
+LAST_BYTES = 192 << 10
+LAST_RATE = 64 << 10
+
+
+@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+def test_a_closed_stream_is_noticed_though_nothing_more_is_sent_on_it(
+    bench: Bench, push: bool
+) -> None:
+    """The last object that the source has sent is lost, and then its connection is closed."""
+    source, sink = bench.folder / "source", bench.folder / "sink"
+    sink.mkdir()
+    source.mkdir()
+    tree.make_file(source / "last", LAST_BYTES, seed=1)
+    server = bench.serve(sink if push else source)
+    proxy = Proxy(server.address)
+    try:
+        far = f"dray://{proxy.address}/"
+        ends: list[Word] = [f"{source}/", far] if push else [far, f"{sink}/"]
+        how: list[Word] = ["--streams", "2", "--rate", str(LAST_RATE), *bench.peer(server)]
+        client = bench.start_cp("-r", *ends, *how)
+        proxy.await_bytes(LAST_BYTES // 3)
+        frozen = proxy.freeze_data()
+        # Nothing comes of it meanwhile, and nobody has noticed.
+        time.sleep(2 * LAST_BYTES / LAST_RATE)
+        assert client.is_running()
+        began = time.monotonic()
+        frozen.close(abruptly=False)
+        client.wait(200).expect(0)
+        seconds = time.monotonic() - began
+        print(f"\nit ended after {seconds:.1f} s")
+        assert seconds < NOTICED_SECONDS
+        assert (sink / "last").read_bytes() == (source / "last").read_bytes()
     finally:
         proxy.close()

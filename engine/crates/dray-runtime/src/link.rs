@@ -57,6 +57,8 @@ pub enum SourceEvent {
     Broken(Error),
     /// A data stream is ready for use.
     Stream(StreamId, Box<dyn BlockSender>),
+    /// The peer has closed a data stream, for this reason as far as is known.
+    Left(StreamId, Error),
     /// Entries of the listing, with where their bytes come from.
     Listed {
         /// For the machine.

@@ -229,6 +229,7 @@ impl Executor for SourceExecutor<'_, '_> {
                 }
                 self.machine.handle(Input::StreamUp(stream), now);
             }
+            SourceEvent::Left(stream, error) => self.give_up(stream, error),
             SourceEvent::Shared(rates) => self.gate.share(rates),
             SourceEvent::Broken(error) => {
                 let error = error.at(End::Source);
@@ -303,14 +304,7 @@ impl Executor for SourceExecutor<'_, '_> {
                     self.observer.object(Some(stream), &head);
                     self.tell_stream(stream, StreamJob::Send { head, buffer });
                 }
-                Effect::GiveUp(stream, error) => {
-                    // Its thread may wait for a socket that takes nothing.
-                    let known = self.streams.get(&stream);
-                    if let Some(cut) = known.and_then(|known| known.cut.as_ref()) {
-                        cut();
-                    }
-                    self.tell_stream(stream, StreamJob::GiveUp(error));
-                }
+                Effect::GiveUp(stream, error) => self.give_up(stream, error),
                 Effect::CloseFile(index) => {
                     self.origins.remove(&index);
                 }
@@ -346,6 +340,15 @@ impl Executor for SourceExecutor<'_, '_> {
 }
 
 impl SourceExecutor<'_, '_> {
+    fn give_up(&mut self, stream: StreamId, error: Error) {
+        // Its thread may wait for a socket that takes nothing.
+        let known = self.streams.get(&stream);
+        if let Some(cut) = known.and_then(|known| known.cut.as_ref()) {
+            cut();
+        }
+        self.tell_stream(stream, StreamJob::GiveUp(error));
+    }
+
     fn tell_stream(&mut self, stream: StreamId, job: StreamJob) {
         if let Some(known) = self.streams.get(&stream) {
             // When its thread has ended, that is in the event channel already.

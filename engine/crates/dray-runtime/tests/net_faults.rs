@@ -6,12 +6,13 @@ use dray_core::retry::RetryPolicy;
 use dray_core::{BlockId, ErrorKind, StreamId};
 use dray_runtime::link::SourceEvent;
 use dray_runtime::net::{Serve, Timing};
+use dray_runtime::pool::Pool;
 use dray_session::{sink, source};
 use dray_wire::message::{BlockState, Message};
 use net_common::proxy::{Flip, Proxy};
 use net_common::{
-    Change, Object, PATIENCE, Site, arrived, connect, hasty, loss_at_sink, loss_at_source,
-    next_stream, sink_input,
+    Change, Object, PATIENCE, SinkEvents, Site, SourceEvents, arrived, connect, hasty,
+    loss_at_sink, loss_at_source, next_stream, sink_input,
 };
 use std::collections::HashSet;
 use std::net::TcpListener;
@@ -268,6 +269,51 @@ fn a_sink_that_drives_dials_a_new_stream_for_a_dead_one() {
     object.send(&mut *two).expect("sent");
     object.expect(&sink.link.events, &pool);
     send_until_dead(&mut *one);
+}
+
+/// Which streams a source hears were closed at their other end, until there are so many.
+fn next_left(events: &SourceEvents, count: usize) -> HashSet<StreamId> {
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut left = HashSet::new();
+    while left.len() < count {
+        let wait = until.saturating_duration_since(Instant::now());
+        match events.recv_timeout(wait).expect("closed streams were due") {
+            SourceEvent::Left(stream, _) => assert!(left.insert(stream), "twice"),
+            // A sink that drives dials others.
+            SourceEvent::Input(source::Input::Message(..)) | SourceEvent::Stream(..) => {}
+            _ => panic!("only closed streams were due"),
+        }
+    }
+    left
+}
+
+/// Cuts both streams of a session while nothing is sent: the source hears of each, once.
+fn cut_idle(proxy: &Proxy, (source, sink): (&SourceEvents, &SinkEvents), pool: &Pool) {
+    let (first, mut one) = next_stream(source);
+    let (second, _two) = next_stream(source);
+    let object = Object::noise(1, 5000);
+    object.send(&mut *one).expect("sent");
+    object.expect(sink, pool);
+    proxy.cut_data();
+    assert_eq!(next_left(source, 2), HashSet::from([first, second]));
+    let until = Instant::now() + Duration::from_millis(700);
+    while let Ok(event) = source.recv_deadline(until) {
+        assert!(!matches!(event, SourceEvent::Left(..)), "told twice");
+    }
+}
+
+#[test]
+fn a_source_hears_that_an_idle_stream_was_closed_at_its_other_end() {
+    for clear in [true, false] {
+        let proxy = Proxy::start();
+        let site = site_behind(&proxy, &|_| {});
+        let (source, sink, pool) = site.push(&site.dial(), connect(2, clear));
+        cut_idle(&proxy, (&source.link.events, &sink.link.events), &pool);
+        let proxy = Proxy::start();
+        let site = site_behind(&proxy, &|_| {});
+        let (sink, source, pool) = site.pull(&site.dial(), connect(2, clear));
+        cut_idle(&proxy, (&source.link.events, &sink.link.events), &pool);
+    }
 }
 
 #[test]

@@ -68,9 +68,14 @@ def make(
     remedy: str = "",
 ) -> DrayError:
     """Make an error that occurred on this side, of the class for its status."""
-    where = {"here": "", "network": " over the network"}.get(end, f" at the {end}")
-    message = f"cannot {operation}{where}: {kind.replace('_', ' ')}"
-    message += f" ({cause})" if cause else ""
+    where = "" if end in ("here", "network") else f" at the {end}"
+    words = kind.replace("_", " ")
+    # "cannot connect: unreachable (Connection refused)" would give one reason twice.
+    if cause and (kind == "unreachable" or cause.lower() == words):
+        words = cause
+    elif cause:
+        words += f" ({cause})"
+    message = f"cannot {operation}{where}: {words}"
     message += f"; {remedy}" if remedy else ""
     of = DrayPermanentError if status == "permanent" else DrayTemporaryError
     return of(

@@ -1,7 +1,7 @@
 //! A running control connection: full duplex over one TLS connection.
 //!
 //! Three threads meet here. The conductor's control thread sends; the receiver reads raw bytes
-//! without any lock; the keeper pings, answers pings, and notices silence. TLS has one state for both
+//! without any lock; the keeper pings, answers pings, and notices silence and closed streams. TLS has one state for both
 //! directions behind a lock that nobody holds while a socket blocks: a sender encrypts into a buffer
 //! of its own and writes that under the lock of the order alone. Were it otherwise, two ends that
 //! both write much would each wait for the other to read.
@@ -19,6 +19,7 @@ use dray_session::PING_VALUE;
 use dray_wire::codec::{Decoder, encode};
 use dray_wire::message::{Limits, Message};
 use rustls::Connection;
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +31,9 @@ const ENCRYPT_BYTES: usize = 64 << 10;
 
 /// Ciphertext read at once.
 const READ_BYTES: usize = 64 << 10;
+
+/// How often a source's streams are looked at: whether their peer has closed them (guess, revisit).
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Value of [`Shared::reading_since`] while the receiver is busy with what it has read.
 const NOT_READING: u64 = u64::MAX;
@@ -249,12 +253,12 @@ pub(super) fn start(
         decoder,
         pongs,
     };
-    let keeper = Arc::clone(&shared);
+    let (keeper, keepers_hub) = (Arc::clone(&shared), Arc::clone(hub));
     // Each waits for its work and takes one.
     let gone = |_: SendError<Work>| {
         fail::internal("begin a session", "a thread of its connection has ended")
     };
-    let keeping: Work = Box::new(move || keep(&keeper, &pongs_due));
+    let keeping: Work = Box::new(move || keep(&keeper, &keepers_hub, &pongs_due));
     threads.keeper.send(keeping).map_err(gone)?;
     let receiving: Work = Box::new(move || receiver.run(&plain, raw.held()));
     threads.receiver.send(receiving).map_err(gone)?;
@@ -265,8 +269,8 @@ pub(super) fn start(
     Ok((out, shared))
 }
 
-/// Pings, pongs, and the watch over silence, until the receiver ends.
-fn keep(shared: &Shared, pongs_due: &Receiver<u64>) {
+/// Pings, pongs, and the watch over silence and over closed streams, until the receiver ends.
+fn keep(shared: &Shared, hub: &Hub, pongs_due: &Receiver<u64>) {
     let Timing {
         ping_after,
         lost_after,
@@ -274,10 +278,16 @@ fn keep(shared: &Shared, pongs_due: &Receiver<u64>) {
     } = shared.timing;
     let tick = (ping_after / 4)
         .min(lost_after / 8)
+        .min(LOOK)
         .max(Duration::from_millis(1));
     let mut frames = Vec::new();
     let mut pings = 0;
+    let (mut left, mut next_look) = (HashMap::new(), Instant::now() + LOOK);
     loop {
+        if Instant::now() >= next_look {
+            hub.look_for_left(&mut left);
+            next_look = Instant::now() + LOOK;
+        }
         let sent = match pongs_due.recv_timeout(tick) {
             Ok(value) => shared.send(&Message::Pong(value), &mut frames),
             Err(RecvTimeoutError::Disconnected) => return,

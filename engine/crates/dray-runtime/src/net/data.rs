@@ -95,6 +95,7 @@ impl BlockSender for StreamSender {
     fn give_up(&mut self, error: &Error) {
         // Before another is dialled: a dead stream must not count as one of those granted.
         shut(self.channel.socket().stream());
+        self.registration.end();
         self.registration.hub().stream_lost(error.clone());
     }
 }

@@ -18,6 +18,7 @@ use dray_session::{sink, source};
 use dray_wire::message::{BlockState, Limits, Message};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -162,9 +163,11 @@ struct Streams {
 }
 
 impl Streams {
-    fn count_live(&mut self) -> usize {
-        self.live.retain(|_, stream| !has_left(stream));
-        self.live.len()
+    fn count_live(&self) -> usize {
+        self.live
+            .values()
+            .filter(|stream| !has_left(stream))
+            .count()
     }
 }
 
@@ -345,6 +348,26 @@ impl Hub {
         self.streams().count_live()
     }
 
+    /// Tells a source's conductor of streams that their peer has closed: a stream without anything to
+    /// send would not notice, and what it sent last may be lost. `known` holds how often each was seen
+    /// closed. One that was seen twice is told of; a session that ends closes its streams too.
+    pub(super) fn look_for_left(&self, known: &mut HashMap<StreamId, u32>) {
+        let Inbox::Source(events) = &self.inbox else {
+            return;
+        };
+        let streams = self.streams();
+        let left = streams.live.iter().filter(|(_, stream)| has_left(stream));
+        let looks = |id: &StreamId| known.get(id).map_or(1, |looks| looks.saturating_add(1));
+        let left = left.map(|(id, _)| (*id, looks(id))).collect();
+        drop(streams);
+        *known = left;
+        for (id, _) in known.iter().filter(|(_, looks)| **looks == 2) {
+            let error = io::Error::from(io::ErrorKind::ConnectionReset);
+            let error = fail::io_error("send an object", &error);
+            let _ = events.send(SourceEvent::Left(*id, error));
+        }
+    }
+
     /// Takes in a stream that has joined.
     ///
     /// # Errors
@@ -495,11 +518,16 @@ impl Registration {
     pub(super) const fn stream(&self) -> StreamId {
         self.stream
     }
+
+    /// The stream is alive no longer.
+    pub(super) fn end(&self) {
+        self.hub.streams().live.remove(&self.stream);
+    }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.hub.streams().live.remove(&self.stream);
+        self.end();
     }
 }
 
@@ -526,13 +554,26 @@ impl Drop for Closer {
     }
 }
 
-/// Whether the peer of a stream that only sends has closed it.
+/// Whether the peer of a stream that only sends has closed it. The poll reads nothing: bytes that
+/// nobody reads would hide the end behind them, and a read may fail for a reason that says nothing
+/// of the stream.
+#[cfg(target_os = "linux")]
+pub(super) fn has_left(stream: &TcpStream) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut ends = [PollFd::new(stream, PollFlags::RDHUP)];
+    let over = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let polled = poll(&mut ends, Some(&Timespec::default()));
+    polled.is_ok() && ends.iter().any(|end| end.revents().intersects(over))
+}
+
+/// See above; other systems cannot poll for it.
+#[cfg(not(target_os = "linux"))]
 pub(super) fn has_left(stream: &TcpStream) -> bool {
     use rustix::net::{RecvFlags, recv};
     let mut byte = [0u8; 1];
     match recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
         Ok((read, _)) => read == 0,
-        Err(error) => error != rustix::io::Errno::AGAIN && error != rustix::io::Errno::INTR,
+        Err(error) => error == rustix::io::Errno::CONNRESET,
     }
 }
 

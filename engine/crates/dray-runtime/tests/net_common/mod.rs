@@ -261,6 +261,8 @@ pub fn source_input(events: &SourceEvents, streams: &mut Streams) -> source::Inp
         match source_event(events) {
             SourceEvent::Input(input) => return input,
             SourceEvent::Stream(stream, sender) => streams.push((stream, sender)),
+            // A test that cuts streams looks for these itself.
+            SourceEvent::Left(..) => {}
             SourceEvent::Listed { .. } => panic!("nobody lists"),
             SourceEvent::Shared(_) => panic!("nothing is shared"),
             SourceEvent::Broken(error) => panic!("{error}"),
@@ -272,12 +274,15 @@ pub type Streams = Vec<(StreamId, Box<dyn BlockSender>)>;
 
 /// Waits for the next stream of a source.
 pub fn next_stream(events: &SourceEvents) -> (StreamId, Box<dyn BlockSender>) {
-    match source_event(events) {
-        SourceEvent::Stream(stream, sender) => (stream, sender),
-        SourceEvent::Input(input) => panic!("a stream was due, not {input:?}"),
-        SourceEvent::Broken(error) => panic!("{error}"),
-        SourceEvent::Shared(_) => panic!("nothing is shared"),
-        SourceEvent::Listed { .. } => panic!("nobody lists"),
+    loop {
+        match source_event(events) {
+            SourceEvent::Stream(stream, sender) => return (stream, sender),
+            SourceEvent::Left(..) => {}
+            SourceEvent::Input(input) => panic!("a stream was due, not {input:?}"),
+            SourceEvent::Broken(error) => panic!("{error}"),
+            SourceEvent::Shared(_) => panic!("nothing is shared"),
+            SourceEvent::Listed { .. } => panic!("nobody lists"),
+        }
     }
 }
 
