@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from integration.xrootd.files import (
     set_checksum,
 )
 from integration.xrootd.moments import await_end
+from integration.xrootd.servers import PROGRAM
 
 if TYPE_CHECKING:
     from integration.xrootd.servers import Scene, Xrootd
@@ -164,6 +167,35 @@ def test_settings_are_followed(scene: Scene) -> None:
     assert ended.code != 0
     assert "readres" in ended.out + ended.words
     assert not sink.path("b").exists()
+
+
+def test_exit_handlers_do_not_run(scene: Scene) -> None:
+    """XrdCl's destroy what the question for the source's checksum may still use."""
+    said = "exit handlers ran"
+    library, script = scene.folder / "at_exit.so", scene.folder / "tpc"
+    code = Path(__file__).with_name("at_exit.c")
+    words = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, code]
+    subprocess.run(words, check=True, timeout=60)
+    preloaded = f"LD_PRELOAD={library}"
+    script.write_text(f'#!/bin/sh\nexec env {preloaded} "$DRAY_RUNS" "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    true = shutil.which("true") or "true"
+    assert said in scene.run(script, env={"DRAY_RUNS": true}).words, "it says nothing of any"
+    source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
+    runs = {"DRAY_RUNS": str(scene.programs / PROGRAM)}
+    sink = scene.server("sink", tpc=f"pgm {script}", env=runs)
+    made = make(source, "a", 3 * MIB)
+    copy = ("--tpc", "only", source.at("a"), sink.at("in/a"))
+    scene.xrdcp(*copy).expect(0)
+    assert hash_file(sink.path("in/a")) == hash_file(made)
+    sink.path("in/a").unlink()
+    # The log cannot be made: the copy fails before the source has told its checksum.
+    (sink.path("in") / ".dray-log").write_bytes(b"no folder")
+    ended = scene.xrdcp(*copy)
+    assert ended.code != 0
+    assert ".dray-log" in ended.out + ended.words
+    assert said not in sink.said()
+    assert "killed by signal" not in sink.said()
 
 
 def test_a_name_may_be_of_any_bytes(scene: Scene) -> None:

@@ -19,12 +19,6 @@ pub(crate) enum Exit {
     Interrupted = 5,
 }
 
-impl From<Exit> for std::process::ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
-    }
-}
-
 /// A command that ended before it began.
 #[derive(Debug)]
 pub(crate) struct Stop {

@@ -31,12 +31,17 @@ mod units;
 
 use args::{Command, Dray};
 use clap::{CommandFactory, Parser};
+use dray_open::xrootd::end_process;
 use exit::Exit;
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::ExitCode;
 
-fn main() -> ExitCode {
+fn main() {
+    let exit = run();
+    end_process(exit as u8)
+}
+
+fn run() -> Exit {
     let dray = match Dray::try_parse_from(words(std::env::args_os())) {
         Ok(dray) => dray,
         // Help and version come this way too; clap ends with 2 for the rest, as documented.
@@ -73,15 +78,15 @@ fn main() -> ExitCode {
         }
     };
     match done {
-        Ok(Exit::Safe) if output::is_missing() => Exit::SomeFailed.into(),
-        Ok(exit) => exit.into(),
+        Ok(Exit::Safe) if output::is_missing() => Exit::SomeFailed,
+        Ok(exit) => exit,
         Err(stop) => {
             cp::complain(&stop.error);
             if dray.command.is_json() && stop.exit != Exit::Usage {
                 let error = report::in_json(&stop.error);
                 output::result(&serde_json::json!({ "error": error }).to_string());
             }
-            stop.exit.into()
+            stop.exit
         }
     }
 }

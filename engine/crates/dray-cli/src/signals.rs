@@ -77,7 +77,7 @@ fn on_signal(words: &str) {
         if let Some(last_words) = &state.at_once {
             last_words();
         }
-        std::process::exit(Exit::Interrupted as i32);
+        dray_open::xrootd::end_process(Exit::Interrupted as u8);
     }
     output::note(words);
     if let Some(stop) = &state.stop {

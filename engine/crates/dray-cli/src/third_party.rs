@@ -90,7 +90,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
         if json && signals::may_tell() {
             tell(&seen.lock().unwrap_or_else(PoisonError::into_inner), true);
         }
-        std::process::exit(Exit::Interrupted as i32)
+        dray_open::xrootd::end_process(Exit::Interrupted as u8)
     });
     let ended = wait(&active, &id, |transfer| {
         last_seen

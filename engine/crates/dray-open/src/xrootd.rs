@@ -7,6 +7,7 @@ use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, Transfer
 use dray_runtime::sink::{Destination, DestinationRequest};
 use dray_runtime::source::Root;
 use dray_store::{Capabilities, ReadOnly, Store};
+pub use dray_store_xrootd::end_process;
 use dray_store_xrootd::{SinkOptions, Url, XrootdOptions, XrootdSink, XrootdStore};
 use dray_wire::message::Selection;
 use std::ffi::{OsStr, OsString};

@@ -12,7 +12,8 @@ pub(crate) use small_batch::{Renaming, Small};
 use dray_core::{End, Error, ErrorKind, ModifiedTime, Name, Result};
 use dray_store::ReadState;
 use libloading::Library;
-use std::ffi::{CStr, CString, OsString, c_char, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -194,6 +195,22 @@ pub fn set_substreams(count: u32) -> Result<()> {
     // SAFETY: the text lives until the call returns.
     unsafe { (client.set)(name.as_ptr(), count) };
     Ok(())
+}
+
+unsafe extern "C" {
+    /// `_exit(2)`: it has no demands.
+    safe fn _exit(status: c_int) -> !;
+}
+
+/// Ends the process. Where the client was loaded, the exit handlers do not run: XrdCl's destroy what
+/// its threads still use, and calls that nobody waits for any more.
+pub fn end_process(code: u8) -> ! {
+    if CLIENT.get().is_none() {
+        std::process::exit(code.into());
+    }
+    // What cannot be written now, nobody would write later.
+    let _ = std::io::stdout().flush();
+    _exit(code.into())
 }
 
 /// Where the library may lie, in order.

@@ -9,7 +9,8 @@
 //! Invariants owned here: the client is loaded when the first URL is used and not before, from a
 //! library with a plain C interface (plugins/xrootd/xrdcl), so that dray is built, and runs, where
 //! there is no XRootD; what was authorised for one opening is opened once, unless the answer is lost
-//! (`key`); no secret of a URL is in a message. In prose: docs/design/xrootd.md.
+//! (`key`); no secret of a URL is in a message; a process ends without the client's exit handlers
+//! ([`end_process`]). In prose: docs/design/xrootd.md.
 
 mod barrier;
 mod checksum;
@@ -33,7 +34,7 @@ mod store;
 mod url;
 
 pub use checksum::checksum;
-pub use client::{LIBRARY_VARIABLE, set_substreams};
+pub use client::{LIBRARY_VARIABLE, end_process, set_substreams};
 pub use sink::{SinkOptions, XrootdSink};
 pub use store::{Authorised, XrootdOptions, XrootdStore};
 pub use url::Url;

@@ -27,20 +27,18 @@ mod ticket;
 use args::Args;
 use config::Config;
 use dray_core::Result;
+use dray_store_xrootd::end_process;
 use placeholder::Placeholder;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-fn main() -> ExitCode {
+fn main() {
     // Before anything is opened: whose process this is.
     let ended = process::settle().and_then(|()| run());
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log::failed(&error);
-            ExitCode::FAILURE
-        }
+    if let Err(error) = &ended {
+        log::failed(error);
     }
+    // The question for the source's checksum may still be under way.
+    end_process(u8::from(ended.is_err()))
 }
 
 fn run() -> Result<()> {
