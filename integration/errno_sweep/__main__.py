@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.errno_sweep import cases
-from integration.errno_sweep.scenes import SCENES
+from integration.errno_sweep.catalog import SCENES
 from integration.errno_sweep.sweep import sweep
 from integration.harness import host
 from integration.harness.program import Bench, find_program

@@ -20,7 +20,7 @@ from integration.harness import tree
 from integration.harness.supervise import KILL, Fault, Key, Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from integration.harness.program import Bench, Ended, Server, Word
 
@@ -264,7 +264,7 @@ class Copy:
 
     def rerun(self) -> Ran:
         """Run it alone."""
-        return _until_free(lambda: self._start([]))
+        return until_free(lambda: self._start([]))
 
     def end(self) -> None:
         """Remove the destination."""
@@ -297,7 +297,7 @@ def _await(wait: Callable[[float], Ended], killed: bool) -> Ran:
         return Ran(None, "hang", str(error), RUN_SECONDS, ("a hang",))
 
 
-def _until_free(start: Callable[[], Ran]) -> Ran:
+def until_free(start: Callable[[], Ran]) -> Ran:
     """Run again while another transfer holds the destination: it was killed and not noticed yet."""
     until = time.monotonic() + HELD_SECONDS
     while True:
@@ -509,7 +509,7 @@ class ThirdParty:
     def rerun(self) -> Ran:
         """Submit another one of the same files."""
         self._revive()
-        return _until_free(self._submit)
+        return until_free(self._submit)
 
     def end(self) -> None:
         """Remove the destination."""
@@ -525,33 +525,3 @@ class ThirdParty:
         self.source.close()
         self.sink.close()
         self.supervisor.close()
-
-
-EVERYTHING = ("--durability", "object", "--preallocate", "--xattrs", "--checksum-attributes")
-SCENES: Mapping[str, tuple[type, Mapping[str, Any]]] = {
-    "local": (Copy, {}),
-    "local-object": (Copy, {"words": EVERYTHING}),
-    "local-direct": (Copy, {"words": ("--direct-io", "--verify")}),
-    "local-older": (Copy, {"before": "older"}),
-    "local-broken": (Copy, {"before": "broken", "words": ("--durability", "object")}),
-    "local-file": (OneFile, {}),
-    "push-client": (Served, {"push": True, "victim": "client"}),
-    "push-server": (Served, {"push": True, "victim": "server"}),
-    "pull-client": (Served, {"push": False, "victim": "client"}),
-    "pull-server": (Served, {"push": False, "victim": "server"}),
-    "tpc-push-source": (ThirdParty, {"push": True, "victim": "source"}),
-    "tpc-push-sink": (ThirdParty, {"push": True, "victim": "sink"}),
-    "tpc-pull-source": (ThirdParty, {"push": False, "victim": "source"}),
-    "tpc-pull-sink": (ThirdParty, {"push": False, "victim": "sink"}),
-}
-
-
-@contextlib.contextmanager
-def scene(name: str, bench: Bench, data: Data) -> Iterator[Scene]:
-    """Give a scene, and close it."""
-    kind, options = SCENES[name]
-    made: Scene = kind(bench, data, name, options)
-    try:
-        yield made
-    finally:
-        made.close()

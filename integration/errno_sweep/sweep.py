@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.errno_sweep import cases
-from integration.errno_sweep.scenes import RUN_SECONDS, Data, Ran, Scene, scene
+from integration.errno_sweep.catalog import scene
+from integration.errno_sweep.scenes import RUN_SECONDS, Data, Ran, Scene
 from integration.harness import tree
 
 if TYPE_CHECKING:

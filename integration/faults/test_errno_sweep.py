@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.errno_sweep import cases
-from integration.errno_sweep.scenes import SCENES, Data, Ran, scene
+from integration.errno_sweep.catalog import SCENES, scene
+from integration.errno_sweep.scenes import Data, Ran
 from integration.errno_sweep.sweep import Later, run, sweep
 from integration.harness.program import Process
 from integration.harness.supervise import KILL, Fault, Key, Supervisor, reason_to_skip
