@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from integration.errno_sweep.scenes import Copy, OneFile, Served, ThirdParty
+from integration.errno_sweep.xrootd import XrootdCopy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +30,9 @@ SCENES: Mapping[str, tuple[type, Mapping[str, Any]]] = {
     "tpc-push-sink": (ThirdParty, {"push": True, "victim": "sink"}),
     "tpc-pull-source": (ThirdParty, {"push": False, "victim": "source"}),
     "tpc-pull-sink": (ThirdParty, {"push": False, "victim": "sink"}),
+    "xrootd": (XrootdCopy, {}),
+    "xrootd-hidden": (XrootdCopy, {"hides": True}),
+    "xrootd-beside": (XrootdCopy, {"beside": True}),
 }
 
 

@@ -28,7 +28,7 @@ FULL = os.environ.get("DRAY_FULL") == "1"
 SEED = int(os.environ.get("DRAY_SEED", "1106"))
 #: cases of each scene; in `make test` of few scenes
 CASES = 120 if FULL else 8
-FAST = ("local-object", "push-server", "tpc-pull-sink")
+FAST = ("local-object", "push-server", "tpc-pull-sink", "xrootd-beside")
 
 
 @pytest.fixture(autouse=True)

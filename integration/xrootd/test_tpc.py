@@ -174,8 +174,8 @@ def test_exit_handlers_do_not_run(scene: Scene) -> None:
     said = "exit handlers ran"
     library, script = scene.folder / "at_exit.so", scene.folder / "tpc"
     code = Path(__file__).with_name("at_exit.c")
-    words = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, code]
-    subprocess.run(words, check=True, timeout=60)
+    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]
+    subprocess.run(["cc", *flags, "-o", library, code], check=True, timeout=60)
     preloaded = f"LD_PRELOAD={library}"
     script.write_text(f'#!/bin/sh\nexec env {preloaded} "$DRAY_RUNS" "$@"\n', encoding="utf-8")
     script.chmod(0o755)
