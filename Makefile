@@ -23,7 +23,7 @@ WHEEL_TARGET_DIR := $(CARGO_TARGET_DIR)/wheel
 SECONDS ?= 60
 SEEDS ?= 2000
 # Integration tests wait more than they compute. A file's tests stay together: they share servers.
-WORKERS ?= 3
+WORKERS ?= 5
 
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
 .PHONY: test-celery check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
@@ -33,7 +33,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2000 or SEED=n (sim);"
-	@echo "             WORKERS=3 (integration: tests side by side);"
+	@echo "             WORKERS=5 (integration: tests side by side);"
 	@echo "             ARGS=... (unit, integration: more words for pytest; bench, bench-peers: options)"
 
 setup: ## Install what is missing on this host (apt when root) and fill .venv
@@ -84,7 +84,7 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 	for script in tools/*.sh docker/*.sh .ci/run; do bash -n "$$script"; done
 
 integration: setup build build-xrootd develop ## Tests that need more than one part, real servers included
-	$(PYTEST) -m "(slow or server) and not bench and not celery" \
+	$(PYTEST) -m "(slow or server) and not full and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test: check unit ## Everything: checks, unit tests, simulator, short fuzz run, integration tests
@@ -95,11 +95,13 @@ test: check unit ## Everything: checks, unit tests, simulator, short fuzz run, i
 # One after the other: moments are many small waits, made calls are many small bodies, and the loads
 # assert answering times, for which nothing else may run.
 test-full: export DRAY_FULL := 1
-test-full: setup build develop ## Faults in full: 20 moments of each, failed calls, power loss, soak, loads; three hours or more
+test-full: setup build build-xrootd develop ## Faults in full: 20 moments of each, failed calls, power loss, soak, loads; three hours or more
 	$(PYTEST) integration/endpoint/test_faults_*.py -n $(WORKERS) --dist load -rA $(ARGS)
 	$(PYTEST) integration/endpoint/test_openapi.py integration/endpoint/test_schema.py -rA $(ARGS)
 	$(PYTEST) integration/faults/test_errno_sweep.py integration/faults/test_crash_replay.py \
 		-n $(WORKERS) --dist load -rA $(ARGS)
+	$(PYTEST) -m "full and not bench and not celery" --ignore integration/endpoint/test_load.py \
+		-n $(WORKERS) --dist loadfile -rA $(ARGS)
 	$(PYTEST) integration/faults/test_soak.py integration/endpoint/test_load.py -s -rA $(ARGS)
 
 test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images

@@ -63,6 +63,7 @@ def test_a_task_that_is_ended_before_its_trigger_begins_ends_its_transfer(scene:
     assert 0 < scene.carried() < scene.size
 
 
+@pytest.mark.full
 def test_a_triggerer_that_was_down_for_longer_than_the_bound_costs_no_try(scene: Scene) -> None:
     scene.make_large()
     run = scene.begin("move_bound", rate=SLOW_RATE)
@@ -83,6 +84,7 @@ def test_a_triggerer_that_was_down_for_longer_than_the_bound_costs_no_try(scene:
     scene.check(unsafe)
 
 
+@pytest.mark.full
 def test_the_time_of_a_task_counts_over_all_its_deferrals(scene: Scene) -> None:
     scene.make_large()
     begun = time.monotonic()
@@ -113,6 +115,7 @@ def is_refused(endpoint: Endpoint, token: str) -> bool:
     return False
 
 
+@pytest.mark.full
 def test_a_renewer_that_is_late_loses_no_task(scene: Scene) -> None:
     make_both(scene)
     endpoint, airflow = scene.world.b, scene.airflow

@@ -13,7 +13,7 @@ import pytest
 from integration.bench.results import Results
 from integration.harness.program import ROOT
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(300)]
 
 #: so little of the sets, with the host's own congestion control
 TINY = ("--scale", "0.004", "--congestion", "system")

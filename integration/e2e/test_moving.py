@@ -12,7 +12,7 @@ from integration.simulation import slow_target_real
 if TYPE_CHECKING:
     from integration.harness.program import Bench
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(600)]
 
 
 def test_congestion_that_moves_is_walked_around(bench: Bench) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dray.testing.endpoints import Endpoint
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.full, pytest.mark.timeout(1800)]
 
 Json: TypeAlias = Any
 IS_FULL = bool(os.environ.get("DRAY_FULL"))

@@ -17,6 +17,7 @@ def test_the_page_shows_the_results() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_deadline_is_met_with_deadlines_and_missed_without() -> None:
     """Decided by the simulator: the provider's plan and the endpoint's broker, as they ship."""
     found = dag.results()
