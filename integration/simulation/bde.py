@@ -40,7 +40,7 @@ def fourth(value: dict[str, Any]) -> str:
     """Say what became of the fourth task."""
     return (
         f"- {PLACES[value['place']]}: refused within {value['asked_seconds']} s, offered"
-        f" {value['offered_seconds']} s; with that it is taken on, takes"
+        f" {value['offered_seconds']} s; with that it is admitted, takes"
         f" {value['took_seconds']:.0f} s, and all three deadlines are met."
     )
 
@@ -53,28 +53,29 @@ def page(results: dict[str, Any]) -> str:
 
 Lu et al. (*BigData Express*) show three tasks: T3, 800 GB without a deadline, has the line alone;
 T1, 300 GB, comes at 60 s and must be done within 1800 s; T2, 200 GB, comes at 200 s and must be
-done within 300 s. The rates in their figure are those of one resource of some 10.5 Gbit/s, though
-the cards they name are not one: T1 and T3 leave from one card of 10 Gbit/s and T2 from another.
-Both are done here, in the [fluid model](../../design/scheduling.md#the-fluid-model).
+done within 300 s. The rates in their figure are those of one resource of some 10.5 Gbit/s. Their
+text names two cards: T1 and T3 leave from one card of 10 Gbit/s and T2 from another. Both cases are
+repeated here, in the [fluid model](../../design/scheduling.md#the-fluid-model).
 
-`python -m integration.simulation.bde` writes this page anew.
+`python -m integration.simulation.bde` writes this page.
 
 {table(results["runs"])}
 
-Each task counts from its submission. On the cards nobody is in T2's way, so every rule is in time:
-the shared resource is the case that tells rules apart. The earliest deadline first meets both
-too; it stops T3 meanwhile, and promises nothing.
+The seconds of each task count from its submission. On the cards no other task uses T2's card, so
+every rule is in time: only the shared resource separates the rules. The earliest deadline first
+meets both deadlines too, but it stops T3 meanwhile, and promises nothing.
 
 ![Gbit/s over time on one resource](bde-shared.svg)
 
 The paper has T1 at 6 and T3 at 2 Gbit/s at 95 s, and T2 at 8, T1 at 2 and T3 at 0.5 Gbit/s after
-200 s. Here each deadline has the least rate it needs, and of what is spare background has a ninth.
+200 s. Here each task with a deadline gets the least rate it needs, and background gets a
+ninth of the spare rate.
 
 ![Gbit/s over time on the cards](bde-cards.svg)
 
-## A fourth that cannot be
+## A fourth task that cannot be in time
 
-T4, 200 GB within 200 s, comes at 210 s. Alone it would fit, beside T2 it does not.
+T4, 200 GB within 200 s, comes at 210 s. Alone it would fit; beside T2 it does not.
 
 {fourths}
 """

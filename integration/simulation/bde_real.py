@@ -157,19 +157,20 @@ def page(runs: list[dict[str, Any]]) -> str:
         rows.append(cells)
     fourth = next(each["fourth"] for each in runs if "fourth" in each)
     return f"""\
-# Rates: the three tasks for real
+# Rates: the three tasks, measured
 
 The tasks of [the model](bde.md) on two endpoints on one host, a tenth of the time and a 2 000th
 of the bytes: a line of {LINK / 1e6:.2f} MB/s is the endpoint's `rate`. Seconds are the
 experiment's, ten times those of the clock.
 
-`python -m integration.simulation.bde_real` runs it and writes this page anew.
+`python -m integration.simulation.bde_real` runs it and writes this page.
 
 {simulator.table(head, rows)}
 
-T1 and T3 are done later under the broker than in the model: the fourth task, which the model has
-in a run of its own, is in this one. Asked for within {fourth["asked_seconds"]} s it was refused,
-offered {fourth["offered_seconds"]} s, submitted with that, and took {fourth["took_seconds"]} s.
+Under the broker T1 and T3 end later than in the model, because this run includes the fourth task,
+which the model has in a separate run. That task was requested within {fourth["asked_seconds"]} s,
+refused with an offer of {fourth["offered_seconds"]} s, submitted with the offer, and took
+{fourth["took_seconds"]} s.
 """
 
 

@@ -151,25 +151,24 @@ def page(found: dict[str, Any]) -> str:
     return f"""\
 # A DAG by its deadline, beside others
 
-450 GB of raw data and 50 GB of calibration come in side by side, a reconstruction takes them
-(declared 20 minutes, for real 18), 150 GB of results go out, and a report is made (3 minutes). The
-run has an hour. The endpoint has 10 Gbit/s, and four others bring 2 TB each in the background, one
-a minute. Alone the DAG would take {found["alone"]:.0f} s.
+450 GB of raw data and 50 GB of calibration come in concurrently, a reconstruction uses them
+(declared 20 minutes, actually 18), 150 GB of results go out, and a report is made (3 minutes). The
+run has an hour. The endpoint has 10 Gbit/s, and four other transfers bring 2 TB each in the
+background, one a minute. Alone the DAG would take {found["alone"]:.0f} s.
 
-The DAG is run with the deadline carried back through its graph ([how](../airflow-deadlines.md)),
-without deadlines at the same endpoint, and where all share alike. When a transfer begins its task
-plans anew with what has ended by then: {planned}.
-Rates are the broker's, in the [fluid model](../../design/scheduling.md#the-fluid-model); both parts
-are the code that ships.
+The DAG runs in three ways: with its deadline carried back through the graph
+([how](../airflow-deadlines.md)), without deadlines at the same endpoint, and with equal shares.
+When a transfer begins, its task plans again with the tasks that have ended by then: {planned}.
+The broker sets the rates, in the [fluid model](../../design/scheduling.md#the-fluid-model). Both
+parts are the shipped code.
 
-`python -m integration.simulation.dag` writes this page anew. Seconds from the start until each is
-done:
+`python -m integration.simulation.dag` writes this page. Seconds from the start until each is done:
 
 {simulator.table(head, rows)}
 
-Between two tasks {OVERHEAD:.0f} s pass, for Airflow's scheduler and a new process. What a promised
-transfer gets beyond its least rate is what is spare, of which its class has eight parts to one of
-the background; so the raw data is in long before it must be.
+Between two tasks {OVERHEAD:.0f} s pass, for Airflow's scheduler and a new process. A promised
+transfer also gets spare rate beyond its least rate: eight parts for its class to one part for the
+background. So the raw data arrives long before its deadline.
 """
 
 

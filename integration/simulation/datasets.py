@@ -47,24 +47,24 @@ def page(text: str) -> str:
 
 # Datasets and stuck links
 
-{value["datasets"]} datasets of 20 to 580 files, {value["objects"]} objects in all, each dataset
-worth something only when it is complete. Each file lies on one of {value["links"]} links (a storage
-target with its way out) and has a copy on another. A link needs {read} for an object; all share a
-line that takes one in {line}. {value["stuck_links"]} link, 2 % of them, lets nothing through from
-{begin} to {end}. Medians of {len(value["runs"])} orders of submission:
+{value["datasets"]} datasets of 20 to 580 files, {value["objects"]} objects in all; a dataset is
+useful only when it is complete. Each file is on one of {value["links"]} links (a storage target
+with its path) and has a copy on another. A link needs {read} for an object; all share a line that
+takes one in {line}. {value["stuck_links"]} link, 2 % of them, passes no bytes from {begin} to
+{end}. Medians of {len(value["runs"])} orders of submission:
 
 {simulator.table(head, rows(text))}
 
-First come, first served is a fair one: it walks around links that are busy, and waits for the stuck
-one only with what lies there. But nearly every dataset has something there, so nearly all wait. To
-send what is nearest to complete first helps those that have nothing there. To give the link up, as
-soon as nothing has come of it for many times what is usual, helps all: what waits there is read
-from its copy, which costs nothing; what was under way is read twice, within 2 % of all bytes.
-How much is gained depends on how long the link is stuck; how much is sent twice does not.
+First come, first served is a fair comparison: it passes over busy links, and only files of the
+stuck link wait for it. But nearly every dataset has files there, so nearly all wait. Sending the
+dataset that is nearest to complete first helps the datasets without files there. Giving the link
+up, when nothing has come from it for many times the usual time, helps all: waiting objects are read
+from the copy without extra cost; objects under way are read twice, within 2 % of all bytes. The
+gain depends on the time for which the link is stuck; the bytes sent twice do not.
 
-The choice is the one that ships (`dray_sched::objects`, `dray_sched::congestion`). Links, line and
-copies are modelled: a session has one copy of each file. Its datasets are the folders right beneath
-the destination, [for real](datasets-real.md) too.
+The choice is that of the shipped code (`dray_sched::objects`, `dray_sched::congestion`). Links,
+line and copies are modelled: a session has one copy of each file. Its datasets are the folders
+directly beneath the destination, as in [the measured case](datasets-real.md).
 """
 
 

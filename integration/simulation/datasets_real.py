@@ -128,20 +128,22 @@ def page(text: str) -> str:
     rate = f"{value['link_bytes_per_second'] >> 20} MiB/s"
     return f"""<!-- Written by `python -m integration.simulation.datasets_real`; edit that. -->
 
-# Datasets for real
+# Datasets, measured
+
 
 {len(value["files"])} folders of {sizes} files, each file {value["file_bytes"] >> 10} KiB in two
-objects, copied with a rate of {rate}: once with all of them in one folder that is named, which is
-one dataset, once as that folder's contents, of which each folder is a dataset. Medians of
+objects, copied with a rate of {rate}. One kind of copy names the folder that contains all of
+them, which makes one dataset. The other copies that folder's contents, so each folder is a dataset.
+Medians of
 {len(value["runs"]) // 2} runs by turns:
 
 {simulator.table(head, rows)}
 
-Nothing is faster in all; what is complete is complete sooner. *Of the link alone*: the datasets one
-after the other by their names, or the smallest first, if nothing but the link took time.
+The whole copy is not faster, but datasets are complete sooner. *Of the link alone*: the datasets
+one after the other by their names, or the smallest first, if only the link took time.
 
-`python -m integration.simulation.datasets_real` runs it and writes this page anew. What stuck links
-do to it is told [by the model](datasets.md).
+`python -m integration.simulation.datasets_real` runs it and writes this page. [The
+model](datasets.md) shows the effect of stuck links.
 """
 
 

@@ -145,14 +145,14 @@ def page(results: Results) -> str:
 # Policies: two data sets over one line
 
 Liu, Tieman, Kettimuthu and Foster (*A data transfer framework for large-scale science
-experiments*, 2010) moved two data sets from one place to another: tray03 (34 GB in 4,335 files),
-and a minute later tray05 (19 GB in 2,432 files), under three policies. Their Table 2 says when
-each was done. Here the policies that `dray` ships decide about the same two transfers in the
+experiments*, 2010) moved two data sets between two sites: tray03 (34 GB in 4,335 files), and a
+minute later tray05 (19 GB in 2,432 files), under three policies. Their Table 2 has the time of
+each. Here dray's policies decide about the same two transfers in the
 [fluid model](../../design/scheduling.md#the-fluid-model).
 
-`python -m integration.simulation.liu` writes this page anew.
+`python -m integration.simulation.liu` writes this page.
 
-## When each is done
+## Times of completion
 
 ![Seconds until each data set is done, in the paper and here](liu-table-2.svg)
 
@@ -160,49 +160,49 @@ each was done. Here the policies that `dray` ships decide about the same two tra
 
 tray05 counts from its submission. Three engines:
 
-- *fluid*: a line of {line:.0f} Mbit/s, and nothing costs anything. One number is fitted: the
-  line, to the 1022 s in which first come, first served moved 53 GB. The worst of the nine is off
+- *fluid*: a line of {line:.0f} Mbit/s, without any other cost. One number is fitted: the
+  line, to the 1022 s in which first come, first served moved 53 GB. The worst of the nine differs
   by {worst["fluid"]:.1%}.
 - *theirs*: each change from one data set to the other costs a pause of
-  {results.their_pause * 1e3:.0f} ms, fitted to the 1043 s of round robin. And absence saves
-  turns: a data set that comes a minute later has that minute's turns to its credit. That is a
-  guess at how their engine counts, not something the paper says. With it tray05 under round
-  robin comes out within {abs(results.of("round_robin", "theirs").off()[1]):.1%}; with equal
-  turns the pauses alone would make it later still. The worst is off by {worst["theirs"]:.1%}:
-  tray05 under priority. Alone on the line it took them 392 s there and 339 s under first come,
-  first served, so the line itself was not the same in both runs, and no constant explains both.
+  {results.their_pause * 1e3:.0f} ms, fitted to the 1043 s of round robin. An absent
+  data set saves turns: one that comes a minute later is owed the turns of that minute. This is a
+  guess about their engine; the paper does not describe it. With it tray05 under round
+  robin is within {abs(results.of("round_robin", "theirs").off()[1]):.1%}; with equal turns the
+  pauses alone would make it even later. The worst differs by {worst["theirs"]:.1%}: tray05 under
+  priority. In the paper it took 392 s alone on the line under priority, and 339 s under first
+  come, first served. So the line was not the same in both runs, and no constant explains both.
 - *ours*: objects of 1 MiB that are not cut off, one round trip of 33 ms for each change, three
-  for a new session. Absence saves nothing. These times are not compared with the paper's but
-  with the fluid's, which nobody can beat.
+  for a new session. Absence saves no turns. These times are compared with those of *fluid*, which
+  are the best possible, and not with the paper's.
 
-## How soon the urgent one moves
+## Start of the urgent data set
 
 ![Gigabytes over time under priority](liu-priority.svg)
 
-The urgent data set is submitted at 60 s. What the other had on the way was through after
+The urgent data set is submitted at 60 s. The other's objects on the way had arrived after
 {results.preempted_after * 1e3:.1f} ms; one object takes {results.object_seconds * 1e3:.1f} ms.
 
 ## Turns
 
 ![Gigabytes over time under round robin](liu-round-robin.svg)
 
-Figure 14 of the paper has some 400 MB in each turn. Ours, while both were there: {len(turns)}
-full turns of {min(turns):.1f} to {max(turns):.1f} MB, {mean:.2f} MB in the mean. An object is
-not cut off; what is too much in one turn is taken off the next. The turns cost {longer:.2%} of
+Figure 14 of the paper has some 400 MB in each turn. Here, while both were present, there were
+{len(turns)} full turns of {min(turns):.1f} to {max(turns):.1f} MB, {mean:.2f} MB in the mean. An
+object is not cut off; the excess of one turn is taken off the next. The turns cost {longer:.2%} of
 the time of first come, first served.
 
 ## Two pairs of endpoints
 
-Figure 13 of the paper: two transfers between different pairs of endpoints take as long side by
-side as the longer one alone; a client that knows one pair at a time takes the sum. Which two
-data sets it shows is not known here; these are two of the paper's, 35 and 58 GB, each with a
+Figure 13 of the paper: two transfers between different pairs of endpoints together take as
+long as the longer one alone; a client that serves one pair at a time takes the sum. The figure does
+not name its two data sets; these are two of the paper's, 35 and 58 GB, each with a
 path of {line:.0f} Mbit/s, from one source with a card of 1 Gbit/s.
 
 ![Seconds until both are done](liu-figure-13.svg)
 
 {figure_13(results)}
 
-Side by side they take {both / max(each):.2f} times the longer one.
+Together they take {both / max(each):.2f} times the time of the longer one.
 """
 
 

@@ -170,28 +170,28 @@ def page(text: str, simulated: liu.Results) -> str:
 # Policies: the two data sets on two real endpoints
 
 The transfers of [Liu et al.](liu.md), a second for {value["scale"]} of theirs, moved by two
-endpoints on one host over a line of {value["rate"] / MIB:g} MiB/s, which the configuration of the
-one that drives bounds. The second data set is urgent and another owner's. The policy is changed
-from run to run while both endpoints run. What has arrived is compared file by file.
+endpoints on one host over a line of {value["rate"] / MIB:g} MiB/s, a bound in the configuration of
+the driver. The second data set is urgent and belongs to another owner. The policy is changed from
+run to run while both endpoints run. The copies are compared file by file.
 
-`python -m integration.simulation.liu_scaled` does it again and writes this page anew. Its numbers
-are measured, on a host that did other things too: they are not the same twice.
+`python -m integration.simulation.liu_scaled` repeats it and writes this page. The numbers are
+measured, on a host with other work, and differ from run to run.
 
-## When each is done
+## Times of completion
 
 {simulator.table(head, rows)}
 
-The fluid model pays nothing for connections, checks and syncs, nor for changes from one to the
-other. A session that begins finds a tenth of a second of the line saved up, so a run may be a hair
-faster than it. An object is {OBJECT_BYTES // 1024} KiB, which at the scale of bytes
-is larger than a real one: {value["quota"] / OBJECT_BYTES:.1f} make a turn here, 381 at the paper's
-sizes.
+The fluid model has no cost for connections, checks and syncs, nor for changes between the data
+sets. A new session may use a tenth of a second of the line that was saved up, so a run may be
+slightly faster than the model. An object is {OBJECT_BYTES // 1024} KiB, which at the scale
+of bytes is larger than a real one: {value["quota"] / OBJECT_BYTES:.1f} make a turn here, 381 at the
+paper's sizes.
 
-## How soon the urgent one moves
+## Start of the urgent data set
 
 ![MiB over seconds under priority](liu-scaled-priority.svg)
 
-The first data set was seen held {held_after:.2f} s after the second was submitted; from then until
+The first data set was held {held_after:.2f} s after the second was submitted. From then until
 the second was done it moved {priority.moved_held / 1024:.0f} KiB, of the
 {2 * STREAMS * OBJECT_BYTES // 1024} KiB that its {STREAMS} streams may have on the way.
 
@@ -199,7 +199,7 @@ the second was done it moved {priority.moved_held / 1024:.0f} KiB, of the
 
 ![MiB over seconds under round robin](liu-scaled-round-robin.svg)
 
-{turns.holds} times one of them was held. While both were there, neither was ever more than
+A data set was held {turns.holds} times. While both were present, neither was ever more than
 {turns.apart / value["quota"]:.2f} quotas ahead of the other. The turns cost {cost:+.1%} of the time
 of first come, first served.
 """

@@ -45,28 +45,28 @@ def page(results: dict[str, Any]) -> str:
 
 {results["loads"]} random loads: three to five cards and links, 40 to 80 transfers with deadlines
 in three quarters of an hour, sizes over two orders of magnitude, each due within 1.5 to 6 times
-what it would take alone; a quarter announced ahead, a quarter with ceilings, and background beside
-them. The load is what is asked of the most asked resource in an hour, against what it has. In the
-[fluid model](../../design/scheduling.md#the-fluid-model).
+its time alone; a quarter announced ahead, a quarter with ceilings, and background beside them. The
+load is the demand of an hour for the most demanded resource, divided by its capacity. All run in
+the [fluid model](../../design/scheduling.md#the-fluid-model).
 
-`python -m integration.simulation.loads` writes this page anew.
+`python -m integration.simulation.loads` writes this page.
 
 {simulator.table(head, rows)}
 
-- *Bytes of best*: bytes taken on, as they come, against the most that anybody could have moved in
-  time who knew all of them from the start and could take parts of transfers: a linear program's
-  bound, so above what is possible. The mean over loads. *Ahead*: all are asked for at the start,
-  in the order of the list.
+- *Bytes of best*: the admitted bytes, in the order of requests, divided by the best possible number
+  of bytes in time. That number is the bound of a linear program that knows all transfers from the
+  start and may admit parts of them, so it is above the possible. The mean over loads. *Ahead*: all
+  are requested at the start, in the order of the list.
 - *Late, steady*: promised with exact sizes and steady capacities, and late.
-- *Late, noisy*: the transfers that were taken on, with capacities that change every 20 to 120 s by
+- *Late, noisy*: the admitted transfers, with capacities that change every 20 to 120 s by
   up to {results["noise"]:.0%} either way; the same transfers and the same noise for all rules.
   {everything["foretold"]} of the broker's {late["broker"]} were foretold before their deadline.
 
 ![Late transfers by load](loads.svg)
 
-The broker has {late["broker"] / late["edf"]:.2f} times as many late as the earliest deadline
-first. It gives up one large transfer where the rule lets many be late one after the other, so the
-gain grows with how many there are. With half as many transfers of twice the size
+The broker has {late["broker"] / late["edf"]:.2f} times as many late transfers as the earliest
+deadline first. It gives up one large transfer where that rule makes many late one after the other,
+so the gain grows with their number. With half as many transfers of twice the size
 ({few["loads"]} loads) {of_few["broker"]} are late under the broker, {of_few["edf"]} under the
 earliest deadline first and {of_few["fair"]} under equal shares:
 {of_few["broker"] / of_few["edf"]:.2f} times as many.

@@ -72,23 +72,24 @@ def page(text: str) -> str:
 # A slow storage target
 
 One of {value["targets"]} storage targets gives a tenth of what the others give (LADS, section 4:
-an OST that others use too). {value["files"]} files lie on the targets in turn, in all
-{value["objects"]} objects; a target takes {millis} for one, the slow one {value["slow_times"]}
-times as long. Each end has {value["buffers"]} buffers, half of what the readers of all targets
-could hold. Both machines, the wire and the log run as they ship, on a virtual clock; targets and
-link are lines that take their time.
+an OST that other programs use too). {value["files"]} files are on the targets in turn, in all
+{value["objects"]} objects; a target takes {millis} for one, the slow target {value["slow_times"]}
+times as long. Each end has {value["buffers"]} buffers, half as many as the readers of all targets
+could use. Both machines, the wire and the log are the shipped code, on a virtual clock; targets and
+link are modelled as lines with a rate.
 
 *Targets limit*: the link takes more than all targets give together. *Link limit*: it takes three
-quarters of that, so what a slow target does not give others can.
+quarters of that, so other targets can replace the rate of a slow one.
 
 ## One target slow all the time
 
 {fixed(runs)}
 
-*Until the tail*: until all data but the slow target's is written. File after file everybody waits
-for the slow target at each of its files. By layout nobody does: the others are done when they
-would have been without it, or sooner, because the link has more left for them. What remains is the
-slow target's own data, which goes at its own speed from the first second to the last.
+*Until the tail*: until all data but the slow target's is written. In file order the
+whole copy waits for the slow target at each of its files. By layout no other target waits: the
+others are done at the same time as without the slow target, or sooner, because the link has more
+capacity left for them. Only the slow target's own data remains, which moves at that target's speed
+from the first second to the last.
 
 ## Congestion that moves
 
@@ -97,9 +98,9 @@ Each target in turn is slow for {period}.
 {moving(runs)}
 
 *At least*: with targets as the limit each loses nine tenths of its speed for an eighth of the
-time, and nobody can make up for it; with the link as the limit the others can.
+time, and no other target can replace that; with the link as the limit the others can.
 
-The same for real, with programs and throttled targets: `integration/e2e/test_targets.py`.
+The same with real programs and throttled targets: `integration/e2e/test_targets.py`.
 """
 
 

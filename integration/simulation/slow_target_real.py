@@ -132,7 +132,8 @@ def page(text: str) -> str:
     alone = value["bytes"] / value["link_bytes_per_second"]
     return f"""<!-- Written by `python -m integration.simulation.slow_target_real`; edit that. -->
 
-# Congestion that moves, for real
+# Congestion that moves, measured
+
 
 {value["bytes"] / (1 << 20):.0f} MiB on {value["targets"]} storage targets of
 {value["target_bytes_per_second"] / (1 << 20):.0f} MiB/s each, over a link of
@@ -142,10 +143,10 @@ change with time. Copies by turns, {rounds} of each kind, file order once; media
 
 {simulator.table(head, rows)}
 
-[The model](slow-target.md) says 1.01 where the link is the limit, as it is here. The machine did
-other things meanwhile, so what is a tenth or less says little; file order says enough.
+[The model](slow-target.md) gives 1.01 where the link is the limit, as it is here. The machine had
+other work, so differences of a tenth or less mean little; the difference to file order is clear.
 
-`python -m integration.simulation.slow_target_real` runs it and writes this page anew.
+`python -m integration.simulation.slow_target_real` runs it and writes this page.
 """
 
 

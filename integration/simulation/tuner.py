@@ -94,50 +94,49 @@ def page(results: dict[str, Any]) -> str:
 
 # How many streams and threads
 
-Four paths, {results["seeds"]} runs of {results["seconds"]} s on each, every one with its own
-weather: noise of 15 % from sample to sample that stays for a while, a neighbour who takes a fifth
-to three fifths every half minute for some seconds, streams that break by chance, and bytes that
-are counted late. Above a number of its own the far side fails: errors, and a third of the
-throughput with each. A tuner has four samples a second
+Four paths, {results["seeds"]} runs of {results["seconds"]} s on each, each with its own
+random disturbances, called *weather* here: noise of 15 % from sample to sample that lasts for a
+while, other traffic that takes a fifth to three fifths every half minute for some seconds, streams
+that break by chance, and bytes that are counted late. Each path has a number above which the far
+side fails: errors, and with each only a third of the throughput. A tuner has four samples a second
 ([design](../../design/throughput.md#streams-threads-and-the-size-of-objects)).
 
-- *Best fixed*: of all fixed numbers the one that carries most in the same weather, known
-  afterwards.
+- *Best fixed*: the fixed number with the most throughput in the same weather, known afterwards.
 - *DTL's rule* (Liu and others) begins with {results["dtl_start"]} threads, each with a stream, a
   reader and a writer, and has the same samples.
 - *Ours* begins with {results["start"]} of each, as a transfer does today. *Pair known*: it begins
-  with what another run, in other weather, has found. *Without the stage*: nobody tells it whether
+  with the result of another run, in other weather. *Without the stage*: it does not know whether
   network or storage is the bound.
-- *Nobody*: {results["start"]} of each, all the time.
+- *Nobody*: no tuner; {results["start"]} of each, all the time.
 
-## What comes through
+## Throughput
 
-From the {results["from_seconds"]}th second to the end, as a part of what the best fixed number
-carries, with all that looking around costs; and when the number in force first would have carried
-90 % of the most, without weather.
+The throughput from the {results["from_seconds"]}th second to the end, the cost of exploring
+included, divided by that of the best fixed number. The last columns are the times after which the
+current number would have carried 90 % of the maximum, without weather.
 
 {reached(results["paths"], PATHS)}
 
-DTL's step of four is less than its own factor of 1.3 from 16 threads on, so there it stops where
-more would carry more; a burst of noise moves it in either direction; and it does not look for
-fewer, unless throughput falls by three tenths in a step that grew.
+DTL's step of four is less than its own factor of 1.3 from 16 threads on, so it stops there
+although more would carry more. A burst of noise moves it in either direction. It does not try fewer
+threads, unless throughput falls by three tenths in a step that grew.
 
 ## Where the far side fails
 
 {failing(results)}
 
-Nobody can know where that is without having been there. Ours comes a few at a time and leaves
-with the first error, for which it may have to wait some seconds where few are too many; it hardly
-comes again, and in the next transfer of the pair not at all. DTL's rule does not hear of errors.
+A tuner can find that number only by exceeding it. Ours adds a few at a time and goes back at the
+first error, which may take some seconds where the excess is small. It hardly exceeds the number
+again, and not at all in the next transfer of the pair. DTL's rule does not use errors.
 
-## Paths that nobody has chosen
+## Random paths
 
-What the tuner takes for granted (noise of a window, how beliefs fade, what knowing is worth) was
-chosen on the four paths, and twice changed after paths like these had shown a fault
-([0021](../../decisions/0021-a-tuner-that-believes.md)): so they are a check of the kind of path,
-and not of paths that it has never met. They are drawn, each run once: the best number is 1 to 48,
-even by its logarithm, what one too many costs is anything from nothing to half, and the far side
-fails at 1.15 to 2.65 times the best number.
+The tuner's constants (noise of a window, fading of evidence, value of exploring) were
+chosen on the four paths, and changed twice after paths like these had shown a fault
+([0021](../../decisions/0021-a-tuner-that-believes.md)). So these paths test the kind of path, but
+are not independent of the tuner. They are random, and each runs once. The best number is 1 to 48,
+uniform in its logarithm; each stream or thread too many costs from nothing to half; and the far
+side fails at 1.15 to 2.65 times the best number.
 
 {reached(results["drawn"], DRAWN)}
 
