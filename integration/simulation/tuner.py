@@ -12,7 +12,7 @@ from typing import Any
 from integration.simulation import plot, simulator
 
 NAMES = {
-    "nobody": "nobody",
+    "nobody": "no tuner",
     "dtl": "DTL's rule",
     "ours": "ours",
     "blind": "ours, without the stage",
@@ -41,7 +41,7 @@ def seconds(value: float | None) -> str:
 
 def reached(paths: list[dict[str, Any]], names: dict[str, str]) -> str:
     """Lay out what came through."""
-    head = ["path, who tunes", "runs at 90 % and more", "half of them above"]
+    head = ["path, tuner", "runs at 90 % and more", "half of them above"]
     head += ["all but a twentieth above", "worst", "at 90 % after, s", "a twentieth later than, s"]
     rows = []
     for path in paths:
@@ -55,7 +55,7 @@ def reached(paths: list[dict[str, Any]], names: dict[str, str]) -> str:
 
 def failing(results: dict[str, Any]) -> str:
     """Lay out who goes where the far side fails."""
-    head = ["path, who tunes", "fails above", "times there in a run", "longest, s", "in all, s"]
+    head = ["path, tuner", "fails above", "times there in a run", "longest, s", "in all, s"]
     rows = []
     for path in results["paths"]:
         for run in path["runs"]:
@@ -107,7 +107,7 @@ side fails: errors, and with each only a third of the throughput. A tuner has fo
 - *Ours* begins with {results["start"]} of each, as a transfer does today. *Pair known*: it begins
   with the result of another run, in other weather. *Without the stage*: it does not know whether
   network or storage is the bound.
-- *Nobody*: no tuner; {results["start"]} of each, all the time.
+- *No tuner*: {results["start"]} of each, all the time.
 
 ## Throughput
 
