@@ -1,4 +1,4 @@
-"""Fixtures for tests that drive the shipped programs."""
+"""Fixtures for tests that run the shipped programs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 OUT = ROOT / "integration" / "out"
-#: Files that take the longest: begun first, so that no worker is left with one at the end.
+#: Files that take the longest: started first, so that no worker runs one alone at the end.
 LONGEST = ("test_wheel.py", "test_load.py", "test_arrives.py", "test_kill.py", "test_bounds.py")
-#: Folders whose tests share a server that takes minutes to start: one worker has them all.
+#: Folders whose tests share a server that takes minutes to start: one worker runs them all.
 TOGETHER = ("integration/airflow",)
 FAILED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the release programs, and put the longest files first, each as a whole.
+    """Mark tests that need the release programs, and put the longest files first, each as a whole.
 
     The unit tests run before the release programs are built, and leave out the mark ``server``.
     """
@@ -62,7 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember whether a test failed: then its logs are kept."""
+    """Store whether a test failed: then its logs are kept."""
     report = yield
     if report.failed:
         item.stash[FAILED] = True
@@ -80,7 +80,7 @@ def program() -> Path:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Give a folder of the test's own, which others may look into."""
+    """Return a folder of the test, which other users may read."""
     # Not tmp_path: that is kept for three runs, and these hold gigabytes.
     path = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     path.chmod(0o755)
@@ -90,7 +90,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def bench(folder: Path, program: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """Give a place to start programs from; its logs are kept in integration/out on failure."""
+    """Return a set-up to start programs from; its logs are kept in integration/out on failure."""
     bench = Bench(folder, program)
     yield bench
     bench.close()

@@ -69,7 +69,7 @@ def lose_power(
 
 
 def main() -> int:
-    """Replay; exit code 1 if an image came to a fault."""
+    """Replay; exit code 1 if an image has a fault."""
     given = arguments()
     host.clean_up_when_ended()
     ways = [way for way in WAYS if given.way is None or str(way) in given.way]

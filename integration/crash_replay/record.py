@@ -21,7 +21,7 @@ SIZES = {"ext4": 96 << 20, "xfs": fuse_block.XFS_BYTES_MIN}
 #: the journal is written each second, not each fifth: more moments differ
 OPTIONS = {"ext4": ["commit=1"], "xfs": []}
 OBJECT_BYTES = 256 << 10
-#: slow enough that writing, syncs and the file system's own writing overlap
+#: slow enough that writing, syncs and the file system's own write-back overlap
 RATE = 6 * tree.MIB
 LARGE_BYTES = 4 * tree.MIB + 777
 COPY_SECONDS = 60.0
@@ -29,7 +29,7 @@ POLL_SECONDS = 0.002
 
 
 class Write(NamedTuple):
-    """A write that the device has done."""
+    """A write that the device has executed."""
 
     offset: int
     data: bytes
@@ -44,7 +44,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Way:
-    """How a copy reaches the disk."""
+    """The kind of a copy to the disk."""
 
     #: ``ext4`` or ``xfs``
     kind: str = "ext4"
@@ -59,7 +59,7 @@ class Way:
 
 @dataclass
 class Recording:
-    """What the device did while a copy ran, from a file system that was whole before."""
+    """The operations of the device during a copy, from a clean file system."""
 
     base: Path
     #: writes, and None for a flush
@@ -69,11 +69,11 @@ class Recording:
     ended: int | None = None
 
     def durable_at(self, point: int) -> int:
-        """Give the bytes that had been reported as durable before entry ``point``."""
+        """Return the bytes that had been reported as durable before entry ``point``."""
         return max((each.bytes_durable for each in self.claims if each.entries <= point), default=0)
 
     def flushes(self) -> list[int]:
-        """Give the entries that are flushes."""
+        """Return the entries that are flushes."""
         return [index for index, entry in enumerate(self.entries) if entry is None]
 
 
@@ -117,7 +117,7 @@ class Copier:
     """Runs the copy of ``data`` into ``tree`` on a disk; the same command each time."""
 
     def __init__(self, bench: Bench, data: Data, way: Way) -> None:
-        """Prepare; nothing runs yet."""
+        """Prepare; no process runs yet."""
         self.bench, self.data, self.way = bench, data, way
         self.server: Server | None = None
         self.listen = "127.0.0.1:0"
@@ -136,7 +136,7 @@ class Copier:
         return self.bench.start_cp("-r", self.data.source, into, *more)
 
     def stop(self) -> None:
-        """End what still runs, as a power loss would."""
+        """Kill the running processes, as a power loss would."""
         if self.server is not None:
             self.server.kill()
             self.server = None
@@ -150,7 +150,7 @@ class Copier:
 
 
 def record(disk: fuse_block.FaultyDisk, folder: Path, copier: Copier) -> Recording:
-    """Run the copy on a disk with an older version of the tree; keep all that the disk does."""
+    """Run the copy on a disk with an older version of the tree; record the disk's operations."""
     shutil.copytree(copier.data.older, disk.at / copier.data.source.name, symlinks=True)
     disk.unmount()
     base = folder / "base"
@@ -166,7 +166,7 @@ def record(disk: fuse_block.FaultyDisk, folder: Path, copier: Copier) -> Recordi
     recording.ended = len(entries) if ended.code == 0 else None
     assert ended.code == 0, f"the recorded copy ended with {ended.code}: {ended.words}"
     copier.stop()
-    # Writes that the file system makes by itself afterwards, and at the end, are recorded too.
+    # Later writes of the file system itself, and those at the unmount, are recorded too.
     disk.unmount()
     disk.block.on_write = disk.block.on_flush = None
     return recording
@@ -199,7 +199,7 @@ class Follower:
                     found = re.search(r'"bytes_durable":(\d+)', line)
                     if found and int(found[1]) > most:
                         most = int(found[1])
-                        # Counted after the report was read: the writes behind it are in the
+                        # Counted after the report was read: the writes before the report are in the
                         # recording by now.
                         self.recording.claims.append(Claim(len(self.recording.entries), most))
                 if is_last:

@@ -1,4 +1,4 @@
-"""Build possible contents of a disk after a power loss, mount them, and judge from outside."""
+"""Build possible contents of a disk after a power loss, mount them, and check from outside."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-#: bytes that a disk writes as a whole. With torn blocks of 512 bytes XFS cannot replay its own
+#: unit of a disk's writes in bytes. With torn blocks of 512 bytes XFS cannot replay its own
 #: journal.
 SECTOR = 4096
-#: writes between two flushes from which there are subsets worth trying
+#: least number of writes between two flushes that is worth drawing subsets of
 WIDE = 3
-#: how a subset of the writes after the last flush is drawn
+#: ways to draw a subset of the writes after the last flush
 SHAPES = ("none", "all", "some", "reordered", "torn")
 
 
@@ -42,7 +42,7 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """Name it so that ``--image`` replays it."""
+        """Its name, by which ``--image`` replays it."""
         return f"{self.way}/{self.point}/{self.shape}/{self.seed}"
 
     def line(self) -> str:
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def survivors(writes: list[Write], shape: str, chance: random.Random) -> list[Write]:
-    """Draw which unflushed writes the disk kept, and in which order they came."""
+    """Draw which unflushed writes the disk kept, and their order."""
     if shape == "none":
         return []
     if shape == "all":
@@ -60,7 +60,7 @@ def survivors(writes: list[Write], shape: str, chance: random.Random) -> list[Wr
     if shape == "reordered":
         chance.shuffle(kept)
     if shape == "torn" and kept:
-        # One write was under way: some of its sectors are there.
+        # One write was in flight: some of its sectors are written.
         torn = chance.randrange(len(kept))
         offset, data = kept[torn]
         kept[torn : torn + 1] = [
@@ -72,10 +72,10 @@ def survivors(writes: list[Write], shape: str, chance: random.Random) -> list[Wr
 
 
 class Builder:
-    """Makes images of ascending points: each flushed write is done once."""
+    """Makes images of ascending points: each flushed write is executed once."""
 
     def __init__(self, recording: Recording, folder: Path) -> None:
-        """Begin with the file system as it was before the copy."""
+        """Start with the file system before the copy."""
         self.recording = recording
         self.stable = folder / "stable"
         self.image = folder / "crashed"
@@ -85,7 +85,7 @@ class Builder:
     def build(self, point: int, shape: str, seed: int) -> tuple[Path, int, int]:
         """Make the image of a power loss before entry ``point``.
 
-        Gives it, with the number of writes since the last flush and how many of them it has.
+        Returns it, with the number of writes since the last flush and how many of them it has.
         """
         entries = self.recording.entries
         flushed = max((at for at in self.recording.flushes() if at < point), default=0)
@@ -106,7 +106,7 @@ def _apply(image: Path, writes: Iterable[Write]) -> None:
 
 
 def points(recording: Recording, count: int, seed: int) -> list[tuple[int, str]]:
-    """Draw moments: half at random, half in long stretches between flushes."""
+    """Draw moments: half at random, half in long intervals between flushes."""
     chance = random.Random(f"{seed} points")
     last = len(recording.entries)
     ends = [*recording.flushes(), last]
@@ -148,7 +148,7 @@ def replay(
     chosen: Iterable[tuple[int, str]],
     seed: int,
 ) -> Iterator[Outcome]:
-    """Lose the power at each chosen point, in ascending order; judge, run again, judge."""
+    """Lose the power at each chosen point, in ascending order; check, run again, check."""
     data = copier.data
     builder = Builder(recording, folder)
     for point, shape in chosen:
@@ -158,7 +158,7 @@ def replay(
         try:
             disk.mount()
         except OSError as error:
-            # The file system itself must mount: else the rig or the kernel is wrong.
+            # The file system itself must mount: otherwise the set-up or the kernel is wrong.
             outcome.faults.append(f"the image cannot be mounted: {error}")
             yield outcome
             continue

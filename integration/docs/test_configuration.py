@@ -1,4 +1,4 @@
-"""The page of the endpoint's configuration shows what the program ships."""
+"""The page of the endpoint's configuration shows the shipped example."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from integration.harness.program import ROOT
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 LINK = re.compile(r"\]\(([^()#\s]+\.md)\)")
-#: a line of the list: a page, and what it is about
+#: a line of the list: a page, and its subject
 ENTRY = re.compile(r"^- \[[^\]]+\]\(([^()#\s]+\.md)\): \S")
 CHANGE = re.compile(r"^- (Added|Changed|Removed|Fixed|Security): \S")
 CHANGE_NAME = re.compile(
@@ -19,14 +19,14 @@ CHANGE_NAME = re.compile(
 
 
 def pages() -> set[str]:
-    """Give all pages below docs/, except the index itself and the notes of single changes."""
+    """Return all pages below docs/, except the index itself and the notes of single changes."""
     found = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     notes = {name for name in found if name.startswith("changes/")} - {"changes/README.md"}
     return found - notes - {"README.md"}
 
 
 def compare(text: str, expected: set[str]) -> list[str]:
-    """Say which pages the text leaves out, invents or lists twice."""
+    """Return the pages that the text leaves out, invents or lists twice."""
     listed = LINK.findall(text)
     wrong = [f"{page}: not listed in docs/README.md" for page in sorted(expected - set(listed))]
     wrong += [f"{page}: no such page" for page in sorted(set(listed) - expected)]
@@ -38,7 +38,7 @@ def compare(text: str, expected: set[str]) -> list[str]:
 
 
 def folder_mistakes(page: str, heading: str) -> bool:
-    """Tell whether a page of a folder stands under another heading."""
+    """Return whether a page of a folder is below another heading."""
     folder = page.split("/")[0] if "/" in page else ""
     return folder in {"tutorial", "how-to", "reference", "explanation", "design", "decisions"} and (
         folder != heading.lower()
@@ -46,7 +46,7 @@ def folder_mistakes(page: str, heading: str) -> bool:
 
 
 def change_mistakes(name: str, text: str) -> list[str]:
-    """Say what is wrong with the note of a change."""
+    """Return the faults of a change note."""
     wrong = [] if CHANGE_NAME.match(name) else [f"{name}: the name is not AREA-WHAT.md"]
     if not CHANGE.match(text) or "\n- " in text or "\n\n" in text:
         wrong.append(f"{name}: not one line `- KIND: TEXT`")

@@ -1,4 +1,4 @@
-"""The manual holds together: links resolve, and what it says of the program's options is so."""
+"""The manual is consistent: links resolve, and its command lines have only existing options."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LINK = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+|-[a-z])(?![\w-])")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-#: what ends the part of a shell line that is dray's own
+#: tokens that end dray's part of a shell line
 SHELL_END = {"|", "&", "&&", "||", ";", ">", "2>", "<"}
-#: a line that runs dray, after a prompt, a variable or a word of the shell
+#: a line that runs dray, after a prompt, a variable or a keyword of the shell
 RUNS = re.compile(r"^(?:\S*\$ +)?(?:until |while |if )?(?:[A-Z_]+=\S+ )*(dray [a-z-].*)$")
-#: every command has these
+#: options of every command
 COMMON = {"--help", "-h", "--version", "-V"}
-#: what speaks of the options, and of the words, of other programs too
+#: pages that also mention options of other programs
 ABOUT_OTHERS = (
     "docs/explanation/compared.md",
     "docs/how-to/measure.md",
@@ -54,7 +54,7 @@ def name(page: Path) -> str:
 
 
 def split(text: str) -> tuple[str, str]:
-    """Part a page into prose and code; what is indented by four is code."""
+    """Split a page into prose and code; lines indented by four are code."""
     prose: list[str] = []
     code: list[str] = []
     is_code = False
@@ -67,14 +67,14 @@ def split(text: str) -> tuple[str, str]:
 
 
 def anchors(text: str) -> set[str]:
-    """Give the anchors of a page's headings as the usual viewers make them."""
+    """Return the anchors of a page's headings as common viewers make them."""
     prose, _ = split(text)
     words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(prose))
     return {heading.strip().replace(" ", "-") for heading in words}
 
 
 def reference() -> Reference:
-    """Read which options each command has from the page that the program writes."""
+    """Read the options of each command from the generated page."""
     options: Reference = {}
     command = ""
     for line in (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8").splitlines():
@@ -98,7 +98,7 @@ def command_lines(code: str) -> Iterator[str]:
 
 
 def mistakes(line: str, options: Reference) -> list[str]:
-    """Say which options of a command line the program does not have."""
+    """Return the options of a command line that the program does not have."""
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:

@@ -28,8 +28,8 @@ EVERY_WAY = [
     for is_clear in (False, True)
     for streams in (1, 8)
 ]
-# The whole tree takes its time; by default it goes each way once: both directions, both channels,
-# both numbers of streams. The smaller data goes every way.
+# The whole tree takes long; by default it is sent four times: both directions, both channels, both
+# numbers of streams. The smaller data is sent in every way.
 TREE_WAYS = EVERY_WAY if FULL else [Way(push=True, streams=8), Way(False, 1, is_clear=True)]
 
 
@@ -43,7 +43,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def real(place: Path) -> tuple[Path, dict[bytes, tree.Entry]]:
-    """Unpack Linux's sources, or make something like them."""
+    """Unpack Linux's sources, or generate a similar tree."""
     top = place / "real"
     if LINUX.exists():
         top.mkdir()
@@ -57,7 +57,7 @@ def real(place: Path) -> tuple[Path, dict[bytes, tree.Entry]]:
 
 @pytest.fixture(scope="module")
 def small(place: Path) -> tuple[Path, dict[bytes, tree.Entry]]:
-    """Make a tree with every kind of oddity, and one file of many objects."""
+    """Make a tree with every kind of odd entry, and one file of many objects."""
     top = place / "small"
     tree.make_tree(top, 600, seed=2)
     tree.make_file(top / "many-objects", 40 * tree.MIB + 4097, seed=3)
@@ -74,7 +74,7 @@ def large(place: Path) -> tuple[Path, dict[bytes, tree.Entry]]:
 
 
 def carry(bench: Bench, source: Path, way: Way, *words: str) -> tuple[Path, Ended]:
-    """Carry ``source`` through two processes; give where it arrived."""
+    """Copy ``source`` through two processes; return the destination."""
     sink = bench.folder / "sink"
     sink.mkdir()
     served = sink if way.push else source.parent
@@ -129,7 +129,7 @@ def test_random_order(bench: Bench, small: tuple[Path, dict[bytes, tree.Entry]],
 
 
 def interleaved(trace: Path) -> int:
-    """Count the most files of several objects that were all begun before one of them was ended."""
+    """Count the most files of several objects that were in progress at the same time."""
     parts: list[int] = []
     for line in trace.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)

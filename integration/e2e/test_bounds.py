@@ -1,4 +1,4 @@
-"""Memory is set by --pool, not by the number of entries nor by the size of files."""
+"""Memory depends on --pool, not on the number of entries nor on the size of files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def shape(top: Path) -> dict[bytes, tuple[int, int, int]]:
 
 
 def check_memory(name: str, client: int, server: int) -> None:
-    """Hold peaks against the bound."""
+    """Compare peaks with the bound."""
     words = f"{name}: cp {client / tree.MIB:.0f} MiB, serve {server / tree.MIB:.0f} MiB"
     print(f"\n{words}, pool {POOL_BYTES >> 20} MiB")
     assert client > 0, "memory was not measured"
@@ -88,7 +88,7 @@ def test_very_many_empty_entries(bench: Bench, push: bool) -> None:
 
 
 def extents(path: Path) -> list[tuple[int, int]]:
-    """List a file's data as the file system knows it: begin and end."""
+    """List a file's data extents: start and end."""
     found, at = [], 0
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -104,7 +104,7 @@ def extents(path: Path) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def sparse(bench: Bench) -> Path:
-    """Make a file of 64 GiB with data at its begin, in its middle and at its end."""
+    """Make a file of 64 GiB with data at its start, in its middle and at its end."""
     path = bench.folder / "sparse"
     data = os.urandom(EXTENT_BYTES)
     try:

@@ -1,4 +1,4 @@
-"""Direct I/O: large files come and go, and the page cache has none of them."""
+"""Direct I/O: large files are read and written without the page cache."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
-#: its last bytes are no whole block, and go by the cache
+#: its last bytes fill no whole block, and use the cache
 FILE_BYTES = 24 * tree.MIB + 123
-#: what the cache may hold for that, read ahead or written around
+#: what the cache may hold of that, with read-ahead
 CACHED_MAX = tree.MIB
 
 
@@ -35,7 +35,7 @@ def cached(path: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def direct(bench: Bench) -> None:
-    """Skip, aloud, where the tests' file system takes no direct I/O, or is memory."""
+    """Skip, with a message, if the tests' file system has no direct I/O, or is memory."""
     probe = bench.folder / "probe"
     probe.touch()
     kind: list[str | Path] = ["stat", "--file-system", "--format", "%T", probe]
@@ -49,7 +49,7 @@ def direct(bench: Bench) -> None:
 
 
 def drop(path: Path) -> None:
-    """Have the page cache forget a file."""
+    """Drop a file from the page cache."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -75,7 +75,7 @@ def test_direct_copy_leaves_the_page_cache_alone(bench: Bench, way: str) -> None
         assert (sink / name).read_bytes() == (source / name).read_bytes()
     for path, count in held.items():
         assert count <= CACHED_MAX, (path, count)
-    # Without, all of it is there: what was counted is what the option does.
+    # Without the option the whole file is cached: the count shows the option's effect.
     drop(source / "large")
     again = bench.folder / "again"
     assert bench.cp(source / "large", again).code == 0

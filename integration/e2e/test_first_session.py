@@ -1,4 +1,4 @@
-"""The first session of a process costs what the later ones do."""
+"""The first session of a process costs as much as the later ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 FILE_BYTES = 256 * tree.MIB
-#: A session touches its buffers, and next to nothing else: some 5 000 pages. One whose records of
-#: TLS are given back to the system after each run touches 35 000.
+#: A session touches its buffers, and little else: some 5 000 pages. If its TLS records were
+#: returned to the system after each run, it would touch 35 000.
 FAULTS_MAX = 12_000
 
 
 def faults(server: Server) -> int:
-    """Count how often a server has had a page of memory mapped."""
+    """Count the page faults of a server."""
     # The name, in brackets, may have blanks.
     fields = Path(f"/proc/{server.pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
     return int(fields.split()[7])

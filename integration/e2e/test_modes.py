@@ -1,6 +1,6 @@
-"""Permission bits of a copy: the source's, but for those that would lend its owner's rights.
+"""Permission bits of a copy: the source's, without those that would grant its owner's rights.
 
-Those that forbid their owner to write forbid no later run to go on.
+Bits that forbid their owner to write do not prevent a later run from resuming.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZES = {"small": 1, "large": 3000 * KIB}
 
 
 def mode(path: Path) -> int:
-    """Give the bits of a file or folder."""
+    """Return the bits of a file or folder."""
     return path.stat().st_mode & 0o7777
 
 
@@ -43,7 +43,7 @@ def test_a_copy_runs_as_nobody_but_its_caller(bench: Bench, way: Way | None) -> 
     (source / "group").chmod(0o2775)
     sink = bench.folder / "sink"
     sink.mkdir()
-    # What is made here has its group, and so has what is made in that.
+    # New entries inherit its group, also in subfolders.
     (sink / "shared").mkdir()
     (sink / "shared").chmod(0o2775)
     for place in ("own", "shared"):
@@ -95,7 +95,7 @@ def test_a_partial_file_with_its_final_mode_is_gone_on_with(bench: Bench) -> Non
     while not list(sink.glob(".*.part")):
         assert time.monotonic() < until
         time.sleep(0.01)
-    # The last step fails: it has all it needs but its name.
+    # The last step fails: only the name is missing.
     (sink / "large").mkdir()
     (sink / "large" / "taken").touch()
     ended = client.wait()

@@ -1,4 +1,4 @@
-"""Congestion that moves is walked around; file after file each target is waited for."""
+"""Layout order avoids a moving slow target; file order waits for each target."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def test_congestion_that_moves_is_walked_around(bench: Bench) -> None:
     for run in value["runs"]:
         free, moving = (statistics.median(run[f"{word}_seconds"]) for word in ("free", "moving"))
         print(f"\n{run['end']}: {moving:.2f} s, without {free:.2f} s, the link alone {alone:.2f} s")
-        # What it costs beyond the link is measured by the experiment: it depends on the machine.
+        # The experiment measures the cost beyond the link: it depends on the machine.
         assert run["by_file_seconds"] >= 1.4 * moving

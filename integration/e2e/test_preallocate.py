@@ -1,4 +1,4 @@
-"""``--preallocate``: room is taken when a file begins; a hole of the source is one here too."""
+"""``--preallocate``: space is reserved when a file starts; a hole of the source stays a hole."""
 
 from __future__ import annotations
 

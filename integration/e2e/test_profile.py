@@ -1,6 +1,6 @@
-"""What held a copy up most is named, wherever it was, and by whichever end was asked.
+"""The bottleneck of a copy is named, at either end, and from either end.
 
-The limits and the proxy sleep, so that what is slow does not depend on this machine.
+The limits and the proxy sleep, so that the slow part does not depend on this machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 SIZE = 32 * tree.MIB
 SLOW = 8 * tree.MIB
-#: less than the data, so that what is slow holds up the rest
+#: less than the data, so that the slow part delays the rest
 SMALL: list[Word] = ["--object-size", "256KiB", "--pool", "8MiB", "--durability", "none"]
 
 
@@ -37,7 +37,7 @@ def source(bench: Bench) -> Path:
 
 
 def times_of(report: dict[str, Any], end: str) -> dict[str, float]:
-    """Give an end's times; together they are no longer than the copy."""
+    """Return an end's times; together they are no longer than the copy."""
     times: dict[str, float] = report["profile"][end]
     assert all(time >= 0 for time in times.values())
     assert 0 < sum(times.values()) <= report["seconds"] + 0.01, report
@@ -45,7 +45,7 @@ def times_of(report: dict[str, Any], end: str) -> dict[str, float]:
 
 
 def held_up(report: dict[str, Any], stage: str, end: str) -> None:
-    """Expect a bottleneck, which an end has most of its time in."""
+    """Expect a bottleneck, in which an end spends most of its time."""
     assert report["bottleneck"] == stage, report["profile"]
     source, sink = times_of(report, "source"), times_of(report, "sink")
     times = source if end == "source" else sink
@@ -53,7 +53,7 @@ def held_up(report: dict[str, Any], stage: str, end: str) -> None:
 
 
 def slow(folder: Path) -> list[Word]:
-    """Make all that lies in a folder slow."""
+    """Make everything in a folder slow."""
     return ["--target", f"{folder}=slow", f"--limit-target=slow={SLOW}"]
 
 
@@ -102,7 +102,7 @@ def test_a_slow_network_says_network(bench: Bench, source: Path, push: bool) -> 
     with closing(Proxy(server.address, bytes_per_second=SLOW)) as proxy:
         far = f"dray://{proxy.address}/data"
         ways: list[Word] = [source / "data", far] if push else [far, source / "data"]
-        # One stream: the system's buffers of each hold megabytes before anything has to wait.
+        # One stream: the system's buffers of each hold megabytes before a wait is visible.
         words: list[Word] = [*ways, "--streams", "1", *bench.peer(server)]
         report = bench.cp(*words).expect(0).report
     assert report["bottleneck"] == "network", report["profile"]

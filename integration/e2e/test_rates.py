@@ -1,6 +1,6 @@
-"""A rate holds from the first byte on and within an object, whichever way the bytes go.
+"""A rate applies from the first byte on and within an object, in either direction.
 
-A proxy counts what travels; what a copy on this host has written is read from the file system.
+A proxy counts sent bytes; the written bytes of a local copy are read from the file system.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 
 MEGA = 1_000_000
-#: shorter than any window that is looked at
+#: shorter than any evaluated window
 SAMPLE_SECONDS = 0.02
 WINDOW_SECONDS = 1.0
-#: TLS, frames and listings; a share of the bytes, and at the beginning
+#: TLS, frames and listings; a share of the bytes, and at the start
 OVERHEAD = 1.05
 BEGIN_BYTES = 64 << 10
 
@@ -42,13 +42,13 @@ def sample(client: Process, count: Callable[[], int]) -> list[tuple[float, int]]
 
 
 def most(samples: list[tuple[float, int]], rate: float) -> float:
-    """Give the most bytes beyond ``rate`` within any window of a second and less."""
+    """Return the most bytes beyond ``rate`` within any window of up to a second."""
     worst = 0.0
     for at, (begun, before) in enumerate(samples):
         for ended, after in samples[at + 1 :]:
             if ended - begun > WINDOW_SECONDS:
                 break
-            # What was counted at the window's begin may be as old as the sample before.
+            # The count at the start of the window may be as old as the previous sample.
             worst = max(worst, after - before - rate * (ended - begun + 2 * SAMPLE_SECONDS))
     return worst
 
@@ -80,7 +80,7 @@ def test_a_rate_holds_within_an_object_on_the_network(
     worst = most(samples, rate * OVERHEAD)
     print(f"{ended.seconds:.2f} s; {worst / 1000:.1f} kB above the rate in a second")
     assert worst <= rate / 5 + BEGIN_BYTES, f"{worst:.0f} bytes above the rate"
-    # It is used, too.
+    # The rate is used fully, too.
     assert size / rate * 0.9 <= ended.seconds <= size / rate * 1.3 + 3, ended.seconds
 
 

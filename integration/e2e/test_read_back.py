@@ -1,4 +1,4 @@
-"""Reading back: holes cost nothing, a stop is heard at once, and it is counted."""
+"""Reading back: holes cost nothing, a stop takes effect immediately, and bytes are counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 INTERRUPTED = 5
-#: data in a file of many holes: enough that to read it back takes some seconds
+#: data in a file of many holes: reading it back takes some seconds
 DATA = 64
 STRIDE = tree.GIB
 #: on a disk that reads some 10 MiB in a second

@@ -1,4 +1,4 @@
-"""A copy within a file system whose files can share blocks takes no new ones."""
+"""A copy within a file system whose files can share blocks needs no new ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 #: its last bytes are no whole block
 FILE_BYTES = 48 * tree.MIB + 123
-#: what the file system takes for its own records of a copy
+#: space of the file system's own records of a copy
 RECORDS_MAX = 4 * tree.MIB
 
 
@@ -31,7 +31,7 @@ def place(bench: Bench) -> Iterator[Path]:
 
 
 def taken(place: Path) -> int:
-    """Count the bytes in use, once all is where it belongs."""
+    """Count the bytes in use, after a sync."""
     with (place / "large").open("rb") as file:
         os.fsync(file.fileno())
     os.sync()
@@ -52,7 +52,7 @@ def test_copy_shares_blocks_unless_told_not_to(bench: Bench, place: Path, how: s
         assert more >= FILE_BYTES
     content = (place / "large").read_bytes()
     assert (place / "copy").read_bytes() == content
-    # They part as soon as one is changed.
+    # They separate as soon as one is changed.
     with (place / "large").open("r+b") as file:
         file.write(b"changed")
     assert (place / "copy").read_bytes() == content

@@ -1,4 +1,4 @@
-"""``--streams auto`` where each connection is slow and the far side takes only so many."""
+"""``--streams auto`` with slow connections and a far side that accepts only some."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FILES = 24
 FILE_BYTES = 8 * tree.MIB
 #: of one connection, as a window bounds it on a long path
 RATE_BYTES_PER_SECOND = 1.5 * tree.MIB
-#: what the far side takes, and the control connection
+#: what the far side accepts, and the control connection
 STREAMS_MAX = 12
-#: what a transfer that is not tuned has
+#: default of a transfer that is not tuned
 STREAMS_FIRST = 4
 
 
 def settings(ended: Ended) -> list[tuple[float, int]]:
-    """Give seconds and streams of each line of the feed."""
+    """Return seconds and streams of each line of the feed."""
     lines: list[dict[str, Any]] = [
         json.loads(line) for line in ended.words.splitlines() if line.startswith("{")
     ]
@@ -66,11 +66,11 @@ def test_streams_grow_until_the_far_side_takes_no_more(
         print(f"{proxy.refused}; {found}")
         assert seconds < 0.75 * fixed
         assert 2 * STREAMS_FIRST <= max(streams for _, streams in found) <= STREAMS_MAX
-        # It does not go on asking.
+        # It does not keep asking.
         assert proxy.refused <= 2 * STREAMS_MAX
         differences = tree.differences(tree.describe(source), tree.describe(sink))
         assert [line for line in differences if "b''" not in line] == []
-        # The next copy begins with what this one found.
+        # The next copy starts with the result of this one.
         kept = bench.folder / "state" / "dray" / "tuner.json"
         (pair,) = json.loads(kept.read_text(encoding="utf-8"))["pairs"]
         print(pair)

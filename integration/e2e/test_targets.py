@@ -1,7 +1,7 @@
-"""Storage targets of which one is ten times slower: it holds up its own objects and nothing else.
+"""Storage targets, one of which is ten times slower: it delays only its own objects.
 
-The limits sleep, so that the rates do not depend on this machine; what is compared was measured in
-one run, in turns.
+The limits sleep, so that the rates do not depend on this machine; the compared values were measured
+in one run, in turns.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 FAST_BYTES_PER_SECOND = 40 * tree.MIB
 FILE_BYTES = 4 * tree.MIB
 ROUNDS = 3
-#: a slow folder, then four fast ones, and so on: whoever goes file after file waits for each
+#: a slow folder, then four fast ones, and so on: file order waits for each slow one
 FOLDERS = [f"{'slow' if index % 5 == 0 else 'fast'}{index:02}" for index in range(25)]
-#: less than the slow target's data, else everything would wait in memory and nobody for anybody
+#: less than the slow target's data, otherwise all of it would fit into memory
 POOL = "4MiB"
 OBJECTS = ["--object-size", "256KiB", "--durability", "none"]
 
-#: a target of many, as an OST of Lustre that others use too
+#: one of many targets, as an OST of Lustre with other users
 EACH_BYTES_PER_SECOND = 2 * tree.MIB
 PART_BYTES = tree.MIB // 2
 #: four files on each of eight targets, listed target after target and again
@@ -44,12 +44,12 @@ PARTS = [
 
 @dataclass
 class Course:
-    """What polling saw of one copy, until the fast target's data was complete."""
+    """Samples of one copy, until the fast target's data was complete."""
 
     seconds: float
     bytes_seen: int
     fast_bytes: int
-    #: longest time in which nothing came to the fast target
+    #: longest time without data for the fast target
     idle_seconds: float
 
     @property
@@ -78,14 +78,14 @@ def watch(
     folders: list[str] = FOLDERS,
     file_bytes: int = FILE_BYTES,
 ) -> Course:
-    """Run a copy and look at the destination all the time."""
+    """Run a copy and poll the destination all the time."""
     fast_total = file_bytes * sum("fast" in name for name in folders)
     client = bench.start_cp(*words)
     began: float | None = None
     last_change, last, idle, course = 0.0, 0, 0.0, None
     running = True
     while running:
-        # asked before looking: whatever came last is seen once more after the end
+        # asked before looking, so that the last data is seen once more after the end
         running = client.is_running()
         now = time.monotonic()
         seen = {name: arrived(sink / name, file_bytes) for name in folders}
@@ -192,5 +192,5 @@ def test_one_slow_target_of_eight_costs_the_others_nothing(bench: Bench, limited
         f"{limited}: the others took {layout.seconds / free.seconds:.2f} times as long as without"
     )
     assert layout.rate >= 1.5 * by_file.rate
-    # The simulator has the exact bound (1.05); here the machine does other things too.
+    # The simulator has the exact bound (1.05); here the machine is busy.
     assert layout.seconds <= 1.5 * free.seconds

@@ -1,6 +1,6 @@
-"""``--threads auto`` where each read or write waits for storage that is far away, at whichever end.
+"""``--threads auto`` with storage of high latency, at either end.
 
-What is slow sleeps, so that it does not depend on this machine; copies are compared.
+The slow part sleeps, so that it does not depend on this machine; copies are compared.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 FILES = 24
 FILE_BYTES = 12 * tree.MIB
-#: what each target has when nobody says
+#: default of each target
 USUAL = 4
 #: most that are tried
 MOST = 64
-#: each read is one of 256 KiB, each write one of an object
+#: each read is of 256 KiB, each write of an object
 WAITS = {"source": "0.05", "sink": "0.2"}
 
 
 def counts(ended: Ended, what: str) -> list[int]:
-    """Give the readers or writers of each line of the feed."""
+    """Return the readers or writers of each line of the feed."""
     lines: list[dict[str, Any]] = [
         json.loads(line) for line in ended.words.splitlines() if line.startswith("{")
     ]
@@ -52,7 +52,7 @@ def source(bench: Bench) -> Path:
 
 
 def far(folder: Path, slow: str) -> list[Word]:
-    """Put all that lies in a folder far away."""
+    """Give everything in a folder a high latency."""
     return ["--target", f"{folder}=far", f"--limit-target=far=10GiB,+{WAITS[slow]}"]
 
 
@@ -68,7 +68,7 @@ def test_storage_that_is_far_away_gets_as_many_threads_as_help(
     for threads in [str(USUAL), "auto"]:
         how = [*far(folder, slow), "--threads", threads]
         here: list[Word] = ["--durability", "none", "--overwrite=always", "--progress", "json"]
-        # Whoever has the slow storage tunes its threads, be it the driver or not.
+        # The end with the slow storage tunes its threads, whether it drives or not.
         is_there = {"push": slow == "sink", "pull": slow == "source"}.get(way, False)
         here += [] if is_there else how
         ends: list[Word] = [f"{source}/", f"{sink}/"]
@@ -88,7 +88,7 @@ def test_storage_that_is_far_away_gets_as_many_threads_as_help(
             assert max(found) <= MOST
             assert (max(found) >= 2 * USUAL) == (threads == "auto")
             other = counts(ended, "writers" if slow == "source" else "readers")
-            # What does not bound the copy stays about as it is.
+            # A stage that is not the bottleneck stays about as it is.
             assert max(other) < 2 * USUAL
     print(f"\n{took}")
     # A busy host adds as much to both.
@@ -96,10 +96,10 @@ def test_storage_that_is_far_away_gets_as_many_threads_as_help(
 
 
 class Crowded:
-    """A web server whose answers take longer, the more are asked for at once: altogether, too."""
+    """A web server that gets slower with the number of concurrent requests, also in total."""
 
     BODY = bytes(range(256)) * (4 * FILE_BYTES // 256)
-    #: what one answer takes, and how much longer each of several takes
+    #: duration of one answer, and the additional time for each concurrent one
     SECONDS = 0.03
     POWER = 1.6
 
@@ -132,7 +132,7 @@ class Crowded:
                 self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
                 self.send_header("Last-Modified", "Mon, 02 Nov 2026 10:00:00 GMT")
                 self.end_headers()
-                # Before the answer is there: whoever has it asks for the next.
+                # Before the answer is sent: its receiver sends the next request.
                 with lock:
                     crowded.at_once -= 1
                 self.wfile.write(body)
@@ -153,7 +153,7 @@ class Crowded:
 
 @pytest.fixture
 def crowded() -> Iterator[Crowded]:
-    """Start a web server that gets worse with many."""
+    """Start a web server that gets slower with many requests."""
     server = Crowded()
     yield server
     server.close()

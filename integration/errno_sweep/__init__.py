@@ -6,10 +6,10 @@ One copy runs per case. A supervisor (:mod:`integration.harness.supervise`) fail
 process, then the same command runs again without a fault. A case is good if
 
 - the first run ends in bounded time, by itself, with a documented exit code and without a panic;
-- nothing under a final name is wrong, and exit code 0 means that the tree is identical;
+- no file under a final name is wrong, and exit code 0 means that the tree is identical;
 - the second run ends with exit code 0, and the tree is identical;
-- dray's own files are gone; or a run tells what is left, and ``dray log sweep`` removes
-  it once it is old.
+- no file of dray remains; or a run reports the remaining ones, and ``dray log sweep`` removes them
+  once they are old.
 
-The cases come from counting what a copy does, so a new call of the program is in the next sweep.
+The cases come from counting the calls of a copy, so a new call of the program is in the next sweep.
 """

@@ -57,7 +57,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """Write what came of the cases, a line for each kind of call."""
+    """Write the results, a line for each kind of call."""
     rows: dict[str, Counter[str]] = defaultdict(Counter)
     for outcome in outcomes:
         case = cases.parse(outcome.case)
@@ -76,7 +76,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
 
 
 def main() -> int:
-    """Sweep; exit code 1 if a case came to a fault."""
+    """Sweep; exit code 1 if a case has a fault."""
     given = arguments()
     host.clean_up_when_ended()
     if given.list:

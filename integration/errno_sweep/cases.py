@@ -1,4 +1,4 @@
-"""Which cases there are: calls and kinds of files that a copy uses, times errnos that may come."""
+"""The cases: calls and kinds of files that a copy uses, times plausible errnos."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from integration.harness.supervise import KILL, Fault, Key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-#: what a disk, a network file system and an exhausted kernel may answer to any call
+#: possible answers of a disk, a network file system and an exhausted kernel to any call
 ANY = (errno.EIO, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)
 DENIED = (errno.EACCES, errno.EPERM)
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -28,7 +28,7 @@ LOCK = (errno.EINTR, errno.ENOLCK, errno.EAGAIN, errno.EIO, *UNABLE)
 LOOK = ANY + DENIED
 CHANGE = ANY + DENIED + FULL + READ_ONLY + UNABLE
 
-#: by call; a call that is not here gets ANY
+#: by call; a call that is not listed gets ANY
 ERRNOS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("open", "openat", "openat2"), OPEN),
     **dict.fromkeys(("mkdir", "mkdirat", "symlinkat"), CREATE),
@@ -52,11 +52,11 @@ ERRNOS: Mapping[str, tuple[int, ...]] = {
     "lseek": (errno.EIO, errno.EINVAL, errno.ESTALE),
 }
 SOCKET = "socket"
-#: where nothing is written: no errno of a full storage
+#: read-only places: no errno of a full storage
 READ_PLACES = ("source folder", "source file", "above", "proc")
-#: an errno of these stands for "again": if all calls had it, no program could end
+#: these mean "again": if all calls failed with one, no program could end
 PASSING = (errno.EINTR, errno.EAGAIN)
-#: calls that create, when they open for writing
+#: calls that create files if they open for writing
 OPENS = ("open", "openat", "openat2")
 
 
@@ -75,9 +75,9 @@ class Case(NamedTuple):
 
 
 def parse(text: str) -> Case:
-    """Read a case as the table and the report write it.
+    """Parse a case as the table and the report write it.
 
-    :raises ValueError: if it is none.
+    :raises ValueError: for any other text.
     """
     scene, call, place, nth, name = text.split("/")
     code = KILL if name == "KILL" else getattr(errno, name, None)
@@ -88,7 +88,7 @@ def parse(text: str) -> Case:
 
 
 def errnos(key: Key) -> tuple[int, ...]:
-    """Give the errnos that this call may meet there."""
+    """Return the errnos that this call may meet there."""
     if key.place == SOCKET:
         return GONE
     found = ERRNOS.get(key.call, ANY)
@@ -100,15 +100,15 @@ def errnos(key: Key) -> tuple[int, ...]:
 
 
 def moments(count: int) -> list[int]:
-    """Give the first, the middle and the last of ``count`` calls."""
+    """Return the first, the middle and the last of ``count`` calls."""
     return sorted({1, (count + 1) // 2, count})
 
 
 def of_scene(scene: str, counts: Mapping[Key, int], *, kills: bool = True) -> Iterator[Case]:
-    """Give every case of what a copy was seen to do.
+    """Return every case of a counted copy.
 
     Every errno comes once at the first, the middle and the last call of a kind; and from the middle
-    on for good, unless it means "again". A kill comes at each of these calls.
+    on permanently, unless it means "again". A kill comes at each of these calls.
     """
     for key in sorted(counts):
         count = counts[key]

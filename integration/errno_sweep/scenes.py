@@ -26,45 +26,45 @@ if TYPE_CHECKING:
 
 OBJECT_BYTES = 256 << 10
 LARGE_BYTES = 5 * OBJECT_BYTES + 1234
-#: a first run has ended by then: no retry of ours waits longer than some seconds
+#: a first run has ended by then: no retry of dray waits longer than some seconds
 RUN_SECONDS = 40.0
-#: a fault of an endpoint that stays ends after so long
+#: a permanent fault of an endpoint ends after this time
 STAY_SECONDS = 2.5
-#: buffers of a copy: the default of 256 MiB would cost more time than the copy
+#: buffers of a copy: allocating the default of 256 MiB would take longer than the copy
 POOL: tuple[Word, ...] = ("--pool", "8MiB")
 #: a second run waits this long for the lease of a first that was killed
 HELD_SECONDS = 30.0
 LEASE_HELD = "lease_held"
 #: exit codes of ``dray cp`` (docs/how-to/scripts.md)
 DOCUMENTED = (0, 1, 2, 3, 4, 5)
-#: where a copy breaks off for the scene ``local-broken``: some objects are durable by then
+#: where the scene ``local-broken`` breaks a copy off: some objects are durable by then
 BREAK = Fault(Key("fdatasync", "log"), 3, KILL)
 CALLS = Policy(seconds=20, tries=20, first_pause=0.05, longest_pause=0.5)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """How a run ended."""
+    """The end of a run."""
 
-    #: the exit code, or what corresponds to a transfer's state; None: it hung
+    #: the exit code, or the equivalent of a transfer's state; None: it hung
     code: int | None
     #: the error's kind, or a state
     kind: str
     words: str
     seconds: float = 0.0
-    #: what must not be: a panic, an undocumented code
+    #: violations: a panic, an undocumented code
     faults: tuple[str, ...] = ()
 
 
 class Scene(Protocol):
-    """A copy that can be run again and again, into a new destination each time."""
+    """A repeatable copy, into a new destination each time."""
 
     name: str
     data: Data
     supervisor: Supervisor
 
     def begin(self) -> None:
-        """Make an empty destination, or what the scene finds there."""
+        """Make the initial destination of the scene."""
         ...
 
     def run(self) -> Ran:
@@ -76,11 +76,11 @@ class Scene(Protocol):
         ...
 
     def top(self) -> Path:
-        """Give the folder in which partial data may be left."""
+        """Return the folder in which partial data may be left."""
         ...
 
     def copied(self) -> Path:
-        """Give the copied tree's top."""
+        """Return the copied tree's top."""
         ...
 
     def end(self) -> None:
@@ -88,7 +88,7 @@ class Scene(Protocol):
         ...
 
     def renew(self) -> None:
-        """Start servers again: a fault of one case says nothing about the next."""
+        """Restart servers: a fault of one case must not affect the next."""
         ...
 
     def close(self) -> None:
@@ -98,13 +98,13 @@ class Scene(Protocol):
 
 @dataclass
 class Data:
-    """What is copied, and an older version of it."""
+    """The source, and an older version of it."""
 
     folder: Path
     source: Path = field(init=False)
     older: Path = field(init=False)
     wanted: dict[bytes, tree.Entry] = field(init=False)
-    #: by path, what may be under a final name
+    #: by path: the permitted contents under a final name
     allowed: dict[bytes, set[tuple[int, bytes]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Data:
                 self.allowed.setdefault(name, set()).add((entry.size, entry.content))
 
     def one_file(self, path: str) -> Data:
-        """Give the same with one file as all that is copied."""
+        """Return the same data with one file as the source."""
         one = copy(self)
         one.source = self.source / path
         one.wanted = tree.describe(one.source)
@@ -148,16 +148,16 @@ def _make(top: Path, seed: int) -> None:
 
 
 class Places:
-    """Sorts paths into kinds of files: source, destination, and dray's own files in it."""
+    """Classifies paths by the kind of file: source, destination, and dray's own files in it."""
 
     def __init__(self, source: Path, sinks: Path, state: Path | None = None) -> None:
-        """Sort by these folders."""
+        """Classify by these folders."""
         self.source, self.sinks = os.fspath(source), os.fspath(sinks)
         self.state = os.fspath(state) if state is not None else None
         self.networks: dict[str, bool] = {}
 
     def __call__(self, path: str) -> str | None:
-        """Give the kind; None for files that are no part of a copy: libraries, standard output."""
+        """Return the kind; None for other files: libraries, standard output."""
         if path.startswith("socket:"):
             return "socket" if self._is_network(path) else None
         if _is_below(path, self.source):
@@ -173,7 +173,7 @@ class Places:
         return "above" if _is_below(self.sinks, path.rstrip("/") or "/") else None
 
     def _is_network(self, path: str) -> bool:
-        """Whether it leads to another process: the pair that hears signals never fails."""
+        """Return whether it leads to another process: the pair for signals never fails."""
         if path not in self.networks:
             inode = path.removeprefix("socket:[").removesuffix("]")
             local = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
@@ -197,7 +197,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def judge_exit(ended: Ended, *, killed: bool) -> Ran:
-    """Look at how ``dray cp`` ended."""
+    """Check the end of ``dray cp``."""
     faults = []
     if "panicked" in ended.words:
         faults.append("a panic")
@@ -220,7 +220,7 @@ class Copy:
     """``dray cp`` on one host: one process is both ends."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
-        """Prepare; ``options``: words, and whether something is there before."""
+        """Prepare; ``options``: arguments, and whether the destination has an older version."""
         self.bench, self.data, self.name = bench, data, name
         self.words: list[Word] = ["--object-size", str(OBJECT_BYTES), *POOL]
         self.words += options.get("words", ())
@@ -298,7 +298,7 @@ def _await(wait: Callable[[float], Ended], killed: bool) -> Ran:
 
 
 def until_free(start: Callable[[], Ran]) -> Ran:
-    """Run again while another transfer holds the destination: it was killed and not noticed yet."""
+    """Repeat while another transfer, killed and not detected yet, holds the destination."""
     until = time.monotonic() + HELD_SECONDS
     while True:
         ran = start()
@@ -308,10 +308,10 @@ def until_free(start: Callable[[], Ran]) -> Ran:
 
 
 class Served(Copy):
-    """``dray cp`` with ``dray serve``; one of both is supervised."""
+    """``dray cp`` with ``dray serve``; one of them is supervised."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
-        """Prepare; ``options`` also says ``push`` and the ``victim``."""
+        """Prepare; ``options`` also contains ``push`` and the ``victim``."""
         super().__init__(bench, data, name, options)
         self.push: bool = options["push"]
         self.is_server: bool = options["victim"] == "server"
@@ -372,10 +372,10 @@ class Served(Copy):
 
 
 class ThirdParty:
-    """A copy between two endpoints, of which one drives; one of both is supervised."""
+    """A copy between two endpoints; one of them is supervised."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
-        """Prepare; ``options`` says ``push`` and the ``victim``, ``source`` or ``sink``."""
+        """Prepare; ``options`` contains ``push`` and the ``victim``, ``source`` or ``sink``."""
         self.bench, self.data, self.name = bench, data, name
         self.push: bool = options["push"]
         self.victim: str = options["victim"]
@@ -396,12 +396,12 @@ class ThirdParty:
 
     @property
     def active(self) -> Endpoint:
-        """The endpoint that drives."""
+        """The driving endpoint."""
         return self.source if self.push else self.sink
 
     @property
     def passive(self) -> Endpoint:
-        """The other one."""
+        """The other endpoint."""
         return self.sink if self.push else self.source
 
     def top(self) -> Path:
@@ -432,7 +432,7 @@ class ThirdParty:
         try:
             state, words = self._transfer(id, began + RUN_SECONDS)
         except Exception as error:
-            # Whatever the client raises is the outcome of the case.
+            # Any exception of the client is the outcome of the case.
             state, words = "refused", f"{type(error).__name__}: {error}"
         faults = [] if state != "hang" else ["a hang"]
         fault = self.supervisor.fault
@@ -473,17 +473,17 @@ class ThirdParty:
         recovery = time.monotonic() + STAY_SECONDS
         while time.monotonic() < until:
             if time.monotonic() > recovery:
-                # A fault that stays is an outage: its end must be enough to go on.
+                # A permanent fault is an outage: after its end the transfer must continue.
                 self.supervisor.fault = None
             for endpoint in (self.source, self.sink):
                 if not endpoint.is_running:
-                    # The transfer goes on when its endpoint is back, as after any crash.
+                    # The transfer continues when its endpoint is back, as after any crash.
                     self.supervisor.fault = None
                     endpoint.start()
             try:
                 found = client.transfer(id)
             except DrayError:
-                # The endpoint cannot read its state: it may soon.
+                # The endpoint cannot read its state yet.
                 time.sleep(0.2)
                 continue
             if found.state in ("done", "incomplete", "failed", "cancelled"):
@@ -496,7 +496,7 @@ class ThirdParty:
         return "hang", f"{found.state}: {found.error}"
 
     def run(self) -> Ran:
-        """Submit the transfer and wait for its end, and for that of a process that was killed."""
+        """Submit the transfer and wait for its end, and for that of a killed process."""
         victim = self.source if self.victim == "source" else self.sink
         fault, pid = self.supervisor.fault, victim.pid
         ran = self._submit()

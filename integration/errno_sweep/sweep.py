@@ -1,4 +1,4 @@
-"""Run cases and judge them from outside."""
+"""Run cases and check them from outside."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from integration.harness.supervise import Key
 
 SHIM = Path(__file__).parents[1] / "harness" / "stepped_clock.c"
-#: how far ``dray log sweep`` is put into the future: it takes nothing of the last hour
+#: clock offset of ``dray log sweep``, which removes no file of the last hour
 LATER_SECONDS = 2 * 86400
 BASELINES = 2
-#: a run that leaves what another transfer may resume tells how to remove it
+#: a run that leaves resumable data names the command that removes it
 SAID_LEFT = "dray log sweep"
 
 
 @dataclass
 class Outcome:
-    """What became of a case."""
+    """The result of a case."""
 
     case: str
     #: whether the call happened at all in this run
     is_hit: bool
     path: str
-    #: exit code and kind of the run with the fault, and of the one without
+    #: exit code and kind of the run with the fault, and of the run without
     first: str
     second: str
-    #: dray's own files after the second run that a sweep names once they are old
+    #: dray's own files after the second run that a sweep removes once they are old
     swept: list[str] = field(default_factory=list)
-    #: what must not be
+    #: violations
     faults: list[str] = field(default_factory=list)
     words: str = ""
     seconds: float = 0.0
@@ -57,7 +57,7 @@ class Later:
     """``dray log sweep`` as it will run in some days."""
 
     def __init__(self, bench: Bench) -> None:
-        """Build the library that steps the clock of one program."""
+        """Build the library that moves the clock of one program."""
         self.bench = bench
         library = bench.folder / "stepped_clock.so"
         flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared"]
@@ -71,14 +71,14 @@ class Later:
         }
 
     def sweeps(self, top: Path) -> list[str]:
-        """Give the leftovers below ``top`` that a sweep does not take away."""
+        """Return the leftovers below ``top`` that a sweep does not remove."""
         words: list[str | Path] = ["log", "sweep", top, "--older-than", "1d", "--json"]
         self.bench.start(*words, name="sweep", env=self.env).wait(RUN_SECONDS)
         return tree.leftovers(top)
 
 
 def judge(ran: Ran, data: Data, top: Path, copied: Path, *, is_last: bool) -> list[str]:
-    """Compare what stands under final names with the source; say what must not be."""
+    """Compare the files under final names with the source; return the violations."""
     faults = list(ran.faults)
     found = tree.describe(copied) if copied.exists() else {}
     for path, entry in found.items():

@@ -1,4 +1,4 @@
-"""What the tests of faults copy, and where to."""
+"""Source and destination of the fault tests."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
-# What is read
+# Source
 
 
 def test_missing_source(bench: Bench, source: Path, sink: Path) -> None:
@@ -84,9 +84,9 @@ def test_source_changes_during_the_copy(bench: Bench, source: Path, sink: Path) 
     old = tree.hash_file(large)
     allowed = Watcher.of(tree.describe(source), b"source")
     client = bench.start_slow_cp(*words, "--rate", "6MiB")
-    # At one moment, as the copy sees it: while a file is written its time stands still.
+    # While the program is stopped: the file's time stays the same during the write.
     client.send(signal.SIGSTOP)
-    # In place: neither its length nor its inode tells.
+    # In place: neither its length nor its inode changes.
     with large.open("r+b") as file:
         file.write(os.urandom(24 * tree.MIB))
     allowed[b"source/m/large"] |= {Content(24 * tree.MIB, tree.hash_file(large))}
@@ -103,7 +103,7 @@ def test_source_changes_during_the_copy(bench: Bench, source: Path, sink: Path) 
     works(bench, source, words, sink / "source")
 
 
-# Where it is written
+# Destination
 
 
 def test_destination_full(bench: Bench, source: Path) -> None:
@@ -111,7 +111,7 @@ def test_destination_full(bench: Bench, source: Path) -> None:
         words: list[Word] = ["-r", source, f"{small}/"]
         filler = small / "filler"
         filler.write_bytes(bytes(2 * tree.MIB))
-        # Slowly: what was synced before the storage was full is safe.
+        # Slowly: data that was synced before the storage was full is durable.
         ended = bench.cp(*words, "--rate", "10MiB").expect(SOME_FAILED)
         explains(ended, "sink", "m/large", "no space left", "free some space")
         assert "source/m/large" in failed(ended)
@@ -120,7 +120,7 @@ def test_destination_full(bench: Bench, source: Path) -> None:
         for path, entry in found.items():
             assert entry.kind != "file" or entry == wanted[path], f"{path!r} is not complete"
         filler.unlink()
-        # More room, the same command.
+        # More space, the same command.
         assert os.system(f"mount -o remount,size=64m {small}") == 0  # noqa: S605
         ended = bench.cp(*words).expect(SAFE)
         tree.assert_same(wanted, small / "source")
@@ -161,7 +161,7 @@ def test_destination_too_small_is_known_at_once(bench: Bench, source: Path, way:
 
 
 def test_disk_full_while_logging(bench: Bench, source: Path, sink: Path) -> None:
-    # The log alone lies on a file system of one page for it and one for the lease.
+    # Only the log lies on a file system of one page for it and one for the lease.
     with host.small_file_system(sink / ".dray-log", 2 * 4096):
         many = bench.folder / "many"
         many.mkdir()
@@ -225,7 +225,7 @@ def test_folder_where_a_file_should_be(bench: Bench, source: Path, sink: Path) -
 def test_pipe_where_a_file_should_be(
     bench: Bench, source: Path, sink: Path, overwrite: str
 ) -> None:
-    """A device is as safe: root has one replaced by a name once, and the host is without it."""
+    """A device is protected too: as root a rename would replace it for the whole host."""
     (sink / "source" / "m").mkdir(parents=True)
     os.mkfifo(sink / "source/m/large")
     os.mkfifo(sink / "pipe")
@@ -242,7 +242,7 @@ def test_pipe_where_a_file_should_be(
     tree.assert_same(tree.describe(source / "a"), sink / "source/a")
     cases = [("a/file1", "pipe"), ("a/file1", "socket")]
     with contextlib.suppress(PermissionError):
-        # What /dev/null is.
+        # Equal to /dev/null.
         os.mknod(sink / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         cases.append(("a/file1", "null"))
     for one, name in cases:
@@ -259,7 +259,7 @@ def test_pipe_where_a_file_should_be(
 
 @pytest.mark.skipif(not host.is_root(), reason="only root may put a link there")
 def test_link_of_the_system_is_no_place_for_a_file(bench: Bench, source: Path) -> None:
-    """What /dev/stdout is; elsewhere a link is replaced, wherever it leads."""
+    """As /dev/stdout; elsewhere a link is replaced, whatever its target."""
     link = Path("/dev") / f"dray-test-{os.getpid()}"
     link.symlink_to("/proc/self/fd/1")
     try:
@@ -358,7 +358,7 @@ def test_followed_link_out_of_the_root_is_refused(
     assert contents == {tree.hash_file(sink / "inner" / "hello")}
 
 
-# Who may
+# Authentication
 
 
 def test_wrong_key(bench: Bench, source: Path, sink: Path) -> None:
@@ -404,7 +404,7 @@ def test_nobody_there(bench: Bench, source: Path, sink: Path) -> None:
     explains(ended, server.address, "refused", "dray serve")
 
 
-# Strangers at the port
+# Unknown clients at the port
 
 
 def garbage(port: socket.socket) -> None:
@@ -421,7 +421,7 @@ def truncated(port: socket.socket) -> None:
 
 
 def absurd(port: socket.socket) -> None:
-    """Join as a stream with numbers that make no sense, as often as the listener bears it."""
+    """Join as a stream with invalid numbers, as often as the listener permits."""
     body = b"\xff" * 52
     port.sendall(b"DRAY\x02\x01\0\0" + struct.pack("<IBBHI", len(body), 0x41, 0, 0, 0) + body * 50)
 
@@ -493,7 +493,7 @@ def test_strangers_cost_nothing(bench: Bench, source: Path, sink: Path) -> None:
     print(f"\n{counted}; memory {before >> 20} to {peak >> 20} MiB, pool {pool >> 20} MiB")
     assert peak - before <= pool + 64 * tree.MIB
     assert "panicked" not in server.log_path.read_text(encoding="utf-8")
-    # Few words for many strangers.
+    # Few lines for many unknown clients.
     assert len(server.log_path.read_text(encoding="utf-8").splitlines()) < 200
     again = sink / "again"
     far = f"dray://{server.address}/again/"

@@ -1,4 +1,4 @@
-"""Logs that cannot be read, and two copies that want one: refused by name, nothing lost."""
+"""Unreadable logs, and two copies that need the same one: refused by name, nothing lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 def leave_log(bench: Bench, source: Path, sink: Path) -> Path:
-    """Kill a copy in the middle; give the log that it left."""
+    """Kill a copy in the middle; return its log."""
     client = bench.start_cp("-r", source, f"{sink}/", "--rate", "16MiB", "--progress", "json")
     client.await_durable()
     client.kill()
@@ -97,7 +97,7 @@ def test_log_that_cannot_be_read(
     before = log.read_bytes()
     again: list[Word] = ["-r", middle, f"{sink}/"]
     ended = bench.cp(*again).expect(REFUSED)
-    # Which file it is, for somebody who is to remove it.
+    # The path, for a person who removes it.
     explains(ended, "sink", *words, log.name, "remove")
     assert log.read_bytes() == before, "what could not be understood was changed"
     assert not (sink / "middle" / "large").exists()
@@ -118,7 +118,7 @@ def test_log_with_a_flipped_bit_anywhere(bench: Bench, middle: Path, sink: Path)
     length = len(log.read_bytes())
     resumed = refused = 0
     for at in range(16, length, max(1, length // 9)):
-        # The very files: a copy's inode is another, and so is not trusted.
+        # The same files: a copy's inode differs, and so is not trusted.
         data = bytearray(log.read_bytes() if log.exists() else b"")
         if not data:
             log = leave_log(bench, middle, sink)
@@ -155,7 +155,7 @@ def test_log_of_a_changed_source(bench: Bench, middle: Path, sink: Path) -> None
     assert ended.report["bytes_sent"] >= 64 * tree.MIB
 
 
-# Two at once
+# Two concurrent copies
 
 
 def start_slow(bench: Bench, source: Path, destination: str, *words: Word) -> Process:
@@ -174,13 +174,13 @@ def test_two_copies_to_one_destination(bench: Bench, source: Path, sink: Path, w
     second = bench.cp("-r", source, destination, *words).expect(REFUSED)
     explains(second, "sink", "another transfer is writing here", "the-first:1", "wait for it")
     assert second.report["state"] == "refused"
-    # From here too: who writes is a matter of the destination, not of the way to it.
+    # Locally too: the holder depends on the destination, not on the route to it.
     local = bench.cp("-r", source, f"{sink}/").expect(REFUSED)
     explains(local, "the-first:1")
     first.wait().expect(SAFE)
     tree.assert_same(tree.describe(source), sink / "source")
     assert tree.leftovers(sink) == []
-    # Elsewhere nobody is in the way; here neither any more.
+    # At another destination there is no conflict; here neither any more.
     works(bench, source, ["-r", source, destination, *words], sink / "source")
 
 

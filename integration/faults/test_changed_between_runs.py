@@ -1,4 +1,4 @@
-"""Bytes of a partial file change between two runs: the second finds that and sends them again."""
+"""Bytes of a partial file change between two runs: the second detects that and resends them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 OBJECT = tree.MIB
 SIZE = 40 * tree.MIB + 123
 RATE = "16MiB"
-#: safe before the first run is killed
+#: durable before the first run is killed
 SAFE = 12 * tree.MIB
 
 
@@ -31,7 +31,7 @@ class Broken:
     """A copy that was killed in its middle."""
 
     def __init__(self, bench: Bench, way: str, folder: Path | None = None) -> None:
-        """Begin it in ``folder``, and kill it when a part is safe."""
+        """Start it in ``folder``, and kill it when a part is durable."""
         self.bench, self.way = bench, way
         self.folder = folder or bench.folder
         self.source = self.folder / "source"
@@ -58,7 +58,7 @@ class Broken:
         self.safe = int(file["bytes_safe"])
         assert SAFE <= self.safe < SIZE
         runs = [(run["offset"], run["offset"] + run["length"]) for run in file["safe"]]
-        #: where objects begin that the log has
+        #: offsets of the objects in the log
         self.logged = [
             at
             for at in range(0, SIZE, OBJECT)
@@ -95,7 +95,7 @@ class Broken:
 
 
 def flip(path: Path, at: int) -> None:
-    """Flip a bit without a trace in size or time."""
+    """Flip a bit without a change of size or time."""
     with path.open("r+b") as file:
         file.seek(at)
         byte = file.read(1)
@@ -151,7 +151,7 @@ def test_bytes_taken_on_trust_are_not_vouched_for(bench: Bench, way: str) -> Non
     report = broken.again("--resume", "trust", "--checksum-attributes").report
     assert report["bytes_resumed"] == broken.safe
     assert report["notices"] == []
-    # What this run has added to an earlier run's file is read back all the same.
+    # Data that this run has added to an earlier run's file is read back anyway.
     assert report["bytes_read_back"] == (0 if way == "serve" else SIZE - broken.safe)
     large = broken.sink / "large"
     assert "user.dray.sums" not in os.listxattr(large)

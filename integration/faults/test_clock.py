@@ -1,4 +1,4 @@
-"""The calendar steps back: during a copy, between two runs, and on the host that owns the files."""
+"""The real-time clock steps back: during a copy, between two runs, and on the source's host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHIM = Path(__file__).parents[1] / "harness" / "stepped_clock.c"
 
 
 class Calendar:
-    """The real-time clock of whatever is started with :attr:`wrap`; it steps when told."""
+    """The real-time clock of programs started with :attr:`wrap`; it steps on demand."""
 
     def __init__(self, folder: Path) -> None:
         """Build the library that is preloaded."""
@@ -39,7 +39,7 @@ class Calendar:
         ]
 
     def year(self) -> int:
-        """Ask a program started so which year it is."""
+        """Ask a program with this clock for the year."""
         code = "import time; print(time.gmtime().tm_year)"
         said = subprocess.run(
             [*self.wrap, sys.executable, "-c", code], check=True, capture_output=True, text=True
@@ -49,7 +49,7 @@ class Calendar:
 
 @pytest.fixture
 def calendar(bench: Bench) -> Calendar:
-    """Make a clock that really steps."""
+    """Make a clock that is verified to step."""
     calendar = Calendar(bench.folder)
     now = calendar.year()
     calendar.sign.touch()
@@ -84,7 +84,7 @@ def test_clock_steps_back_during_a_copy(
     assert 0 < ended.report["seconds"] < 120, "the report was made with the calendar"
     tree.assert_same(tree.describe(source), sink / "source")
     assert tree.leftovers(sink) == []
-    # Ten years before its files were made, the same command still finds all of them in place.
+    # Ten years before its files were made, the same command still finds all of them complete.
     again = bench.cp(*words, wrap=calendar.wrap).expect(0)
     assert again.report["objects_sent"] == 0
 
@@ -110,7 +110,7 @@ def test_clock_steps_back_between_two_runs(bench: Bench, source: Path, calendar:
 
 @pytest.mark.parametrize("finished", [False, True], ids=["half", "whole"])
 def test_source_changed_into_the_past(bench: Bench, source: Path, finished: bool) -> None:
-    """The host of the source steps back, then its file is written: its time is now an older one."""
+    """The clock of the source's host steps back before its file is written: its time is older."""
     sink = bench.folder / "sink"
     sink.mkdir()
     words: list[Word] = ["-r", source, f"{sink}/"]

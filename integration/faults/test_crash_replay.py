@@ -1,4 +1,4 @@
-"""Power loss at random moments of a copy onto ext4 and XFS: nothing false, nothing durable lost."""
+"""Power loss at random moments of a copy onto ext4 and XFS: no wrong file, no durable byte lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 FULL = os.environ.get("DRAY_FULL") == "1"
 IMAGES = 40 if FULL else 5
 SEED = int(os.environ.get("DRAY_SEED", "1106"))
-#: in `make test`: each file system, each durability, each process that writes
+#: in `make test`: each file system, each durability, each writing process
 FAST = (Way("ext4", "object", is_served=False), Way("xfs", "file", is_served=True))
 
 
@@ -63,7 +63,7 @@ def test_after_a_power_loss_names_are_true_and_what_was_durable_is_not_sent_agai
     assert len(outcomes) == IMAGES
     bad = [f"{outcome.name}: {outcome.faults}" for outcome in outcomes if outcome.faults]
     assert bad == []
-    # Moments before, during and after the copy: else nothing was tried.
+    # Moments before, during and after the copy: otherwise nothing was tried.
     assert len({outcome.bytes_sent for outcome in outcomes}) > 1
 
 

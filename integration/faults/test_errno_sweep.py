@@ -1,4 +1,4 @@
-"""A copy whose system calls fail, one at a time: no wrong byte, no hang, nothing left behind."""
+"""A copy whose system calls fail, one at a time: no wrong byte, no hang, no leftovers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAST = ("local-object", "push-server", "tpc-pull-sink", "xrootd-beside")
 
 @pytest.fixture(autouse=True)
 def supervised(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip where no process can answer another's system calls; endpoints are the same program."""
+    """Skip if no process can answer another's system calls; endpoints run the same program."""
     reason = reason_to_skip()
     if reason is not None:
         pytest.skip(reason)
@@ -51,11 +51,11 @@ def test_after_any_failed_call_the_same_command_ends_well(bench: Bench, name: st
     assert len(outcomes) == CASES
     bad = [f"{each.case}: {each.faults}; it said: {each.words}" for each in outcomes if each.faults]
     assert bad == []
-    # A call of the middle may be made once less in another run; most must have failed.
+    # A call from the middle may be made once less in another run; most must have failed.
     assert sum(each.is_hit for each in outcomes) >= CASES * 3 // 4
 
 
-#: faults of earlier programs: a lease or a log that nobody removed, a queue whose lock was stuck
+#: faults of earlier programs: a lease or a log that remained, a queue whose lock was stuck
 FOUND = (
     "tpc-push-sink/fcntl/lease/1+/EINVAL",
     "tpc-push-sink/openat/log/1/ENOSPC",

@@ -26,14 +26,14 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 IS_FULL = os.environ.get("DRAY_FULL") == "1"
 #: of each way on each file system
 ROUNDS = int(os.environ.get("DRAY_ROUNDS") or (100 if IS_FULL else 2))
-#: of the everyday run: a file system that writes over unwritten blocks, and one that does not
+#: of the short run: a file system that writes over unwritten blocks, and one that does not
 FEW = ["ext4-ordered", "xfs"]
 SEED = int(os.environ.get("DRAY_SEED", "1"))
 SIZE = 24 * tree.MIB + 777
 RUNS_MAX = 8
-#: of one run, on a host that does much else
+#: of one run, on a busy host
 WAIT_SECONDS = 600
-#: some seconds for the data, so that there is a middle to fail in
+#: the data takes some seconds, so that there is a middle to fail in
 RATE = "10MiB"
 DURABILITIES = ["file", "object"]
 WAYS = ["cp", "push", "pull"]
@@ -41,7 +41,7 @@ WAYS = ["cp", "push", "pull"]
 
 @pytest.fixture(params=KINDS if IS_FULL else FEW)
 def volume(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Lossy]:
-    """Give a file system on a disk that can lose data."""
+    """Return a file system on a disk that can lose data."""
     if why := fuse_block.reason_to_skip(KINDS[request.param][0]):
         pytest.skip(why)
     with lossy(bench.folder / "disk", request.param) as made:
@@ -52,7 +52,7 @@ def volume(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Lossy]:
 
 
 class Copy:
-    """One file that goes to a disk that fails: locally, or to or from ``dray serve``."""
+    """One file that is copied to a failing disk: locally, or to or from ``dray serve``."""
 
     def __init__(self, bench: Bench, volume: Lossy, way: str, seed: int) -> None:
         """Make the file, and an empty folder on the disk."""
@@ -66,7 +66,7 @@ class Copy:
         self.serve()
 
     def serve(self) -> None:
-        """Start the server again, at the same address: the same command is the same transfer."""
+        """Restart the server at the same address: the same command is the same transfer."""
         where = "127.0.0.1:0"
         if self.server is not None:
             self.server.kill()
@@ -85,7 +85,7 @@ class Copy:
         return self.bench.start_cp("--progress", "json", *words, source, sink, *peer)
 
     def finish(self, *words: Word) -> int:
-        """Run it until it says that it is done; say how many runs that took."""
+        """Run it until it reports success; return the number of runs."""
         for run in range(1, RUNS_MAX + 1):
             ended = self.start("--retries", "0", *words).wait(WAIT_SECONDS)
             if ended.code == 0:
@@ -93,7 +93,7 @@ class Copy:
         raise AssertionError(f"not done after {RUNS_MAX} runs\n{ended.out}\n{ended.words}")
 
     def remount_if_read_only(self) -> bool:
-        """Mount again what ended itself: a file system does that without its journal."""
+        """Remount a file system that has shut down because it could not write its journal."""
         if not self.volume.is_read_only():
             return False
         if self.server is not None:
@@ -103,7 +103,7 @@ class Copy:
         return True
 
     def close(self) -> tuple[bool, list[str]]:
-        """Remove everything. Say whether the disk has wrong bytes, and what else was left there."""
+        """Remove everything. Return whether the disk has wrong bytes, and the leftover files."""
         wanted = tree.hash_file(self.source)
         if self.server is not None:
             self.server.stop()

@@ -1,4 +1,4 @@
-"""Kills, cuts, interruptions: the same command goes on, sends little twice, shows nothing early."""
+"""Kills, cuts, interruptions: the same command resumes, resends little, shows nothing early."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ MOMENTS = int(os.environ.get("DRAY_KILLS", "20"))
 DATA_BYTES = 192 * tree.MIB
 POOL_BYTES = 32 * tree.MIB
 SYNC_GROUP_BYTES = 64 * tree.MIB
-#: frames, records of TLS, object heads: next to nothing beside the data
+#: frames, records of TLS, object heads: small compared with the data
 OVERHEAD = 0.01
 RUNS_MAX = 4
 REFUSED = 3
 INTERRUPTED = 5
-#: a lost session must give the destination back within so long: a sync group to a slow disk
+#: a lost session must release the destination within this time: a sync group to a slow disk
 HELD_SECONDS = 30.0
 
 
 @dataclass
 class Data:
-    """What is moved."""
+    """The data set."""
 
     source: Path
     wanted: dict[bytes, tree.Entry]
@@ -49,7 +49,7 @@ class Data:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
-    """Make one large file, two that are less so, and small ones."""
+    """Make large, medium and small files."""
     top = tmp_path_factory.mktemp("data") / "tree"
     tree.make_tree(top, 400, seed=9)
     for number, mebibytes in enumerate((100, 40, 32)):
@@ -63,7 +63,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
 
 
 class Pair:
-    """Two processes with a proxy between them, and a destination that is watched."""
+    """Two processes with a proxy between them, and a watched destination."""
 
     def __init__(self, bench: Bench, data: Data, *, push: bool, name: str) -> None:
         """Make an empty destination; start the listening end and the proxy."""
@@ -84,7 +84,7 @@ class Pair:
             self.proxy.upstream = self.server.address
 
     def start(self, *words: Word, source: Path | None = None) -> Process:
-        """Start the very same command each time."""
+        """Start the same command each time."""
         name = (source or self.data.source).name
         far = f"dray://{self.proxy.address}/"
         ends: list[Word] = (
@@ -96,7 +96,7 @@ class Pair:
     def finish(self, *words: Word, source: Path | None = None) -> Ended:
         """Run the command until it is done.
 
-        :raises AssertionError: when it never is.
+        :raises AssertionError: if it never is.
         """
         said = ""
         runs, began = 0, time.monotonic()
@@ -107,7 +107,7 @@ class Pair:
                 return ended
             said = ended.words
             if ended.code == REFUSED and "another transfer is writing" in said:
-                # The listening end still syncs what a lost session left: it is not over yet.
+                # The listening end still syncs data of a lost session: that has not ended yet.
                 assert time.monotonic() - began < HELD_SECONDS, f"held for ever: {said}"
                 time.sleep(0.1)
                 continue
@@ -116,7 +116,7 @@ class Pair:
         raise AssertionError(f"not done after {RUNS_MAX} runs; the last said:\n{said}")
 
     def watch(self) -> Watcher:
-        """Watch what stands under final names."""
+        """Watch the files under final names."""
         return Watcher(self.sink, Watcher.of(self.data.wanted, b"tree"))
 
     def carried(self) -> int:
@@ -124,12 +124,12 @@ class Pair:
         return self.proxy.counted()[0 if self.push else 1]
 
     def check_identical(self) -> None:
-        """Fail unless everything has arrived and nothing else is there."""
+        """Fail unless everything has arrived, without additional files."""
         tree.assert_same(self.data.wanted, self.sink / "tree")
         assert tree.leftovers(self.sink) == []
 
     def close(self) -> None:
-        """Stop both ends, and make room."""
+        """Stop both ends, and remove the data."""
         self.proxy.close()
         self.server.kill()
         shutil.rmtree(self.sink, ignore_errors=True)
@@ -140,7 +140,7 @@ def excess_allowed(data: Data, faults: int = 1) -> int:
 
 
 def whole_run(bench: Bench, data: Data, *, push: bool) -> float:
-    """Measure how long the copy takes when nothing happens."""
+    """Measure the duration of a copy without a fault."""
     pair = Pair(bench, data, push=push, name=f"whole-{push}")
     try:
         with pair.watch() as watcher:
@@ -163,7 +163,7 @@ def test_killed_at_any_moment_the_same_command_goes_on(
     whole = {push: whole_run(bench, data, push=push) for push in (True, False)}
     worst, resumed = 0, 0
     for moment in range(MOMENTS):
-        # Either end may be the one that dials.
+        # Either end may dial.
         push = moment % 2 == 0
         after = chance.uniform(0.0, 1.0) * whole[push]
         pair = Pair(bench, data, push=push, name=f"sink-{victim}-{moment}")
@@ -221,7 +221,7 @@ def test_connection_cut_the_command_goes_on_by_itself(bench: Bench, data: Data, 
     pair = Pair(bench, data, push=push, name="sink")
     try:
         with pair.watch() as watcher:
-            # More cuts than tries: only those count in which nothing more became safe.
+            # More cuts than tries: only tries without new durable data count.
             client = pair.start("--retries", "4", "--rate", "100MiB")
             for cut in range(6):
                 pair.proxy.await_bytes((cut + 1) * 24 * tree.MIB)
@@ -342,7 +342,7 @@ def test_changed_source_is_sent_from_the_start_and_never_mixed(bench: Bench, pus
         assert watcher.violations == []
         assert list(pair.sink.rglob("*.part")), "nothing was left in the middle"
         before = pair.carried()
-        # As long as before, but other bytes and another time.
+        # The same length, but other bytes and another time.
         tree.make_file(source / "changes", 150 * tree.MIB, seed=3)
         pair.data.wanted = tree.describe(source)
         with pair.watch() as watcher:
@@ -350,7 +350,7 @@ def test_changed_source_is_sent_from_the_start_and_never_mixed(bench: Bench, pus
         assert watcher.violations == []
         pair.check_identical()
         assert pair.carried() - before >= 150 * tree.MIB, "old and new bytes were mixed"
-        # The end that has the log says so.
+        # The end with the log reports it.
         notices = [json.dumps(notice) for notice in pair.server.transfers()]
         notices += ended.report["notices"]
         assert any("changes: the source changed" in notice for notice in notices), ended.words

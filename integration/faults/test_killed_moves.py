@@ -1,6 +1,6 @@
 """A run that is killed while it moves a file to a new partial file leaves nothing behind.
 
-A partial file with wrong bytes is left: what is right of it is copied to a new one. A kill in the
+A partial file with wrong bytes exists: its right bytes are copied to a new one. A kill in the
 middle may make the file start over; the next run still ends with the right bytes and no leftover.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(7200)]
 
 IS_FULL = os.environ.get("DRAY_FULL") == "1"
-#: calls that change a partial file or the log, and how many moments of each are tried every day.
+#: calls that change a partial file or the log, and the moments of each in a short run
 CHANGES = {
     Key("pwrite64", "part"): 1,
     Key("fdatasync", "part"): 1,
@@ -36,12 +36,12 @@ CHANGES = {
     Key("unlinkat", "part"): 1,
     Key("unlinkat", "log"): 0,
 }
-#: the sync that ends the record of the old partial file: the log has neither then
+#: the sync of the record that ends the old partial file: the log has neither then
 BETWEEN = (Key("fdatasync", "log"), 2)
 
 
 def sort(path: str) -> str | None:
-    """Tell partial files and logs from the rest."""
+    """Distinguish partial files and logs from other files."""
     name = PurePath(path).name
     if name.startswith(".dray-") and name.endswith(".part"):
         return "part"
@@ -50,7 +50,7 @@ def sort(path: str) -> str | None:
 
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
-    """Give one, or skip on a host that cannot do it."""
+    """Return one, or skip on a host without support."""
     if why := supervise.reason_to_skip():
         pytest.skip(why)
     with Supervisor(sort) as made:
@@ -58,7 +58,7 @@ def supervisor() -> Iterator[Supervisor]:
 
 
 def broken_by(bench: Bench, number: int) -> Broken:
-    """Begin a copy in a folder of its own, kill it, and flip a bit of what was durable."""
+    """Start a copy in a folder of its own, kill it, and flip a bit of its durable data."""
     folder = bench.folder / f"try{number}"
     folder.mkdir()
     made = Broken(bench, "cp", folder)

@@ -1,4 +1,4 @@
-"""What broken-off runs leave: the next run removes its own, and tells of others'."""
+"""Leftovers of interrupted runs: the next run removes its own, and reports those of others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_same_command_removes_its_partial_files_though_all_is_in_place(
                 break
     left = [os.path.basename(name) for name in tree.leftovers(into)]
     assert any(name.endswith(".part") for name in left), left
-    # Whoever could not wait copied it by other means.
+    # Another program copied the file meanwhile.
     shutil.copy2(source / "deep" / "small", into / "source" / "deep" / "small")
     bench.cp("-r", source, f"{into}/").expect(0)
     assert tree.leftovers(into) == []
@@ -69,7 +69,7 @@ def test_what_another_transfer_may_resume_is_told_with_its_remedy(
     assert "1 transfer that broke off may resume 1 file" in told
     assert "dray log sweep" in told
     assert set(left) <= set(tree.leftovers(into))
-    # Once its data is whole there is nothing to tell.
+    # Once its data is complete there is nothing to report.
     bench.cp("-r", "--include", "one", source, into).expect(0)
     assert bench.cp("-r", "--include", "two", source, into).expect(0).report["notices"] == []
     assert tree.leftovers(into) == []

@@ -1,4 +1,4 @@
-"""Many transfers write one folder side by side: one writer a file, each with its own cleanup."""
+"""Concurrent transfers write one folder: one writer for each file, each with its own clean-up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAFE, SOME_FAILED = range(2)
 
 MIB = tree.MIB
 
-#: where the destination is: a folder here, or one that `dray serve` writes to
+#: the destination: a folder here, or one that `dray serve` writes to
 WHERE = pytest.mark.parametrize("where", ["here", "there"])
 
 
@@ -40,7 +40,7 @@ def source(bench: Bench) -> Path:
 
 
 def ends_of(bench: Bench, where: str) -> tuple[Path, str, list[Word]]:
-    """Give the destination's folder, what to call it, and the words to reach it."""
+    """Return the destination's folder, its name, and the options to reach it."""
     sink = bench.folder / "sink"
     sink.mkdir()
     if where == "here":
@@ -50,13 +50,13 @@ def ends_of(bench: Bench, where: str) -> tuple[Path, str, list[Word]]:
 
 
 def parts(sink: Path) -> set[str]:
-    """Give the partial files and logs that lie there."""
+    """Return the partial files and logs there."""
     found = {path.name for path in sink.rglob(".dray-*.part")}
     return found | {path.name for path in sink.glob(".dray-log/*.log")}
 
 
 def await_logs(copies: list[Process], sink: Path, count: int) -> None:
-    """Wait until so many transfers have their logs there at the same time."""
+    """Wait until this many transfers have their logs there at the same time."""
     until = time.monotonic() + 60
     while len(list(sink.glob(".dray-log/*.log"))) < count:
         assert all(copy.is_running() for copy in copies), "one ended before all had begun"
@@ -65,7 +65,7 @@ def await_logs(copies: list[Process], sink: Path, count: int) -> None:
 
 
 def slow_copy(bench: Bench, source: Path, to: str, *words: Word) -> Process:
-    """Begin a copy of a folder's contents that takes some seconds."""
+    """Start a copy of a folder's contents that takes some seconds."""
     return bench.start_cp(
         "-r", f"{source}/", to, "--rate", "8MiB", "--progress", "json", "--retries", "0", *words
     )
@@ -96,7 +96,7 @@ def test_a_transfer_that_ends_well_leaves_what_another_has_made_durable(
 
 
 def await_free(sink: Path) -> None:
-    """Wait until the end that was lost has been noticed, and nobody writes any more."""
+    """Wait until the loss of the other end was detected, and no transfer writes any more."""
     before: dict[str, int] = {}
     until = time.monotonic() + 30
     while time.monotonic() < until:
@@ -139,7 +139,7 @@ def test_a_file_that_another_writes_is_refused_by_name_and_the_others_move(
     other = bench.folder / "other"
     other.mkdir()
     tree.make_file(other / "ev0-0", 40 * MIB, seed=77)
-    # Slow enough for a host that does much else.
+    # Slow enough for a busy host.
     slow = ("--rate", "2MiB", "--progress", "json", "--transfer-id", "the-first:1")
     first = bench.start_cp("-r", f"{other}/", to, *slow, *words)
     first.await_durable()
@@ -167,7 +167,7 @@ def test_what_one_transfer_has_left_another_goes_on_with(
     first.await_durable(12 * MIB)
     first.kill()
     await_free(sink)
-    # Whatever the way to it.
+    # By either route.
     ended = bench.cp("-r", f"{source}/", f"{sink}/", "--transfer-id", "second").expect(SAFE)
     assert ended.report["bytes_resumed"] + 8 * MIB * ended.report["files_adopted"] >= 12 * MIB
     tree_of = {path.name: path.read_bytes() for path in source.iterdir()}

@@ -1,4 +1,4 @@
-"""The system gives no further thread: an error that says so, at whichever of them, and no hang."""
+"""The system refuses a further thread: an error that says so, at any of them, and no hang."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-#: more than one copy has: the last of them goes well
+#: more than one copy has: with the last limit it succeeds
 THREADS_ENOUGH = 40
 
 
@@ -44,9 +44,10 @@ def counted(uid: int) -> int:
 
 
 def as_somebody() -> tuple[list[str], int]:
-    """Give the words before a command that has a user of its own, and the user.
+    """Return a command prefix that runs as another user, and the user.
 
-    Root is not counted, so as root it is somebody else, who may do with files what root may.
+    The limit does not apply to root, so as root the command runs as another user with root's file
+    permissions.
     """
     if not is_root():
         return [], os.geteuid()
@@ -56,14 +57,14 @@ def as_somebody() -> tuple[list[str], int]:
 
 
 def said(server: Process, key: str) -> list[str]:
-    """Give what a server has said of itself when it listened; nothing if it has not."""
+    """Return a field of a server's listening message; nothing without one."""
     first = server.out_path.read_text(encoding="utf-8").partition("\n")
     found: list[str] = json.loads(first[0]).get(key, []) if first[1] else []
     return found
 
 
 def has_begun(server: Process) -> bool:
-    """Wait until a server listens, or has ended; see whether it still runs a second later."""
+    """Wait until a server listens, or has ended; return whether it still runs a second later."""
     until = time.monotonic() + 20
     while server.is_running() and not said(server, "addresses"):
         assert time.monotonic() < until, server.log_path.read_text(encoding="utf-8")
@@ -75,7 +76,7 @@ def has_begun(server: Process) -> bool:
 
 
 def greet(address: str) -> None:
-    """Say wrong first words there; fail unless somebody hears them, and closes."""
+    """Send wrong first bytes there; fail unless the server reads them, and closes."""
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(b"no preamble of anybody's\r\n\r\n" * 4)
@@ -85,19 +86,19 @@ def greet(address: str) -> None:
 
 
 def limit(somebody: list[str], server: Server, threads: int) -> None:
-    """Bound the threads of the server's user from now on."""
+    """Limit the threads of the server's user from now on."""
     words = [*somebody, "prlimit", f"--pid={server.pid}", f"--nproc={threads}:"]
     subprocess.run(words, check=True)
 
 
 def empty(folder: Path) -> None:
-    """Remove what is in a folder, and not the folder: a server may have it open."""
+    """Empty a folder without removing it: a server may have it open."""
     for entry in folder.iterdir():
         shutil.rmtree(entry)
 
 
 def names_it(ended: Ended, sink: Path) -> None:
-    """Hold what a copy that had too few threads says, and what it may have left."""
+    """Check the message and the leftovers of a copy that had too few threads."""
     assert "panicked" not in ended.words, ended.words
     assert ended.code in {3, 4, 5}, f"{ended.code}\n{ended.out}\n{ended.words}"
     assert "thread" in ended.words + ended.out, ended.words
@@ -151,7 +152,7 @@ def test_a_copy_to_another(bench: Bench, source: Path, sink: Path, end: str, pus
             at = "at the sink" if push else "at the source"
             assert f"cannot start a thread {at}: busy" in ended.words, ended.words
     assert refused, "each went well: nothing was tested"
-    # What came to nothing is gone on with.
+    # A failed copy is resumed.
     if is_there:
         limit(somebody, server, counted(uid) + THREADS_ENOUGH)
     bench.cp(*words, seconds=60).expect(0)
@@ -182,7 +183,7 @@ def test_a_server_begins_with_all_its_threads_or_not_at_all(bench: Bench, sink: 
 
 
 def test_an_endpoint_begins_with_all_its_threads_or_not_at_all(bench: Bench) -> None:
-    """What it may not have later than that costs a call time, and not its answer."""
+    """A later refusal costs a call time, but not its answer."""
     somebody, uid = as_somebody()
     lived, refused, later = 0, 0, 0
     for more in range(1, 24):
@@ -192,7 +193,7 @@ def test_an_endpoint_begins_with_all_its_threads_or_not_at_all(bench: Bench) -> 
         made = Endpoint(folder, name=name, program=Path(bench.program), wrap=wrap)
         with contextlib.closing(made) as endpoint:
             with contextlib.suppress(RuntimeError):
-                # What it says when it ends at once is looked at below.
+                # The message of an immediate exit is checked below.
                 endpoint.start()
                 time.sleep(0.5)
             is_well = endpoint.is_running
@@ -211,5 +212,5 @@ def test_an_endpoint_begins_with_all_its_threads_or_not_at_all(bench: Bench) -> 
             assert "panicked" not in log, log
     assert lived
     assert refused
-    # Some of those that lived got no more afterwards.
+    # Some of the running ones later got no more threads.
     assert later

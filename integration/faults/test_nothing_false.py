@@ -1,4 +1,4 @@
-"""What looks like the same and is not; files that a careless copy would destroy."""
+"""Files that only look the same; files that a careless copy would destroy."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_a_link_never_replaces_the_file_that_it_leads_to(bench: Bench) -> None:
     (top / "deep" / "precious").symlink_to("../precious")
     always = ["--overwrite", "always"]
     for more in ([], always):
-        # A link that is named is what it leads to: the same file.
+        # A named link means its target: the same file.
         for link, destination in (("link", "precious"), ("deep/precious", ".")):
             ended = bench.start("cp", "--json", *more, link, destination, cwd=top).wait()
             assert "are the same" in ended.expect(USAGE).words
             assert (top / "precious").read_bytes() == b"precious"
-    # One that is found in a folder is a link.
+    # A link inside a folder is a link.
     words = ["-r", "deep/", "."]
     ended = bench.start("cp", "--json", *words, cwd=top).wait().expect(SOME_FAILED)
     assert "a file stands under" in ended.words or "leads to" in ended.words
@@ -63,7 +63,7 @@ def test_a_link_never_replaces_the_file_that_it_leads_to(bench: Bench) -> None:
     ended = bench.start("cp", "--json", *always, "-r", "itself/", ".", cwd=top).wait()
     assert ended.expect(SOME_FAILED).report["files_failed"][0]["kind"] == "already_exists"
     assert (top / "precious").read_bytes() == b"precious"
-    # Another file makes way on demand.
+    # Another file is replaced on demand.
     (top / "other").write_bytes(b"other")
     (top / "more").mkdir()
     (top / "more" / "other").symlink_to("precious")
@@ -90,7 +90,7 @@ def test_no_file_is_written_that_another_writes_in_a_folder_of_its_own(
         to, words = f"dray://{server.address}", bench.peer(server)
     rate = ("--rate", "2MiB", "--progress", "json")
     first = bench.start_cp("-r", f"{inner}/t/", f"{to}/t", *rate, *words)
-    # Not until something is safe: on a busy disk nearly all of it has been written by then.
+    # Wait for durable data: on a busy disk nearly all of it has been written by then.
     first.await_durable()
     second = bench.cp("-r", f"{outer}/", f"{to}/", *words)
     assert first.is_running(), "there were not two at once"

@@ -30,9 +30,9 @@ def source(bench: Bench) -> Path:
 
 
 def rewrite(file: Path, reader: Process) -> None:
-    """Give it other bytes of the same size, under the same time, as ``rsync --inplace -t`` does.
+    """Overwrite it in place with the same size and time, as ``rsync --inplace -t`` does.
 
-    The reader stands still meanwhile: it sees the time before and after, and none in between.
+    The reader is stopped meanwhile: it sees the time before and after, and none in between.
     """
     before = file.stat()
     reader.send(signal.SIGSTOP)
@@ -68,24 +68,24 @@ def test_two_versions_are_not_mixed_under_the_final_name(
     [failure] = ended.report["files_failed"]
     assert failure["kind"] == "source_changed", failure
     assert not copy.exists()
-    # Left alone, it is copied as it is now: nothing of the first version is taken up again.
+    # The next run copies its present content: it uses nothing of the first version.
     again = [word for word in words if word not in SLOWLY]
     bench.cp(source, to, *again).expect(0)
     assert copy.read_bytes() == b"b" * SIZE
 
 
 def chmod(file: Path) -> None:
-    """Take a permission away."""
+    """Remove a permission."""
     file.chmod(0o600)
 
 
 def keep_checksum(file: Path) -> None:
-    """As an XRootD server does while it is read."""
+    """Store a checksum, as an XRootD server does while the file is read."""
     os.setxattr(file, "user.XrdCks.adler32", os.urandom(16))
 
 
 def link(file: Path) -> None:
-    """Give it another name, as a snapshot of hard links does."""
+    """Add a hard link, as some snapshots do."""
     os.link(file, f"{file}.linked")
 
 
@@ -104,7 +104,7 @@ def test_a_rewrite_after_another_change_is_found_too(bench: Bench, source: Path)
     copy = bench.folder / "copy"
     client = bench.start_slow_cp(source, copy, *SLOWLY)
     chmod(source)
-    # Until it was looked at again.
+    # Until it was checked again.
     client.await_durable(6 * MIB)
     rewrite(source, client)
     assert client.wait().code == 1

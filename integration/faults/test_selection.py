@@ -27,7 +27,7 @@ ODD = ("pipe", "socket", "device", "dangling", "closed")
 
 @pytest.fixture
 def source(bench: Bench) -> Path:
-    """Give a tree with one good file, and one of everything that cannot be copied."""
+    """Return a tree with one valid file, and one of every kind that cannot be copied."""
     top = bench.folder / "source"
     (top / "deep").mkdir(parents=True)
     (top / "good").write_bytes(b"good")
@@ -53,9 +53,9 @@ def test_what_is_left_out_fails_nothing(bench: Bench, source: Path, links: str) 
     bench.cp(*words, *excluded()).expect(SAFE)
     assert (to / "good").read_bytes() == b"good"
     assert sorted(os.listdir(to)) == ["deep", "good"]
-    # By what is taken, too.
+    # By included names, too.
     bench.cp(*words, "--include", "go*", "--exclude", "closed").expect(SAFE)
-    # Over the network the source decides as well.
+    # Over the network the source selects as well.
     server = bench.serve(source.parent)
     far: list[Word] = [f"dray://{server.address}/source/", bench.folder / "far", "--links", links]
     bench.cp("-r", *far, *excluded(), *bench.peer(server)).expect(SAFE)

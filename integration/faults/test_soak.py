@@ -1,4 +1,4 @@
-"""Two endpoints that work for a minute do not grow; a process that grows is found."""
+"""Two endpoints under load for a minute do not grow; a process that grows is detected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FULL = os.environ.get("DRAY_FULL") == "1"
 SEED = int(os.environ.get("DRAY_SEED", "1106"))
 MINUTES = 1.0
 MEMORY, DESCRIPTORS, THREADS = QUANTITIES
-#: transfers until caches and allocators have what they keep, and transfers that are measured
+#: transfers until caches and allocators are filled, and measured transfers
 HISTORY_WARM_UP, HISTORY = 500, 500
 #: three events in the ring take 2 KiB
 HISTORY_BYTES_EACH = 4 << 10

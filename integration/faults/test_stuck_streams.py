@@ -1,4 +1,4 @@
-"""One data connection dies, closed or not: the others carry what was on it."""
+"""One data connection dies, with or without a close: the others carry its objects."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 FILES = 40
-#: so slow that it goes on after one was given up, by the part done before; or is long over by then
+#: by the part done before: slow enough to continue after a connection was given up, or to end long
+#: before
 RATES_BYTES_PER_SECOND = {0.3: 2 * tree.MIB, 0.9: 10 * tree.MIB}
 #: more than two objects and the sockets of one connection hold
 UNDER_WAY_BYTES = 16 * tree.MIB
-#: without an end from here it is lost after so long, if its sockets are full by then; else never
+#: a connection is lost after this time if its sockets are full by then; else never
 LOST_AFTER_SECONDS = 60
 
 
@@ -48,14 +49,14 @@ def test_a_stream_that_stands_still_is_given_up(bench: Bench, push: bool, after:
         seconds = time.monotonic() - began
         carried = sum(each.up + each.down for each in proxy.connections if each.is_data)
         print(f"\nit went on for {seconds:.1f} s, {carried / tree.MIB:.1f} MiB went by")
-        # A fifth is dialled in its place, unless it is over before that.
+        # A fifth is dialled in its place, unless the transfer is over before that.
         dialled = len([each for each in proxy.connections if each.is_data])
         assert dialled == 5 if after < 0.5 else dialled in {4, 5}
         left = (1 - after) * FILES * tree.MIB / rate
         assert seconds < left + LOST_AFTER_SECONDS / 2
         assert carried - FILES * tree.MIB <= UNDER_WAY_BYTES
         if push:
-            # The source says what it gave up: here the client, else the server.
+            # The source reports what it gave up: here the client, else the server.
             assert any("nothing has come" in notice for notice in ended.report["notices"])
         else:
             said = [line for line in server.transfers() if line["event"] == "notice"]

@@ -1,4 +1,4 @@
-"""What the system denies a process, and what it is told: it says so, and the same goes on."""
+"""Limits and signals of the system: a message that names them, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_server_without_memory_refuses_and_lives(bench: Bench, large: Path, pu
     far = f"dray://{server.address}/"
     ways = [f"{large}/", far] if push else [far, f"{sink}/"]
     words: list[Word] = ["-r", *ways, *bench.peer(server)]
-    # Taken until there is no more, memory would be refused to a session's other thread, too.
+    # Without further memory, a session's other thread would be refused memory too.
     for _ in range(8):
         ended = bench.cp(*words, "--retries", "0")
         assert ended.code in {3, 4, 5}, ended.words
@@ -97,8 +97,8 @@ def test_a_slow_rate_is_slow_and_not_nothing(bench: Bench) -> None:
 
 
 def test_who_is_to_outlive_the_terminal_does(bench: Bench, large: Path) -> None:
-    """``nohup`` has the program ignore SIGHUP, and so it does; without it, it stops."""
-    # Who is to be stopped is slow enough not to be done before, on whatever host.
+    """Under ``nohup`` the program ignores SIGHUP; without it, SIGHUP stops the copy."""
+    # The copy to be stopped is slow enough not to be done before, on any host.
     for wrap, code, rate in ((["nohup"], 0, "12MiB"), ([], 5, "2MiB")):
         sink = bench.folder / f"sink-{code}"
         words: list[Word] = [large / "large", f"{sink}/", "--rate", rate, "--reflink", "never"]
@@ -119,7 +119,7 @@ def test_what_cannot_be_written_is_said(bench: Bench, large: Path) -> None:
 
 
 def test_a_server_that_may_open_no_socket_says_so_and_lets_callers_in_later(bench: Bench) -> None:
-    """RLIMIT_NOFILE: who calls would wait for an answer, and nobody would know why."""
+    """RLIMIT_NOFILE: otherwise callers would wait for an answer without a reason in the log."""
     sink = bench.folder / "sink"
     sink.mkdir()
     server = bench.serve(sink, wrap=["prlimit", "--nofile=40"])

@@ -1,4 +1,4 @@
-"""What a copy that meets a fault says, and what it must leave."""
+"""Checks of the message of a failed copy, and of its leftovers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAFE, SOME_FAILED, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = range(6)
 
 
 def explains(ended: Ended, *words: str) -> None:
-    """Fail unless one line says all of this."""
+    """Fail unless one line contains all of this."""
     lines = ended.words.splitlines()
     assert any(all(word in line for word in words) for line in lines), (
         f"no line says {words}:\n{ended.words}"
@@ -23,18 +23,18 @@ def explains(ended: Ended, *words: str) -> None:
 
 
 def failed(ended: Ended) -> dict[str, dict[str, str]]:
-    """Give the failed files of a report."""
+    """Return the failed files of a report."""
     return {failure["path"]: failure for failure in ended.report["files_failed"]}
 
 
 def check_rest(source: Path, arrived: Path, *but: str) -> None:
-    """Everything but some files has arrived, and these are not there at all."""
+    """Check that everything except some files has arrived, and these do not exist at all."""
     wanted, found = tree.describe(source), tree.describe(arrived)
     for name in but:
         path = os.fsencode(name)
         wanted = {key: entry for key, entry in wanted.items() if not key.startswith(path)}
         assert not [key for key in found if key.startswith(path)], f"{name} is there"
-    # A folder that lacks a file was written to later than its source.
+    # A folder without a file of its source was written later than its source.
     parents = {os.fsencode(str(Path(name).parent)).strip(b".") for name in but}
     lines = tree.differences(
         {key: entry for key, entry in wanted.items() if key not in parents},
@@ -44,7 +44,7 @@ def check_rest(source: Path, arrived: Path, *but: str) -> None:
 
 
 def works(bench: Bench, source: Path, words: list[Word], arrived: Path) -> Ended:
-    """Run a copy once more: now it must work, and leave nothing of dray's own."""
+    """Run a copy once more: now it must succeed, and leave no file of dray."""
     ended = bench.cp(*words).expect(SAFE)
     tree.assert_same(tree.describe(source), arrived)
     assert tree.leftovers(arrived.parent) == []

@@ -47,7 +47,7 @@ FILE, FOLDER, FOLDER_END, LINK = 1, 2, 3, 4
 SOURCE, SINK = 0, 1
 HOLE = 2
 SECONDS = 20.0
-#: what a connection that the other end has closed raises
+#: exceptions of a connection that the other end has closed
 ABORTED = (OSError, EOFError)
 
 crc32c = decoder.crc32c
@@ -55,7 +55,7 @@ crc32c = decoder.crc32c
 
 @dataclass
 class Options:
-    """What CONNECT asks for (4.7, 4.8)."""
+    """The options of CONNECT (4.7, 4.8)."""
 
     xattrs: bool = False
     checksum_attributes: bool = False
@@ -145,7 +145,7 @@ def new_files(*entries: bytes) -> bytes:
 def segment(
     file: int, offset: int, data: bytes | int, *, sums: tuple[int, int] | None = None
 ) -> tuple[bytes, bytes]:
-    """Write a segment (7.3) and give its payload; a number is a hole of so many bytes."""
+    """Write a segment (7.3) and return its payload; a number is a hole of that size."""
     if isinstance(data, int):
         return struct.pack("<BQQQ", HOLE, file, offset, data), b""
     found = sums or (crc32c(data), zlib.adler32(data))
@@ -163,18 +163,18 @@ class Talk:
     """Frames over a socket."""
 
     def __init__(self, tls: ssl.SSLSocket) -> None:
-        """Begin."""
+        """Start."""
         self.tls = tls
         self.said: list[dict[str, Any]] = []
-        #: an end that never stops, and sees that this one lives, is waited for no longer
+        #: deadline for an end that never stops, although it sees that this one lives
         self.over = time.monotonic() + 2 * SECONDS
 
     def send(self, *frames: bytes) -> None:
-        """Send as it is."""
+        """Send unchanged."""
         self.tls.sendall(b"".join(frames))
 
     def take(self, count: int) -> bytes:
-        """Take so many bytes."""
+        """Read this many bytes."""
         taken = bytearray()
         while len(taken) < count:
             piece = self.tls.recv(count - len(taken))
@@ -184,7 +184,7 @@ class Talk:
         return bytes(taken)
 
     def next(self) -> dict[str, Any]:
-        """Take the next frame other than PING; answer a PING."""
+        """Read the next frame other than PING; answer a PING."""
         while True:
             if time.monotonic() > self.over:
                 raise TimeoutError("the other end neither ends nor says what was awaited")
@@ -198,26 +198,26 @@ class Talk:
                 return dict(frame)
 
     def until(self, *kinds: str) -> dict[str, Any]:
-        """Take frames up to one of these types."""
+        """Read frames up to one of these types."""
         while True:
             frame = self.next()
             if frame["type"] in kinds:
                 return frame
 
     def rest(self) -> list[dict[str, Any]]:
-        """Take everything until the other end closes."""
+        """Read everything until the other end closes."""
         with suppress(*ABORTED, decoder.FrameError):
             while True:
                 self.next()
         return self.said
 
     def error(self) -> dict[str, Any] | None:
-        """Give the error with which the other end broke off, once it has."""
+        """Return the error with which the other end closed the session, once it has."""
         ends = [frame for frame in self.rest() if frame["type"] in {"GO_AWAY", "REFUSE"}]
         return ends[-1]["fields"]["error"] if ends else None
 
     def close(self) -> None:
-        """Leave."""
+        """Close."""
         with suppress(OSError):
             self.tls.close()
 
@@ -251,7 +251,7 @@ class Driver(Talk):
         live: int = 1 << 16,
         source: str = "127.0.0.1",
     ) -> None:
-        """Dial and ask; the answer is not awaited."""
+        """Dial and send the request; the answer is not awaited."""
         self.address = address
         self.source = source
         super().__init__(self._dial(1))
@@ -267,7 +267,7 @@ class Driver(Talk):
         return _trusting().wrap_socket(plain)
 
     def begin(self) -> Driver:
-        """Wait until the session is there."""
+        """Wait until the session has started."""
         self.until("HELLO")
         answer = self.until("ACCEPT", "REFUSE", "GO_AWAY")
         assert answer["type"] == "ACCEPT", answer
@@ -284,7 +284,7 @@ class Driver(Talk):
 
 
 def identity(folder: Path) -> tuple[Path, str]:
-    """Make a key and a certificate; give the file and the pin (2.2)."""
+    """Make a key and a certificate; return the file and the pin (2.2)."""
     made = folder / "hostile.pem"
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     words += ["-nodes", "-days", "2", "-subj", "/CN=hostile"]
@@ -306,7 +306,7 @@ def identity(folder: Path) -> tuple[Path, str]:
 
 @dataclass
 class Listener:
-    """A listener that ``dray cp`` dials; ``script`` speaks once CONNECT was answered."""
+    """A listener that ``dray cp`` dials; ``script`` runs after CONNECT was answered."""
 
     folder: Path
     script: Callable[[Listener, Talk], None]
@@ -314,7 +314,7 @@ class Listener:
     asked: list[dict[str, Any]] = field(default_factory=list)
     #: streams that have joined
     streams: list[Talk] = field(default_factory=list)
-    #: what went wrong in the script, if anything did
+    #: exceptions of the script
     errors: list[BaseException] = field(default_factory=list)
     sessions: int = 0
 

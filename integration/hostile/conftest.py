@@ -1,4 +1,4 @@
-"""What tests of hostile peers share."""
+"""Fixtures of the tests of hostile peers."""
 
 from __future__ import annotations
 

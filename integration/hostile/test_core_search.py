@@ -1,4 +1,4 @@
-"""A core of an idle server holds no token of a call or a session that is over."""
+"""A core of an idle server holds no token of an ended call or session."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 CALLS = 90
 SESSIONS = 24
-#: so long after the last call a server is idle: what waited for a peer's end has been given up
+#: a server is idle this long after the last call: its wait for the peer's end is over
 IDLE_SECONDS = 4.0
 
 
 @pytest.fixture(autouse=True)
 def this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the fixtures start the program of this tree."""
+    """Make the fixtures start the program of this tree."""
     monkeypatch.setenv("DRAY_PROGRAM", str(find_program()))
 
 
 def core_of(pid: int) -> bytes:
-    """Read everything that a process may write: its heaps, stacks and other anonymous memory."""
+    """Read all writable memory of a process: its heaps, stacks and other anonymous memory."""
     pieces = []
     maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
@@ -57,14 +57,14 @@ def core_of(pid: int) -> bytes:
 
 
 def found(pid: int, secrets: Iterable[bytes]) -> dict[bytes, int]:
-    """Count the secrets that a process still has."""
+    """Count the secrets in a process's memory."""
     core = core_of(pid)
     counts = {secret: core.count(secret) for secret in secrets}
     return {secret: count for secret, count in counts.items() if count}
 
 
 def parts_of(token: str) -> list[bytes]:
-    """Give what of a bearer token must not be found: its claims and its signature."""
+    """Return the secret parts of a bearer token: its claims and its signature."""
     _, claims, signature = token.split(".")
     return [claims.encode(), signature.encode()]
 
@@ -85,7 +85,7 @@ def test_an_idle_endpoint_holds_no_token_of_its_callers(
             }
             assert ask(endpoint, "POST", "/v1/transfers", body, token=token).code == 201
         ask(endpoint, "GET", "/v1/transfers", token=f"{token}x")
-    # Many calls of one connection, which ends.
+    # Many calls of one connection, which then ends.
     connection = dial(endpoint.address)
     for token in tokens[CALLS // 2 :]:
         connection.request("GET", "/v1/transfers", headers=dict(bearer(token)))
@@ -121,13 +121,13 @@ def test_an_idle_server_holds_no_token_that_it_was_offered(bench: Bench) -> None
 
 
 def test_the_heap_of_a_server_passes_memcheck(bench: Bench) -> None:
-    """The allocator that clears blocks writes and reads within them alone."""
+    """The allocator that clears blocks reads and writes only within them."""
     if shutil.which("valgrind") is None:
         pytest.fail("valgrind is missing: run `make setup`", pytrace=False)
     source, sink = bench.folder / "source", bench.folder / "sink"
     tree.make_tree(source, 20, seed=1)
     sink.mkdir()
-    # Memcheck takes the cipher's output for uninitialised, so it checks accesses and frees alone.
+    # Memcheck takes the cipher's output for uninitialised, so it checks only accesses and frees.
     wrap = ["valgrind", "--undef-value-errors=no", "--error-exitcode=99"]
     server = bench.serve(sink, wrap=wrap)
     bench.cp("-r", source, f"dray://{server.address}/", *bench.peer(server)).expect(0)

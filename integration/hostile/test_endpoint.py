@@ -1,4 +1,4 @@
-"""Hostile callers of an endpoint of 128 MiB: its memory has a bound, and others are served."""
+"""Hostile callers of an endpoint of 128 MiB: its memory stays bounded, and others are served."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 MIB = 1 << 20
 MEMORY = 128 * MIB
 MOST = MEMORY + 64 * MIB
-#: sessions that others drive, at once
+#: concurrent sessions that others drive
 SESSIONS = 16
 BUSY = 28
 #: the defaults of `limits`, which the tests reach
@@ -47,7 +47,7 @@ WAITS = 64
 
 @pytest.fixture(autouse=True)
 def this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the fixtures start the program of this tree."""
+    """Make the fixtures start the program of this tree."""
     monkeypatch.setenv("DRAY_PROGRAM", str(find_program()))
 
 
@@ -85,7 +85,7 @@ def test_patterns_at_their_bound_are_compiled(endpoint: Endpoint) -> None:
 
 
 def test_live_entries_of_many_sessions_are_bounded(endpoint: Endpoint) -> None:
-    """Sixteen sessions with as many folders, of as long names, as each may have."""
+    """Sixteen sessions with the most and longest folders that each may have."""
     token = endpoint.token().encode()
 
     def attack(number: int) -> None:
@@ -108,7 +108,7 @@ def test_live_entries_of_many_sessions_are_bounded(endpoint: Endpoint) -> None:
 
 
 def test_patterns_of_many_sessions_have_one_bound(endpoint: Endpoint) -> None:
-    """Sixteen sessions with as many patterns as each may have: some are told to come again."""
+    """Sixteen sessions with the most patterns: some are refused as busy."""
     token = endpoint.token().encode()
     wild = Options(include=[b"*a" * 2000, b"?[!b]*{c,d}" * 350])
     drivers = [
@@ -127,7 +127,7 @@ def test_patterns_of_many_sessions_have_one_bound(endpoint: Endpoint) -> None:
     print(f"{begun} of {SESSIONS} sessions began")
     for driver in drivers:
         driver.close()
-    # What they had is free again.
+    # Their memory is free again.
     until = time.monotonic() + 20
     while True:
         last = Driver(endpoint.address, token, SOURCE, b"data/", options=wild)
@@ -139,7 +139,7 @@ def test_patterns_of_many_sessions_have_one_bound(endpoint: Endpoint) -> None:
 
 
 def test_what_an_endpoint_pulls_is_bounded_too(endpoint: Endpoint, tmp_path: Path) -> None:
-    """A listener that announces without end, in transfers that the endpoint drives itself."""
+    """A listener that announces entries without end, in transfers that the endpoint drives."""
 
     def announce(_: Listener, talk: Talk) -> None:
         with contextlib.suppress(*ABORTED):
@@ -179,7 +179,7 @@ def test_what_an_endpoint_pulls_is_bounded_too(endpoint: Endpoint, tmp_path: Pat
 
 
 def test_waiting_calls_lock_nobody_out(endpoint: Endpoint) -> None:
-    """Four owners behind one address wait with all they may; a fifth, and health, are answered."""
+    """Four owners behind one address use all their calls; a fifth, and health, are answered."""
     waiting: list[http.client.HTTPSConnection] = []
     client = endpoint.client()
     owners = [endpoint.token(subject=f"owner{number}") for number in range(4)]

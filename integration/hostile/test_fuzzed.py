@@ -1,8 +1,7 @@
-"""Live sessions whose valid frames are changed, reordered, repeated and cut short, in both roles.
+"""Live sessions whose valid frames are changed, reordered, repeated and truncated, in both roles.
 
-A session is a script of frames. A seed draws which of them are mutated, and how; it is printed and
-replays the session: ``DRAY_SEED=7 python -m pytest integration/hostile/test_fuzzed.py``.
-``DRAY_FULL=1`` runs many more.
+A session is a script of frames. A seed draws the mutations; it is printed and replays the session:
+``DRAY_SEED=7 python -m pytest integration/hostile/test_fuzzed.py``. ``DRAY_FULL=1`` runs many more.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ FULL = os.environ.get("DRAY_FULL") == "1"
 pytestmark = [pytest.mark.server, pytest.mark.timeout(3000 if FULL else 120)]
 
 SEEDS = 2000 if FULL else 24
-#: sessions with ``dray cp``, each of which is a process of its own
+#: sessions with ``dray cp``, each of which is a separate process
 CLIENT_SEEDS = 200 if FULL else 4
 POOL = 16 << 20
 MEMORY = POOL + (64 << 20)
@@ -52,7 +51,7 @@ EDGES = [0, 1, 2, 255, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 
 
 def seeds(count: int) -> list[int]:
-    """Give the seeds of this run."""
+    """Return the seeds of this run."""
     named = os.environ.get("DRAY_SEED")
     if named:
         return [int(named)]
@@ -64,11 +63,11 @@ class Fuzz:
     """Draws mutations of frames."""
 
     def __init__(self, seed: int) -> None:
-        """Begin at a seed."""
+        """Start with a seed."""
         self.draw = random.Random(seed)
 
     def body(self, frame: bytes) -> bytes:
-        """Change a frame's body; prefix and crc fit again."""
+        """Change a frame's body; prefix and crc are correct again."""
         if len(frame) < decoder.PREFIX_BYTES:
             return frame
         number, body = frame[4], bytearray(frame[decoder.PREFIX_BYTES :])
@@ -108,7 +107,7 @@ class Fuzz:
 
 
 def as_source(draw: random.Random) -> list[bytes]:
-    """Write what an honest source says over control, without waiting."""
+    """Write an honest source's control frames, without waiting."""
     pairs = [(b"user.a", b"1" * draw.randrange(50))]
     entries = [
         entry(0, b"d", FOLDER),
@@ -132,7 +131,7 @@ def as_source(draw: random.Random) -> list[bytes]:
 
 
 def as_sink() -> list[bytes]:
-    """Write what an honest sink says over control, without waiting."""
+    """Write an honest sink's control frames, without waiting."""
     layout = struct.pack("<BI", 1, 0)
     want = struct.pack("<QBQ", 0, 1, 1 << 20) + layout
     closed = struct.pack("<QBIIQ", 0, 1, 0, 1, 0)
@@ -152,7 +151,7 @@ def as_sink() -> list[bytes]:
 
 
 def blocks(draw: random.Random) -> list[bytes]:
-    """Write what an honest source sends over a stream."""
+    """Write an honest source's stream frames."""
     target = draw.choice([0, 0, 0, 7])
     return [
         block(1, target, segment(1, 0, b"abc")),
@@ -249,7 +248,7 @@ def test_sessions_with_a_hostile_listener(bench: Bench, push: bool) -> None:
 
 
 def _no_foreign(here: Path, into: Path) -> None:
-    """Fail if a pull of the folder ``d`` brought anything else."""
+    """Fail if a pull of the folder ``d`` wrote any other file."""
     if into.exists():
         found = {path.name for path in into.iterdir()}
         assert {name for name in found if not name.startswith(".dray-")} <= {"d"}, found

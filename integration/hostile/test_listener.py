@@ -42,7 +42,7 @@ def list_end(count: int) -> bytes:
 
 
 class Scene:
-    """A place to copy to or from, and what the listener says."""
+    """A folder to copy to or from, and the listener's script."""
 
     def __init__(self, bench: Bench) -> None:
         """Make the folders."""
@@ -90,7 +90,7 @@ class Scene:
 
 @pytest.fixture
 def scene(bench: Bench) -> Scene:
-    """Give a place."""
+    """Return a set-up."""
     return Scene(bench)
 
 
@@ -107,7 +107,7 @@ def announcing(*entries: bytes, count: int | None = None) -> Callable[[Listener,
 
 
 def folder_of(name: bytes, *inside: bytes, first: int = 0) -> tuple[bytes, ...]:
-    """Write a folder and what lies in it."""
+    """Write a folder and its entries."""
     return (entry(first, name, FOLDER), *inside, entry(first, name, FOLDER_END))
 
 
@@ -130,7 +130,7 @@ def small(name: bytes = b"f", data: bytes = b"abc", **more: Any) -> Callable[...
 
 
 def names_in(folder: Path) -> set[str]:
-    """Give everything in a folder but dray's own, paths from there."""
+    """Return everything in a folder except dray's own files, by relative path."""
     found = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     return {name for name in found if ".dray-" not in name}
 
@@ -160,7 +160,7 @@ def test_attributes_of_storage_systems_are_left_out_and_reported(scene: Scene) -
     assert "user.XrdCks.adler32" in "".join(ended.report["notices"])
 
 
-#: what was asked for, and what is announced in its place
+#: the request, and the entries announced in its place
 UNASKED: dict[str, tuple[str, list[str], tuple[bytes, ...]]] = {
     "another-name": ("data/f", [], (entry(0, b".bashrc"),)),
     "a-folder": ("data/f", [], folder_of(b"f", entry(1, b"x", parent=0))),
@@ -245,13 +245,13 @@ def test_a_wrong_payload_is_never_published(scene: Scene) -> None:
     assert names_in(scene.here) == set()
 
 
-# What a sink may say to a source.
+# Forbidden frames of a sink to a source.
 
 
 def sinking(
     *frames: Callable[[dict[str, Any]], bytes], before: bytes | None = None
 ) -> Callable[[Listener, Talk], None]:
-    """Say READY and, of the first entry announced, these."""
+    """Send READY and, for the first announced entry, these."""
 
     def script(_: Listener, talk: Talk) -> None:
         talk.send(before or ready())
@@ -324,7 +324,7 @@ def test_targets_without_end_are_refused(scene: Scene, large: Path) -> None:
 
 
 def test_credit_without_end_is_not_remembered_block_by_block(scene: Scene, large: Path) -> None:
-    """Objects of 64 bytes, endless credit, never a word on what became of them."""
+    """Objects of 64 bytes, endless credit, no answer about their fate."""
 
     def script(listener: Listener, talk: Talk) -> None:
         talk.send(ready())
@@ -359,7 +359,7 @@ def test_what_no_sink_may_say_ends_the_session(scene: Scene, large: Path, what: 
     assert ended.report["error"]["kind"] in {"protocol", "limit_exceeded"}, ended.report["error"]
 
 
-# What a sink may not say of its end: a source that believed it would leave data behind.
+# False claims of a sink at its end: a source that believed it would leave data behind.
 
 
 def verdict(*counts: int) -> bytes:
@@ -386,7 +386,7 @@ def answer(state: int) -> bytes:
 #: one file of 5 bytes, or of 3 MiB
 DONE, DONE_LARGE, NOTHING = (1, 0, 0, 0, 0, 5), (1, 0, 0, 0, 0, 3 << 20), (0,) * 6
 
-#: what a sink says that takes nothing, of a file of how many bytes; and what the source answers
+#: frames of a sink that accepts no data, with the size of the file; and the source's answer
 EARLY: dict[str, tuple[int, list[bytes], str]] = {
     "at-once": (5, [verdict(*DONE)], "with 1 of 1 entries not closed"),
     "of-nothing": (5, [verdict(*NOTHING)], "with 1 of 1 entries not closed"),
@@ -448,7 +448,7 @@ def test_counts_of_a_verdict_are_compared(scene: Scene) -> None:
 def test_a_large_file_is_published_when_all_its_bytes_are_durable(
     scene: Scene, answers: list[int]
 ) -> None:
-    """Three objects came, and one of them is durable by what the sink says."""
+    """Three objects were sent, and the sink reports one of them as durable."""
     source = scene.bench.folder / "from"
     source.write_bytes(b"x" * (3 << 20))
 
@@ -483,7 +483,7 @@ def test_an_honest_sink_is_believed(scene: Scene) -> None:
     scene.push(source, script, "--streams", "1").expect(0)
 
 
-# What a source may not say of its list.
+# Forbidden entries of a source's list.
 
 LISTS: dict[str, tuple[bytes, ...]] = {
     "more-entries": (new_files(entry(0, b"a", size=1)), list_end(1), new_files(entry(1, b"b"))),

@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(60)]
 
 PROTOCOL, LIMIT, ESCAPES, INVALID_NAME = 20, 21, 9, 10
-#: a capability that would let anybody read everything (cap_dac_read_search+ep)
+#: a capability that would let any user read everything (cap_dac_read_search+ep)
 CAPABILITY = bytes.fromhex("0100000204000000000000000000000000000000")
 POOL = 32 << 20
-#: what a process holds besides its buffers
+#: memory of a process in addition to its buffers
 MEMORY = POOL + (64 << 20)
 
 
 @pytest.fixture
 def root(bench: Bench) -> Path:
-    """Give the folder that is written to, in the one that is served, with something beside it."""
+    """Return the writable folder in the served one, with a neighbour."""
     root = bench.folder / "root" / "evil"
     root.mkdir(parents=True)
     (bench.folder / "outside").mkdir()
@@ -64,7 +64,7 @@ def push(
     options: Options | None = None,
     **more: Any,  # noqa: ANN401
 ) -> Driver:
-    """Begin a session and send these frames."""
+    """Start a session and send these frames."""
     driver = Driver(server.address, token, SINK, b"evil", options=options, **more).begin()
     driver.until("READY")
     driver.send(*frames)
@@ -85,7 +85,7 @@ def upload(
     size: int,
     **of_entry: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
-    """Push one small file and give its FILE_CLOSE or decision."""
+    """Push one small file and return its FILE_CLOSE or decision."""
     announced = new_files(entry(0, b"file", size=size, **of_entry))
     driver = push(server, token, announced, list_end(1), options=options)
     answer = driver.until("FILE_IDS", "FILE_CLOSE", "GO_AWAY")
@@ -106,7 +106,7 @@ def upload(
 
 
 def assert_unharmed(server: Server, bench: Bench) -> None:
-    """Fail unless the server still serves, within its memory, and nothing lies outside its root."""
+    """Fail unless the server still serves, within its memory, and no file is outside its root."""
     assert list((bench.folder / "outside").iterdir()) == []
     assert server.is_running()
     peak = peak_memory(server.pid)
@@ -366,7 +366,7 @@ def test_floods_of_messages_are_bounded(
 def test_failed_files_leave_nothing_behind(
     bench: Bench, server: Server, root: Path, token: bytes
 ) -> None:
-    """Begins many large files and delivers none."""
+    """Starts many large files and delivers none."""
     driver = push(server, token)
     error = struct.pack("<HBB", 27, 1, 0) + b"\0" + struct.pack("<I", 0) * 3
     for at in range(300):
@@ -376,7 +376,7 @@ def test_failed_files_leave_nothing_behind(
     assert driver.until("VERDICT")["fields"]["files_failed"] == 300
     driver.send(frame_of(0x35, b""))
     driver.until("BYE")
-    # The server says BYE first, and removes the partial files afterwards.
+    # The server sends BYE first, and removes the partial files afterwards.
     until = time.monotonic() + 10
     while tree.leftovers(root) and time.monotonic() < until:
         time.sleep(0.05)

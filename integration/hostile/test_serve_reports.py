@@ -1,4 +1,4 @@
-"""``dray serve`` reports what it did otherwise than it was asked to."""
+"""``dray serve`` reports deviations from the request."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Read object logs and leases, written from docs/design/object-log.md alone.
 
 It shares no code with the engine, so that a mistake in either shows as a difference:
-``python decoder.py FILE...`` prints what each file says as JSON.
+``python decoder.py FILE...`` prints the contents of each file as JSON.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ADLER = 65521
 
 
 class BadRecordError(ValueError):
-    """A body says something impossible."""
+    """A body has an impossible value."""
 
 
 class LogError(ValueError):
-    """The log cannot be read at all; ``kind`` is the engine's word for why."""
+    """The log cannot be read at all; ``kind`` is the engine's kind of error."""
 
     def __init__(self, kind: str) -> None:
-        """Keep the word."""
+        """Store the kind."""
         super().__init__(kind)
         self.kind = kind
 
@@ -106,7 +106,7 @@ class Body:
     at: int = 0
 
     def take(self, count: int) -> bytes:
-        """Take so many bytes."""
+        """Take this many bytes."""
         if count > len(self.data) - self.at:
             raise BadRecordError
         self.at += count
@@ -117,7 +117,7 @@ class Body:
         return int(struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))[0])
 
     def blob(self, most: int, least: int = 0) -> bytes:
-        """Take a length and so many bytes."""
+        """Take a length and that many bytes."""
         count = self.number("I")
         if not least <= count <= most:
             raise BadRecordError
@@ -142,13 +142,13 @@ class Body:
         return self.number("I"), self.number("I")
 
     def end(self) -> None:
-        """Insist that nothing is left."""
+        """Fail unless all bytes were read."""
         if self.at != len(self.data):
             raise BadRecordError
 
 
 def is_name(name: bytes) -> bool:
-    """Say whether a path may have this component."""
+    """Return whether a path may have this component."""
     return (
         1 <= len(name) <= 255
         and b"\0" not in name
@@ -221,11 +221,11 @@ class File:
 
     @property
     def object_count(self) -> int:
-        """Count the objects."""
+        """The number of objects."""
         return int(-(-self.facts["size"] // self.facts["object_bytes"]))
 
     def add(self, start: int, end: int, sums: Sums) -> bool:
-        """Add a range unless a byte of it is there already."""
+        """Add a range unless a byte of it exists already."""
         if any(
             start < run_end and run_start < end for run_start, (run_end, _) in self.runs.items()
         ):
@@ -240,7 +240,7 @@ class File:
         return True
 
     def describe(self) -> dict[str, Any]:
-        """Say everything of it."""
+        """Return all its fields."""
         done = [[at, end - at, *sums] for at, (end, sums) in sorted(self.runs.items())]
         facts = {
             "path": escape(self.path),
@@ -327,7 +327,7 @@ def parse(kind: int, data: bytes) -> Any:  # noqa: ANN401 - one shape per type
 
 @dataclass
 class Step:
-    """A record (``value`` is set) or a lost place (``kind`` is None when not known)."""
+    """A record (``value`` is set) or a lost place (``kind`` is None if unknown)."""
 
     offset: int
     length: int
@@ -338,7 +338,7 @@ class Step:
 
 
 def look(data: bytes, at: int, nonce: int) -> Step | None:
-    """Read what stands at a place: a record, a record whose body is lost, or None for no head."""
+    """Read the record at an offset: a record, a record whose body is lost, or None for no head."""
     if at + 16 > len(data):
         return None
     length, kind, flags, _, body_crc, head_crc = struct.unpack_from("<IBBHII", data, at)
@@ -381,10 +381,10 @@ def walk(data: bytes, at: int, nonce: int) -> list[Step]:
 
 
 class Replay:
-    """Second reading: what the records add up to."""
+    """Second pass: the sum of the records."""
 
     def __init__(self, head: dict[str, Any]) -> None:
-        """Begin with the header."""
+        """Start with the header."""
         self.tenure = head["tenure"]
         self.files: dict[int, File] = {}
         self.doubted: set[int] = set()
@@ -393,7 +393,7 @@ class Replay:
         self.places: list[list[int]] = []
 
     def step(self, step: Step) -> None:
-        """Take one step in."""
+        """Apply one step."""
         if not step.is_lost and self.record(step):
             return
         self.places.append([step.offset, step.length])
@@ -408,13 +408,13 @@ class Replay:
         self.doubted.discard(number)
 
     def forget_weak(self) -> None:
-        """Take their ranges from weak files."""
+        """Remove their ranges from weak files."""
         for file in self.files.values():
             if file.is_weak:
                 file.runs, file.is_weak = {}, False
 
     def record(self, step: Step) -> bool:
-        """Take a record in; False when it is impossible here."""
+        """Apply a record; False if it is impossible here."""
         value = step.value
         if step.kind == BEGIN:
             return self.begin(value)
@@ -437,7 +437,7 @@ class Replay:
         return step.kind != HEADER
 
     def begin(self, file: File) -> bool:
-        """Take a FileBegin in."""
+        """Apply a FileBegin."""
         if file.number <= self.last_begun:
             return False
         self.last_begun = file.number
@@ -448,7 +448,7 @@ class Replay:
         return True
 
     def ranges(self, step: Step) -> bool:
-        """Take Objects, a Checkpoint or a Range in."""
+        """Apply Objects, a Checkpoint or a Range."""
         file = self.files.get(step.value[0])
         if file is None:
             return True
@@ -475,7 +475,7 @@ class Replay:
         return True
 
     def damage(self) -> dict[str, Any] | None:
-        """End the reading; say what damage cost."""
+        """End the pass; return the cost of damage."""
         forgotten = len(self.doubted)
         for number in list(self.doubted):
             self.forget(number)
@@ -494,7 +494,7 @@ class Replay:
 def read_log(data: bytes) -> dict[str, Any]:
     """Read a log.
 
-    :raises LogError: when it is of another version, no log at all, or its beginning is damaged.
+    :raises LogError: if it has another version, is no log at all, or has a damaged start.
     """
     if not data:
         return {"empty": True}
@@ -528,9 +528,9 @@ def read_log(data: bytes) -> dict[str, Any]:
 
 
 def read_lease(data: bytes) -> dict[str, Any] | None:
-    """Read the newest whole record of a lease; None when there is none.
+    """Read the newest whole record of a lease; None if there is none.
 
-    :raises LogError: when a whole slot is of another version.
+    :raises LogError: if a whole slot has another version.
     """
     newest: dict[str, Any] | None = None
     for at in (0, 1024):

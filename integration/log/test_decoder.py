@@ -21,7 +21,7 @@ GOLDEN = sorted([*HERE.glob("golden/*.log"), *HERE.glob("golden/*.lease")])
 
 
 def load() -> ModuleType:
-    """Import the decoder from its place: this folder is no package."""
+    """Import the decoder by its path: this folder is no package."""
     spec = importlib.util.spec_from_file_location("object_log_decoder", HERE / "decoder.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Logs that killed copies leave, read by the decoder that was written from the document alone."""
+"""Logs of killed copies, read by the decoder that was written from the document alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 def load() -> ModuleType:
-    """Import the decoder from its place."""
+    """Import the decoder by its path."""
     spec = importlib.util.spec_from_file_location(
         "left_behind_log_decoder", Path(__file__).parent / "decoder.py"
     )

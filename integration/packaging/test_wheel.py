@@ -1,4 +1,4 @@
-"""The sdist builds a wheel, and what the wheel holds works in a clean environment."""
+"""The sdist builds a wheel, and the wheel works in a clean environment."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out,
         ROOT,
     ]
-    # What is in it is judged here, not how fast it is: the optimiser's last per cent take minutes.
+    # This test checks the contents, not the speed: the optimiser's last per cent take minutes.
     quick = {
         "CARGO_PROFILE_RELEASE_LTO": "off",
         "CARGO_PROFILE_RELEASE_OPT_LEVEL": "1",
@@ -72,10 +72,10 @@ def sdist(dist: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel, without an index, in an environment that holds nothing else."""
+    """Install the wheel, without an index, in an otherwise empty environment."""
     home = tmp_path_factory.mktemp("clean")
     venv.create(home, with_pip=True, clear=True)
-    # Without what the client needs: the rest must do without it.
+    # Without the client's dependencies: the rest must work without them.
     install = ["-m", "pip", "install", "--no-index", "--no-deps", "--quiet"]
     run([home / "bin" / "python", *install, wheel])
     return home
@@ -126,7 +126,7 @@ def test_programs_in_the_wheel_hold_no_debug_information(wheel: Path, tmp_path: 
         for name in (f"dray-{VERSION}.data/scripts/dray", "dray/_native.abi3.so"):
             path = archive.extract(name, tmp_path)
             sections = run(["readelf", "--section-headers", "--wide", path])
-            # One that names scripts for a debugger has no debug information in it.
+            # A section that names scripts for a debugger has no debug information.
             assert not {".debug_info", ".debug_line"} & set(sections.split()), name
 
 
