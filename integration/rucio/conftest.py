@@ -26,7 +26,7 @@ READY_SECONDS = 60.0
 
 
 class Scene:
-    """Three sites, each an RSE with an endpoint beside it, and the Rucio that knows them."""
+    """Three sites, each an RSE with an endpoint beside it, and a Rucio with all three."""
 
     def __init__(self, folder: Path) -> None:
         """Start all of it."""
@@ -54,7 +54,7 @@ class Scene:
                 "dray": {
                     "token_file": str(tokens),
                     "call_seconds": "5",
-                    # Those that are killed here are back in a moment.
+                    # Endpoints that a test kills are back in a moment.
                     "away_seconds": "0",
                     "tries": "1",
                 },
@@ -65,12 +65,12 @@ class Scene:
             raise
 
     def do(self, name: str, /, **words: Any) -> Any:  # noqa: ANN401 - JSON
-        """Have Rucio do something."""
+        """Call a function in Rucio's environment."""
         assert self.rucio is not None
         return self.rucio.do(name, **words)
 
     def rse(self, site: str, folder: str, **more: str) -> dict[str, Any]:
-        """Say what an RSE is: a folder of a site, known to the endpoint there."""
+        """Return the description of an RSE: a folder of a site, exported by its endpoint."""
         end = self.ends[site]
         end.root(folder).mkdir(exist_ok=True)
         name = f"{site}-{folder}".upper()
@@ -78,7 +78,7 @@ class Scene:
         return {"name": name, "prefix": str(end.root(folder)), "attributes": attributes}
 
     def dataset(self, rse: str, sizes: Mapping[str, int]) -> tuple[str, dict[str, str]]:
-        """Upload a new dataset; give its name and the checksums of its files."""
+        """Upload a new dataset; return its name and the checksums of its files."""
         number = next(self._numbers)
         folder = self._folder / f"upload-{number}"
         folder.mkdir()
@@ -88,16 +88,16 @@ class Scene:
         return f"ds{number}", sums
 
     def file(self, site: str, folder: str, name: str) -> Path:
-        """Find a file of an RSE; under its final name, or where that would be."""
+        """Return the final path of a file of an RSE, whether it exists or not."""
         found = list(self.ends[site].root(folder).glob(f"mock/*/*/{name}"))
         return found[0] if found else self.ends[site].root(f"{folder}/not-there/{name}")
 
     def requests(self, *names: str) -> list[dict[str, Any]]:
-        """Give Rucio's requests for these files, oldest first."""
+        """Return Rucio's requests for these files, oldest first."""
         return [each for each in self.do("requests") if each["name"] in names]
 
     def transfer(self, site: str, request: Mapping[str, Any]) -> Transfer:
-        """Look a request's transfer up at the endpoint that carries it."""
+        """Look a request's transfer up at the endpoint that drives it."""
         with self.ends[site].client() as client:
             return client.transfer(request["external_id"])
 
@@ -108,14 +108,14 @@ class Scene:
                 client.wait(request["external_id"], timeout_seconds=READY_SECONDS)
 
     def await_safe(self, site: str, request: Mapping[str, Any], count: int) -> None:
-        """Wait until so many bytes of a transfer are safe."""
+        """Wait until this many bytes of a transfer are durable."""
         until = time.monotonic() + READY_SECONDS
         while self.transfer(site, request).bytes.durable < count:
             assert time.monotonic() < until
             time.sleep(0.05)
 
     def carry(self, site: str, rule: str, *names: str) -> dict[str, Any]:
-        """Run the conveyor once around: submit, wait, poll, finish. Give the rule."""
+        """Run the conveyor's daemons once: submit, wait, poll, finish. Return the rule."""
         self.do("submit")
         self.await_ended(
             site, *(each for each in self.requests(*names) if each["state"] == "SUBMITTED")
@@ -135,7 +135,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
-    """Give a scene, with an RSE ``A-DATA`` and so on at each site."""
+    """Yield a scene, with an RSE ``A-DATA`` and so on at each site."""
     folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     made = Scene(folder)
     try:

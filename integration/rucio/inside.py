@@ -1,8 +1,7 @@
-"""Does things with Rucio's own code, in Rucio's environment: one JSON line asks, one answers.
+"""Calls Rucio's own code, in Rucio's environment: one JSON line is a request, one the answer.
 
-Rucio takes seconds to load and reads its configuration as it does, so this is one process for as
-long as a server runs. Its daemons are called as their programs call them, once and without their
-pause.
+Rucio takes seconds to load and reads its configuration at import, so this process lives as long as
+the server. The daemons are called as their programs do, once and without their pause.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DOMAINS = {
 
 
 def make_database() -> None:
-    """Make the tables, the first organisation, and the account that may do everything."""
+    """Create the tables, the first organisation, and the root account."""
     from rucio.common.types import InternalAccount
     from rucio.core.account import add_account_attribute
     from rucio.db.sqla.constants import DatabaseOperationType
@@ -54,7 +53,7 @@ def client() -> Any:  # noqa: ANN401 - not installed where types are checked
 
 
 def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> None:
-    """Make storage elements, each a folder, and say which is how far from which."""
+    """Create RSEs, each a folder, and set the distances between them."""
     from rucio.common.exception import Duplicate
 
     rucio = client()
@@ -83,7 +82,7 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
 
 
 def upload(rse: str, dataset: str, folder: str, sizes: dict[str, int]) -> dict[str, str]:
-    """Make files and put them there as a user does; give their checksums."""
+    """Create files and upload them as a user does; return their checksums."""
     from rucio.client.uploadclient import UploadClient
 
     sums = {}
@@ -116,14 +115,14 @@ def add_rule(name: str, rse: str, **more: Any) -> str:  # noqa: ANN401
 
 
 def rule(id: str) -> Words:
-    """Say how a rule stands."""
+    """Return the state of a rule."""
     found = client().get_replication_rule(id)
     keys = ("state", "error", "locks_ok_cnt", "locks_replicating_cnt", "locks_stuck_cnt")
     return {key: found[key] for key in keys}
 
 
 def end_rule(id: str) -> None:
-    """Delete a rule as the cleaner does once its time is over."""
+    """Delete a rule as the cleaner does after its lifetime."""
     from rucio.daemons.judge import cleaner
 
     client().update_replication_rule(id, {"lifetime": -10})
@@ -131,7 +130,7 @@ def end_rule(id: str) -> None:
 
 
 def boost(id: str) -> None:
-    """Have a stuck rule tried again now."""
+    """Have a stuck rule retried now."""
     from rucio.daemons.judge import repairer
 
     client().update_replication_rule(id, {"boost_rule": True})
@@ -144,7 +143,7 @@ def set_priority(id: str, priority: int) -> None:
 
 
 def requests() -> list[Words]:
-    """Give all requests, those that are over too, oldest first."""
+    """Return all requests, including ended ones, oldest first."""
     from rucio.core.rse import get_rse_name
     from rucio.db.sqla import models
     from rucio.db.sqla.constants import DatabaseOperationType
@@ -176,7 +175,7 @@ def requests() -> list[Words]:
 
 
 def age_requests(days: int) -> None:
-    """Let all requests have been queued so many days ago."""
+    """Set the queueing time of all requests this many days back."""
     import datetime
 
     from rucio.db.sqla import models
@@ -189,7 +188,7 @@ def age_requests(days: int) -> None:
 
 
 def messages() -> list[Words]:
-    """Give what was told to those who listen, oldest first."""
+    """Return Rucio's messages, oldest first."""
     from rucio.db.sqla import models
     from rucio.db.sqla.constants import DatabaseOperationType
     from rucio.db.sqla.session import db_session
@@ -200,7 +199,7 @@ def messages() -> list[Words]:
 
 
 def replicas(name: str) -> dict[str, dict[str, str]]:
-    """Give the states of a dataset's replicas by file and RSE."""
+    """Return the states of a dataset's replicas by file and RSE."""
     found = client().list_replicas([{"scope": "mock", "name": name}], all_states=True)
     return {each["name"]: dict(each["states"]) for each in found}
 
@@ -246,8 +245,8 @@ KNOWN = (
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
-    # What Rucio prints is not an answer.
+    """Answer requests until the input ends."""
+    # Rucio's own output is not an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)

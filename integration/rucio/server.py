@@ -1,4 +1,4 @@
-"""A real Rucio: its REST server and its daemons, on SQLite, in a folder of the test's own."""
+"""A real Rucio: its REST server and its daemons, on SQLite, in a folder of the test."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 Settings: TypeAlias = Mapping[str, Mapping[str, str]]
 ENVIRONMENT = ROOT / ".tools" / "rucio"
-#: what is importable there besides what is installed
+#: import paths there in addition to the installed packages
 PYTHON_PATH = (ROOT / "engine" / "python", ROOT / "plugins" / "rucio", ROOT)
 READY_SECONDS = 60.0
 
 
 class Rucio:
-    """A server and a process with Rucio's own code, of one configuration."""
+    """A server and a process with Rucio's own code, with one configuration."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        """Make its database and start it.
+        """Create its database and start it.
 
-        :param settings: sections of ``rucio.cfg`` besides those that any server has.
+        :param settings: sections of ``rucio.cfg`` in addition to those of every server.
         """
         self.folder = folder
         self.log = folder / "log"
@@ -60,7 +60,7 @@ class Rucio:
             raise
 
     def do(self, name: str, /, **words: Any) -> Any:  # noqa: ANN401 - JSON
-        """Have something done; see :mod:`integration.rucio.inside`.
+        """Call a function; see :mod:`integration.rucio.inside`.
 
         :raises AssertionError: with the other side's stack, if it fails.
         """
@@ -87,12 +87,12 @@ class Rucio:
         )
 
     def said(self, name: str) -> str:
-        """Give the end of what a process has written."""
+        """Return the end of a process's output."""
         text = (self.log / name).read_text(encoding="utf-8", errors="replace")
         return text[-20_000:]
 
     def close(self) -> None:
-        """End what was started here."""
+        """End the processes that were started here."""
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -141,7 +141,7 @@ class Rucio:
                 "password": "secret",
                 "account": "root",
                 "request_retries": "3",
-                # Not the user's: tests side by side would take each other's.
+                # Not the user's: concurrent tests would use each other's.
                 "auth_token_file_path": str(self.folder / "token"),
             },
             "database": {"default": database, "pool_reset_on_return": "rollback", "echo": "0"},
@@ -165,7 +165,7 @@ class Rucio:
         _write_ini(self.folder / "rucio.cfg", own)
         (site,) = ENVIRONMENT.glob("lib/python3*/site-packages/rucio")
         migrations = {"script_location": str(site / "db/sqla/migrate_repo")}
-        # What Rucio's scripts read of it must be there, and say something.
+        # Rucio's scripts require this section.
         handler = {"class": "StreamHandler", "args": "(sys.stderr,)", "formatter": "plain"}
         alembic = {
             "alembic": {**migrations, "sqlalchemy.url": database},

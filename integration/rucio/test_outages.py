@@ -22,7 +22,7 @@ WRONG_PIN = "sha256:" + "5a" * 32
 
 
 def is_whole(scene: Scene, name: str, sum: str) -> bool:
-    """Whether site b has the file."""
+    """Return whether site b has the complete file."""
     return f"{zlib.adler32(scene.file('b', 'data', name).read_bytes()):08x}" == sum
 
 
@@ -50,7 +50,7 @@ def test_an_unreachable_endpoint_uses_up_no_try(scene: Scene, site: str) -> None
 
 
 def test_a_try_that_must_cancel_the_last_one_waits_for_its_endpoint(scene: Scene) -> None:
-    """The destination dies before a retry, which begins by cancelling the try before."""
+    """The destination dies before a retry, which starts by cancelling the previous try."""
     dataset, sums = scene.dataset("A-DATA", {"x": MIB})
     ((name, sum),) = sums.items()
     source = scene.file("a", "data", name)
@@ -108,7 +108,7 @@ def test_a_cancellation_is_made_again(scene: Scene) -> None:
 
 
 def test_a_busy_endpoint_uses_up_no_try(scene: Scene) -> None:
-    """An endpoint that has as many of Rucio's transfers as it takes is asked later."""
+    """An endpoint with the most permitted transfers of Rucio is called later."""
     end = scene.ends["b"]
     dataset, sums = scene.dataset("A-DATA", {"x": 10})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
@@ -147,7 +147,7 @@ def test_a_busy_endpoint_uses_up_no_try(scene: Scene) -> None:
 def test_an_error_names_the_side_that_is_wrong(
     scene: Scene, site: str, attribute: str, value: str, named: str
 ) -> None:
-    """What an RSE says wrongly of its endpoint is told of that RSE."""
+    """The error of a wrong attribute names its RSE."""
     number = time.monotonic_ns()
     made = [scene.rse(each, f"wrong{number}") for each in ("a", "b")]
     made[site == "b"]["attributes"][attribute] = value
@@ -166,7 +166,7 @@ def test_an_error_names_the_side_that_is_wrong(
 
 
 def test_a_rule_whose_deadline_has_passed_goes_before_others(scene: Scene) -> None:
-    """It is submitted with its deadline, and what Rucio keeps of it says that it is late."""
+    """It is submitted with its deadline, and Rucio's record says that it is late."""
     passed = "2001-01-01T00:00:00Z"
     rules = {}
     for meta in (None, json.dumps({"dray": {"deadline": passed}})):

@@ -19,7 +19,7 @@ SLOW = json.dumps({"dray": {"rate_max": 8 * MIB}})
 
 
 def adler32(content: bytes) -> str:
-    """Give a checksum as Rucio writes it."""
+    """Return a checksum as Rucio writes it."""
     return f"{zlib.adler32(content):08x}"
 
 
@@ -64,7 +64,7 @@ def test_what_is_safe_is_not_sent_again_after_a_kill(scene: Scene) -> None:
     assert scene.transfer("b", request).request["rate_max"] == 8 * MIB
     scene.await_safe("b", request, 4 * MIB)
     scene.ends["b"].kill()
-    # Rucio asks in vain, and waits.
+    # Rucio's poller gets no answer, and waits.
     scene.do("poll")
     assert scene.requests(name)[0]["state"] == "SUBMITTED"
     scene.ends["b"].start()
@@ -87,7 +87,7 @@ def test_rucios_next_try_goes_on_from_what_is_safe(scene: Scene) -> None:
         assert (first["state"], second["retry_count"]) == ("FAILED", 1)
         assert first["err_msg"].startswith(f"dray transfer {first['id']} is failed: ")
         assert not scene.file("b", "data", name).exists()
-        # Its source cannot be asked for a ticket: it stays queued, and nothing is lost.
+        # Its source cannot issue a ticket: it stays queued, and nothing is lost.
         scene.do("submit")
         assert scene.requests(name)[-1]["state"] == "QUEUED"
     finally:
@@ -132,7 +132,7 @@ def test_a_deleted_rule_ends_its_transfers(scene: Scene) -> None:
     scene.await_ended("b", request)
     assert scene.transfer("b", request).state == "cancelled"
     assert not scene.file("b", "data", name).exists()
-    # Another rule for the same file goes on from what is safe.
+    # Another rule for the same file resumes from durable data.
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
     assert scene.carry("b", rule, name)["state"] == "OK"
     assert scene.transfer("b", scene.requests(name)[-1]).bytes.resumed >= 2 * MIB
@@ -144,7 +144,7 @@ def test_a_rules_priority_is_its_transfers(scene: Scene) -> None:
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
     scene.do("submit")
     (request,) = scene.requests(name)
-    # By the REST server, which has the plug-in by its policy package.
+    # By the REST server, which has the plug-in through its policy package.
     scene.do("set_priority", id=rule, priority=5)
     assert scene.transfer("b", request).request["priority"] == 5
     scene.do("end_rule", id=rule)
@@ -158,7 +158,7 @@ def test_a_deadline_of_a_rule_is_planned(scene: Scene) -> None:
     assert scene.carry("b", rule, name)["state"] == "OK"
     (request,) = scene.requests(name)
     assert scene.transfer("b", request).request["deadline"] == "2099-01-01T00:00:00.000Z"
-    # What makes no sense, or is late already, is no reason to move nothing.
+    # An invalid or late deadline does not stop the file.
     for wrong in (
         '{"dray": {"deadline": "soon"}}',
         '{"dray": {"deadline": "2001-01-01T00:00:00Z"}}',
@@ -199,16 +199,16 @@ def test_what_stands_on_tape_is_not_replaced_and_not_believed(scene: Scene) -> N
     assert first["state"] == "FAILED"
     assert "stands there already" in first["err_msg"]
     assert there.read_bytes() == bytes(MIB)
-    # What is right is as good as brought.
+    # A correct existing file counts as transferred.
     there.write_bytes(source.read_bytes())
     assert scene.carry("b", rule, name)["state"] == "OK"
 
 
 def test_whoever_loads_rucio_has_it(scene: Scene) -> None:
-    """By the policy package, whichever of its modules comes first."""
+    """By the policy package, whichever of its modules is imported first."""
     assert scene.rucio is not None
     for first in ("rucio.core.transfer", "rucio.common.schema", "rucio.daemons.conveyor.poller"):
-        # Another module, because one that was on the way is waited for.
+        # Another import, because registration waits for a module that is being loaded.
         words = f"import {first}, rucio.core.transfer as it, wave"
         said = "print(*it.TRANSFERTOOL_CLASSES_BY_NAME)"
         ran = scene.rucio.run("python", "-c", f"{words}; {said}")
@@ -217,7 +217,7 @@ def test_whoever_loads_rucio_has_it(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_rucios_own_programs_carry_it(scene: Scene) -> None:
-    """The submitter by our word, the others as they are, with the policy package."""
+    """The submitter through python -m dray_rucio, the others unchanged, with the policy package."""
     assert scene.rucio is not None
     dataset, sums = scene.dataset("A-DATA", {"x": MIB})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")

@@ -1,1 +1,1 @@
-"""Published experiments, done again: the simulator runs them, pages and pictures show them."""
+"""Published experiments, repeated: the simulator runs them, pages and pictures show the results."""

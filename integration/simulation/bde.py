@@ -1,4 +1,4 @@
-"""BigData Express's three tasks, as ``dray-sim experiment bde`` redoes them.
+"""BigData Express's three tasks, as ``dray-sim experiment bde`` repeats them.
 
 ``python -m integration.simulation.bde`` runs it and writes ``bde.json``, ``bde.md`` and the
 pictures into docs/explanation/experiments.
@@ -25,7 +25,7 @@ TASKS = ("T1", "T2", "T3")
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """Lay out when each task was done, and whether that was in time."""
+    """Return a table of when each task was done, and whether that was in time."""
     head = ["resources, rule", "T1, s", "in 1800 s", "T2, s", "in 300 s", "T3, s"]
     rows = []
     for run in runs:
@@ -37,7 +37,7 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 
 def fourth(value: dict[str, Any]) -> str:
-    """Say what became of the fourth task."""
+    """Describe the result of the fourth task."""
     return (
         f"- {PLACES[value['place']]}: refused within {value['asked_seconds']} s, offered"
         f" {value['offered_seconds']} s; with that it is admitted, takes"

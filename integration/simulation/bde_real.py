@@ -1,8 +1,8 @@
-"""BigData Express's three tasks on two endpoints, beside what the fluid model says of them.
+"""BigData Express's three tasks on two endpoints, compared with the fluid model.
 
 ``python -m integration.simulation.bde_real`` runs them, with a tenth of the time and a 2 000th of
-the bytes, and writes ``bde-real.json`` and ``bde-real.md`` into docs/explanation/experiments. Four
-minutes; the program is that of this tree, or ``DRAY_PROGRAM``.
+the bytes, and writes ``bde-real.json`` and ``bde-real.md`` into docs/explanation/experiments. It
+takes four minutes; the program is that of this tree, or ``DRAY_PROGRAM``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GB = 1_000_000_000
 
 @dataclass(frozen=True)
 class Task:
-    """One task of the paper, as it stands there."""
+    """One task of the paper, with the paper's numbers."""
 
     id: str
     gigabytes: int
@@ -50,7 +50,7 @@ FOURTH = Task("T4", 200, 210, 200)
 
 @dataclass
 class Run:
-    """Two endpoints, and when the run began."""
+    """Two endpoints, and the start time of the run."""
 
     a: Endpoint
     b: Endpoint
@@ -59,7 +59,7 @@ class Run:
     began: float = 0.0
 
     def request(self, task: Task, *, is_promised: bool) -> Request:
-        """Write the request for a task, whose file is made."""
+        """Write the request for a task, whose file is created."""
         size = task.gigabytes * GB // BYTES_PART
         with self.b.root(task.id).open("wb") as file:
             block = os.urandom(1 << 20)
@@ -83,11 +83,11 @@ class Run:
         return replace(wanted, deadline=datetime.now(timezone.utc) + within)
 
     def wait_for(self, seconds: int) -> None:
-        """Wait until so much of the experiment's time has passed."""
+        """Wait until this much of the experiment's time has passed."""
         time.sleep(max(0.0, self.began + seconds / TIME_PART - time.monotonic()))
 
     def took(self, id: str) -> float:
-        """Wait until a task is done; give the experiment's seconds since it was submitted."""
+        """Wait until a task is done; return the experiment's seconds since its submission."""
         ended = self.here.wait(id, timeout_seconds=600)
         assert ended.state == "done", (id, ended.error)
         assert ended.ended_at is not None
@@ -96,7 +96,7 @@ class Run:
 
 
 def offered(run: Run) -> dict[str, Any]:
-    """Ask for the fourth, which is refused, and submit it as it is offered."""
+    """Ask for the fourth, which is refused, and submit the offer."""
     wanted = run.request(FOURTH, is_promised=True)
     submitted = datetime.now(timezone.utc)
     try:
@@ -112,7 +112,7 @@ def offered(run: Run) -> dict[str, Any]:
 
 
 def run(folder: Path, rule: str) -> dict[str, Any]:
-    """Run the three tasks, with deadlines that are promised or without any."""
+    """Run the three tasks, with promised deadlines or without any."""
     is_promised = rule == "broker"
     made: dict[str, Any] = {"rule": rule}
     ends = [

@@ -1,8 +1,8 @@
 """A DAG of three transfers and compute beside background load, with and without deadlines.
 
 ``python -m integration.simulation.dag`` runs it in the simulator and writes ``dag.json`` and
-``dag.md`` into docs/explanation/experiments. The deadlines are those of the Airflow provider's
-``plan_deadlines``, the rates those of the endpoint's broker, both as they ship.
+``dag.md`` into docs/explanation/experiments. The shipped code computes deadlines and rates: the
+Airflow provider's ``plan_deadlines``, and the endpoint's broker.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ TASKS = (
 )
 """A shift's data comes in, is reconstructed, and goes out."""
 TOOK = {"reconstruct": 1100.0, "report": 180.0}
-"""What compute takes for real: the one is done earlier than was declared."""
+"""Real durations of compute: one task is done earlier than declared."""
 BACKGROUND = tuple((f"other{number}", 60.0 * number, 2000 * GB) for number in range(4))
-"""Four others' transfers in the background, one a minute; none is done within the hour."""
+"""Four other transfers in the background, one a minute; none is done within the hour."""
 
 
 def run(*, has_deadlines: bool, rule: str = "broker", took: dict[str, float]) -> dict[str, Any]:
-    """Run the DAG in the simulator, transfer after transfer as each can begin.
+    """Run the DAG in the simulator, transfer after transfer as each can start.
 
-    What comes later changes nothing before it, so each run of the simulator extends the last.
+    A later transfer changes nothing before it, so each run of the simulator extends the last.
 
-    :param took: seconds that each task without bytes takes for real.
+    :param took: real seconds of each task without bytes.
     """
     ended: dict[str, float] = {}
     begun: dict[str, float] = {}
@@ -63,7 +63,7 @@ def run(*, has_deadlines: bool, rule: str = "broker", took: dict[str, float]) ->
             for task in TASKS
             if task.id not in ended and all(each in ended for each in task.upstream)
         ]
-        # Those that begin at once see each other: all of the earliest are put in together.
+        # Transfers that start together affect each other: all of the earliest are added together.
         first = min(at for at, _ in ready)
         for at, task in ready:
             if at > first:
@@ -100,7 +100,7 @@ def run(*, has_deadlines: bool, rule: str = "broker", took: dict[str, float]) ->
 
 
 def latest_finish(name: str, at: float, ended: dict[str, float], begun: dict[str, float]) -> float:
-    """Plan as the task does that begins now: with what has ended by then, and nothing later."""
+    """Plan as a task that starts now does: with the tasks that have ended by then."""
     now = START + timedelta(seconds=at)
     tasks = []
     for task in TASKS:

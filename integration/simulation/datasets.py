@@ -1,7 +1,7 @@
-"""Datasets over links of which some are stuck, as ``dray-sim experiment datasets`` has it.
+"""Datasets over links some of which are stuck: ``dray-sim experiment datasets``.
 
-``python -m integration.simulation.datasets`` runs it and writes docs/explanation/experiments anew:
-``datasets.json`` (results) and ``datasets.md`` (the table).
+``python -m integration.simulation.datasets`` runs it and writes ``datasets.json`` (results) and
+``datasets.md`` (the table) into docs/explanation/experiments.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import statistics
 
 from integration.simulation import simulator
 
-#: how the ways are called on the page
+#: names of the ways on the page
 WORDS = {
     "fcfs": "first come, first served",
     "nearest": "nearest to complete first",

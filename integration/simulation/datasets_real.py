@@ -1,9 +1,9 @@
-"""Datasets for real: folders of different sizes through a link that takes its time.
+"""Datasets for real: folders of different sizes over a limited link.
 
-``python -m integration.simulation.datasets_real`` copies the same files twice as often as there are
-rounds, by turns: as several datasets and as one, which is first come, first served. It writes
-``datasets-real.json`` and ``datasets-real.md`` into docs/explanation/experiments. Two minutes; the
-program is that of this tree, or ``DRAY_PROGRAM``.
+``python -m integration.simulation.datasets_real`` copies the same files twice for each round, in
+turns: as several datasets and as one, which is first come, first served. It writes
+``datasets-real.json`` and ``datasets-real.md`` into docs/explanation/experiments. It takes two
+minutes; the program is that of this tree, or ``DRAY_PROGRAM``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OBJECT_BYTES = 256 << 10
 #: bytes per second
 LINK = 16 << 20
 ROUNDS = 3
-#: how they are sent, and what that is called on the page
+#: the ways, and their names on the page
 WORDS = {
     "one": "as one dataset: first come, first served",
     "several": "each folder a dataset: nearest to complete first",
@@ -45,8 +45,8 @@ def make(folder: Path) -> None:
 
 
 def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
-    """Copy all datasets; give the seconds from the first byte to the last file of each."""
-    # A folder that is named is one dataset; of its contents each folder is.
+    """Copy all datasets; return the seconds from the first byte to the last file of each."""
+    # A named folder is one dataset; of its contents each folder is one.
     named = f"{source}/" if way == "several" else source
     below = sink if way == "several" else sink / source.name
     words = ["-r", named, f"{sink}/", "--rate", str(LINK), "--pool", "4MiB"]
@@ -56,7 +56,7 @@ def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
     seconds: dict[int, float] = {}
     began, running = 0.0, True
     while running:
-        # Asked before looking: whatever came last is seen once more after the end.
+        # Asked before looking, so that the last data is seen once more after the end.
         running = client.is_running()
         now = time.monotonic()
         for number, files in enumerate(FILES):
@@ -74,7 +74,7 @@ def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
 
 
 def run(bench: Bench, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Copy by turns; give what came of it."""
+    """Copy in turns; return the results."""
     source = bench.folder / "datasets"
     make(source)
     runs: list[dict[str, Any]] = []
@@ -95,14 +95,14 @@ def run(bench: Bench, rounds: int = ROUNDS) -> dict[str, Any]:
 
 
 def means(value: dict[str, Any], way: str) -> list[float]:
-    """Give each run's mean completion, in seconds."""
+    """Return each run's mean completion, in seconds."""
     return [statistics.mean(each["seconds"]) for each in value["runs"] if each["way"] == way]
 
 
 def bounds(value: dict[str, Any]) -> dict[str, float]:
-    """Compute the mean completion in seconds if nothing but the link took time.
+    """Compute the mean completion in seconds if only the link took time.
 
-    By names one after the other, and the smallest first: the least there is.
+    By names one after the other, and the smallest first: the minimum.
     """
     seconds = [files * value["file_bytes"] / value["link_bytes_per_second"] for files in FILES]
 

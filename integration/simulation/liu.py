@@ -1,8 +1,8 @@
-"""Table 2 and Figures 13 and 14 of Liu et al. (2010), as ``dray-sim experiment liu`` redoes them.
+"""Table 2 and Figures 13 and 14 of Liu et al. (2010): ``dray-sim experiment liu``.
 
-``python -m integration.simulation.liu`` runs it and writes docs/explanation/experiments anew:
-``liu.json`` (results), ``liu.md`` (tables) and the pictures. A minute for the first build, then a
-second.
+``python -m integration.simulation.liu`` runs it and writes ``liu.json`` (results), ``liu.md``
+(tables) and the pictures into docs/explanation/experiments. It takes a minute for the first build,
+then a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from integration.simulation import plot, simulator
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: how the policies are called on the page
+#: names of the policies on the page
 WORDS = {
     "fcfs": "first come, first served",
     "priority": "priority",
@@ -34,13 +34,13 @@ class Row:
     engine: str
     #: of the first, of the second, of both
     seconds: tuple[float, float, float]
-    #: what the paper has, where it has it
+    #: the paper's numbers, if it has any
     paper: tuple[float, float, float] | None
-    #: gigabytes over seconds of each, where they were kept
+    #: gigabytes over seconds of each, if they were kept
     curves: list[list[tuple[float, float]]]
 
     def off(self) -> list[float]:
-        """Give how far each is from the paper, as a part of it."""
+        """Return the relative deviation of each from the paper."""
         if self.paper is None:
             return []
         return [ours / paper - 1 for ours, paper in zip(self.seconds, self.paper, strict=True)]
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Results:
-    """All that the simulator says."""
+    """The results of the simulator."""
 
     table_2: list[Row]
     figure_13: list[Row]
@@ -122,7 +122,7 @@ def figure_13(results: Results) -> str:
 
 
 def part(off: float) -> str:
-    """Write how far something is off; nothing has no sign."""
+    """Write a relative deviation; none has no sign."""
     words = f"{off:+.1%}"
     return "0.0%" if words[1:] == "0.0%" else words
 

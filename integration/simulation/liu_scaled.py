@@ -1,8 +1,8 @@
 """Table 2 of Liu et al. (2010) on two real endpoints, scaled in time and bytes.
 
 ``python -m integration.simulation.liu_scaled`` starts both, moves the two data sets under three
-policies, and writes docs/explanation/experiments/liu-scaled.json, its page and its pictures anew.
-Two minutes. The program is the release build of this tree, or what ``DRAY_PROGRAM`` names.
+policies, and writes liu-scaled.json, its page and its pictures into docs/explanation/experiments.
+It takes two minutes. The program is the release build of this tree, or ``DRAY_PROGRAM``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from integration.simulation.scaled import MIB, OBJECT_BYTES, STREAMS, stage
 if TYPE_CHECKING:
     from integration.simulation.scaled import Stage
 
-#: paper's seconds in one of ours
+#: the paper's seconds in one of this run
 SCALE = 30
-#: bytes per second of the line
+#: bytes per second of the link
 RATE = 6 * MIB
 HEAD_START = 60 / SCALE
-#: seconds that each data set has on the line alone, in the fluid model; and one turn
+#: seconds of each data set alone on the link, in the fluid model; and one turn
 ALONE = (655.5 / SCALE, 366.2 / SCALE)
 QUOTA = int(400e6 / (415e6 / 8) / SCALE * RATE)
 FILES = 32
@@ -47,18 +47,18 @@ class Run:
     seconds: tuple[float, float, float]
     #: MiB over seconds of each
     curves: list[list[tuple[float, float]]]
-    #: bytes that each of the two was ahead of the other, at the most, while both were there
+    #: largest lead of one of the two, in bytes, while both ran
     apart: int
     #: times that one of them was held
     holds: int
     #: bytes that the first one moved after it was first seen held
     moved_held: int
-    #: seconds from the second's submission to the first's hold, where it was held
+    #: seconds from the second's submission to the first's hold, if it was held
     held_after: float | None
 
 
 def measure(on: Stage, policy: str) -> Run:
-    """Move both under a policy, and look at them while they move."""
+    """Move both under a policy, and sample them meanwhile."""
     on.client("root").change_scheduling(
         policy=policy, at_once=1 if policy == "fcfs" else None, quota=QUOTA
     )
@@ -81,7 +81,7 @@ def measure(on: Stage, policy: str) -> Run:
             holds += now[each].held and not was_held[each]
             was_held[each] = now[each].held
         if all(each.state == "active" for each in now) and all(each.bytes.sent for each in now):
-            # Since the second was there: before, nobody shared.
+            # Only while the second ran too.
             gone = gone if any(gone) else [each.bytes.sent for each in now]
             moved = [each.bytes.sent - before for each, before in zip(now, gone, strict=True)]
             apart = max(apart, abs(moved[0] - moved[1]))
@@ -110,7 +110,7 @@ def measure(on: Stage, policy: str) -> Run:
 
 
 def thin(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Keep some points of a curve, the last one too."""
+    """Keep some points of a curve, including the last one."""
     every = max(1, len(curve) // POINTS)
     kept = curve[::every]
     if kept[-1] != curve[-1]:
@@ -119,7 +119,7 @@ def thin(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def experiment() -> str:
-    """Do it; give the results as JSON."""
+    """Run it; return the results as JSON."""
     program = Path(os.environ["DRAY_PROGRAM"]) if "DRAY_PROGRAM" in os.environ else find_program()
     with tempfile.TemporaryDirectory(prefix="dray-liu-") as name:
         folder = Path(name)
@@ -139,7 +139,7 @@ def experiment() -> str:
 
 
 def read(text: str) -> tuple[dict[str, Any], dict[str, Run]]:
-    """Read what was kept."""
+    """Read the stored results."""
     value = json.loads(text)
     runs = {}
     for each in value["runs"]:
@@ -220,7 +220,7 @@ def files(text: str) -> dict[str, str]:
 
 
 def main(folder: Path = simulator.PAGES) -> None:
-    """Do the experiment and write its files."""
+    """Run the experiment and write its files."""
     text = experiment()
     written = files(text)
     simulator.write(folder, written)

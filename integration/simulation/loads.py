@@ -1,4 +1,4 @@
-"""A thousand random loads, as ``dray-sim experiment loads`` does them.
+"""A thousand random loads: ``dray-sim experiment loads``.
 
 ``python -m integration.simulation.loads`` runs it, for some minutes, and writes ``loads.json``,
 ``loads.md`` and the picture into docs/explanation/experiments.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def line(row: dict[str, Any], name: str) -> list[str]:
-    """Lay out one size of loads."""
+    """Return the table row of one size of loads."""
     late = row["late_noisy"]
     return [
         name,

@@ -1,7 +1,7 @@
-"""Pictures of results as SVG: lines over time and groups of bars, and nothing else.
+"""Pictures of results as SVG: only lines over time and groups of bars.
 
-Not a plotting library: the few shapes that the pages need, always the same bytes for the same
-numbers, so that a test can compare the picture in the tree with the results.
+Not a plotting library: it draws the few shapes that the pages need, and always the same bytes for
+the same numbers, so that a test can compare the picture in the tree with the results.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from html import escape
 
-#: told apart by those who see few colours too: Okabe and Ito's
+#: distinguishable with colour blindness: Okabe and Ito's
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 WIDTH = 860
 HEIGHT = 300
@@ -22,7 +22,7 @@ ROW_BAR, ROW_GAP = 12, 8
 
 @dataclass(frozen=True)
 class Line:
-    """Points that belong together."""
+    """Points of one curve."""
 
     name: str
     points: list[tuple[float, float]]
@@ -38,7 +38,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around the data."""
+    """The parts around the data."""
 
     title: str
     x_label: str
@@ -47,7 +47,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Scale:
-    """From numbers to places on the paper."""
+    """Maps numbers to positions in the picture."""
 
     low: float
     high: float
@@ -61,14 +61,14 @@ class Scale:
 
 
 def step(high: float) -> float:
-    """Find a round distance of some five ticks up to ``high``."""
+    """Return a round distance of some five ticks up to ``high``."""
     rough = max(high, 1e-9) / TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     return next(power * part for part in (1, 2, 2.5, 5, 10) if power * part >= rough)
 
 
 def text(x: float, y: float, words: str, *more: str) -> str:
-    """Write words."""
+    """Write a text."""
     return " ".join([f'<text x="{x:.1f}" y="{y:.1f}"', *more]) + f">{escape(words)}</text>"
 
 
@@ -90,7 +90,7 @@ def legend(names: list[str]) -> list[str]:
 
 
 def colour(at: int) -> str:
-    """Give the colour of the one at that place."""
+    """Return the colour of a series by its position."""
     return COLOURS[at % len(COLOURS)]
 
 
@@ -111,7 +111,7 @@ def up(frame: Frame, high: float) -> tuple[Scale, list[str]]:
 
 
 def page(frame: Frame, parts: list[str], height: int = HEIGHT) -> str:
-    """Put a picture together."""
+    """Assemble a picture."""
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-size="12"'
@@ -125,9 +125,9 @@ def page(frame: Frame, parts: list[str], height: int = HEIGHT) -> str:
 
 
 def lines(frame: Frame, series: list[Line]) -> str:
-    """Draw lines over time; both axes begin at zero.
+    """Draw lines over time; both axes start at zero.
 
-    :raises ValueError: when there is no point.
+    :raises ValueError: without a point.
     """
     points = [point for line in series for point in line.points]
     if not points:
@@ -175,9 +175,9 @@ def bars(frame: Frame, groups: list[str], series: list[Bars]) -> str:
 
 
 def across(frame: Frame, names: list[str], series: list[Bars]) -> str:
-    """Draw a row of bars for each name, with their values behind: names may be long and many.
+    """Draw a row of bars for each name, with their values at the end: names may be long and many.
 
-    :raises ValueError: when a series does not have one value for each name.
+    :raises ValueError: if a series does not have one value for each name.
     """
     if not names or any(len(one.values) != len(names) for one in series):
         raise ValueError(f"{frame.title}: one value for each name")
@@ -187,7 +187,7 @@ def across(frame: Frame, names: list[str], series: list[Bars]) -> str:
     high = max(value for one in series for value in one.values)
     distance = step(high)
     top = distance * math.ceil(high / distance)
-    # Behind the longest bar its value has room.
+    # The value of the longest bar fits behind it.
     scale = Scale(0, top, left, WIDTH - RIGHT - 40)
     parts = []
     for count in range(round(top / distance) + 1):

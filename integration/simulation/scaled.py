@@ -1,7 +1,7 @@
-"""Two endpoints and a line between them: what the policies decide, carried out.
+"""Two endpoints and a link between them: the policies' decisions, executed.
 
-One endpoint fetches trees from the other, over a line that its configuration bounds. Several owners
-submit; each tree is made of files of one size, and looked at on the disk when it has arrived.
+One endpoint fetches trees from the other, over a link that its configuration bounds. Several owners
+submit; each tree has files of one size, and is checked on the disk after its arrival.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ KIB = 1024
 #: small, so that a turn is many of them
 OBJECT_BYTES = 256 * KIB
 STREAMS = 2
-#: an endpoint counts what its sessions move so often
+#: interval in which an endpoint counts the bytes of its sessions
 COUNTED_SECONDS = 0.1
 END_SECONDS = 120.0
 PATIENT = Retry(tries=30, interval_seconds=1)
 
 
 def unheld_bytes(rate: int) -> int:
-    """Say how much of a held transfer may still arrive, and be counted, after the decision.
+    """Return how much of a held transfer may still arrive, and be counted, after the decision.
 
-    What its streams have already, two objects each, and one that is being read; and what had
-    arrived before the decision and was not counted yet.
+    The objects in its streams, two each, and one that is being read; and the uncounted arrivals
+    before the decision.
     """
     return (2 * STREAMS + 1) * OBJECT_BYTES + int(2 * COUNTED_SECONDS * rate)
 
 
 @dataclass
 class Stage:
-    """The endpoint that drives and writes, and the one that is read from."""
+    """The endpoint that drives and writes, and the source endpoint."""
 
     sink: Endpoint
     source: Endpoint
@@ -50,7 +50,7 @@ class Stage:
     clients: dict[str, Client] = field(default_factory=dict)
 
     def client(self, owner: str = "alice") -> Client:
-        """Give an owner's client of the endpoint that drives."""
+        """Return an owner's client of the driving endpoint."""
         if owner not in self.clients:
             self.clients[owner] = self.sink.client(subject=owner)
         return self.clients[owner]
@@ -64,7 +64,7 @@ class Stage:
         self.wanted[name] = tree.describe(top)
 
     def submit(self, id: str, name: str, owner: str = "alice", **more: Any) -> Transfer:  # noqa: ANN401
-        """Fetch a tree into a folder that is called as the transfer."""
+        """Fetch a tree into a folder with the transfer's id."""
         with self.source.client() as there:
             ticket = there.mint_ticket(id, "read", [f"/data/{name}/"], self.sink.key)
         far = Place(self.source.place(f"{name}/"), ticket.ticket, ticket.key, ticket.address)
@@ -95,15 +95,15 @@ class Stage:
         return self.client(owner).submit(Request(source, destination, id=id, **fields))
 
     def show(self, id: str) -> Transfer:
-        """Look at a transfer, whosever it is."""
+        """Look up a transfer of any owner."""
         return self.client("root").transfer(id)
 
     def await_sent(self, id: str, count: int) -> Transfer:
-        """Wait until it has moved so many bytes."""
+        """Wait until it has moved this many bytes."""
         return self.until(id, lambda transfer: transfer.bytes.sent >= count)
 
     def until(self, id: str, is_so: Any) -> Transfer:  # noqa: ANN401 - of a transfer
-        """Wait until something is so."""
+        """Wait until a condition holds."""
         end = time.monotonic() + END_SECONDS
         while not is_so(transfer := self.show(id)):
             assert time.monotonic() < end, transfer
@@ -112,12 +112,12 @@ class Stage:
         return transfer
 
     def done(self, id: str, name: str, *, at: Endpoint | None = None) -> Transfer:
-        """Wait until it has arrived, whole."""
+        """Wait until it has arrived completely."""
         transfer = self.client("root").wait(id, timeout_seconds=END_SECONDS)
         assert transfer.state == "done", (transfer.error, transfer.failures, transfer.notices)
         wanted = dict(self.wanted[name])
         found = tree.describe((at or self.sink).root(id))
-        # The folder itself is the destination's: what lies in it was asked for.
+        # The folder itself is the destination's: its contents were requested.
         del wanted[b""], found[b""]
         assert tree.differences(wanted, found) == []
         return transfer
@@ -130,7 +130,7 @@ class Stage:
 
 
 def hash_of(name: str) -> int:
-    """Give a number of a name, the same in each process."""
+    """Return a number for a name, the same in each process."""
     return sum((at + 1) * ord(letter) for at, letter in enumerate(name)) * 1_000
 
 

@@ -1,4 +1,4 @@
-"""Run an experiment in the simulator, and keep its results where the pages find them."""
+"""Run an experiment in the simulator, and store its results for the pages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PAGES = ROOT / "docs" / "explanation" / "experiments"
 
 
 def run(name: str) -> str:
-    """Give the results of an experiment as JSON.
+    """Return the results of an experiment as JSON.
 
-    :raises subprocess.CalledProcessError: when it cannot be built or run.
+    :raises subprocess.CalledProcessError: if it cannot be built or run.
     """
     words = ["cargo", "run", "--locked", "--quiet", "--release", "-p", "dray-sim", "--"]
     ran = subprocess.run(
@@ -37,7 +37,7 @@ def run(name: str) -> str:
 def run_table(table: dict[str, Any]) -> dict[str, Any]:
     """Run a table of transfers in the fluid model; ``DRAY_SIM`` may name the program.
 
-    :raises subprocess.CalledProcessError: when it cannot be built or run.
+    :raises subprocess.CalledProcessError: if it cannot be built or run.
     """
     named = os.environ.get("DRAY_SIM")
     words = ["cargo", "run", "--locked", "--quiet", "--release", "-p", "dray-sim", "--"]
@@ -54,7 +54,7 @@ def run_table(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
-    """Write files, each in one go."""
+    """Write files, each atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
@@ -65,10 +65,10 @@ def measure(
     files: Callable[[str], dict[str, str]],
     folder: Path = PAGES,
 ) -> None:
-    """Do an experiment with the program itself, and write its files.
+    """Run an experiment with the real program, and write its files.
 
-    :param run: does it; the program is that of this tree, or ``DRAY_PROGRAM``.
-    :param files: gives the files, of the results as JSON.
+    :param run: runs it; the program is that of this tree, or ``DRAY_PROGRAM``.
+    :param files: returns the files for the results as JSON.
     """
     program = Path(os.environ.get("DRAY_PROGRAM") or find_program())
     with tempfile.TemporaryDirectory(prefix="dray-experiment-") as name:
@@ -81,6 +81,6 @@ def measure(
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Lay out a table in Markdown; the first column is text, the others are numbers."""
+    """Return a table in Markdown; the first column is text, the others are numbers."""
     rule = ["---", *("---:" for _ in head[1:])]
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])

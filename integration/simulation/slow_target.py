@@ -1,7 +1,7 @@
 """One of eight storage targets at a tenth of its speed: ``dray-sim experiment slow-target``.
 
-``python -m integration.simulation.slow_target`` runs it and writes docs/explanation/experiments
-anew: ``slow-target.json`` (results) and ``slow-target.md`` (tables).
+``python -m integration.simulation.slow_target`` runs it and writes ``slow-target.json`` (results)
+and ``slow-target.md`` (tables) into docs/explanation/experiments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from integration.simulation import simulator
 
 @dataclass(frozen=True)
 class Run:
-    """One end and one bound: without congestion, with it fixed, with it moving."""
+    """One end and one bottleneck: without congestion, with a fixed one, with a moving one."""
 
     end: str
     bound: str

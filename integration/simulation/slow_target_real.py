@@ -1,9 +1,9 @@
-"""Congestion that moves, for real: each of eight storage targets in turn at a tenth of its speed.
+"""Moving congestion, for real: each of eight storage targets in turn at a tenth of its speed.
 
 ``python -m integration.simulation.slow_target_real`` copies with targets that are limited by
 ``--limit-target``, which changes with time, and a link by ``--rate``. It writes
-``slow-target-real.json`` and ``slow-target-real.md`` into docs/explanation/experiments. Four
-minutes; the program is that of this tree, or ``DRAY_PROGRAM``.
+``slow-target-real.json`` and ``slow-target-real.md`` into docs/explanation/experiments. It takes
+four minutes; the program is that of this tree, or ``DRAY_PROGRAM``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TARGETS = 8
 TURNS = 6
 FILE_BYTES = 768 << 10
 OBJECT_BYTES = 16 << 10
-#: bytes per second of a target, and of the link: three quarters of what all targets give
+#: bytes per second of a target, and of the link: three quarters of all targets together
 TARGET_RATE = 1 << 20
 LINK = TARGET_RATE * TARGETS * 3 // 4
 #: how long each target is slow
@@ -36,7 +36,7 @@ FOLDERS = [f"{turn}target{target}" for turn in range(TURNS) for target in range(
 
 
 def limits(*, is_moving: bool) -> list[Word]:
-    """Limit each target; where congestion moves it is slow in its turn."""
+    """Limit each target; with moving congestion each is slow in its turn."""
     words: list[Word] = []
     for target in range(TARGETS):
         rate = str(TARGET_RATE)
@@ -49,7 +49,7 @@ def limits(*, is_moving: bool) -> list[Word]:
 
 
 def copy(bench: Bench, source: Path, end: str, order: str, *, is_moving: bool) -> float:
-    """Copy everything; give the seconds from the first byte to the last file."""
+    """Copy everything; return the seconds from the first byte to the last file."""
     sink = Path(tempfile.mkdtemp(dir=bench.folder))
     at = sink if end == "sink" else source
     ends: list[Word] = [f"--target={at / name}={name[1:]}" for name in FOLDERS]
@@ -65,7 +65,7 @@ def copy(bench: Bench, source: Path, end: str, order: str, *, is_moving: bool) -
     client = bench.start_cp(*words)
     began, done, running = 0.0, 0.0, True
     while running:
-        # Asked before looking: whatever came last is seen once more after the end.
+        # Asked before looking, so that the last data is seen once more after the end.
         running = client.is_running()
         now = time.monotonic()
         there = [path for name in FOLDERS for path in (sink / name).glob("*")]
@@ -82,7 +82,7 @@ def copy(bench: Bench, source: Path, end: str, order: str, *, is_moving: bool) -
 
 
 def run(bench: Bench, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Copy by turns; give what came of it."""
+    """Copy in turns; return the results."""
     source = bench.folder / "source"
     for number, name in enumerate(FOLDERS):
         (source / name).mkdir(parents=True)
@@ -114,7 +114,7 @@ def run(bench: Bench, rounds: int = ROUNDS) -> dict[str, Any]:
 
 
 def times(each: dict[str, Any]) -> float:
-    """Say how many times as long it took while congestion moved."""
+    """Return how many times as long it took with moving congestion."""
     free, moving = (statistics.median(each[f"{word}_seconds"]) for word in ("free", "moving"))
     return float(moving / free)
 

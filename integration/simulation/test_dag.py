@@ -1,4 +1,4 @@
-"""A DAG with deadlines is in time where the same DAG without them is late."""
+"""A DAG with deadlines is in time, and the same DAG without them is late."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_page_shows_the_results() -> None:
 @pytest.mark.slow
 @pytest.mark.full
 def test_the_deadline_is_met_with_deadlines_and_missed_without() -> None:
-    """Decided by the simulator: the provider's plan and the endpoint's broker, as they ship."""
+    """Decided by the simulator: the shipped plan of the provider and broker of the endpoint."""
     found = dag.results()
     kept, *others = found["runs"]
     print(f"with deadlines {kept['finish']:.0f} s, without {[each['finish'] for each in others]}")
@@ -34,7 +34,7 @@ def test_the_deadline_is_met_with_deadlines_and_missed_without() -> None:
 
 @pytest.mark.slow
 def test_compute_that_is_late_takes_its_time_from_the_transfer_behind_it() -> None:
-    """Renewed: the results are asked for by the same time, and have less of it."""
+    """The results are requested by the same time, and have less of it."""
     early = dag.run(has_deadlines=True, took={**dag.TOOK, "reconstruct": 900.0})
     late = dag.run(has_deadlines=True, took={**dag.TOOK, "reconstruct": 1500.0})
     for each in (early, late):

@@ -1,4 +1,4 @@
-"""The pages about objects show their results, and say nothing that is not in them."""
+"""The pages about objects show their results, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PAGES = [
 
 @pytest.mark.parametrize(("module", "name"), PAGES)
 def test_the_page_shows_the_results(module: ModuleType, name: str) -> None:
-    # That the results are the simulator's is compared by dray-sim's own tests; what was measured
-    # is kept as it was.
+    # dray-sim's own tests compare the results with the simulator; measurements are kept as they
+    # were.
     text = (simulator.PAGES / f"{name}.json").read_text(encoding="utf-8")
     for path, content in module.files(text).items():
         shown = (simulator.PAGES / path).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The pages of the experiments show their results, and the pictures are sound."""
+"""The pages of the experiments show their results, and the pictures are valid."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_pages_and_pictures_show_the_results(
     name: str, files: Callable[[str], dict[str, str]]
 ) -> None:
-    # That the results are the simulator's is compared by dray-sim's own tests.
+    # dray-sim's own tests compare the results with the simulator.
     text = (simulator.PAGES / f"{name}.json").read_text(encoding="utf-8")
     module = name.replace("-", "_")
     for page, content in files(text).items():

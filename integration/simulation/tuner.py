@@ -1,4 +1,4 @@
-"""Tuners of streams and threads on four paths, as ``dray-sim experiment tuner`` runs them.
+"""Tuners of streams and threads on four paths: ``dray-sim experiment tuner``.
 
 ``python -m integration.simulation.tuner`` runs it and writes ``tuner.json``, ``tuner.md`` and the
 pictures into docs/explanation/experiments.
@@ -30,17 +30,17 @@ DRAWN = {"network": "network bounds", "storage": "storage bounds"}
 
 
 def percent(part: float) -> str:
-    """Write a part of one."""
+    """Write a fraction as a percentage."""
     return f"{100 * part:.0f} %"
 
 
 def seconds(value: float | None) -> str:
-    """Write a time, or that it never came."""
+    """Write a time, or that it was never reached."""
     return "never" if value is None else f"{value:.1f}"
 
 
 def reached(paths: list[dict[str, Any]], names: dict[str, str]) -> str:
-    """Lay out what came through."""
+    """Return the table of throughput."""
     head = ["path, tuner", "runs at 90 % and more", "half of them above"]
     head += ["all but a twentieth above", "worst", "at 90 % after, s", "a twentieth later than, s"]
     rows = []
@@ -54,7 +54,7 @@ def reached(paths: list[dict[str, Any]], names: dict[str, str]) -> str:
 
 
 def failing(results: dict[str, Any]) -> str:
-    """Lay out who goes where the far side fails."""
+    """Return the table of runs whose far side fails."""
     head = ["path, tuner", "fails above", "times there in a run", "longest, s", "in all, s"]
     rows = []
     for path in results["paths"]:
@@ -66,7 +66,7 @@ def failing(results: dict[str, Any]) -> str:
 
 
 def picture(path: dict[str, Any], end: float) -> str:
-    """Draw the number over time, of each tuner and of the best fixed one."""
+    """Draw the number over time, of each tuner and of the best fixed number."""
     series = [
         plot.Line(NAMES[curve["who"]], [(x, y) for x, y in curve["points"]])
         for curve in path["curves"]
@@ -78,7 +78,7 @@ def picture(path: dict[str, Any], end: float) -> str:
 
 
 def described(path: dict[str, Any]) -> str:
-    """Say what one path is, and show it."""
+    """Describe one path, and show its picture."""
     return (
         f"**{PATHS[path['name']].capitalize()}**: {path['about']}. The far side fails above"
         f" {path['fails_above']} {path['knob']}; the best fixed number is mostly about"

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SAMPLE_SECONDS = 0.5
-#: sessions of killed clients end, kept connections time out
+#: time until sessions of killed clients end and idle connections time out
 REST_SECONDS = 45.0
 LIMITS = {"memory": "128MiB", "transfers_active": 8}
 
 
 @dataclass
 class Verdict:
-    """What came of a soak."""
+    """The result of a soak."""
 
     slopes: dict[str, list[Slope]]
     work: Counter[str]
@@ -54,7 +54,7 @@ class Verdict:
 
 
 def soak(minutes: float, seed: int, folder: Path, program: Path) -> Verdict:
-    """Keep two endpoints busy for so long, and judge."""
+    """Keep two endpoints busy for this time, and check."""
     os.environ["DRAY_PROGRAM"] = str(program)
     ends = [
         Endpoint(folder / name, name, config={"limits": LIMITS}, program=program).start()
@@ -71,7 +71,7 @@ def _soak(minutes: float, seed: int, folder: Path, program: Path, ends: list[End
     pair = Pair(ends[0], ends[1], folder, program)
     is_over = threading.Event()
     workers = [Worker(pair, number, seed, is_over) for number in range(WORKERS)]
-    # Each kind once: what is made at first use is there before the first look.
+    # Each kind once: one-time allocations happen before the first sample.
     for kind in KINDS:
         workers[0].work(kind)
     watched = [Watched(end.name, end.pid) for end in ends]
@@ -103,7 +103,7 @@ def _soak(minutes: float, seed: int, folder: Path, program: Path, ends: list[End
 
 
 def _rest(watched: list[Watched], began: float, seconds: float) -> None:
-    """Wait until nothing more ends, at most so long."""
+    """Wait until the counts stop falling, at most for this time."""
     until = time.monotonic() + seconds
     while True:
         for each in watched:
@@ -129,7 +129,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Soak; exit code 1 if something grows or failed."""
+    """Soak; exit code 1 if a quantity grows or a transfer failed."""
     given = arguments()
     host.clean_up_when_ended()
     program = (given.program or find_program()).resolve()

@@ -1,4 +1,4 @@
-"""Samples of a process, lines through them, and what may grow by how much."""
+"""Samples of a process, fitted lines, and permitted growth."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: the part of a run in which pools fill and tables get their size
+#: part of a run in which pools fill and tables reach their size
 WARM_UP = 0.25
-#: samples are put together so long: within it the work goes up and down
+#: length of a block of samples: within it the load varies
 BLOCK_SECONDS = 5.0
-#: a slope within so many standard errors of nothing says nothing
+#: a slope within this many standard errors of zero is insignificant
 ERRORS = 3.0
 MIB = 1 << 20
 
 
 class Sample(NamedTuple):
-    """A process at a moment."""
+    """The state of a process at a moment."""
 
     seconds: float
     #: anonymous memory in bytes: heap, stacks and buffers, without the program's own pages
@@ -32,9 +32,9 @@ class Sample(NamedTuple):
 
 
 def sample(pid: int, began: float) -> Sample:
-    """Look at a process.
+    """Sample a process.
 
-    :raises OSError: when it has ended.
+    :raises OSError: if it has ended.
     """
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     found = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
@@ -48,10 +48,10 @@ def sample(pid: int, began: float) -> Sample:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is measured, and how much it may grow over a run, warm-up left out."""
+    """A measured quantity, and its permitted growth over a run without the warm-up."""
 
     name: str
-    #: what one is in the unit of the table
+    #: one unit of the table
     unit: int
     unit_name: str
     growth_max: float
@@ -64,7 +64,7 @@ QUANTITIES = (
     Quantity("descriptors", 1, "", 16),
     Quantity("threads", 1, "", 16),
 )
-#: once nothing runs: kept connections and sleeping workers
+#: after the work: idle connections and sleeping workers
 REST_MAX = 8
 
 
@@ -82,16 +82,16 @@ class Slope:
 
     @property
     def growth(self) -> float:
-        """Give what the line rises by over the run."""
+        """Return the rise of the line over the run."""
         return self.slope * self.seconds
 
     @property
     def is_fault(self) -> bool:
-        """Whether it grew by more than is allowed, and not by chance."""
+        """Whether it grew significantly by more than permitted."""
         return self.growth > self.quantity.growth_max and abs(self.slope) > ERRORS * self.error
 
     def row(self, name: str) -> str:
-        """Write it as a line of the table."""
+        """Return its line of the table."""
         unit = self.quantity.unit
         per_hour = f"{self.slope * 3600 / unit:+.1f} ± {self.error * 3600 / unit:.1f}"
         what = f"{self.quantity.name} {self.quantity.unit_name}".strip()
@@ -104,7 +104,7 @@ HEAD = "| endpoint | quantity | first | last | slope per hour | growth | |\n" + 
 
 
 def blocks(samples: Sequence[Sample], index: int) -> list[tuple[float, float]]:
-    """Give the median of each block of time, after the warm-up."""
+    """Return the median of each block of time, after the warm-up."""
     if not samples:
         return []
     begin = samples[-1].seconds * WARM_UP
@@ -140,7 +140,7 @@ def fit(samples: Sequence[Sample], quantity: Quantity) -> Slope:
 
 @dataclass
 class Watched:
-    """An endpoint under watch."""
+    """An observed endpoint."""
 
     name: str
     pid: int
@@ -149,7 +149,7 @@ class Watched:
     after: Sample | None = None
 
     def rest_faults(self) -> list[str]:
-        """Say what is more than before the work, now that nothing runs."""
+        """Return the counts that are higher than before the work."""
         assert self.before is not None
         assert self.after is not None
         return [

@@ -1,4 +1,4 @@
-"""What keeps the endpoints busy: transfers of every kind, some cancelled, some killed."""
+"""The load of the endpoints: transfers of every kind, some cancelled, some killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ END_SECONDS = 120.0
 CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)
 TERMINAL = ("done", "incomplete", "failed", "cancelled")
 RATE = 24 * tree.MIB
-#: how often each kind is drawn
+#: relative frequency of each kind
 KINDS = {
     "third-party pull": 4,
     "third-party push": 4,
@@ -55,16 +55,16 @@ class Pair:
             token.chmod(0o600)
 
     def token(self, end: Endpoint) -> Path:
-        """Give the file with a token for an endpoint."""
+        """Return the file with a token for an endpoint."""
         return self.folder / f"token-{end.name}"
 
     def client(self, end: Endpoint) -> Client:
-        """Give a client; it is cheap, and closed by its user."""
+        """Return a client; it is cheap, and closed by its user."""
         return end.client(token=self.token(end).read_text(encoding="utf-8"), policy=CALLS)
 
 
 class Worker(threading.Thread):
-    """Does one piece of work after another until it is told to end."""
+    """Does one piece of work after another until it is stopped."""
 
     def __init__(self, pair: Pair, number: int, seed: int, is_over: threading.Event) -> None:
         """Prepare."""
@@ -82,7 +82,7 @@ class Worker(threading.Thread):
             self.work(kind)
 
     def work(self, kind: str) -> None:
-        """Do one piece; keep what went wrong."""
+        """Do one piece; record its faults."""
         self.count += 1
         name = f"w{self.number}-{self.count}"
         near, far = self.chance.sample(self.pair.ends, 2)
@@ -92,7 +92,7 @@ class Worker(threading.Thread):
             else:
                 self._transfer(kind, name, near, far)
         except Exception as error:
-            # Work goes on: the verdict names what failed.
+            # The work continues: the verdict names the fault.
             self.faults.append(f"{kind} {name}: {type(error).__name__}: {error}")
         self.done[kind] += 1
 

@@ -1,4 +1,4 @@
-"""A web server of one file that does what a test tells it, on the loopback."""
+"""A web server of one file that misbehaves as a test demands, on the loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODIFIED = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 @dataclass
 class Reply:
-    """What one request is answered with; a test changes it before it is sent."""
+    """The answer to one request; a test changes it before it is sent."""
 
     status: int
     headers: dict[str, str]
@@ -41,7 +41,7 @@ class Asked:
 
 
 class WebServer:
-    """Gives out ``content`` at every path, by ranges, until ``change`` makes it do otherwise."""
+    """Serves ``content`` at every path, by ranges, unless ``change`` alters the answer."""
 
     def __init__(self, content: bytes, change: Callable[[Asked, Reply], None]) -> None:
         """Listen; stop at the end of the ``with`` block."""
@@ -55,7 +55,7 @@ class WebServer:
             protocol_version = "HTTP/1.1"
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
             def _answer(self) -> None:
                 asked = outer._note(self)
@@ -78,11 +78,11 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Its URL."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def gets(self) -> list[Asked]:
-        """Give the GET requests."""
+        """Return the GET requests."""
         return [each for each in self.asked if each.method == "GET"]
 
     def __enter__(self) -> Self:
@@ -112,7 +112,7 @@ class WebServer:
         return asked
 
     def _reply(self, asked: Asked) -> Reply:
-        """Answer as a good server does."""
+        """Return the answer of a correct server."""
         headers = {"Last-Modified": MODIFIED, "Accept-Ranges": "bytes"}
         if asked.method == "PROPFIND":
             return Reply(405, {}, b"")

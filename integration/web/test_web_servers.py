@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 
 MIB = 1 << 20
-#: more than one object, so that it is read by several requests
+#: more than one object, so that it needs several requests
 CONTENT = random.Random(1).randbytes(3 * MIB + 5)
 
 
@@ -51,7 +51,7 @@ def expect_whole(server: WebServer, to: Path, path: str = "/f", **env: str) -> N
 
 
 def expect_refused(server: WebServer, to: Path, *whys: str) -> None:
-    """Copy the file in vain: it gets no name, and the message says why."""
+    """Try to copy the file: it gets no name, and the message gives the reason."""
     ended = copy(server, to)
     said = ended.stdout + ended.stderr
     assert ended.returncode != 0, said
@@ -60,7 +60,7 @@ def expect_refused(server: WebServer, to: Path, *whys: str) -> None:
 
 
 def opens(asked: Asked) -> bool:
-    """Whether the state of the file is asked for, and not its checksum."""
+    """Whether the file's state is requested, and not its checksum."""
     return asked.method == "HEAD" and "want-digest" not in asked.headers
 
 
@@ -82,8 +82,8 @@ def test_a_busy_server_is_asked_when_it_says(tmp_path: Path, status: int, is_dat
 
     with WebServer(CONTENT, change) as server:
         expect_whole(server, tmp_path / "f")
-        # All readers leave it alone, from the last busy answer on; what others had sent before they
-        # could know of it comes a moment later.
+        # All readers pause from the last busy answer on; requests that were sent before it arrive a
+        # moment later.
         since = [each.at - busy[-1] for each in server.gets() if each.at > busy[-1]]
         later = [seconds for seconds in since if seconds > 0.2]
         assert len(since) - len(later) <= 2
@@ -108,7 +108,7 @@ def test_a_busy_server_that_says_nothing_is_asked_less_and_less(tmp_path: Path) 
 
 
 def test_a_busy_server_that_wants_hours_is_not_waited_for(tmp_path: Path) -> None:
-    """The message says how long the server wants."""
+    """The message contains the time that the server asks for."""
 
     def change(asked: Asked, reply: Reply) -> None:
         reply.status, reply.body = 503, b""
@@ -124,7 +124,7 @@ def test_a_busy_server_that_wants_hours_is_not_waited_for(tmp_path: Path) -> Non
 
 
 def other(asked: Asked, content: bytes) -> bytes:
-    """Give the same range of another version of the file."""
+    """Return the same range of another version of the file."""
     first, last = (int(each) for each in asked.headers["range"].removeprefix("bytes=").split("-"))
     return bytes(byte ^ 1 for byte in content[first : last + 1])
 
@@ -154,7 +154,7 @@ def test_versions_with_different_validators_are_not_mixed(
         to = tmp_path / "f"
         ended = copy(server, to)
         said = ended.stdout + ended.stderr
-        # It may be read anew as the other version, whole.
+        # It may be read again as the other version, completely.
         if ended.returncode == 0:
             assert to.read_bytes() == bytes(byte ^ 1 for byte in CONTENT)
         else:
@@ -163,7 +163,7 @@ def test_versions_with_different_validators_are_not_mixed(
 
 
 def test_the_same_weak_tag_is_no_error(tmp_path: Path) -> None:
-    """A tag that turns weak stays the same one, as where a proxy codes other answers."""
+    """A tag that becomes weak stays the same, as behind a proxy that encodes other answers."""
 
     def change(asked: Asked, reply: Reply) -> None:
         reply.headers["ETag"] = 'W/"1"' if asked.number % 2 else '"1"'
@@ -214,7 +214,7 @@ def test_the_plain_bytes_are_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip", "br"])
 def test_coded_content_is_never_kept_as_the_file(tmp_path: Path, coding: str) -> None:
-    """A server that codes all the same is refused, for a small file and a large one."""
+    """A server that encodes anyway is refused, for a small file and a large one."""
     for content in (b"abc" * 100, CONTENT):
         coded = gzip.compress(content, mtime=0)
 
@@ -230,7 +230,7 @@ def test_coded_content_is_never_kept_as_the_file(tmp_path: Path, coding: str) ->
 
 
 def test_ranges_that_were_not_asked_for_are_refused(tmp_path: Path) -> None:
-    """Another range, none, another total, several parts: none is taken for what was asked."""
+    """Another range, none, another total, several parts: all are refused."""
     size = len(CONTENT)
     cases: list[tuple[str, Change]] = []
 
@@ -275,7 +275,7 @@ def test_ranges_that_were_not_asked_for_are_refused(tmp_path: Path) -> None:
 
 
 def test_bytes_beyond_the_range_are_not_believed(tmp_path: Path) -> None:
-    """An answer says that it holds half of what was asked for, and holds more than that."""
+    """The answer declares half of the requested range, and contains more than that."""
 
     def change(asked: Asked, reply: Reply) -> None:
         if reply.status == 206 and len(reply.body) > 1:
@@ -297,7 +297,7 @@ def test_a_whole_answer_must_have_the_size_that_was_told(tmp_path: Path, more: b
         if asked.method == "GET":
             reply.status, reply.body = 200, content + more
             reply.headers["Content-Range"] = ""
-            # Its length is told by its end alone.
+            # Only the end of the connection marks its length.
             reply.headers["Content-Length"] = ""
             reply.headers["Connection"] = "close"
 
@@ -357,7 +357,7 @@ def test_a_token_goes_to_no_other_server(tmp_path: Path) -> None:
 
 
 def test_a_busy_server_behind_a_redirect_is_waited_for(tmp_path: Path) -> None:
-    """It is the one that is left alone; nothing of it counts as another redirect."""
+    """Only that server is left alone; its answers do not count as redirects."""
 
     def change(asked: Asked, reply: Reply) -> None:
         if asked.path == "/f":

@@ -1,7 +1,7 @@
 """Decode dray's frames by docs/design/wire-protocol.md alone: no code is shared with the engine.
 
 ``python integration/wire/decoder.py FILE...`` prints each captured file as JSON: a preamble, or a
-frame (of a BLOCK, its payload too). Numbers in comments are sections of that page.
+frame (with the payload of a BLOCK). Numbers in comments are sections of that page.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Fields = dict[str, Any]
 
 
 class FrameError(ValueError):
-    """Bytes that are not what the specification allows."""
+    """Bytes that the specification forbids."""
 
 
 def _crc_table() -> list[int]:
@@ -118,7 +118,7 @@ class Reader:
         return value == 1
 
     def word(self, words: dict[int, str]) -> str:
-        """Take an enumeration's number and give its word."""
+        """Take an enumeration's number and return its word."""
         value = self.integer(1)
         if value not in words:
             raise FrameError(f"{value} is not one of {words}")
@@ -314,7 +314,7 @@ def _connect(reader: Reader) -> Fields:
 
 
 def _connect_extension(reader: Reader) -> Fields:
-    """Read what only an EXTENDED frame has behind the fields of :func:`_connect`."""
+    """Read the additional fields of an EXTENDED frame after those of :func:`_connect`."""
     return {"resume": reader.word({0: "verify", 1: "trust"})}
 
 
@@ -494,10 +494,10 @@ def decode_preamble(data: bytes) -> Fields:
 
 
 def decode_frame(data: bytes, body_bytes_max: int = 1 << 20) -> tuple[Fields, bytes]:
-    """Decode the first frame of ``data`` (3); give it and the bytes behind it.
+    """Decode the first frame of ``data`` (3); return it and the remaining bytes.
 
     :param body_bytes_max: the limit in force, in bytes.
-    :raises FrameError: for anything that the specification does not allow.
+    :raises FrameError: for any violation of the specification.
     """
     prefix = Reader(data[:PREFIX_BYTES])
     length, number, flags = prefix.u32(), prefix.integer(1), prefix.integer(1)
@@ -507,7 +507,7 @@ def decode_frame(data: bytes, body_bytes_max: int = 1 << 20) -> tuple[Fields, by
     known = CONTROL.get(number) or DATA.get(number)
     if reserved != 0 or (known is None and not is_ignorable):
         raise FrameError(f"type {number:#04x}, reserved bytes {reserved:#06x}")
-    # 9: before both HELLOs were read another bound is in force than afterwards.
+    # 9: another bound applies before both HELLOs were read.
     most = min(body_bytes_max, HELLO_BYTES_MAX) if number == HELLO else body_bytes_max
     if length > most:
         raise FrameError(f"a body of {length} bytes, at most {most}")

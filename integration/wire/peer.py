@@ -17,7 +17,7 @@ __all__ = ["Peer", "connect", "data_of", "decoder", "frame_of", "hello"]
 
 
 def load() -> ModuleType:
-    """Import the decoder from its place."""
+    """Import the decoder by its path."""
     spec = importlib.util.spec_from_file_location(
         "captured_wire_decoder", Path(__file__).parent / "decoder.py"
     )
@@ -76,7 +76,7 @@ class Peer:
     """A dialling end's control connection."""
 
     def __init__(self, address: str, certificate: Path | None = None) -> None:
-        """Dial: preamble, TLS; a certificate is shown with the key in the same file."""
+        """Dial: preamble, TLS; present a certificate with the key in the same file."""
         host, _, port = address.rpartition(":")
         plain = socket.create_connection((host, int(port)), timeout=20)
         plain.sendall(b"DRAY\x01\x00\x00\x00")
@@ -90,7 +90,7 @@ class Peer:
         assert self.tls.version() == "TLSv1.3"
 
     def take(self, count: int) -> bytes:
-        """Take so many bytes."""
+        """Take this many bytes."""
         taken = b""
         while len(taken) < count:
             piece = self.tls.recv(count - len(taken))
@@ -99,7 +99,7 @@ class Peer:
         return taken
 
     def next(self) -> dict[str, Any]:
-        """Take the next frame that says something."""
+        """Take the next frame other than PING."""
         while True:
             prefix = self.take(decoder.PREFIX_BYTES)
             whole = prefix + self.take(struct.unpack_from("<I", prefix)[0])
@@ -111,7 +111,7 @@ class Peer:
                 return dict(frame)
 
     def expect(self, kind: str) -> dict[str, Any]:
-        """Take the next frame, which must be of this type; give its fields."""
+        """Take the next frame, which must have this type; return its fields."""
         frame = self.next()
         assert frame["type"] == kind, frame
         return dict(frame["fields"] or {})

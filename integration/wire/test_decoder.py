@@ -1,4 +1,4 @@
-"""The decoder written from the specification reads what the engine writes, and nothing else."""
+"""The decoder written from the specification reads the engine's frames, and no others."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_flipped_bit_is_refused(path: Path) -> None:
             found = decoder.decode_stream(bytes(flipped))
         except decoder.FrameError:
             continue
-        # A preamble has no checksum: another word of it is another preamble, seen as such.
+        # A preamble has no checksum: a changed one is another preamble, and detected as such.
         assert path.stem.startswith("preamble"), f"bit {bit}"
         assert found != expected, f"bit {bit}"
 
