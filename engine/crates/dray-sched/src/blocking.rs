@@ -1,27 +1,30 @@
-//! Whether a storage target makes the threads that use it wait, and how many of them it is worth.
+//! Tells storage targets whose operations block a thread from those whose operations do not, and
+//! bounds the number of threads for the latter.
 //!
-//! Of storage that makes nobody wait (files in memory) each thread keeps a processor busy. More of them than
-//! processors wait for each other, and what one has in its cache the other has to fetch: on two
-//! processors four readers and four writers cost up to a sixth of the time of one each (0038). Of storage
-//! that makes wait, more threads have more under way.
+//! On storage that does not block (files in memory), each thread keeps a processor busy. More
+//! threads than processors wait for each other and evict each other's cache lines: on two
+//! processors, four readers and four writers took up to a sixth longer than one of each (0038). On
+//! storage that blocks, more threads keep more operations under way.
 //!
-//! Non-goals: how many threads waiting storage is worth ([`crate::tuner::threads`]); what waiting is,
-//! which whoever runs the threads sees.
+//! Non-goals: the number of threads for storage that blocks ([`crate::tuner::threads`]); the
+//! definition of blocking, which belongs to the code that runs the threads.
 
 use std::time::Duration;
 
-/// The last jobs that are looked at.
+/// Number of most recent jobs that are evaluated.
 const LOOKED_AT: u32 = 8;
 
-/// When so many of them have waited, the target is one that makes wait. One alone is chance.
+/// A target counts as blocking when at least this many of the last jobs blocked. A single one is
+/// chance.
 const WAITED_MIN: u32 = 2;
 
-/// What is under way for so long waits, whatever those before it did: an object in memory takes a
-/// millisecond (guess, revisit).
+/// A job that runs longer than this counts as blocking, whatever the jobs before it did: an object
+/// in memory takes a millisecond (guess, revisit).
 pub const WAITS_AFTER: Duration = Duration::from_millis(50);
 
-/// What is known of a target: of the last jobs, which waited. Until so many did not as are looked at, it
-/// is taken for one that makes wait, because to have few threads costs more there.
+/// History of a target's last jobs, one bit per job, set if the job blocked. A new target counts as
+/// blocking until nearly all of the last jobs did not block, because too few threads cost more than
+/// too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits(u8);
 
@@ -32,25 +35,26 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// One more job is done.
+    /// Records one finished job.
     #[must_use]
     pub const fn with(self, has_waited: bool) -> Self {
         Self(self.0 << 1 | has_waited as u8)
     }
 
-    /// So many threads are enough, if it makes nobody wait: `busy_max`, one at the least.
+    /// Returns the number of threads that is enough for a target that does not block: `busy_max`,
+    /// at least one. Returns `None` if the target blocks.
     #[must_use]
     pub fn enough(self, busy_max: u32) -> Option<u32> {
         (self.0.count_ones() < WAITED_MIN).then_some(busy_max.max(1))
     }
 
-    /// As it is kept where several threads note what they saw.
+    /// Returns the history as bits, for storage shared by several threads.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// From [`Self::bits`].
+    /// Restores the history from [`Self::bits`].
     #[must_use]
     pub const fn of_bits(bits: u8) -> Self {
         Self(bits)

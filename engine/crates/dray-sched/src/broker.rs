@@ -1,18 +1,18 @@
-//! At which rate does each transfer run, and which deadlines are promised?
+//! The broker: decides the rate of each transfer and which deadlines are promised.
 //!
-//! Everything that is used up is a resource with a capacity in bytes per second; a transfer names
-//! those that each of its bytes passes. What is promised has a plan, the certificate that all
-//! promises can be kept together ([`plan`]); admission asks for one ([`Broker::would`]), rates carry it
-//! out and share what it leaves ([`Broker::rates`]), and triage keeps as much as it can when capacities
-//! fall ([`Rates::misses`]).
+//! Everything that transfers use up is a resource with a capacity in bytes per second; a transfer
+//! names the resources that each of its bytes passes. Promised transfers have a plan, the
+//! certificate that all promises can be kept together ([`plan`]). Admission checks that a plan
+//! exists ([`Broker::would`]), rates carry out the plan and share the rest ([`Broker::rates`]), and
+//! triage keeps as many promises as possible when capacities fall ([`Rates::misses`]).
 //!
-//! Nothing that decides is remembered but wishes, whether they are promised, and what was measured: each
-//! question is answered from these and the time alone, so a broker made from the same promises answers
-//! the same. Offers are remembered for a moment, so that rates leave them possible; they stand in
-//! nobody's way.
+//! Decisions depend only on the requests, the set of promised ones, the measured capacities and the
+//! time, so a broker restored from the same promises decides the same. Offers are remembered for a
+//! short time, so that rates leave them possible; offers never block another transfer.
 //!
-//! Invariants owned here: no resource is given out beyond its capacity; what is promised was feasible
-//! together with all that was promised before; a new plan takes back no promise that still fits.
+//! Invariants owned here: the rates on a resource never exceed its capacity; a promise was feasible
+//! together with all earlier promises when it was made; a new plan keeps every promise that still
+//! fits.
 
 mod admit;
 mod capacity;
@@ -41,16 +41,16 @@ use dray_core::rate::BytesPerSecond;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What can be set.
+/// Settings of the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Transfers that are looked after at a time.
+    /// Maximum number of transfers the broker handles at a time.
     pub transfers_max: usize,
-    /// Parts of what is spare: to class deadline, and to class background.
+    /// Weights of the spare capacity: of class deadline, and of class background.
     pub weights: (u32, u32),
-    /// How long an offer is good for.
+    /// Time for which an offer is valid.
     pub offer_holds: Duration,
-    /// How long rates hold at the most while anything is promised.
+    /// Maximum time for which rates are valid while any transfer is promised.
     pub rates_hold: Duration,
 }
 
@@ -58,8 +58,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             transfers_max: 100_000,
-            // As BigData Express shows it: a background task beside two of class deadline kept about a
-            // ninth of what these did not need.
+            // As BigData Express shows: a background task next to two of class deadline received
+            // about a ninth of the capacity that those did not need.
             weights: (8, 1),
             offer_holds: Duration::from_secs(10),
             rates_hold: Duration::from_secs(5),
@@ -67,31 +67,31 @@ impl Default for Config {
     }
 }
 
-/// A transfer that was taken on.
+/// A transfer that the broker has accepted.
 #[derive(Debug, Clone)]
 struct Taken {
     wish: Wish,
     is_promised: bool,
-    /// What it can use, where that is known.
+    /// Maximum rate that the transfer can use, if known.
     use_max: Option<u64>,
 }
 
-/// See the module's head.
+/// The broker; see the module documentation.
 #[derive(Debug, Clone)]
 pub struct Broker {
     config: Config,
     resources: BTreeMap<ResourceId, Capacity>,
     transfers: BTreeMap<TransferKey, Taken>,
     given: BTreeMap<TransferKey, Option<BytesPerSecond>>,
-    /// What was offered, the latest last, each until when.
+    /// Offers in order of time, the latest last; each with its expiry.
     offers: Vec<(Time, Vec<Wish>)>,
 }
 
-/// Offers that rates take into account at a time; older ones still may fit.
+/// Maximum number of offers that rates take into account; older offers may still fit.
 const OFFERS_MAX: usize = 4;
 
 impl Broker {
-    /// Knows nothing yet.
+    /// Creates a broker without resources or transfers.
     #[must_use]
     pub const fn new(config: Config) -> Self {
         Self {
@@ -103,8 +103,7 @@ impl Broker {
         }
     }
 
-    /// Takes up what was promised before a restart; nothing is asked again. Resources must be set
-    /// before.
+    /// Restores the promises of before a restart without admission. Set the resources first.
     pub fn restore(&mut self, promises: impl IntoIterator<Item = Wish>) {
         for wish in promises {
             let is_promised = self.can_promise(&wish);
@@ -112,53 +111,53 @@ impl Broker {
         }
     }
 
-    /// Adds a resource, or sets what is configured of it.
+    /// Adds a resource, or changes its configured ceiling.
     pub fn set_resource(&mut self, id: ResourceId, ceiling: Option<BytesPerSecond>) {
         self.resources.entry(id).or_default().set_ceiling(ceiling);
     }
 
-    /// What a resource gives from `now` on. True when rates should be asked for anew: it differs by a
-    /// twentieth from what they were made for.
+    /// Sets the measured capacity of a resource from `now` on. Returns true if rates should be
+    /// computed again: the capacity differs by a twentieth from the one they were computed with.
     pub fn measure(&mut self, id: ResourceId, rate: BytesPerSecond, now: Time) -> bool {
         self.resources.entry(id).or_default().measure(rate, now)
     }
 
-    /// What is known of a resource.
+    /// Returns the known capacity of a resource.
     #[must_use]
     pub fn capacity(&self, id: ResourceId) -> Option<&Capacity> {
         self.resources.get(&id)
     }
 
-    /// A transfer has so much left. That more is left than before happens, when files have grown.
+    /// Sets the bytes a transfer has left. The number can rise, when files have grown.
     pub fn progress(&mut self, key: TransferKey, bytes_left: u64) {
         if let Some(taken) = self.transfers.get_mut(&key) {
             taken.wish.bytes = Some(bytes_left);
         }
     }
 
-    /// What a transfer can use at the most, as it shows; `None` for as much as it gets.
+    /// Sets the observed maximum rate that a transfer can use; `None` for no limit.
     pub fn set_use(&mut self, key: TransferKey, most: Option<BytesPerSecond>) {
         if let Some(taken) = self.transfers.get_mut(&key) {
             taken.use_max = most.map(|rate| rate.0);
         }
     }
 
-    /// A transfer is done, or is not wanted any more.
+    /// Removes a transfer that has finished or was cancelled.
     pub fn end(&mut self, key: TransferKey) {
         self.transfers.remove(&key);
         self.given.remove(&key);
     }
 
-    /// What a transfer has left, and whether that is promised.
+    /// Returns a transfer's remaining request, and whether it is promised.
     #[must_use]
     pub fn wish(&self, key: TransferKey) -> Option<(&Wish, bool)> {
         let taken = self.transfers.get(&key)?;
         Some((&taken.wish, taken.is_promised))
     }
 
-    /// When a transfer has to begin at the latest to be done in time, as fast as what it passes allows
-    /// now; at once when it has no deadline, and when nothing of what it passes is known: nobody can say
-    /// that it may wait.
+    /// Returns the latest start time with which a transfer meets its deadline, at the present
+    /// capacity of its resources. Returns the earliest start if the transfer has no deadline or the
+    /// capacity of none of its resources is known, because nothing then shows that it may wait.
     #[must_use]
     pub fn latest_start(&self, key: TransferKey, now: Time) -> Option<Time> {
         let wish = &self.transfers.get(&key)?.wish;
@@ -185,8 +184,8 @@ impl Broker {
         self.transfers.insert(taken.wish.key, taken);
     }
 
-    /// Whether anything of a wish can be promised: what passes only resources of which nothing is known
-    /// cannot.
+    /// Returns true if the broker can promise `wish`: it asks for a promise, and the capacity of at
+    /// least one of its resources is known.
     fn can_promise(&self, wish: &Wish) -> bool {
         let is_known = |id: &ResourceId| {
             (self.resources.get(id)).is_some_and(|capacity| capacity.present().is_some())
@@ -203,7 +202,7 @@ impl Broker {
         id.expect("an index comes from the resources")
     }
 
-    /// Indices of a wish's resources, each once.
+    /// Returns the indices of a wish's resources, without duplicates.
     fn indices(&self, wish: &Wish) -> Vec<usize> {
         let indices = wish.resources.iter().filter_map(|id| self.index(*id));
         let mut indices: Vec<usize> = indices.collect();
@@ -227,7 +226,7 @@ impl Broker {
         }
     }
 
-    /// Promises whose time is not over.
+    /// Returns the promises whose deadline has not passed.
     fn promises(&self, now: Time) -> impl Iterator<Item = (&Wish, Vec<usize>)> {
         let taken = self.transfers.values().filter(move |taken| {
             let is_over = taken.wish.deadline.is_some_and(|deadline| deadline <= now);

@@ -1,81 +1,86 @@
-//! Which storage targets are congested, told by how long their reads or writes take compared with those
-//! of their siblings, and how many may be under way on each (LADS, section 4).
+//! Detects congested storage targets by comparing the duration of their reads or writes with those
+//! of their siblings, and bounds the number of operations under way on each (LADS, section 4).
 //!
-//! A target is *slow* while its operations take several times as long as the median target's, per
-//! object and per byte alike: small objects cost more per byte and large ones more each, and neither is
-//! a fault of the target. A slow one gets half as many under way, round by round, never none. What is
-//! left under way is the probe: rounds that are no longer slow double the number again.
+//! A target is *slow* while its operations take several times as long as the median target's, both
+//! per object and per byte: small objects cost more per byte and large ones more each, and neither
+//! is a fault of the target. Each slow round halves the bound of the target, to no less than one
+//! operation. The remaining operations are the probe: rounds that are no longer slow double the
+//! bound again.
 //!
-//! Non-goals: what is done with the number; who is asked instead.
+//! Non-goals: applying the bound; choosing another target.
 //!
-//! Invariants: no target is ever told to stand still; without a sibling nobody is congested.
+//! Invariants: the bound of a target is never zero; a target without siblings is never congested.
 
 use dray_core::{TargetId, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What one operation weighs in the average: one in four follows a congestion that moves within ten
-/// objects, and is not led astray by a single late one (guess, revisit).
+/// Divisor for the weight of one operation in the average: a weight of one quarter follows a
+/// congestion that moves within ten objects, and resists a single late operation (guess, revisit).
 const WEIGHT: u64 = 4;
 
-/// So many times the median is slow, and not so any more below the second number. Between both nothing
-/// changes, which keeps a target at the border from flapping (guess, revisit).
+/// A target is slow from the first multiple of the median on, and fair again below the second.
+/// Between the two its state does not change, which avoids flapping (guess, revisit).
 const SLOW_TIMES: u64 = 3;
 const FAIR_TIMES: u64 = 2;
 
-/// What takes less is never slow: page caches differ by as much, and nobody waits for them.
+/// Operations shorter than this are never slow: page caches differ by as much, and do not delay a
+/// transfer.
 const SLOW_MIN: Duration = Duration::from_millis(2);
 
-/// An operation under way for so many times what is usual says that its target is slow before it ends.
+/// An operation under way for this many times the usual duration marks its target slow before it
+/// ends.
 const LATE_TIMES: u64 = 8;
 
-/// An operation under way for so many times what is usual, and for so long, may never end.
+/// An operation under way for this many times the usual duration, and at least [`STUCK_MIN`], may
+/// never end.
 const STUCK_TIMES: u64 = 32;
 const STUCK_MIN: Duration = Duration::from_secs(5);
 
-/// Fair rounds in a row before more may be under way: at first, and at the most after it was wrong.
+/// Consecutive fair rounds before the bound rises: initially, and at most after wrong attempts.
 const PATIENCE_MIN: u32 = 2;
 const PATIENCE_MAX: u32 = 32;
 
-/// An operation of a target that has not done any under way for less than this is not late: it may be
-/// larger than all of the others.
+/// Minimum duration before an operation counts as late on a target that has completed none: it may
+/// be larger than all of the others.
 const LATE_FIRST_MIN: Duration = Duration::from_secs(1);
 
-/// What an operation has moved.
+/// Amount of data that an operation moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: u64,
-    /// Files: a pack of many small ones takes long because of them, not because its target is slow.
+    /// Number of files: a pack of many small files takes long because of them, not because its
+    /// target is slow.
     pub files: usize,
 }
 
-/// How a target does.
+/// Speed of a target compared with its siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
-    /// Like its siblings, as far as is known.
+    /// Like its siblings, as far as known.
     Fair,
     /// Several times slower than its siblings.
     Congested,
-    /// Nothing has come of what is under way for many times what is usual.
+    /// An operation has been under way for many times the usual duration.
     Stuck,
 }
 
-/// Moving averages of what an operation costs.
+/// Moving averages of the cost of an operation.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
-    /// Nanoseconds of one, of a pack those of one file.
+    /// Nanoseconds per file.
     each: u64,
-    /// Nanoseconds of one, a pack as a whole.
+    /// Nanoseconds per operation; a pack counts as one operation.
     whole: u64,
-    /// Nanoseconds of 4 KiB.
+    /// Nanoseconds per 4 KiB.
     page: u64,
 }
 
 impl Cost {
     fn of(took: Duration, moved: Moved) -> Self {
         let whole = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
-        // As 128 bits, which no product of two 64 bit numbers leaves.
+        // 128 bits hold the product of any two 64-bit numbers.
         let page = u128::from(whole) * 4096 / u128::from(moved.bytes.max(1));
         Self {
             each: (whole / moved.files.max(1) as u64).max(1),
@@ -91,7 +96,7 @@ impl Cost {
         self.page = mix(self.page, sample.page);
     }
 
-    /// Whether it is at least so many times the other, by both measures.
+    /// Returns true if this cost is at least `times` the other, both per file and per byte.
     fn is_times(self, times: u64, other: Self) -> bool {
         self.each >= other.each.saturating_mul(times)
             && self.page >= other.page.saturating_mul(times)
@@ -100,22 +105,22 @@ impl Cost {
 
 #[derive(Debug, Default)]
 struct Target {
-    /// Operations under way, by when they began.
+    /// Number of operations under way, by start time.
     under_way: BTreeMap<Time, u32>,
     count: u32,
     cost: Option<Cost>,
-    /// How many may be under way while it is congested.
+    /// Maximum number of operations under way while the target is congested.
     bound: Option<u32>,
     /// Operations that ended in this round.
     ended: u32,
     fair_rounds: u32,
     patience: u32,
-    /// Whether its bound was raised of late, which may have been too early.
+    /// Set when the bound was raised lately, which may have been too early.
     was_raised: bool,
 }
 
 impl Target {
-    /// Half as many; and longer until the next attempt with more, if the last was wrong.
+    /// Halves the bound, and doubles the patience if the last raise was wrong.
     fn slow_round(&mut self, most: u32) {
         self.patience = match std::mem::take(&mut self.was_raised) {
             true => (self.patience * 2).min(PATIENCE_MAX),
@@ -149,22 +154,22 @@ impl Target {
     }
 }
 
-/// What is known of the targets of one end.
+/// State of the targets at one end of a transfer.
 #[derive(Debug)]
 pub struct Congestion {
-    /// How many may be under way on a target that is not congested.
+    /// Maximum number of operations under way on a target that is not congested.
     most: u32,
     targets: BTreeMap<TargetId, Target>,
-    /// The median target's costs.
+    /// Costs of the median target.
     usual: Option<Cost>,
-    /// Operations that ended since the median was taken.
+    /// Operations that ended since the median was computed.
     ended: usize,
-    /// When late ones are looked for again.
+    /// Time of the next check for late operations.
     look_at: Time,
 }
 
 impl Congestion {
-    /// Nothing is known yet. `most` may be under way on each target.
+    /// Creates an empty state. `most` bounds the operations under way on each target.
     #[must_use]
     pub const fn new(most: u32) -> Self {
         Self {
@@ -176,20 +181,20 @@ impl Congestion {
         }
     }
 
-    /// From now on so many may be under way on each target that is not congested.
+    /// Changes the bound of each target that is not congested.
     pub const fn set_most(&mut self, most: u32) {
         self.most = most;
     }
 
-    /// A read or write of `target` begins.
+    /// Records the start of a read or write of `target`.
     pub fn began(&mut self, target: TargetId, now: Time) {
         let target = self.targets.entry(target).or_default();
         *target.under_way.entry(now).or_default() += 1;
         target.count += 1;
     }
 
-    /// One that began at `began` has ended. `moved`: nothing when its time says nothing about the target
-    /// (it failed, or found a hole).
+    /// Records the end of an operation that began at `began`. `moved` is `None` if the duration
+    /// says nothing about the target (the operation failed, or found a hole).
     pub fn ended(&mut self, target: TargetId, began: Time, moved: Option<Moved>, now: Time) {
         let Some(known) = self.targets.get_mut(&target) else {
             return;
@@ -210,7 +215,7 @@ impl Congestion {
             None => known.cost = Some(sample),
         }
         known.ended += 1;
-        // One more was under way until just now.
+        // The operation that just ended was still under way a moment ago.
         let is_round = known.ended > known.count.min(self.most);
         self.ended += 1;
         if self.ended >= self.targets.len() {
@@ -222,14 +227,14 @@ impl Congestion {
         }
     }
 
-    /// How many may be under way on a target now; never none.
+    /// Returns the maximum number of operations under way on a target; at least one.
     #[must_use]
     pub fn bound(&self, target: TargetId) -> u32 {
         let bound = self.targets.get(&target).and_then(|target| target.bound);
         bound.unwrap_or(self.most).min(self.most).max(1)
     }
 
-    /// How a target does.
+    /// Returns the pace of a target.
     #[must_use]
     pub fn pace(&self, target: TargetId, now: Time) -> Pace {
         let Some(target) = self.targets.get(&target) else {
@@ -244,7 +249,7 @@ impl Congestion {
         }
     }
 
-    /// Looks for operations that should have ended long ago. Cheap when asked often.
+    /// Looks for operations that should have ended long ago. Cheap to call often.
     pub fn look(&mut self, now: Time) {
         let Some(usual) = self.usual else {
             return;
@@ -267,7 +272,8 @@ impl Congestion {
         }
     }
 
-    /// Whether the oldest operation takes much longer than the target itself and its siblings need.
+    /// Returns true if the oldest operation takes much longer than the target itself and its
+    /// siblings need.
     fn is_late(&self, target: &Target, times: u64, least: Duration, now: Time) -> bool {
         let Some(usual) = self.usual else {
             return false;
@@ -296,7 +302,8 @@ impl Congestion {
         }
     }
 
-    /// The lower middle of the targets that are known, so that of two the faster is the measure.
+    /// Returns the median cost over the known targets, the lower of the two in the middle: of two
+    /// targets, the faster is the measure.
     fn median(&self) -> Option<Cost> {
         let costs = || self.targets.values().filter_map(|target| target.cost);
         let middle = |mut values: Vec<u64>| {

@@ -15,22 +15,22 @@ fn one(bytes: u64) -> Option<Moved> {
     Some(Moved { bytes, files: 1 })
 }
 
-/// Targets that are read as often as `congestion` allows, each by as many disks as given: what comes
-/// while all are busy waits.
+/// Targets that are read as often as `congestion` allows, each with a number of disks; operations
+/// wait while all disks are busy.
 struct Bench {
     congestion: Congestion,
     now: Time,
-    /// Milliseconds of one object, by target.
+    /// Milliseconds per object, by target.
     service: Vec<u64>,
     bytes: Vec<u64>,
     files: Vec<usize>,
-    /// When each is done, and when it began.
+    /// Start of each operation under way, by its end, target and number.
     under_way: BTreeMap<(Time, u32, u64), Time>,
     disk_free: Vec<Time>,
     count: Vec<u32>,
     done: Vec<u64>,
     number: u64,
-    /// Times at which a target's bound changed.
+    /// Number of changes of a target's bound.
     changes: u32,
 }
 
@@ -140,7 +140,8 @@ fn congestion_that_moves_is_followed() {
 
 #[test]
 fn one_at_the_border_does_not_flap() {
-    // With one under way it is as fast as its siblings with four, with four it is not.
+    // With one operation under way the target is as fast as its siblings with four; with four it is
+    // slower.
     let mut bench = Bench::new(&[10, 10, 10, 40]);
     bench.run(Duration::from_secs(60));
     assert!(bench.changes < 60, "{} changes in a minute", bench.changes);
@@ -185,7 +186,7 @@ fn what_nobody_feels_is_no_congestion() {
 fn one_that_says_nothing_is_late_then_stuck() {
     let mut bench = Bench::new(&[10, 10, 10, 10]);
     bench.run(Duration::from_secs(1));
-    // What it has under way takes an hour from now on.
+    // Its operations under way take an hour from now on.
     bench.disk_free[2] = bench.now + Duration::from_secs(3600);
     bench.service[2] = 3_600_000;
     bench.run(Duration::from_secs(1));
@@ -225,14 +226,15 @@ fn what_failed_says_nothing_about_its_target() {
 fn patience_has_an_end() {
     let mut bench = Bench::new(&[10, 10, 10, 40]);
     bench.run(Duration::from_secs(600));
-    // However often it was wrong, what is well again gets all within so many rounds of one object.
+    // A recovered target gets the full bound within this many rounds of one object, however often a
+    // raise was wrong before.
     bench.service[3] = 10;
     bench.run(millis(10) * (3 * PATIENCE_MAX + 20));
     assert_eq!(bench.bound(3), 4);
 }
 
 proptest! {
-    /// Whatever comes: the bound is one at least and what is allowed at the most, and two runs agree.
+    /// For any input the bound is at least one and at most the maximum, and two runs agree.
     #[test]
     fn bounds_stay_in_their_bounds(
         most in 1..9_u32,

@@ -1,5 +1,5 @@
-//! Credit per sink target: how many objects may be on the way to each, so that a slow target holds
-//! only its own share of the sink's buffers and a fast one never waits behind it (LADS, section 4).
+//! Credit per sink target: bounds the number of objects on the way to each, so that a slow target
+//! holds only its own share of the sink's buffers and never delays a fast one (LADS, section 4).
 
 mod window;
 
@@ -8,24 +8,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use window::Window;
 
-/// Fewest objects a target may have on the way, whatever the number of targets: one being written
-/// and one arriving.
+/// Minimum window of a target, whatever the number of targets: one object being written and one
+/// arriving.
 const WINDOW_MIN: u32 = 2;
 
-/// Objects of a congested target that may lie at the sink: one for each of its writers and one to
-/// follow. What waits behind them makes it no faster and holds buffers that others could use.
+/// Maximum number of objects of a congested target at the sink: one for each of its writers and one
+/// to follow. More would not make it faster, and would hold buffers that others could use.
 const CONGESTED_KEPT: u32 = 5;
 
 #[derive(Debug, Clone)]
 struct Account {
-    /// Granted and not yet returned.
+    /// Credit granted and not yet returned.
     out: u32,
-    /// Of them, what has arrived and is not written.
+    /// Part of `out` whose object has arrived and is not yet written.
     arrived: u32,
     window: Window,
-    /// What its writers could take besides when one of its objects was written last.
+    /// Additional objects its writers could take when one of its objects was last written.
     due: u32,
-    /// The source gave credit back and has not asked since: nothing of this target is wanted.
+    /// Set when the source gave credit back and has not requested any since: it has no objects for
+    /// this target.
     is_quiet: bool,
 }
 
@@ -40,7 +41,7 @@ impl Account {
         }
     }
 
-    /// Something has arrived.
+    /// Records the arrival of an object.
     fn on_arrival(&mut self, now: Time, round_trip: Option<Duration>) {
         self.arrived += 1;
         let out = (self.out, self.arrived);
@@ -48,20 +49,21 @@ impl Account {
     }
 }
 
-/// The sink's ledger of granted credit. The sum of what is out never exceeds the pool.
+/// The sink's ledger of granted credit. The sum of outstanding credit never exceeds the pool.
 #[derive(Debug, Clone)]
 pub struct CreditLedger {
     pool: u32,
     out: u32,
     targets: BTreeMap<TargetId, Account>,
-    /// What the network takes, there and back.
+    /// Round-trip time of the network.
     round_trip: Option<Duration>,
-    /// The target that was looked at last, so that a pool with fewer buffers than targets goes round.
+    /// Last target that was considered for a grant, so that a pool with fewer buffers than targets
+    /// serves all of them in turn.
     turn: Option<TargetId>,
 }
 
 impl CreditLedger {
-    /// A ledger over a pool of `pool` buffers.
+    /// Creates a ledger over a pool of `pool` buffers.
     #[must_use]
     pub const fn new(pool: u32) -> Self {
         Self {
@@ -73,27 +75,27 @@ impl CreditLedger {
         }
     }
 
-    /// What the network takes there and back, as measured by what waits for nothing else.
+    /// Sets the network's round-trip time, measured by a message that waits for nothing else.
     pub const fn set_round_trip(&mut self, took: Duration) {
         self.round_trip = Some(took);
     }
 
-    /// Makes a target known, or wanted again.
+    /// Adds a target, or marks it as wanted again.
     pub fn add_target(&mut self, target: TargetId) {
         let known = self.targets.entry(target);
         known.or_insert_with(Account::new).is_quiet = false;
     }
 
-    /// The source has no use for `count` credits of `target`, or, with none, has use for some.
-    /// Credit that nobody can use would starve the other targets. Returns false when it gives back
-    /// what it does not have.
+    /// Takes back `count` credits of `target` that the source cannot use. A `count` of zero means
+    /// that the source can use some. Unused credit would starve the other targets. Returns false if
+    /// the source returns more than it has.
     pub fn give_back(&mut self, target: TargetId, count: u32) -> bool {
         match self.targets.get_mut(&target) {
             Some(account) if account.out >= count => {
                 account.out -= count;
                 self.out -= count;
                 account.is_quiet = count > 0;
-                // One that asks may find all of it out with others.
+                // When the source asks, all of its credit may be out with other objects.
                 account.due += u32::from(count == 0);
                 true
             }
@@ -101,13 +103,14 @@ impl CreditLedger {
         }
     }
 
-    /// Credit out in all.
+    /// Returns the total credit out.
     #[must_use]
     pub const fn out(&self) -> u32 {
         self.out
     }
 
-    /// Takes back one credit of `target`. Returns false when none was out: the peer sent without.
+    /// Takes back one credit of `target`. Returns false if none was out: the peer sent an object
+    /// without credit.
     pub fn take_back(&mut self, target: TargetId) -> bool {
         match self.targets.get_mut(&target) {
             Some(account) if account.out > 0 => {
@@ -120,8 +123,8 @@ impl CreditLedger {
         }
     }
 
-    /// An object that has arrived keeps its credit out until its buffer is free again: call after
-    /// [`CreditLedger::take_back`]. Returns whether the target is known.
+    /// Keeps the credit of an object that has arrived out until its buffer is free again. Call it
+    /// after [`CreditLedger::take_back`]. Returns true if the target is known.
     pub fn hold(&mut self, target: TargetId, now: Time) -> bool {
         match self.targets.get_mut(&target) {
             Some(account) => {
@@ -134,7 +137,7 @@ impl CreditLedger {
         }
     }
 
-    /// Takes back the credit of an object that was held.
+    /// Takes back the credit of a held object.
     pub fn free(&mut self, target: TargetId) {
         if let Some(account) = self.targets.get_mut(&target) {
             account.arrived = account.arrived.saturating_sub(1);
@@ -143,8 +146,8 @@ impl CreditLedger {
         self.take_back(target);
     }
 
-    /// What may be granted now: every target up to its window, the window being an equal share of
-    /// the pool; of a congested one no more than its writers can take.
+    /// Returns the credit that may be granted now: each target up to its window, which is an equal
+    /// share of the pool; a congested target only as much as its writers can take.
     pub fn grants(
         &mut self,
         now: Time,
@@ -168,8 +171,8 @@ impl CreditLedger {
                 let mut grant = window.saturating_sub(account.out).min(room);
                 let mut is_worth = grant >= worth;
                 if is_congested(*target) {
-                    // Once for each that is written, and by what has arrived: the way here may be
-                    // long, and what is on it keeps the target busy.
+                    // Grant once per written object, by the number that has arrived: the path may
+                    // be long, and objects on the path keep the target busy.
                     let due = std::mem::take(&mut account.due);
                     grant = grant.min(due.max(WINDOW_MIN.saturating_sub(account.out)));
                     is_worth = grant > 0;
@@ -228,7 +231,7 @@ mod tests {
             assert!(ledger.take_back(TargetId(1)) && ledger.hold(TargetId(1), Time::ZERO));
         }
         assert_eq!(ledger.grants(Time::ZERO, congested), []);
-        // Four more find a writer: they go there once, not again with each look.
+        // Four more fit its writers: the ledger grants them once, not again at each call.
         ledger.free(TargetId(1));
         assert_eq!(ledger.grants(Time::ZERO, congested), [(TargetId(1), 4)]);
         assert_eq!(ledger.grants(Time::ZERO, congested), []);
@@ -249,7 +252,7 @@ mod tests {
     fn a_long_way_is_filled_for_a_congested_target_too() {
         let mut ledger = CreditLedger::new(32);
         ledger.add_target(TargetId(0));
-        // Each that arrives is written at once, while what was granted since is on its way.
+        // Each object is written on arrival, while newly granted ones are on their way.
         let mut on_the_way = 0;
         for _ in 0..100 {
             on_the_way += ledger
@@ -264,8 +267,8 @@ mod tests {
         assert!(on_the_way > 28, "{on_the_way}");
     }
 
-    /// How objects come: what the first of them takes, there and back; what the others take; how long
-    /// after one the next may come; and what the network was said to take. In milliseconds.
+    /// Timing of the objects: round-trip time of the first object; of the others; minimum interval
+    /// between two objects; reported round-trip time of the network. In milliseconds.
     struct Way {
         first: u64,
         there_and_back: u64,
@@ -273,7 +276,8 @@ mod tests {
         network: Option<u64>,
     }
 
-    /// One each millisecond at the most, all by the same way, of which nothing more is known.
+    /// At most one object per millisecond, all with the same round-trip time, without a network
+    /// measurement.
     const fn plain(way: u64) -> Way {
         Way {
             first: way,
@@ -283,7 +287,7 @@ mod tests {
         }
     }
 
-    /// Grants all it may, and gives the most that may be out after so many objects have come.
+    /// Grants all it may, and returns the maximum credit out after `objects` objects have arrived.
     fn window_after(objects: u32, way: &Way) -> u32 {
         let mut ledger = CreditLedger::new(1024);
         ledger.add_target(TargetId(0));
@@ -291,7 +295,7 @@ mod tests {
             ledger.set_round_trip(Duration::from_millis(network));
         }
         let at = |milliseconds: u64| Time::from_nanos(milliseconds * 1_000_000);
-        // When what was granted arrives.
+        // Arrival times of the granted objects.
         let mut to_come = std::collections::VecDeque::new();
         let mut now = 1;
         for object in 0..objects {
@@ -324,7 +328,7 @@ mod tests {
         let mut here = 0;
         for burst in 1..200 {
             ledger.grants(at(10 * burst), |_| false);
-            // All of it at once, as after a pause of a host that both ends share.
+            // A burst of all objects, as after a pause of a host that both ends share.
             while ledger.out() > here {
                 assert!(
                     ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0), at(10 * burst + 9))
@@ -376,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_source_whose_storage_is_slow_and_takes_many_reads_gets_credit_for_them() {
-        // 400 ms for each read, as many at one time as there is credit for.
+        // Each read takes 400 ms; as many run concurrently as there is credit for.
         let way = Way {
             first: 400,
             there_and_back: 400,

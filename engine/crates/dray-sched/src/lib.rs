@@ -1,13 +1,14 @@
-//! Pure decisions, the time passed in: which object goes next ([`objects`]) around targets that are
-//! slow ([`congestion`]), when it may go ([`pace`]), how many objects each sink target may have on the
-//! way ([`credit`]), which transfers run ([`policy`]), at which rate and by when ([`broker`]), and who
-//! shares what is left ([`shares`]); which stream has stopped to carry ([`streams`]); and with how many
-//! streams and threads a transfer runs ([`tuner`], [`waits`]).
+//! Pure decisions, with the time as an argument: the next object to send ([`objects`]) around slow
+//! targets ([`congestion`]), the time at which it may be sent ([`pace`]), the number of objects on
+//! the way to each sink target ([`credit`]), the transfers to run ([`policy`]), their rates and
+//! deadlines ([`broker`]), the shares of the remaining capacity ([`shares`]), the detection of dead
+//! streams ([`streams`]), and the number of streams and threads of a transfer ([`tuner`],
+//! [`blocking`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!
-//! Invariants owned here: an object that was picked is not picked again until it was put back;
-//! shares are never more than there is; no owner waits for ever behind another.
+//! Invariants owned here: a picked object is not picked again before it is put back; the sum of the
+//! shares never exceeds the capacity; no owner waits for ever behind another.
 
 pub mod blocking;
 pub mod broker;

@@ -1,10 +1,10 @@
-//! Which object goes next (LADS, sections 3 and 4): objects wait in a queue per pair of source and
-//! sink target; a busy target at either end is walked around, never waited for, and one that is
-//! congested gets fewer reads at a time, never none.
+//! Chooses the next object (LADS, sections 3 and 4). Objects wait in one queue per pair of source
+//! and sink target. The choice skips a busy target at either end instead of waiting for it, and a
+//! congested target gets fewer concurrent reads, at least one.
 //!
-//! Pairs take turns, so that nobody starves. Within a pair files take turns too, and between equal
-//! ones goes what completes something: the last object of a file goes at once, and files of the
-//! dataset that is nearest to complete come before others.
+//! Pairs take turns, so that none starves. Within a pair, files take turns too. Between equals, the
+//! object that completes something comes first: the last object of a file goes immediately, and
+//! files of the dataset that is nearest to complete come before others.
 
 mod balance;
 mod baselines;
@@ -21,61 +21,61 @@ use queues::{Left, Queue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-/// Bounds of one block.
+/// Limits of blocks, reads and pieces.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of small files put into one block at the most.
+    /// Maximum bytes of small files in one block.
     pub pack_bytes_max: u64,
-    /// Segments in one block at the most.
+    /// Maximum number of segments in one block.
     pub segments_max: usize,
-    /// Reads that may be under way on one source target: each target has readers of its own, so a
-    /// slow one never holds all of them.
+    /// Maximum number of reads under way on one source target: each target has its own readers, so
+    /// a slow one never holds all of them.
     pub reads_max: u32,
-    /// Separate pieces that objects taken at random may leave of all files; beyond, they are taken
-    /// in order. Both ends remember each piece.
+    /// Maximum number of separate pieces, over all files, that objects picked at random may leave;
+    /// beyond it, objects are picked in order. Both ends remember each piece.
     pub pieces_max: usize,
 }
 
-/// Files that are worth something only together.
+/// A set of files that is useful only when complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dataset(pub u64);
 
 /// A file whose objects are to be sent.
 #[derive(Debug, Clone)]
 pub struct Work {
-    /// Which.
+    /// Index of the file.
     pub index: FileIndex,
-    /// How it is cut.
+    /// Division of the file into objects.
     pub grid: Grid,
     /// Its targets at the source.
     pub source: Layout,
     /// Its targets at the sink.
     pub sink: Layout,
-    /// What the sink does not have.
+    /// Ranges that the sink does not have.
     pub wanted: RangeSet,
-    /// For a sink without random writes: objects that may be on the way, in order.
+    /// For a sink without random writes: maximum number of objects on the way, in order.
     pub ordered_window: Option<u32>,
-    /// What it belongs to; without, it is worth something by itself.
+    /// Dataset of the file; `None` for a file that is useful by itself.
     pub dataset: Option<Dataset>,
 }
 
-/// What open objects wait for.
+/// Resource that open objects wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// Some could go, as far as targets and credit are concerned.
+    /// Nothing: targets and credit allow some objects.
     Nothing,
-    /// All that have credit wait for a reader of their source target.
+    /// Every object with credit waits for a reader of its source target.
     Reader,
-    /// None has credit.
+    /// No object has credit.
     Credit,
 }
 
-/// What to read and send next.
+/// Next block to read and send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// The source target that will be read.
+    /// Source target to read.
     pub source: TargetId,
-    /// The sink target that will be written; one credit of it is spent.
+    /// Sink target to write; one of its credits is spent.
     pub sink: TargetId,
     /// The parts of the block: one object, or several whole small files.
     pub parts: Vec<(FileIndex, ByteRange)>,
@@ -88,9 +88,9 @@ struct File {
     grid: Grid,
     source: Layout,
     sink: Layout,
-    /// Open objects by pair; an entry per queue the file stands in.
+    /// Open objects by pair; one entry for each queue that contains the file.
     open: BTreeMap<Pair, RangeSet>,
-    /// Bytes of them in all.
+    /// Total bytes of `open`.
     open_bytes: u64,
     dataset: Option<Dataset>,
     is_small: bool,
@@ -101,9 +101,9 @@ struct File {
 }
 
 impl File {
-    /// Whether a sink without random writes must not have the object at `offset` yet: it goes in
-    /// order, and no further ahead than the window. One that comes a second time may always go,
-    /// because all behind it wait for it.
+    /// Returns true if the object at `offset` must not yet go to a sink without random writes:
+    /// objects go in order, and at most one window ahead. An object sent a second time may always
+    /// go, because all later ones wait for it.
     fn is_early(&self, offset: u64) -> bool {
         let Some(window) = self.ordered_window else {
             return false;
@@ -112,7 +112,7 @@ impl File {
         !is_first || (self.under_way >= window && offset >= self.taken_end)
     }
 
-    /// The first open byte, and where it belongs.
+    /// Returns the first open byte and its pair.
     fn first(&self) -> Option<(u64, Pair)> {
         let firsts = self
             .open
@@ -140,16 +140,16 @@ pub struct Objects {
     congestion: Congestion,
     credit: HashMap<TargetId, u32>,
     reading: HashMap<TargetId, u32>,
-    /// Source targets of which so many reads at a time are enough.
+    /// Source targets with a lower sufficient number of concurrent reads, and that number.
     enough: HashMap<TargetId, u32>,
-    /// The pair that had the last turn.
+    /// Pair that had the last turn.
     turn: Option<Pair>,
-    /// Whether files go in order.
+    /// Set when files go in order.
     is_ordered: bool,
 }
 
 impl Objects {
-    /// No objects yet.
+    /// Creates empty queues.
     #[must_use]
     pub fn new(order: Order, limits: Limits) -> Self {
         let seed = match order {
@@ -173,19 +173,21 @@ impl Objects {
         }
     }
 
-    /// From now on these hold. For the time before anything of a file is wanted: what was cut stays cut.
+    /// Changes the limits. Call it before any part of a file is wanted: existing divisions stay.
     pub const fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
         self.set_reads_max(limits.reads_max);
     }
 
-    /// From now on so many reads may be under way on each source target; those that are go on.
+    /// Changes the maximum number of reads under way on each source target. Reads under way
+    /// continue.
     pub const fn set_reads_max(&mut self, reads_max: u32) {
         self.limits.reads_max = reads_max;
         self.congestion.set_most(reads_max);
     }
 
-    /// From now on so many reads of a source target at a time are enough, or as many as may be.
+    /// Sets the number of concurrent reads that is enough for a source target; `None` allows the
+    /// maximum.
     pub fn set_enough(&mut self, source: TargetId, reads: Option<u32>) {
         match reads {
             Some(reads) => self.enough.insert(source, reads.max(1)),
@@ -193,7 +195,7 @@ impl Objects {
         };
     }
 
-    /// Whether of some source target fewer reads are enough than may be.
+    /// Returns true if fewer reads than the maximum are enough for some source target.
     #[must_use]
     pub fn is_held_back(&self) -> bool {
         !self.enough.is_empty()
@@ -204,7 +206,8 @@ impl Objects {
         let size = work.grid.size();
         let whole = size > 0 && work.wanted.bytes() == size;
         self.is_ordered |= work.ordered_window.is_some();
-        // One that goes in order is looked at wherever it stands, so it stands with all others.
+        // A file that goes in order is examined in any queue position, so it is kept with all
+        // others.
         let may_wait = self.order == Order::Layout && work.ordered_window.is_none();
         let is_small = whole && work.grid.count() == 1 && size <= self.limits.pack_bytes_max;
         let file = File {
@@ -225,28 +228,29 @@ impl Objects {
         }
     }
 
-    /// The dataset whose files are being listed, if any. How much it has nobody knows before its end, so
-    /// the others come before it.
+    /// Sets the dataset whose files are being listed, if any. Its size is unknown before the end of
+    /// its listing, so the other datasets come before it.
     pub const fn set_listing(&mut self, dataset: Option<Dataset>) {
         self.datasets.listing = dataset;
     }
 
-    /// A file of a dataset was announced: its bytes are to come, until [`Objects::decided`].
+    /// Adds the bytes of an announced file to its dataset, until [`Objects::decided`].
     pub fn announced(&mut self, dataset: Dataset, bytes: u64) {
         self.datasets.add(dataset, bytes);
     }
 
-    /// What the sink wants of an announced file is known: call before it is added.
+    /// Removes the bytes of an announced file whose wanted ranges are now known. Call it before the
+    /// file is added.
     pub fn decided(&mut self, dataset: Dataset, bytes: u64) {
         self.datasets.take(dataset, bytes);
     }
 
-    /// Forgets a file (failed, or closed by the sink).
+    /// Removes a file that failed or that the sink closed.
     pub fn remove(&mut self, index: FileIndex) {
         if let Some(file) = self.files.remove(&index) {
             self.listed.remove(&index);
             self.close(file.dataset, file.open_bytes);
-            // Queues are cleaned lazily by `pick`; striped files may stand in many.
+            // `pick` cleans the queues lazily; a striped file may be in many queues.
             if file.open.len() == 1
                 && let Some(queue) = file.open.keys().next().and_then(|p| self.queues.get_mut(p))
             {
@@ -262,15 +266,15 @@ impl Objects {
         }
     }
 
-    /// Opens a range again whose attempt failed. It must be whole objects.
+    /// Opens a range again whose attempt failed. The range must consist of whole objects.
     pub fn put_back(&mut self, index: FileIndex, range: ByteRange) {
         if self.files.contains_key(&index) {
             self.open(index, range);
         }
     }
 
-    /// What is open of a file is read from other targets from now on: those it lay on are given up, and
-    /// there is another copy. What is under way stays so until it is put back.
+    /// Moves the open objects of a file to the targets of another copy, when its former source
+    /// targets are given up. Objects under way stay under way until they are put back.
     pub fn move_source(&mut self, index: FileIndex, source: Layout) {
         let Some(file) = self.files.get_mut(&index) else {
             return;
@@ -285,28 +289,28 @@ impl Objects {
         }
     }
 
-    /// How a source target does.
+    /// Returns the pace of a source target.
     #[must_use]
     pub fn pace(&self, source: TargetId, now: Time) -> Pace {
         self.congestion.pace(source, now)
     }
 
-    /// A small file travels by itself from now on: something in its pack went wrong.
+    /// Sends a small file by itself from now on, because something in its pack failed.
     pub fn go_alone(&mut self, index: FileIndex) {
         if let Some(file) = self.files.get_mut(&index) {
             file.is_small = false;
         }
     }
 
-    /// One attempt on `index` is no longer on the way (written, or given up).
+    /// Records that one attempt on `index` is no longer under way (written, or given up).
     pub fn settled(&mut self, index: FileIndex) {
         if let Some(file) = self.files.get_mut(&index) {
             file.under_way = file.under_way.saturating_sub(1);
         }
     }
 
-    /// Takes what is open in a hole, apart from any turn: the first `most` runs of it. A file that
-    /// goes in order gives up only what begins with the hole.
+    /// Takes the first `most` open runs within `hole`, outside of the turns. A file that goes in
+    /// order gives up only a run that starts with the hole.
     pub fn take_open(&mut self, index: FileIndex, hole: ByteRange, most: usize) -> RangeSet {
         let mut found = RangeSet::new();
         let Some(file) = self.files.get_mut(&index) else {
@@ -337,7 +341,7 @@ impl Objects {
         set
     }
 
-    /// Whether all bytes of `range` are open.
+    /// Returns true if all bytes of `range` are open.
     #[must_use]
     pub fn is_open(&self, index: FileIndex, range: ByteRange) -> bool {
         self.files.get(&index).is_some_and(|file| {
@@ -351,7 +355,8 @@ impl Objects {
         })
     }
 
-    /// Where the object that holds the byte at `offset` begins; of the file's end, the end.
+    /// Returns the start of the object that holds the byte at `offset`; for the end of the file,
+    /// the end.
     #[must_use]
     pub fn object_at(&self, index: FileIndex, offset: u64) -> u64 {
         let Some(grid) = self.files.get(&index).map(|file| file.grid) else {
@@ -360,8 +365,8 @@ impl Objects {
         grid.range(grid.index_of(offset)).offset.min(offset)
     }
 
-    /// A read of `source` that was picked at `began` has ended. `moved`: nothing when its time
-    /// says nothing about the target (it failed, or found a hole).
+    /// Records the end of a read of `source` that was picked at `began`. `moved` is `None` if the
+    /// duration says nothing about the target (the read failed, or found a hole).
     pub fn read_ended(&mut self, source: TargetId, began: Time, moved: Option<Moved>, now: Time) {
         if let Some(count) = self.reading.get_mut(&source) {
             *count = count.saturating_sub(1);
@@ -369,13 +374,13 @@ impl Objects {
         self.congestion.ended(source, began, moved, now);
     }
 
-    /// Whether nothing is open.
+    /// Returns true if no object is open.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queues.values().all(Queue::is_empty)
     }
 
-    /// Chooses the next object and counts it as under way. `None`: nothing may go now.
+    /// Chooses the next object and counts it as under way. Returns `None` if no object may go now.
     pub fn pick(&mut self, now: Time) -> Option<Assignment> {
         self.congestion.look(now);
         let assignment = match self.order {
@@ -434,15 +439,16 @@ impl Objects {
         }
     }
 
-    /// Bytes of a dataset are not open any more.
+    /// Subtracts bytes of a dataset that are no longer open.
     fn close(&mut self, dataset: Option<Dataset>, bytes: u64) {
         if let Some(dataset) = dataset {
             self.datasets.take(dataset, bytes);
         }
     }
 
-    /// Whether a source target may be read. Buffers that a congested one does not hold are for the
-    /// others; without others it may hold all that is its own. File after file nobody goes around it.
+    /// Returns true if a source target may be read. A congested target leaves buffers to the
+    /// others; if it is the only target, it may use all of its reads. In file order no read goes
+    /// around it.
     fn has_reader(&self, source: TargetId) -> bool {
         let reading = self.reading.get(&source).copied().unwrap_or(0);
         let enough = self.enough.get(&source).copied();
@@ -466,7 +472,7 @@ impl Objects {
     }
 }
 
-/// A grid for tests and callers that hold plain numbers; objects of zero bytes count as one.
+/// Builds a grid for tests and callers that hold plain numbers; objects of zero bytes count as one.
 #[must_use]
 pub fn grid(size: u64, object_bytes: u64) -> Grid {
     Grid::new(

@@ -1,23 +1,23 @@
-//! The pace gate: stands before the read, so that nothing is read that may not be sent.
+//! The pace gate. It comes before the read, so that no object is read that may not be sent.
 //!
-//! A rate of zero shuts it: nothing passes until another rate is set.
+//! A rate of zero closes the gate until another rate is set.
 
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use std::time::Duration;
 
-/// A token bucket: `rate` bytes per second on average, `burst` bytes at once at the most.
+/// A token bucket: `rate` bytes per second on average, at most `burst` bytes in one burst.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     rate: Option<BytesPerSecond>,
     burst: u64,
-    /// Bytes in the bucket; below zero after an object larger than what was left.
+    /// Bytes in the bucket; below zero after an object larger than the remaining bytes.
     tokens: i128,
     filled: Time,
 }
 
 impl Pacer {
-    /// A gate that lets everything pass.
+    /// Creates a gate without a limit.
     #[must_use]
     pub const fn unlimited() -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Pacer {
         }
     }
 
-    /// A gate of `rate`, with a full bucket of `burst` bytes.
+    /// Creates a gate of `rate`, with a full bucket of `burst` bytes.
     #[must_use]
     pub const fn limited(rate: BytesPerSecond, burst: u64, now: Time) -> Self {
         Self {
@@ -50,25 +50,25 @@ impl Pacer {
         self.tokens = self.tokens.min(i128::from(burst));
     }
 
-    /// The limit in force.
+    /// Returns the current limit.
     #[must_use]
     pub const fn rate(&self) -> Option<BytesPerSecond> {
         self.rate
     }
 
-    /// Whether nothing passes, however long one waits.
+    /// Returns true if the gate is closed: the rate is zero.
     #[must_use]
     pub fn is_shut(&self) -> bool {
         self.rate == Some(BytesPerSecond(0))
     }
 
-    /// When something may pass: `None` for at once. An object passes as soon as the bucket is not
-    /// in debt, so one object may overdraw it; the integral never exceeds rate x time + burst + one
-    /// object.
+    /// Returns the time at which an object may pass; `None` means now. An object passes as soon as
+    /// the bucket is not in debt, so one object may overdraw it; the integral never exceeds rate x
+    /// time + burst + one object.
     pub fn wait_until(&mut self, now: Time) -> Option<Time> {
         let rate = self.rate?;
         self.fill(now);
-        // A gate that is shut has an empty bucket, and another look at it tells nothing new.
+        // A closed gate has an empty bucket; looking again would not change that.
         if self.tokens > 0 && !self.is_shut() {
             return None;
         }
@@ -108,7 +108,7 @@ impl Pacer {
 
     fn fill(&mut self, now: Time) {
         let Some(rate) = self.rate.filter(|rate| rate.0 > 0) else {
-            // Time that goes by with the gate open, or shut, earns nothing for later.
+            // Time with the gate unlimited or closed earns no tokens.
             self.filled = now;
             return;
         };
@@ -197,7 +197,7 @@ mod tests {
         for before in [None, Some(BytesPerSecond(1_000))] {
             let mut pacer = Pacer::unlimited();
             pacer.set_rate(before, 100, Time::ZERO);
-            // Nothing was spent: what is in the bucket does not pass either.
+            // No bytes were spent, yet the tokens in the bucket do not pass either.
             pacer.set_rate(Some(BytesPerSecond(0)), 100, Time::ZERO);
             assert!(pacer.is_shut());
             for at in [0, 1, 3_600, 1_000_000] {

@@ -5,13 +5,13 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// Starts from a seed.
+    /// Creates a generator from a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,12 +20,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 when the bound is 0.
+    /// Returns a number below `bound`; 0 when the bound is 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.next() % bound }
     }
 
-    /// 32 random bits.
+    /// Returns 32 random bits.
     pub const fn next_u32(&mut self) -> u32 {
         (self.next() >> 32) as u32
     }

@@ -1,10 +1,11 @@
-//! Who gets which rate: endpoint -> peer -> owner -> transfer, or any other tree.
+//! Divides a rate in a tree: endpoint -> peer -> owner -> transfer, or any other.
 //!
-//! Floors come first, the rest goes by weight, level by level; nobody gets more than they can use,
-//! and nothing is idle that somebody could use (weighted max-min fairness: Bertsekas and Gallager,
-//! Data Networks, section 6.5.2; shares in a tree: Floyd and Jacobson, Link-sharing, 1995).
+//! Floors come first, the rest is divided by weight, level by level. No node gets more than it can
+//! use, and no capacity stays idle that a node could use (weighted max-min fairness: Bertsekas and
+//! Gallager, Data Networks, section 6.5.2; shares in a tree: Floyd and Jacobson, Link-sharing,
+//! 1995).
 //!
-//! What a leaf can use is known only by watching it: [`Demand`].
+//! The rate a leaf can use is known only by observation: [`Demand`].
 
 mod demand;
 
@@ -12,17 +13,18 @@ pub use demand::Demand;
 
 use dray_core::rate::BytesPerSecond;
 
-/// Weight of a node for which none was given.
+/// Weight of a node without a configured weight.
 pub const WEIGHT_DEFAULT: u32 = 100;
 
-/// What one node is owed.
+/// Weight, floor and cap of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Its part of what is left after all floors, against its siblings'. Zero counts as one.
+    /// Weight against its siblings in the division of the capacity above all floors. Zero counts as
+    /// one.
     pub weight: u32,
-    /// What it gets before anybody gets more than their floor, as far as it can use it.
+    /// Rate the node gets before any node gets more than its floor, as far as it can use it.
     pub floor: BytesPerSecond,
-    /// What it never gets more than.
+    /// Maximum rate of the node.
     pub cap: Option<BytesPerSecond>,
 }
 
@@ -44,22 +46,23 @@ pub struct NodeId(usize);
 struct Node {
     parent: usize,
     share: Share,
-    /// What it can use at the most; of a node with children, what they can.
+    /// Maximum rate the node can use; for a node with children, the sum of theirs.
     use_max: u64,
     is_leaf: bool,
 }
 
-/// Who stands below whom. Made anew for each round of shares.
+/// The tree of nodes. The caller builds it again for each round of shares.
 #[derive(Debug, Clone)]
 pub struct Tree {
     nodes: Vec<Node>,
 }
 
-/// Rates stand in 64 bits; the largest stands for "no bound", and sums stop there.
+/// Rates are 64-bit; the largest value means "no bound", and sums saturate there.
 const NO_BOUND: u64 = u64::MAX;
 
 impl Tree {
-    /// A tree of a root alone. `capacity` is what there is to give; `None` for no bound.
+    /// Creates a tree that consists of a root. `capacity` is the rate to divide; `None` for no
+    /// bound.
     #[must_use]
     pub fn new(capacity: Option<BytesPerSecond>) -> Self {
         let share = Share {
@@ -76,24 +79,24 @@ impl Tree {
         }
     }
 
-    /// The root.
+    /// Returns the root.
     #[must_use]
     pub const fn root(&self) -> NodeId {
         NodeId(0)
     }
 
-    /// Adds a node that gives to others.
+    /// Adds an inner node, which divides its rate among children.
     ///
     /// # Panics
-    /// When `parent` is a leaf, or of another tree.
+    /// If `parent` is a leaf, or belongs to another tree.
     pub fn add(&mut self, parent: NodeId, share: Share) -> NodeId {
         self.push(parent, share, false, 0)
     }
 
-    /// Adds a node that uses. `demand` is what it can use; `None` for as much as it gets.
+    /// Adds a leaf. `demand` is the maximum rate it can use; `None` for no limit.
     ///
     /// # Panics
-    /// When `parent` is a leaf, or of another tree.
+    /// If `parent` is a leaf, or belongs to another tree.
     pub fn add_leaf(
         &mut self,
         parent: NodeId,
@@ -115,15 +118,15 @@ impl Tree {
         NodeId(self.nodes.len() - 1)
     }
 
-    /// Gives out the rates, exact to one byte per second in each node; the same tree gives the same
-    /// rates. O(n log n) of its nodes.
+    /// Computes the rates, exact to one byte per second in each node. The same tree gives the same
+    /// rates. O(n log n) in the number of nodes.
     #[must_use]
     pub fn allocate(&self) -> Grants {
         let count = self.nodes.len();
         let mut uses: Vec<u64> = self.nodes.iter().map(|node| node.use_max).collect();
         let mut floors: Vec<u64> = vec![0; count];
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); count];
-        // A child stands behind its parent: backwards is from the leaves up.
+        // A child follows its parent in `nodes`, so the reverse order visits leaves first.
         for index in (0..count).rev() {
             let node = &self.nodes[index];
             let cap = node.share.cap.map_or(NO_BOUND, |rate| rate.0);
@@ -139,7 +142,7 @@ impl Tree {
         let mut rates = vec![0; count];
         rates[0] = uses[0];
         for index in 0..count {
-            // Collected from the back.
+            // The loop collected them in reverse order.
             children[index].reverse();
             let below: Vec<Claim> = children[index]
                 .iter()
@@ -162,7 +165,7 @@ impl Tree {
     }
 }
 
-/// What a child asks of its parent.
+/// Claim of a child on its parent.
 struct Claim {
     node: usize,
     weight: u64,
@@ -186,11 +189,11 @@ fn divide(amount: u64, claims: &[Claim], rates: &mut [u64]) {
         shrink(amount, floors, claims, rates);
         return;
     }
-    // Fits: no more than the amount.
+    // Fits: the sum of the floors is at most the amount.
     let mut left = amount - u64::try_from(floors).unwrap_or(amount);
     let room = |claim: &Claim| claim.use_max - claim.floor;
     let mut weights: u128 = claims.iter().map(|claim| u128::from(claim.weight)).sum();
-    // Those who are content with the least, for their weight, are served in full first.
+    // Claims with the least demand per weight are satisfied first.
     let mut order: Vec<&Claim> = claims.iter().collect();
     order.sort_by(|one, other| {
         let scaled = |this: &Claim, that: &Claim| u128::from(room(this)) * u128::from(that.weight);
@@ -218,7 +221,7 @@ fn divide(amount: u64, claims: &[Claim], rates: &mut [u64]) {
         rates[claim.node] = claim.floor + part;
         spread += part;
     }
-    // What rounding left, fewer bytes than there are siblings, one each.
+    // Rounding left fewer bytes than there are siblings; each gets one.
     for claim in rest
         .iter()
         .take(usize::try_from(left - spread).unwrap_or(0))
@@ -227,7 +230,7 @@ fn divide(amount: u64, claims: &[Claim], rates: &mut [u64]) {
     }
 }
 
-/// Floors that together are too much are held in proportion.
+/// Scales floors down in proportion when their sum exceeds the amount.
 fn shrink(amount: u64, floors: u128, claims: &[Claim], rates: &mut [u64]) {
     let mut spread = 0;
     for claim in claims {
@@ -249,21 +252,21 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// The rate of a node; `None` for no bound.
+    /// Returns the rate of a node; `None` for no bound.
     #[must_use]
     pub fn rate(&self, node: NodeId) -> Option<BytesPerSecond> {
         let rate = self.rates[node.0];
         (rate != NO_BOUND).then_some(BytesPerSecond(rate))
     }
 
-    /// How far a node stays below its floor, or below as much of it as it can use. The floors of
-    /// siblings that are too much together shrink in proportion.
+    /// Returns the difference between a node's rate and its floor, or the part of the floor it can
+    /// use. Sibling floors that together exceed the capacity shrink in proportion.
     #[must_use]
     pub fn missing(&self, node: NodeId) -> BytesPerSecond {
         BytesPerSecond(self.missing[node.0])
     }
 
-    /// Whether some floor is not held.
+    /// Returns true if some node is below its floor.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.missing.iter().any(|missing| *missing > 0)

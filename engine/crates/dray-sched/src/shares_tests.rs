@@ -93,7 +93,7 @@ fn floors_come_first_and_the_rest_goes_by_weight() {
     let other = tree.add_leaf(right, Share::default(), None);
     let grants = tree.allocate();
     assert_eq!((rate(&grants, owed), rate(&grants, other)), (801, 199));
-    // A floor that is not used is nobody's loss.
+    // An unused floor costs no other node.
     let mut tree = capacity(1_000);
     let root = tree.root();
     let idle = Some(BytesPerSecond(5));
@@ -128,7 +128,7 @@ fn without_a_capacity_only_caps_and_demands_bind() {
     let grants = tree.allocate();
     assert_eq!(grants.rate(free), None);
     assert_eq!(grants.rate(bound), Some(BytesPerSecond(7)));
-    // Weights of zero, and an empty tree, divide by nothing.
+    // Weights of zero, and an empty tree, cause no division by zero.
     assert_eq!(
         Tree::new(None).allocate().rate(root),
         Some(BytesPerSecond(0))
@@ -157,7 +157,7 @@ fn ten_thousand_leaves_are_shared_at_once() {
     assert_eq!(sum, 12_500_000_000);
 }
 
-/// A leaf as a test draws it: owner, weight, floor, cap, demand.
+/// A random leaf: owner, weight, floor, cap, demand.
 type Drawn = (usize, u32, u64, Option<u64>, Option<u64>);
 
 fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
@@ -172,7 +172,7 @@ struct Built {
     leaves: Vec<NodeId>,
 }
 
-/// Two peers with two owners each.
+/// Builds a tree of two peers with two owners each.
 fn built(capacity: u64, leaves: &[Drawn], owner_cap: Option<u64>) -> Built {
     let mut tree = self::capacity(capacity);
     let root = tree.root();
@@ -226,7 +226,7 @@ proptest! {
                 && owner_cap.is_some_and(|cap| self::rate(&grants, built.owners[0]) == cap);
             idle |= *rate < use_max(leaf) && !is_owner_full;
         }
-        // Somebody wants more: then all of it is given out.
+        // Some leaf wants more: then the whole capacity is granted.
         prop_assert!(!idle || sum == capacity);
         let inner: u64 = built.owners.iter().map(|owner| rate(&grants, *owner)).sum();
         prop_assert_eq!(inner, sum);
@@ -255,7 +255,7 @@ proptest! {
         if grants.is_short() {
             return Ok(());
         }
-        // What a leaf has beyond its floor, for its weight.
+        // The rate of a leaf beyond its floor, and its weight.
         let level = |at: usize| {
             let beyond = rate(&grants, built.leaves[at]) - leaves[at].2.min(use_max(&leaves[at]));
             (beyond, u64::from(leaves[at].1.max(1)))
@@ -266,7 +266,7 @@ proptest! {
                 if leaves[one].0 != leaves[other].0 || !is_hungry {
                     continue;
                 }
-                // Nobody stands higher than one who wants more, but for rounding.
+                // No leaf has a higher level than a leaf that wants more, except for rounding.
                 let ((own, own_weight), (their, their_weight)) = (level(one), level(other));
                 prop_assert!(
                     their.saturating_sub(1) * own_weight <= (own + 1) * their_weight,
@@ -284,7 +284,7 @@ proptest! {
         let large = built(capacity + more, &leaves, None);
         let (before, after) = (small.tree.allocate(), large.tree.allocate());
         for leaf in &small.leaves {
-            // One byte of rounding for each level.
+            // One byte of rounding per level.
             prop_assert!(rate(&before, *leaf) <= rate(&after, *leaf) + 3);
         }
     }
@@ -327,7 +327,7 @@ struct Worker {
     granted: Option<BytesPerSecond>,
     made: u64,
     moved: u64,
-    /// What `moved` was in each of the last milliseconds; the demand hears of it that much later.
+    /// History of `moved` in milliseconds; the demand sees it with this delay.
     news: VecDeque<u64>,
     delay: usize,
 }
@@ -346,8 +346,8 @@ impl Worker {
         }
     }
 
-    /// One whose gate stands elsewhere: grants take half the delay to get there, counts as long to
-    /// come back; both are put on the way back here.
+    /// Creates a worker with a remote gate: grants take half the delay to arrive, and counts as
+    /// long to return; the test applies both delays to the counts.
     fn far(able: u64, delay_ms: usize) -> Self {
         Self {
             delay: delay_ms,
@@ -363,9 +363,9 @@ impl Worker {
         }
     }
 
-    /// A millisecond: the source makes what it can, the gate lets pass what it may.
+    /// Simulates a millisecond: the source produces what it can, and the gate passes what it may.
     fn work(&mut self, now: Time) {
-        // A source does not run ahead of its gate by more than an object.
+        // A source runs ahead of its gate by at most an object.
         self.made = (self.made + self.able / 1_000).min(self.moved + 2 * OBJECT);
         while self.made >= self.moved + OBJECT && self.gate.wait_until(now).is_none() {
             self.gate.spend(OBJECT);
@@ -378,7 +378,7 @@ impl Worker {
     }
 }
 
-/// Runs workers below one capacity; returns the mean rates from `from` to `until`, milliseconds.
+/// Runs workers below one capacity; returns the mean rates from `from` to `until`, in milliseconds.
 fn run(
     workers: &mut [Worker],
     capacity: u64,
@@ -431,7 +431,7 @@ fn what_a_slow_one_leaves_is_used_and_comes_back_when_it_wakes() {
         };
         let slept = run(&mut workers(), capacity, (2_000, 6_000), 6_000, wake);
         assert!(slept[0] + OBJECT >= slow, "{slow}: {slept:?}");
-        // Besides what the slow one uses, some headroom stays with it.
+        // In addition to its use, the slow leaf keeps some headroom.
         let spare = capacity - slow - slow / 4 - 5 * MIB;
         assert!(slept[1] >= spare, "{slow}: {slept:?}");
         // A second after it woke it has its half.
@@ -466,7 +466,7 @@ fn a_fast_one_that_is_limited_by_itself_keeps_only_its_headroom() {
 
 #[test]
 fn hungry_ones_are_not_taken_for_idle_between_two_objects() {
-    // 200 of them have an object in two seconds, three times the window.
+    // Each of the 200 moves one object in two seconds, three times the window.
     let mut workers: Vec<_> = (0..200).map(|_| Worker::new(1_000 * MIB)).collect();
     workers.push(Worker::new(1_000 * MIB));
     let means = run(&mut workers, 100 * MIB, (4_000, 24_000), 24_000, |_, _| {});
@@ -477,7 +477,8 @@ fn hungry_ones_are_not_taken_for_idle_between_two_objects() {
     assert!(sum >= 95 * MIB, "{}", sum / MIB);
 }
 
-/// What a leaf moves in 20 s when its gate is granted a bound here and another end sets `other`.
+/// Returns the bytes that a leaf moves in 20 s when its gate is granted `here` and another end sets
+/// `other`.
 fn behind_another_end(here: u64, other: impl Fn(u64) -> u64, object: u64) -> u64 {
     let mut demand = Demand::new(object);
     let mut gate = Pacer::unlimited();
@@ -502,7 +503,7 @@ fn behind_another_end(here: u64, other: impl Fn(u64) -> u64, object: u64) -> u64
 
 #[test]
 fn who_is_limited_by_the_other_end_is_not_taken_for_idle_between_two_objects() {
-    // The rates of two ends meet at one gate: the lower one counts, and counts whole.
+    // The rates of two ends meet at one gate: the lower one applies, in full.
     for (here, other, object) in [
         (3 * MIB, MIB, MIB),
         (16 * MIB, MIB, MIB),
@@ -546,11 +547,11 @@ fn many_idle_ones_hold_next_to_nothing() {
 
 #[test]
 fn many_hungry_ones_share_evenly_though_an_object_is_more_than_a_round_s_share() {
-    // 40 of them have 0.5 MiB a round of 200 ms, half an object.
+    // Each of the 40 has 0.5 MiB per round of 200 ms, half an object.
     let mut workers: Vec<_> = (0..40).map(|_| Worker::new(1_000 * MIB)).collect();
     let means = run(&mut workers, 100 * MIB, (2_000, 12_000), 12_000, |_, _| {});
     let sum: u64 = means.iter().sum();
-    // They move in step, so each may be one object of its 25 short where the count ends.
+    // They move in step, so each may lack one object of its 25 at the end of the count.
     assert!(sum >= 95 * MIB, "{}", sum / MIB);
     let (least, most) = (means.iter().min(), means.iter().max());
     assert!(
@@ -578,7 +579,7 @@ fn what_is_not_limited_asks_for_all_it_can_get() {
     let mut demand = Demand::new(OBJECT);
     assert_eq!(demand.observe(Time::ZERO, None, 0), None);
     assert_eq!(demand.observe(Time::ZERO + TICK, None, 5), None);
-    // A counter that falls, or a clock that stands, is no reason for a panic.
+    // A decreasing counter or a stopped clock does not cause a panic.
     assert_eq!(
         demand.observe(Time::ZERO + TICK, Some(BytesPerSecond(1)), 0),
         None

@@ -1,50 +1,53 @@
-//! Which data stream has stopped to carry, told by what overtakes it.
+//! Detects data streams that no longer carry data, by the objects that overtake theirs.
 //!
-//! Objects of one sink target are written about in the order in which they are handed out, whichever
-//! stream they take. When one that was handed out later has been written, what was handed to another
-//! stream before is due. A stream of which nothing comes for long after that is *stuck*: the path under
-//! it is dead in a way that no socket notices. How slow the target is does not matter, because only
-//! objects of the same target are compared, and only while it answers on other streams, or they have
-//! nothing more for it; and before a stream is given up the sink is asked whether it lives.
+//! Objects of one sink target are written roughly in the order in which the source hands them out,
+//! whichever stream they take. Once a later object has been written, an earlier one on another
+//! stream is due. A stream whose objects do not arrive for long after that is *stuck*: the path
+//! under it is dead in a way that no socket reports. The speed of the target does not matter,
+//! because only objects of the same target are compared, and only while the target answers on other
+//! streams, or other streams have nothing more for it. Before a stream is given up, the sink is
+//! asked whether it is alive.
 //!
-//! Non-goals: what becomes of the objects; streams that are slow, of which something comes.
+//! Non-goals: the objects of a stuck stream; slow streams, whose objects still arrive.
 //!
-//! Invariants: a stream of which anything comes is not stuck; without another stream none is.
+//! Invariants: a stream whose objects arrive is not stuck; a single stream is never stuck.
 
 use dray_core::maps::HashMap;
 use dray_core::{BlockId, StreamId, TargetId, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long nothing comes of a stream that was overtaken. Twice as long after each that was given
-/// up: what is sent again is bounded by what lies on one stream, at 5, 15, 35 seconds and so on, even
-/// if it was never stuck (guess, revisit).
+/// Minimum silence of an overtaken stream before it is stuck. It doubles with each stream given up,
+/// so that data sent again is bounded by the data on one stream, at 5, 15, 35 seconds and so on,
+/// even if the stream was never stuck (guess, revisit).
 const OVERTAKEN_MIN: Duration = Duration::from_secs(5);
 
-/// See [`OVERTAKEN_MIN`]; a session of days must not wait for hours.
+/// Maximum of [`OVERTAKEN_MIN`] after doubling; a session of days must not wait for hours.
 const OVERTAKEN_MAX: Duration = Duration::from_secs(300);
 
-/// Overtaken by so many, it was no accident of a target's writers (guess, revisit).
+/// Number of overtaking objects that rules out an accident of a target's writers (guess, revisit).
 const OVERTAKEN_BY: u32 = 16;
 
-/// Overtaken by fewer, so many times what an object of the target usually takes from hand to disk.
+/// With fewer overtaking objects, the wait is this multiple of the usual time of the target's
+/// objects from handing out to disk.
 const USUAL_TIMES: u32 = 8;
 
-/// How long nothing comes of a stream that nothing can overtake, because all else is done: longer
-/// than any storage should take for the last objects (guess, revisit).
+/// Minimum silence of a stream that nothing can overtake, because all other objects are done:
+/// longer than any storage should take for the last objects (guess, revisit).
 const QUIET_MIN: Duration = Duration::from_secs(120);
 
-/// Twice as long after each that was given up, too, and no longer than this (guess, revisit).
+/// Maximum of [`QUIET_MIN`], which also doubles with each stream given up (guess, revisit).
 const QUIET_MAX: Duration = Duration::from_secs(480);
 
-/// How long nothing comes after the sink has answered that it lives: what it had to say of the stream
-/// before comes before (guess, revisit).
+/// Minimum silence after the sink has answered that it is alive: reports on the stream that the
+/// sink sent earlier arrive before the answer (guess, revisit).
 const ANSWERED_MIN: Duration = Duration::from_secs(2);
 
-/// What one object weighs in what is usual (guess, revisit).
+/// Divisor for the weight of one object in the usual time (guess, revisit).
 const WEIGHT: u32 = 4;
 
-/// The oldest object of a target that waits on a stream, once a later one has been written.
+/// State of the oldest object of a target that waits on a stream, once a later one has been
+/// written.
 #[derive(Debug)]
 struct Overtaken {
     since: Time,
@@ -53,10 +56,11 @@ struct Overtaken {
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// What was handed to it and is not answered, by target and in order.
+    /// Objects handed to the stream and not yet answered, by target and number, with the time of
+    /// handing out.
     open: BTreeMap<(TargetId, u64), Time>,
     overtaken: BTreeMap<TargetId, Overtaken>,
-    /// When it was handed something, took it, or something came of it last.
+    /// Time of the last event: an object handed out, taken by the socket, or answered.
     stirred: Time,
 }
 
@@ -78,27 +82,27 @@ impl Stream {
     }
 }
 
-/// What is to be done about a stream.
+/// Action required for a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Ask the sink whether it lives; call [`Streams::heard`] when it answers.
+    /// Ask the sink whether it is alive; call [`Streams::heard`] when it answers.
     Ask,
-    /// End it: it is stuck, and so many objects are on it.
+    /// Close the stream: it is stuck, with this number of objects on it.
     GiveUp(StreamId, usize),
 }
 
-/// What has come of a target.
+/// Answers for the objects of a target.
 #[derive(Debug)]
 struct Answers {
-    /// The object handed out last of those that have come, and how it came.
+    /// Latest number among the answered objects, and its stream.
     newest: (u64, StreamId),
-    /// When one has come last.
+    /// Time of the last answer.
     at: Time,
-    /// How long one takes until it is written.
+    /// Usual time from handing out until written.
     usual: Option<Duration>,
 }
 
-/// What is known of the streams of a source.
+/// State of the streams of a source.
 #[derive(Debug, Default)]
 pub struct Streams {
     streams: BTreeMap<StreamId, Stream>,
@@ -106,14 +110,14 @@ pub struct Streams {
     answers: BTreeMap<TargetId, Answers>,
     next: u64,
     given_up: u32,
-    /// The one for which the sink was asked whether it lives, and when it has answered.
+    /// Stream about which the sink was asked, and the time of its answer.
     suspect: Option<(StreamId, Option<Time>)>,
-    /// When one may be stuck.
+    /// Time at which a stream may be stuck.
     look_at: Option<Time>,
 }
 
 impl Streams {
-    /// An object for a sink target was handed to a stream.
+    /// Records an object for a sink target that was handed to a stream.
     pub fn handed(&mut self, stream: StreamId, block: BlockId, target: TargetId, now: Time) {
         let number = self.next;
         self.next += 1;
@@ -124,15 +128,15 @@ impl Streams {
         self.look_by(now + QUIET_MIN);
     }
 
-    /// A stream's socket has taken an object whole.
+    /// Records that a stream's socket has taken a whole object.
     pub fn taken(&mut self, stream: StreamId, now: Time) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.stirred = now;
         }
     }
 
-    /// A stream's socket has taken a part of an object that is paced by its rate. The stream is
-    /// moving, and objects that overtake it meanwhile prove nothing.
+    /// Records that a stream's socket has taken a part of an object that is paced by its rate. The
+    /// stream is moving, and objects that overtake it meanwhile prove nothing.
     pub fn under_way(&mut self, stream: StreamId, now: Time) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.stirred = now;
@@ -141,7 +145,7 @@ impl Streams {
         }
     }
 
-    /// An object has come: the sink has written it, or refused it.
+    /// Records the answer for an object: the sink has written it, or refused it.
     pub fn answered(&mut self, block: BlockId, now: Time) {
         let Some((id, target, number)) = self.blocks.remove(&block) else {
             return;
@@ -163,7 +167,8 @@ impl Streams {
                 *usual = *usual - *usual / WEIGHT + took / WEIGHT;
             }
             stream.stirred = now;
-            // It moves; but what is left on it may have been overtaken before, and never be again.
+            // The stream moves; but its other objects may have been overtaken before, by the last
+            // that will.
             stream.overtaken.clear();
             for (target, oldest) in stream.oldest_of_each() {
                 let newest = self.answers.get(&target).map(|answers| answers.newest);
@@ -197,7 +202,7 @@ impl Streams {
         }
     }
 
-    /// A stream is gone, and what was on it is asked for.
+    /// Removes a lost stream; its objects are requested again.
     pub fn lost(&mut self, stream: StreamId) {
         if self.streams.remove(&stream).is_some() {
             self.blocks.retain(|_, (other, ..)| *other != stream);
@@ -205,7 +210,7 @@ impl Streams {
         }
     }
 
-    /// The sink lives.
+    /// Records that the sink is alive.
     pub fn heard(&mut self, now: Time) {
         if let Some((_, at @ None)) = &mut self.suspect {
             *at = Some(now);
@@ -213,27 +218,27 @@ impl Streams {
         }
     }
 
-    /// Objects handed to a stream that have not come.
+    /// Returns the number of objects handed to a stream and not yet answered.
     #[must_use]
     pub fn on_the_way(&self, stream: StreamId) -> usize {
         let known = self.streams.get(&stream);
         known.map_or(0, |known| known.open.len())
     }
 
-    /// When [`Streams::look`] may find something next.
+    /// Returns the next time at which [`Streams::look`] may find a stuck stream.
     #[must_use]
     pub const fn look_at(&self) -> Option<Time> {
         self.look_at
     }
 
-    /// Looks for one that is stuck, among `alive` ones. Cheap when asked often.
+    /// Looks for a stuck stream, among `alive` streams. Cheap to call often.
     pub fn look(&mut self, alive: usize, now: Time) -> Option<Verdict> {
         if self.look_at.is_none_or(|time| now < time) {
             return None;
         }
         self.look_at = None;
         if alive < 2 {
-            // Another may come.
+            // Another stream may open.
             self.look_at = Some(now + OVERTAKEN_MIN);
             return None;
         }
@@ -256,7 +261,8 @@ impl Streams {
                 Some(Verdict::GiveUp(id, objects))
             }
             _ => {
-                // Of several questions one may be answered, so it is asked again.
+                // With several questions open, the answer may belong to an earlier one, so ask
+                // again.
                 self.suspect = Some((id, None));
                 self.look_at = Some(now + OVERTAKEN_MIN);
                 Some(Verdict::Ask)
@@ -264,8 +270,8 @@ impl Streams {
         }
     }
 
-    /// Whether what a stream was handed for a target can be told from a target that stands still: it
-    /// answers on others, or they have nothing to ask of it.
+    /// Returns true if silence of the stream can be told from silence of the target: the target
+    /// answers on other streams, or they have nothing to send to it.
     fn is_told_apart(&self, id: StreamId, target: TargetId, now: Time) -> bool {
         let recently = self.patience().max(self.usual(target) * 2);
         let answers = self.answers.get(&target);
@@ -274,7 +280,7 @@ impl Streams {
                 .any(|(other, stream)| *other != id && stream.oldest(target).is_some())
     }
 
-    /// When a stream counts as stuck if nothing comes of it.
+    /// Returns the time at which the stream counts as stuck if none of its objects arrives.
     fn due(&self, id: StreamId, stream: &Stream, now: Time) -> Option<Time> {
         if stream.open.is_empty() {
             return None;
@@ -292,7 +298,7 @@ impl Streams {
                 false => now + OVERTAKEN_MIN,
             }
         });
-        // Storage that stands still for so long loses one stream, not all of them.
+        // Storage that stalls for this long costs one stream, not all of them.
         let quiet = stream.stirred + self.doubled(QUIET_MIN, QUIET_MAX);
         overtaken.chain([quiet]).min()
     }
@@ -308,7 +314,7 @@ impl Streams {
         self.doubled(OVERTAKEN_MIN, OVERTAKEN_MAX)
     }
 
-    /// Twice as long for each that was given up.
+    /// Doubles `least` for each stream given up, up to `most`.
     fn doubled(&self, least: Duration, most: Duration) -> Duration {
         least.saturating_mul(1 << self.given_up.min(16)).min(most)
     }

@@ -10,8 +10,8 @@ fn at(millis: u64) -> Time {
     Time::ZERO + Duration::from_millis(millis)
 }
 
-/// Lets time pass, looking each tenth of a second; the sink answers at once. What was given up, and
-/// when.
+/// Lets time pass and looks each tenth of a second; the sink answers immediately. Returns the
+/// streams given up, with the time.
 fn pass(streams: &mut Streams, from: u64, until: u64) -> Vec<(StreamId, u64)> {
     let mut given_up = Vec::new();
     for millis in (from..until).step_by(100) {
@@ -24,7 +24,8 @@ fn pass(streams: &mut Streams, from: u64, until: u64) -> Vec<(StreamId, u64)> {
     given_up
 }
 
-/// Of two streams one gets an object that never comes, the other so many that come, 10 ms each.
+/// Hands one stream an object that never arrives, and the other `count` objects that arrive after
+/// 10 ms each.
 fn overtaken_by(count: u32) -> Streams {
     let mut streams = Streams::default();
     streams.handed(ONE, BlockId(0), TARGET, at(0));
@@ -54,13 +55,13 @@ fn a_stream_that_is_overtaken_and_of_which_nothing_comes_is_given_up_once() {
 
 #[test]
 fn a_target_that_stands_still_is_no_streams_fault() {
-    // Its writers end out of order, then its storage stands still with objects of both streams.
+    // Its writers end out of order, then its storage stalls with objects of both streams.
     let mut streams = overtaken_by(3);
     for number in 10..30 {
         streams.handed(OTHER, BlockId(number), TARGET, at(40));
     }
     assert_eq!(pass(&mut streams, 40, 100_000), []);
-    // It goes on, and what one stream has does not come.
+    // Storage resumes, but the objects on one stream do not arrive.
     for number in 10..30 {
         streams.answered(BlockId(number), at(100_000 + number));
     }
@@ -86,7 +87,7 @@ fn what_was_overtaken_before_the_last_of_its_stream_came_is_not_forgotten() {
     }
     streams.handed(OTHER, BlockId(2), TARGET, at(0));
     streams.answered(BlockId(2), at(10));
-    // It was at the sink already; the one behind it is not, and all else is done.
+    // The first object was at the sink already; the one behind it is not, and all others are done.
     streams.answered(BlockId(0), at(20));
     let given_up = pass(&mut streams, 0, 10_000);
     assert!(matches!(given_up[..], [(ONE, _)]), "{given_up:?}");
@@ -96,7 +97,7 @@ fn what_was_overtaken_before_the_last_of_its_stream_came_is_not_forgotten() {
 fn a_stream_of_which_anything_comes_is_not_stuck() {
     let mut streams = overtaken_by(OVERTAKEN_BY);
     let mut given_up = Vec::new();
-    // Its first object is still waited for by its file, the others come.
+    // Its file still waits for its first object; the other objects arrive.
     for second in 1..60 {
         streams.handed(ONE, BlockId(1000 + second), TARGET, at(1000 * second));
         given_up.extend(pass(&mut streams, 1000 * second, 1000 * second + 1000));
@@ -110,8 +111,8 @@ fn a_slow_target_is_no_fault_of_a_stream() {
     let mut streams = Streams::default();
     let slow = TargetId(8);
     let mut given_up = Vec::new();
-    // One stream holds what goes to a slow target, in the order in which it is written: one in
-    // twenty seconds. The other's objects go to a fast one all the time.
+    // One stream carries objects of a slow target, in the order of writing: one in twenty seconds.
+    // The other carries objects of a fast target all the time.
     for number in 0..5 {
         streams.handed(ONE, BlockId(10_000 + number), slow, at(0));
     }
@@ -138,7 +139,7 @@ fn of_a_sink_that_stands_still_no_stream_is_given_up() {
         }
     }
     assert_eq!(asked, 11, "each five seconds");
-    // It goes on, and says first what it had to say.
+    // The sink resumes, and sends its earlier reports first.
     streams.heard(at(60_000));
     streams.answered(BlockId(0), at(60_001));
     assert_eq!(pass(&mut streams, 60_001, 100_000), []);
@@ -165,7 +166,7 @@ fn a_lone_stream_is_not_judged() {
 fn each_that_was_given_up_makes_the_next_wait_twice_as_long() {
     let mut streams = Streams::default();
     let (mut waits, mut number, mut now) = (Vec::new(), 0, 0);
-    // Whatever takes the place of the first never carries anything either.
+    // Every stream that replaces the first carries nothing either.
     for stream in 10..18 {
         streams.handed(StreamId(stream), BlockId(number), TARGET, at(now));
         for _ in 0..OVERTAKEN_BY {

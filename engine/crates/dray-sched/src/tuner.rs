@@ -1,18 +1,20 @@
-//! How many streams, readers and writers a transfer runs with, and how large its objects are, found
+//! Finds the number of streams, readers and writers of a transfer, and the size of its objects,
 //! while it runs.
 //!
-//! For each number there is a [`belief`] of how throughput depends on it, which every window in which the
-//! number changed makes firmer. What is said next is what is expected to carry most, or what would tell
-//! most; only what the stage that bounds the transfer can use is moved, one number at a time. More of
-//! anything comes a few at a time, and goes back at the first error: what the far side refused is the
-//! [`ceiling`] from then on.
+//! For each number a [`belief`] describes how throughput depends on it; every window in which the
+//! number changed makes the belief firmer. The next setting is the one with the highest expected
+//! throughput, or the one that reveals most. The tuner moves only numbers that affect the stage
+//! which bounds the transfer, one number at a time. Increases come in small steps, and the tuner
+//! takes them back at the first error: a number that the far side refused is the [`ceiling`] from
+//! then on.
 //!
-//! [`threads`] has what an end does with one for its own storage. [`dtl::Dtl`] is the rule of Liu and
-//! others, to compare with. What was best for a pair of endpoints is [`Remembered`].
+//! [`threads`] applies the tuner to the storage of one end. [`dtl::Dtl`] is the rule of Liu and
+//! others, for comparison. [`Remembered`] is the best known setting for a pair of endpoints.
 //!
-//! Non-goals: opening streams, starting threads, measuring; rates (whose gate is shut is not tuned).
+//! Non-goals: opening streams, starting threads, measuring; rates (a transfer with a closed gate is
+//! not tuned).
 //!
-//! Invariants: what is said lies within the bounds, and never above a number at which errors came
+//! Invariants: each setting is within the bounds, and never above a number at which errors came
 //! twice; the same samples give the same settings.
 
 mod belief;
@@ -25,39 +27,40 @@ use belief::Belief;
 use ceiling::Ceiling;
 use std::time::Duration;
 
-/// How much of a trial is one side's turn (guess, by the simulator's four paths).
+/// Time over which the throughput of one setting is measured (guess, by the simulator's four
+/// paths).
 const WINDOW: Duration = Duration::from_millis(750);
 
-/// What comes in the first moments after a change is the old setting's, or a new stream's slow start
-/// (guess, by the same).
+/// Time after a change during which throughput still reflects the old setting, or a new stream's
+/// slow start (guess, by the same).
 const SETTLES: Duration = Duration::from_millis(500);
 
-/// So long after a step back errors of before it may still come in.
+/// Time after a step back during which errors of the old setting may still arrive.
 const LATE_ERRORS: Duration = Duration::from_millis(500);
 
-/// What a step up must promise, as a part; a step that promises less is noise.
+/// Minimum expected gain of a step up, as a fraction; a smaller gain is noise.
 const GAIN_MIN: f64 = 0.01;
 
-/// With fewer windows of a stage that a setting changes what was found is a guess: what was known before
-/// is as good. More than fit between two words of the other end on what bounds it, ten seconds (guess,
-/// revisit).
+/// Minimum number of windows, in a stage that a setting affects, before the found setting counts.
+/// With fewer it is a guess, no better than the remembered one. More windows than fit between two
+/// reports of the other end on its bottleneck, ten seconds apart (guess, revisit).
 const FOUND_WINDOWS: u32 = 14;
 
-/// One thing that can be set.
+/// A number that the tuner can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knob {
     /// Data streams.
     Streams,
-    /// Readers of a source target.
+    /// Readers per source target.
     Readers,
-    /// Writers of a sink target.
+    /// Writers per sink target.
     Writers,
-    /// Bytes of an object of files that begin.
+    /// Bytes of an object, for files that begin.
     ObjectBytes,
 }
 
 impl Knob {
-    /// All of them.
+    /// All knobs.
     pub const ALL: [Self; 4] = [
         Self::Streams,
         Self::Readers,
@@ -75,7 +78,7 @@ impl Knob {
     }
 }
 
-/// What a transfer runs with.
+/// The numbers a transfer runs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     /// Data streams.
@@ -84,12 +87,12 @@ pub struct Setting {
     pub readers: u32,
     /// Writers of each sink target.
     pub writers: u32,
-    /// Bytes of an object, of files that begin.
+    /// Bytes of an object, for files that begin.
     pub object_bytes: u64,
 }
 
 impl Setting {
-    /// As much of each as can be said.
+    /// The maximum value of each number.
     pub const UNBOUNDED: Self = Self {
         streams: u32::MAX,
         readers: u32::MAX,
@@ -97,7 +100,7 @@ impl Setting {
         object_bytes: u64::MAX,
     };
 
-    /// What a knob stands at.
+    /// Returns the value of a knob.
     #[must_use]
     pub const fn at(&self, knob: Knob) -> u64 {
         match knob {
@@ -108,7 +111,7 @@ impl Setting {
         }
     }
 
-    /// The same with one knob elsewhere.
+    /// Returns the setting with one knob changed.
     #[must_use]
     pub fn with(mut self, knob: Knob, value: u64) -> Self {
         let count = u32::try_from(value).unwrap_or(u32::MAX);
@@ -121,7 +124,7 @@ impl Setting {
         self
     }
 
-    /// The smaller of each.
+    /// Returns the minimum of both settings, knob by knob.
     fn least_of(self, other: &Self) -> Self {
         Knob::ALL.into_iter().fold(self, |setting, knob| {
             setting.with(knob, setting.at(knob).min(other.at(knob)))
@@ -136,12 +139,12 @@ impl Setting {
     }
 }
 
-/// What may be said at the least and at the most. A knob whose two are the same is left alone.
+/// Bounds of a setting. A knob whose two bounds are equal is not tuned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// At the least; a 0 counts as 1.
+    /// Lower bounds; a 0 counts as 1.
     pub least: Setting,
-    /// At the most; less than the least counts as the least.
+    /// Upper bounds; a value below `least` counts as `least`.
     pub most: Setting,
 }
 
@@ -152,28 +155,28 @@ impl Bounds {
     }
 }
 
-/// What holds a transfer up.
+/// The stage that limits a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bottleneck {
     /// The source's storage.
     Read,
-    /// The way between both.
+    /// The network between both ends.
     Network,
     /// The sink's storage.
     Write,
-    /// Nothing that a setting changes: a listing, a rate, the end.
+    /// Not a stage that a setting affects: a listing, a rate limit, the end of the transfer.
     Other,
 }
 
-/// Errors by what they are errors of. Such as say "too many" count: refused, timed out, broken off; not
-/// a file that may not be read.
+/// Errors by kind of operation. Only errors that indicate overload count: refused, timed out,
+/// broken off; not a file that may not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Errors {
     /// Streams that were refused or broke.
     pub streams: u32,
-    /// Reads.
+    /// Failed reads.
     pub reads: u32,
-    /// Writes.
+    /// Failed writes.
     pub writes: u32,
 }
 
@@ -188,30 +191,30 @@ impl Errors {
     }
 }
 
-/// What happened since the last one; a few each second.
+/// Measurements since the last sample; a few samples come each second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// Bytes that came through: the sink has them.
+    /// Bytes that arrived at the sink.
     pub bytes: u64,
-    /// In so much time.
+    /// Length of the sample.
     pub took: Duration,
-    /// Errors in it.
+    /// Errors during the sample.
     pub errors: Errors,
-    /// What held the transfer up most of that time, when that is known.
+    /// Bottleneck during most of the sample, if known.
     pub bottleneck: Option<Bottleneck>,
 }
 
-/// What a tuner has found for a pair of endpoints, for whoever keeps it.
+/// Findings of a tuner for a pair of endpoints, to be stored by the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remembered {
-    /// The best it knows.
+    /// Best known setting.
     pub setting: Setting,
-    /// Above lies what has failed; [`Setting::UNBOUNDED`] where nothing did. Bounds are the caller's, and
-    /// another time they are others: they are not remembered.
+    /// Highest values that have not failed; [`Setting::UNBOUNDED`] where nothing failed. The
+    /// caller's bounds are not remembered, because they can differ next time.
     pub most: Setting,
 }
 
-/// Bytes over time, until there is enough.
+/// Bytes over time, until the window is full.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     bytes: u64,
@@ -219,7 +222,7 @@ struct Window {
 }
 
 impl Window {
-    /// Bytes per second once it is full; then it begins anew.
+    /// Adds a sample. Returns bytes per second once the window is full, and starts a new window.
     fn add(&mut self, sample: &Sample) -> Option<f64> {
         self.bytes = self.bytes.saturating_add(sample.bytes);
         self.took = self.took.saturating_add(sample.took);
@@ -232,40 +235,41 @@ impl Window {
     }
 }
 
-/// What is known of one number.
+/// State of one knob.
 #[derive(Debug, Clone)]
 struct Known {
     belief: Belief,
     ceiling: Ceiling,
-    /// Whether another number was ever in force: without, nothing is known but that this one works.
+    /// Set once another value was in force: before that, the tuner knows only that this value
+    /// works.
     was_moved: bool,
-    /// Whether there is another number that may be said.
+    /// Set when more than one value is allowed.
     can_move: bool,
 }
 
-/// See the module's head.
+/// The tuner; see the module documentation.
 #[derive(Debug, Clone)]
 pub struct Tuner {
     known: [Known; 4],
-    /// In force.
+    /// Setting in force.
     now: Setting,
     wanted: Setting,
-    /// The number that was moved last.
+    /// Knob that was moved last.
     moved: Option<Knob>,
     has_begun: bool,
     settles: Duration,
     late_errors: Duration,
     window: Window,
-    /// Windows that were judged while a number that may move could help: others compare nothing.
+    /// Windows judged while moving some knob could help; other windows compare nothing.
     windows: u32,
     bottleneck: Option<Bottleneck>,
-    /// At the most, before anything failed here.
+    /// Upper limits before anything failed in this transfer.
     began: Setting,
     recalled: Option<Remembered>,
 }
 
 impl Tuner {
-    /// Begins with a setting that is known to do no harm.
+    /// Starts with a setting that is known to be harmless.
     #[must_use]
     pub fn new(bounds: &Bounds, start: Setting) -> Self {
         let start = start.within(bounds);
@@ -291,7 +295,7 @@ impl Tuner {
         }
     }
 
-    /// Begins with what was found before: near the best, and never above what failed.
+    /// Starts near the best setting found before, and never above a value that failed.
     #[must_use]
     pub fn recall(bounds: &Bounds, remembered: &Remembered) -> Self {
         let most = Knob::ALL.into_iter().fold(bounds.most, |most, knob| {
@@ -308,13 +312,13 @@ impl Tuner {
         tuner
     }
 
-    /// In force now.
+    /// Returns the setting in force.
     #[must_use]
     pub const fn setting(&self) -> Setting {
         self.now
     }
 
-    /// The best that it knows, and what failed; not what is just being tried.
+    /// Returns the best known setting and the values that failed; not the setting being tried.
     #[must_use]
     pub fn remembered(&self) -> Remembered {
         let of = |value: &dyn Fn(Knob) -> u64| {
@@ -331,8 +335,8 @@ impl Tuner {
         }
     }
 
-    /// The same, if it is worth keeping for the next transfer of the pair: when enough was seen of the path,
-    /// or something failed.
+    /// Returns [`Self::remembered`] if it is worth keeping for the next transfer of the pair: the
+    /// tuner judged enough windows, or something failed.
     #[must_use]
     pub fn found(&self) -> Option<Remembered> {
         let is_seen = self.windows >= FOUND_WINDOWS;
@@ -347,7 +351,7 @@ impl Tuner {
         })
     }
 
-    /// Whether less may be said than at the beginning.
+    /// Returns true if errors lowered the knob's maximum below the initial one.
     const fn has_failed(&self, knob: Knob) -> bool {
         self.known(knob).ceiling.most() < self.began.at(knob)
     }
@@ -359,7 +363,8 @@ impl Tuner {
             false => now,
         };
         let before = self.recalled().setting.at(knob);
-        // This transfer may have less than an earlier one: that tells nothing against the larger number.
+        // This transfer may have a lower bound than an earlier one, which is no evidence against
+        // the larger number.
         let is_bounded = best == self.began.at(knob) && before > best;
         match is_bounded && !self.has_failed(knob) {
             true => before.min(self.recalled().most.at(knob)),
@@ -367,7 +372,7 @@ impl Tuner {
         }
     }
 
-    /// Takes what happened and says what to run with from now on.
+    /// Takes a sample and returns the setting to use from now on.
     pub fn told(&mut self, sample: &Sample) -> Setting {
         for known in &mut self.known {
             known.ceiling.elapse(sample.took);
@@ -377,7 +382,7 @@ impl Tuner {
         self.has_begun |= sample.bytes > 0;
         if !self.has_begun || sample.took.is_zero() || sample.bottleneck == Some(Bottleneck::Other)
         {
-            // It says nothing about the setting.
+            // The sample says nothing about the setting.
             self.window = Window::default();
             return self.now;
         }
@@ -404,8 +409,8 @@ impl Tuner {
         &mut self.known[knob.place()]
     }
 
-    /// Goes towards what is wanted: down at once, up by a few at a time, so that the first refusal is
-    /// met by a few streams. Whether anything changed.
+    /// Moves towards the wanted setting: down immediately, up by a few at a time, so that few
+    /// streams meet the first refusal. Returns true if anything changed.
     fn walk(&mut self) -> bool {
         let before = self.now;
         for knob in Knob::ALL {
@@ -428,7 +433,7 @@ impl Tuner {
         self.window = Window::default();
     }
 
-    /// Goes back at once from where errors come.
+    /// Steps back immediately from values at which errors came.
     fn hear_errors(&mut self, sample: &Sample) {
         if !self.late_errors.is_zero() {
             return;
@@ -447,7 +452,7 @@ impl Tuner {
         }
     }
 
-    /// A window is full.
+    /// Judges a full window of throughput `rate`.
     fn judge(&mut self, rate: f64) {
         let may_help = tried(self.bottleneck)
             .iter()
@@ -482,7 +487,7 @@ impl Tuner {
     }
 }
 
-/// What may help against a bottleneck, in turn.
+/// Returns the knobs that may help against a bottleneck, in order.
 const fn tried(bottleneck: Option<Bottleneck>) -> &'static [Knob] {
     match bottleneck {
         Some(Bottleneck::Network) => &[Knob::Streams],

@@ -34,7 +34,7 @@ const fn sample(bytes: u64) -> Sample {
     }
 }
 
-/// Settings over so many seconds of a path that answers each with a sample.
+/// Returns the settings over `seconds` of a path that answers each setting with a sample.
 fn run(tuner: &mut Tuner, seconds: u32, path: impl Fn(Setting) -> Sample) -> Vec<Setting> {
     let mut now = tuner.setting();
     (0..seconds * 4)
@@ -45,7 +45,7 @@ fn run(tuner: &mut Tuner, seconds: u32, path: impl Fn(Setting) -> Sample) -> Vec
         .collect()
 }
 
-/// Streams of 10 MB/s each, on a line of so many.
+/// Returns a path with streams of 10 MB/s each, up to `full` streams.
 fn line(full: u32) -> impl Fn(Setting) -> Sample {
     move |setting| sample(2_500_000 * u64::from(setting.streams.min(full)))
 }
@@ -128,7 +128,7 @@ fn where_the_bottleneck_is_not_known_all_are_tried_in_turn() {
 #[test]
 fn objects_grow_where_each_costs_the_storage_much_and_stay_where_they_may_not() {
     let path = |setting: Setting| Sample {
-        // Four milliseconds for each, and a GB/s.
+        // Four milliseconds per object, and 1 GB/s.
         bytes: (setting.object_bytes as f64 / (4e-3 + setting.object_bytes as f64 / 1e9)) as u64,
         bottleneck: Some(Bottleneck::Write),
         ..sample(0)
@@ -169,7 +169,7 @@ fn what_is_refused_is_left_at_once_and_touched_twice_at_the_most() {
     assert!((1..=4).contains(&beyond.len()), "{beyond:?}");
     assert!(tuner.remembered().most.streams <= 20);
     assert!(tuner.remembered().setting.streams >= 16);
-    // Known, it is not touched at all.
+    // With the remembered ceiling, the number is not exceeded at all.
     let mut tuner = Tuner::recall(&BOUNDS, &tuner.remembered());
     let settings = run(&mut tuner, 600, line(64));
     assert!(settings.iter().all(|setting| setting.streams <= 20));
@@ -194,7 +194,7 @@ fn one_stream_that_breaks_where_all_went_well_changes_nothing() {
     let before = tuner.remembered();
     let now = tuner.told(&refused(line(16)(tuner.setting()), 1));
     assert_eq!(tuner.remembered(), before);
-    // Twice in short time is another matter.
+    // Two errors within a short time do count.
     for _ in 0..4 {
         tuner.told(&line(16)(now));
     }
@@ -249,16 +249,16 @@ fn dtl_keeps_to_its_prose() {
         assert_eq!(dtl.told(&sample(100)).streams, 8);
     }
     assert_eq!(dtl.told(&sample(100)).streams, 12);
-    // Above 1.3 times more, in between as many.
+    // Above 1.3 times: more threads; in between: the same number.
     assert_eq!(five(&mut dtl, 131), 16);
     assert_eq!(five(&mut dtl, 170), 16);
-    // Below 0.7 times, threads had not grown: more. Again, they had: fewer.
+    // Below 0.7 times after a step without growth: more. Below it after growth: fewer.
     assert_eq!(five(&mut dtl, 118), 20);
     assert_eq!(five(&mut dtl, 82), 16);
     assert_eq!(five(&mut dtl, 57), 20);
     assert_eq!(dtl.threads(), 20);
     assert_eq!(dtl.setting().writers, 20);
-    // Its Figure 3 would have exchanged the last three: 12, 16, 12.
+    // Figure 3 would have exchanged the last three: 12, 16, 12.
     let mut bounded = Dtl::new(BOUNDS, 64);
     assert_eq!(five(&mut bounded, 100), 64);
 }
@@ -268,14 +268,15 @@ fn what_is_found_in_a_moment_is_not_kept() {
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     run(&mut tuner, 5, line(16));
     assert_eq!(tuner.found(), None);
-    // But that more fails is worth a word at once.
+    // A failure at a higher number is a finding immediately.
     tuner.told(&refused(line(16)(tuner.setting()), 9));
     tuner.told(&refused(line(16)(tuner.setting()), 9));
     assert!(tuner.found().is_some_and(|found| found.most.streams < 64));
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     run(&mut tuner, 30, line(16));
     assert_eq!(tuner.found(), Some(tuner.remembered()));
-    // Nor what another stage bounds, where only streams may be moved: no two numbers were compared.
+    // With another stage as bottleneck, where only streams may move, no two numbers were compared:
+    // no finding.
     let only = |streams| Setting {
         streams,
         ..setting(1)
@@ -290,7 +291,7 @@ fn what_is_found_in_a_moment_is_not_kept() {
         ..sample(1_000_000)
     });
     assert_eq!(tuner.found(), None);
-    // Nor what a rate bounds.
+    // A transfer bounded by a rate gives no finding either.
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     run(&mut tuner, 60, |_| Sample {
         bottleneck: Some(Bottleneck::Other),
@@ -299,7 +300,7 @@ fn what_is_found_in_a_moment_is_not_kept() {
     assert_eq!(tuner.found(), None);
 }
 
-/// The best number of streams, and above which it fails.
+/// Returns the best number of streams, and the highest one that has not failed.
 const fn streams(known: &Remembered) -> (u32, u32) {
     (known.setting.streams, known.most.streams)
 }
@@ -320,12 +321,13 @@ fn a_bound_of_one_transfer_is_not_remembered_of_the_pair() {
     run(&mut tuner, 60, line(40));
     let known = tuner.remembered();
     assert!(known.setting.streams >= 16, "{known:?}");
-    // The next may have eight, and uses them: that says nothing against what was found.
+    // The next transfer may have eight, and uses them: that is no evidence against the earlier
+    // finding.
     let mut tuner = Tuner::recall(&most(8), &known);
     assert_eq!(tuner.setting().streams, 8);
     run(&mut tuner, 60, line(40));
     assert_eq!(streams(&tuner.remembered()), streams(&known));
-    // What fails stays known, and is left out where less is allowed than that.
+    // A failed number stays known, and is left out where the bound is lower.
     let known = Remembered {
         setting: setting(12),
         most: setting(14),
@@ -333,7 +335,7 @@ fn a_bound_of_one_transfer_is_not_remembered_of_the_pair() {
     let mut tuner = Tuner::recall(&most(8), &known);
     run(&mut tuner, 60, line(40));
     assert_eq!(streams(&tuner.remembered()), (12, 14));
-    // That fewer carry more is news.
+    // Higher throughput with fewer streams is a new finding.
     let mut tuner = Tuner::recall(&most(8), &known);
     run(&mut tuner, 60, |setting| {
         let streams = u64::from(setting.streams);
@@ -391,11 +393,11 @@ fn the_memory_forgets_what_is_old_and_what_failed_long_ago() {
     memory.keep(pair("a", "c"), known(5), day(0));
     assert_eq!(memory.of(&pair("a", "b"), day(30)), Some(failed));
     assert_eq!(memory.of(&pair("a", "b"), day(31)), None);
-    // Used each day, it is known; that it was not tried again is no news of what failed.
+    // A setting in daily use stays known; an untried ceiling does not renew the failure.
     memory.keep(pair("a", "b"), failed, day(20));
     assert_eq!(memory.of(&pair("a", "b"), day(30)), Some(failed));
     assert_eq!(memory.of(&pair("a", "b"), day(31)), Some(known(10)));
-    // It fails at another number: that is.
+    // A failure at another number does.
     let lower = Remembered {
         most: setting(11),
         ..known(10)
@@ -405,7 +407,8 @@ fn the_memory_forgets_what_is_old_and_what_failed_long_ago() {
     assert_eq!(memory.entries().count(), 2);
     memory.keep(pair("x", "y"), known(1), day(40));
     assert_eq!(memory.entries().count(), 2, "a to c is gone");
-    // Of sessions side by side one did not know what failed, or was told by the other: no news.
+    // A concurrent session that did not know of the failure, or read it from the memory, does not
+    // renew it.
     memory.keep(pair("s", "t"), failed, day(40));
     memory.keep(pair("s", "t"), known(30), day(50));
     memory.keep(pair("s", "t"), failed, day(60));

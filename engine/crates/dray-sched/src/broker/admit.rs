@@ -1,4 +1,5 @@
-//! Whether wishes can be promised, and what could be promised instead.
+//! Admission: decides whether requests can be promised, and which deadlines could be promised
+//! instead.
 
 use super::fill;
 use super::need::{Grid, Need, Padding};
@@ -9,7 +10,7 @@ use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
 use std::time::Duration;
 
-/// Steps of a search. Each halves what is uncertain.
+/// Steps of a search. Each halves the interval.
 const SEARCH_STEPS: u32 = 12;
 
 /// The longest delay that is offered is a second doubled this often: seventeen years.
@@ -17,70 +18,70 @@ const DOUBLINGS_MAX: u32 = 29;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What is answered to wishes.
+/// Answer to a set of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Answer {
-    /// All of them are taken on.
+    /// All of them are accepted.
     Accepted(Vec<Grant>),
-    /// None is.
+    /// All of them are refused.
     Refused(Refusal),
 }
 
-/// What a wish that was taken on can count on.
+/// Guarantees and estimates for an accepted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Which transfer.
+    /// The transfer.
     pub key: TransferKey,
-    /// Whether anything is promised.
+    /// True if a finish or a rate is promised.
     pub is_promised: bool,
-    /// The rate it has by plan from now on, or from its begin.
+    /// Planned rate from now on, or from the start of the transfer.
     pub rate: BytesPerSecond,
-    /// The rate it has by plan now: zero for what begins later.
+    /// Planned rate now: zero for a transfer that starts later.
     pub present: BytesPerSecond,
-    /// When it is done by plan; `None` when that is not planned.
+    /// Planned finish; `None` if none is planned.
     pub finish: Option<Time>,
-    /// When it is done at the latest, if that is promised.
+    /// Latest finish, if promised.
     pub latest: Option<Time>,
 }
 
-/// Why wishes were refused, and what could be promised instead.
+/// Reason of a refusal, and the deadlines that could be promised instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The wish that does not fit.
+    /// The first request that does not fit.
     pub key: TransferKey,
-    /// What is in its way.
+    /// The obstacle.
     pub obstacle: Obstacle,
-    /// The rate it would have needed.
+    /// Rate the request would have needed.
     pub rate_needed: Option<BytesPerSecond>,
-    /// The rate there is for it in its window, all promises kept.
+    /// Rate available to it in its window, with all promises kept.
     pub rate_there_is: Option<BytesPerSecond>,
-    /// The deadlines with which all the wishes would be taken on, each as much later as the others. What
-    /// [`Broker::admit`] offers holds for [`Config::offer_holds`] if nothing else is promised until
-    /// then and everything has run at its rates.
+    /// Deadlines with which all requests would be accepted, each later by the same delay. An offer
+    /// of [`Broker::admit`] is valid for [`Config::offer_holds`], provided that no other promise is
+    /// made until then and every transfer has run at its rate.
     pub offer: Option<Vec<(TransferKey, Time)>>,
 }
 
-/// What is in a wish's way.
+/// Obstacle to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Obstacle {
-    /// A resource, with the promises that need it in the same time.
+    /// A resource, with the promises that need it at the same time.
     Resource(ResourceId, Vec<TransferKey>),
-    /// Its own ceiling: its floor is above it, or its deadline too soon for it.
+    /// Its own ceiling: the floor is above it, or the deadline too soon for it.
     Ceiling,
-    /// Its deadline is over before it may begin.
+    /// Its deadline is not after its start.
     Window,
-    /// It names a resource that nobody knows.
+    /// It names an unknown resource.
     Unknown(ResourceId),
-    /// A transfer of this key is there already, or twice among the wishes.
+    /// A transfer with this key exists already, or the key is used twice in the requests.
     Taken,
-    /// As many transfers are looked after as may be: so many.
+    /// The broker already handles the maximum number of transfers; the value is that maximum.
     Full(usize),
 }
 
 impl Broker {
-    /// Takes on all wishes or none.
+    /// Accepts all requests or none.
     pub fn admit(&mut self, wishes: &[Wish], now: Time) -> Answer {
         if let Some(grants) = self.take_on(wishes, now) {
             return Answer::Accepted(grants);
@@ -94,7 +95,8 @@ impl Broker {
         answer
     }
 
-    /// The same without the search for what could be instead, which costs a hundred times as much.
+    /// Like [`Self::admit`], but without the search for other deadlines, which costs a hundred
+    /// times as much.
     pub fn take_on(&mut self, wishes: &[Wish], now: Time) -> Option<Vec<Grant>> {
         let is_ours = |wish: &Wish| wishes.iter().any(|ours| ours.key == wish.key);
         self.offers
@@ -108,10 +110,11 @@ impl Broker {
         Some(grants)
     }
 
-    /// What [`Broker::admit`] would answer; changes nothing.
+    /// Returns the answer that [`Broker::admit`] would give, and changes nothing.
     ///
-    /// An accepted wish stays accepted with a later deadline, fewer bytes, or more capacity; but
-    /// one with a floor and a deadline: that floor is held until the deadline, so a later one can be harder.
+    /// A request that is accepted stays acceptable with a later deadline, fewer bytes, or more
+    /// capacity. The exception is a request with a floor and a deadline: the floor is held until
+    /// the deadline, so a later one can be harder.
     pub fn would(&self, wishes: &[Wish], now: Time) -> Answer {
         if let Err((key, obstacle)) = self.check(wishes, now) {
             return Answer::Refused(Refusal {
@@ -128,7 +131,7 @@ impl Broker {
         }
     }
 
-    /// What is wrong with wishes whatever is promised.
+    /// Checks the requests for errors that do not depend on the promises.
     fn check(&self, wishes: &[Wish], now: Time) -> Result<(), (TransferKey, Obstacle)> {
         let refuse = |key, obstacle| Err((key, obstacle));
         if let Some(wish) = wishes.first()
@@ -156,8 +159,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Plans leave room for what was offered, as it was offered, until it is asked for or time is up.
-    /// [`Broker::admit`] does that by itself; this is for who was answered by a copy of the broker.
+    /// Reserves an offer, as offered, in later plans until it is requested or expires.
+    /// [`Broker::admit`] does that by itself; this is for callers that asked a copy of the broker.
     pub fn remember(&mut self, wishes: &[Wish], offer: &[(TransferKey, Time)], now: Time) {
         let until = now + self.config.offer_holds;
         let offered = wishes.iter().map(|wish| {
@@ -174,8 +177,8 @@ impl Broker {
         }
     }
 
-    /// Puts another wish in the place of a transfer's; what it is known to use is still known. When the
-    /// new one cannot be promised, the old one stays as it was.
+    /// Replaces the request of a transfer; its known maximum use is kept. If the new request cannot
+    /// be promised, the old one stays.
     pub fn change(&mut self, wish: &Wish, now: Time) -> Option<Grant> {
         let old = self.transfers.remove(&wish.key);
         let grants = self.take_on(std::slice::from_ref(wish), now);
@@ -193,15 +196,16 @@ impl Broker {
         }
     }
 
-    /// What a transfer counts for among others. What is promised is the same whatever that is.
+    /// Sets the class and weight of a transfer. The promises stay the same.
     pub fn weigh(&mut self, key: TransferKey, class: Class, weight: u32) {
         if let Some(taken) = self.transfers.get_mut(&key) {
             (taken.wish.class, taken.wish.weight) = (class, weight);
         }
     }
 
-    /// A plan for each part of the need that a wish belongs to, all promises included; or the part
-    /// that has none. Depends on nothing but promises, wishes, capacities and time.
+    /// Returns a plan for each part of the need that contains one of the requests, with all
+    /// promises included; or the part without a plan. Depends only on promises, requests,
+    /// capacities and time.
     fn test(&self, wishes: &[Wish], now: Time) -> Result<Vec<(Need, plan::Plan)>, Option<Need>> {
         let mut need = self.empty_need(now);
         for (wish, resources) in self.promises(now) {
@@ -260,9 +264,9 @@ impl Broker {
         wishes.iter().map(grant).collect()
     }
 
-    /// Says why, and what could be. Every number is found with the test that admits.
+    /// Builds a refusal with its reason and offer. Every number is found with the test that admits.
     fn refusal(&self, wishes: &[Wish], now: Time) -> Refusal {
-        // The first wish that does not fit with those before it.
+        // The first request that does not fit with those before it.
         let at = (0..wishes.len())
             .find(|at| self.test(&wishes[..=*at], now).is_err())
             .unwrap_or(0);
@@ -296,7 +300,7 @@ impl Broker {
         }
     }
 
-    /// The largest part of a wish, in 4 096ths, that fits with those before it.
+    /// Returns the largest part of a request, in 4 096ths, that fits with those before it.
     fn largest(&self, wishes: &[Wish], at: usize, now: Time) -> u64 {
         let mut tried = wishes[..=at].to_vec();
         let whole = &wishes[at];
@@ -319,7 +323,7 @@ impl Broker {
         fits
     }
 
-    /// The least delay with which all wishes would be taken on.
+    /// Returns the deadlines with the shortest delay with which all requests would be accepted.
     fn offer(&self, wishes: &[Wish], now: Time) -> Option<Vec<(TransferKey, Time)>> {
         let Config { offer_holds, .. } = self.config;
         let later = |delay: u64| -> Vec<Wish> {
@@ -329,7 +333,7 @@ impl Broker {
             }
             wishes
         };
-        // Asked for a little later, it still is to fit.
+        // The offer must still fit if it is requested a little later.
         let fits = |delay: u64| {
             let now_or_soon = later(delay);
             let mut soon = now_or_soon.clone();
@@ -365,7 +369,7 @@ impl Broker {
         )
     }
 
-    /// What is in the way of the last of these wishes.
+    /// Returns the obstacle to the last of these requests.
     fn obstacle(&self, wishes: &[Wish], now: Time) -> Obstacle {
         let Some(wish) = wishes.last() else {
             return Obstacle::Window;
@@ -400,7 +404,7 @@ impl Broker {
         let grid = Grid::new(need);
         let over = need.overheld().map(|(resource, _)| resource);
         let known = (resources.iter().copied()).filter(|at| need.capacities[*at].is_some());
-        // The one that shows by itself that it is too much; else the one that is asked the most of.
+        // A resource that is overloaded by itself, otherwise the resource with the highest demand.
         let worst = known.max_by_key(|resource| {
             let asked: u128 = (need.demands.iter())
                 .filter(|demand| demand.resources.contains(resource))
@@ -438,7 +442,7 @@ impl Broker {
     }
 }
 
-/// A deadline so much later, a whole number of seconds from now, rounded up.
+/// Returns the deadline plus `delay`, rounded up to a whole number of seconds from now.
 fn rounded(deadline: Time, now: Time, delay: u64) -> Time {
     let late = deadline.max(now).as_nanos().saturating_add(delay);
     let seconds = (late - now.as_nanos()).div_ceil(SECOND);

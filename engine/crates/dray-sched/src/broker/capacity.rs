@@ -1,4 +1,4 @@
-//! What a resource gives, configured or learned by measuring.
+//! Capacity of a resource, configured or learned from measurements.
 
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
@@ -6,14 +6,14 @@ use dray_core::time::nanos;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Measurements that are remembered of one resource.
+/// Maximum number of remembered measurements per resource.
 const SAMPLES_MAX: usize = 64;
 
-/// How long a measurement counts. Guess, revisit: long against the minutes in which shared networks
-/// swing, short against the hours for which somebody else's load stays.
+/// Lifetime of a measurement. Guess, revisit: long against the minutes in which shared networks
+/// swing, short against the hours for which other users' load stays.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// A part by which capacity must change before it is worth a new plan.
+/// Divisor for the smallest change of capacity that is worth a new plan: a twentieth.
 const CHANGE_PART: u64 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,36 +22,36 @@ struct Sample {
     rate: u64,
 }
 
-/// How much a resource can be expected to give.
+/// Capacity assumption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outlook {
-    /// As much as in the worst tenth of the time.
+    /// Capacity of the worst tenth of the time.
     Low,
-    /// As much as on the average.
+    /// Average capacity.
     Mean,
-    /// As much as in the best tenth of the time.
+    /// Capacity of the best tenth of the time.
     High,
 }
 
-/// What is known of one resource.
+/// Known capacity of one resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capacity {
     ceiling: Option<u64>,
     samples: VecDeque<Sample>,
-    /// What was measured when a new plan was last asked for.
+    /// Measurement with which a new plan was last requested.
     told: Option<u64>,
 }
 
 impl Capacity {
-    /// What is configured, and never exceeded.
+    /// Sets the configured maximum, which is never exceeded.
     pub(crate) fn set_ceiling(&mut self, ceiling: Option<BytesPerSecond>) {
         self.ceiling = ceiling.map(|rate| rate.0);
     }
 
-    /// What it gives from `now` on. True when that differs by a twentieth from what plans were made
-    /// for.
+    /// Records the capacity from `now` on. Returns true if it differs by a twentieth from the
+    /// capacity that plans were made for.
     pub(crate) fn measure(&mut self, rate: BytesPerSecond, now: Time) -> bool {
-        // More than one when the clock was set back.
+        // Several samples can be later than now when the clock was set back.
         while (self.samples.back()).is_some_and(|last| last.since >= now) {
             self.samples.pop_back();
         }
@@ -59,7 +59,7 @@ impl Capacity {
             since: now,
             rate: rate.0,
         });
-        // The second one says until when the first one held.
+        // A sample lasts until the next one begins.
         while self.samples.len() > SAMPLES_MAX
             || (self.samples.get(1)).is_some_and(|next| now.since(next.since) >= MEMORY)
         {
@@ -72,14 +72,14 @@ impl Capacity {
         is_news
     }
 
-    /// What it gives now.
+    /// Returns the present capacity.
     #[must_use]
     pub fn present(&self) -> Option<u64> {
         let measured = self.samples.back().map(|sample| sample.rate);
         self.bounded(measured)
     }
 
-    /// What it can be expected to give from `now` on.
+    /// Returns the expected capacity from `now` on.
     #[must_use]
     pub fn expected(&self, outlook: Outlook, now: Time) -> Option<u64> {
         self.bounded(self.learned(outlook, now))

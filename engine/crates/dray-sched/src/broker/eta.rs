@@ -1,4 +1,4 @@
-//! When will it be done?
+//! Estimates of when transfers finish.
 
 use super::triage::Kept;
 use super::wish::{TransferKey, Wish};
@@ -7,21 +7,21 @@ use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use dray_core::time::nanos;
 
-/// Changes of rates that are followed for an estimate. What comes after happens at the last rates.
+/// Maximum number of rate changes that an estimate follows. Afterwards the last rates are assumed.
 const STEPS_MAX: usize = 64;
 
-/// When a transfer will be done if nothing comes and nothing is changed.
+/// Estimated finish of a transfer if no transfer is added or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eta {
     /// With the capacity of the best tenth of the time.
     pub early: Time,
-    /// With the capacity of the worst tenth; `None` when it then gets nowhere.
+    /// With the capacity of the worst tenth; `None` if the transfer then does not progress.
     pub late: Option<Time>,
 }
 
 impl Broker {
-    /// Follows the rates to the transfer's end. `None` while its size is not known, or when it gets
-    /// nowhere. O(n) times the work of [`Broker::rates`].
+    /// Follows the rates to the transfer's end. Returns `None` if its size is unknown, or if it
+    /// does not progress. O(n) times the work of [`Broker::rates`].
     #[must_use]
     pub fn eta(&self, key: TransferKey, now: Time) -> Option<Eta> {
         let early = self.follow(key, Outlook::High, now)?;
@@ -67,7 +67,7 @@ impl Broker {
             let passed = u64::try_from(next.since(now).as_nanos()).unwrap_or(u64::MAX);
             for rate in &rates {
                 let given = rate.given.map_or(u64::MAX, |rate| rate.0);
-                // Rounded up, so that who meets their end is there.
+                // Rounded up, so that a transfer that reaches its end in this step is complete.
                 let moved = (u128::from(given) * u128::from(passed)).div_ceil(1_000_000_000);
                 let moved = u64::try_from(moved).unwrap_or(u64::MAX);
                 let taken = ahead.transfers.get_mut(&rate.key)?;
@@ -85,17 +85,18 @@ impl Broker {
     }
 }
 
-/// What plans leave of each resource, between any two of their instants.
+/// Capacity of each resource that plans leave, for each interval between their instants.
 #[derive(Debug, Clone)]
 pub(super) struct Left {
-    /// The last holds for ever.
+    /// Start of each interval; the last one has no end.
     cuts: Vec<Time>,
-    /// Of each resource, from each cut on, bytes per second; `None` where nothing is known.
+    /// Free bytes per second per resource and interval; `None` for a resource of unknown capacity.
     free: Vec<Option<Vec<u64>>>,
 }
 
 impl Left {
-    /// What all leave but one. O(promises * instants of their parts).
+    /// Computes the capacity left by the plans of all transfers except `but`. O(promises * instants
+    /// of their parts).
     pub(super) fn new(broker: &Broker, kept: &Kept, but: Option<TransferKey>, now: Time) -> Self {
         let capacities = broker.empty_need(now).capacities;
         let mut cuts = vec![now];
@@ -111,7 +112,7 @@ impl Left {
         cuts.sort_unstable();
         cuts.dedup();
         let at = |time: Time| cuts.partition_point(|cut| *cut < time);
-        // What begins to be used at each cut, and what ends to be.
+        // Rates that begin and end at each cut.
         let none = vec![(0u128, 0u128); cuts.len() + 1];
         let mut uses = vec![none; capacities.len()];
         let mut add = |resources: &[usize], from: usize, until: usize, rate: u64| {
@@ -154,7 +155,8 @@ impl Left {
         }
     }
 
-    /// When a wish could be done in it; `resources` are its resources' indices. O(instants).
+    /// Returns the earliest finish of `wish` in the free capacity; `resources` are the indices of
+    /// its resources. O(instants).
     pub(super) fn done(&self, wish: &Wish, resources: &[usize]) -> Option<Time> {
         let mut left = wish.bytes?;
         let ceiling = wish.ceiling.map_or(u64::MAX, |rate| rate.0);

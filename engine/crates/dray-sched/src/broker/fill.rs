@@ -1,21 +1,22 @@
-//! Plans by filling: one demand after the other, the earliest deadline first, into what is left.
+//! Plans by filling: places the demands in the order of their deadlines into the remaining
+//! capacity.
 
 use super::need::{Demand, Grid, Need};
 use super::plan::Plan;
 use super::wish::bytes_in;
 
-/// Where a demand's bytes go.
+/// Placement of a demand's bytes within its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// At one rate through the whole window, as far as there is room: nobody is in a hurry before
-    /// they must be, and what is spare shows early.
+    /// At one rate through the whole window, as far as capacity allows: no transfer runs faster
+    /// than it must, and spare capacity shows early.
     Even,
     /// As early as possible. On one resource without ceilings this is preemptive EDF: it finds a
     /// plan whenever there is one.
     Earliest,
 }
 
-/// Fills all demands of a need, or says that they do not fit this way.
+/// Places all demands of a need. Returns `None` if they do not fit this way.
 pub(crate) fn plan(need: &Need, grid: &Grid, fill: Fill) -> Option<Plan> {
     let mut grid = grid.clone();
     let mut amounts = vec![vec![0; grid.intervals()]; need.demands.len()];
@@ -33,7 +34,7 @@ pub(crate) fn plan(need: &Need, grid: &Grid, fill: Fill) -> Option<Plan> {
     })
 }
 
-/// Demands by deadline, then by begin, then by key.
+/// Returns the indices of the demands, sorted by deadline, then by start, then by key.
 pub(crate) fn order(need: &Need) -> Vec<usize> {
     let mut order: Vec<usize> = (0..need.demands.len()).collect();
     order.sort_by_key(|index| {
@@ -43,7 +44,7 @@ pub(crate) fn order(need: &Need) -> Vec<usize> {
     order
 }
 
-/// Adds up to `bytes` of a demand to its amounts; says how many found no room.
+/// Adds up to `bytes` of a demand to its amounts. Returns the number of bytes that did not fit.
 pub(crate) fn place(
     grid: &mut Grid,
     demand: &Demand,
@@ -59,7 +60,7 @@ pub(crate) fn place(
     for interval in grid.window(demand) {
         let own = demand.ceiling.unwrap_or(u64::MAX);
         let nanos = grid.nanos(interval);
-        // What was placed before counts against the ceiling.
+        // Bytes placed before count against the ceiling.
         let own = bytes_in(own, nanos).saturating_sub(amounts[interval]);
         let even = if rate == u64::MAX {
             u64::MAX
@@ -78,7 +79,7 @@ pub(crate) fn place(
     left
 }
 
-/// The least rate at which all bytes find room; the largest there is when they do not.
+/// Returns the lowest rate at which all bytes fit, or the highest useful rate if they do not fit.
 fn level(grid: &Grid, demand: &Demand, bytes: u64) -> u64 {
     let free: Vec<(u64, u64)> = (grid.window(demand))
         .map(|interval| (grid.nanos(interval), grid.free(demand, interval)))
@@ -102,9 +103,9 @@ fn level(grid: &Grid, demand: &Demand, bytes: u64) -> u64 {
     low
 }
 
-/// Whether there surely is no plan: some demand alone does not fit, or some resource alone cannot
-/// carry its demands even without their ceilings and other resources. That relaxation is
-/// exact, so what it refuses is refused by any test.
+/// Returns true if there is certainly no plan: some demand alone does not fit, or some resource
+/// alone cannot carry its demands even without their ceilings and other resources. That relaxation
+/// is exact, so any test refuses what it refuses.
 pub(crate) fn is_impossible(need: &Need, grid: &Grid) -> bool {
     let alone = |demand: &Demand| {
         let free = grid
@@ -116,7 +117,7 @@ pub(crate) fn is_impossible(need: &Need, grid: &Grid) -> bool {
         || (0..need.capacities.len()).any(|resource| does_overload(need, grid, resource))
 }
 
-/// Whether a resource alone cannot carry its demands.
+/// Returns true if a resource alone cannot carry its demands.
 pub(crate) fn does_overload(need: &Need, grid: &Grid, resource: usize) -> bool {
     if grid.room[resource].is_none() {
         return false;
@@ -138,7 +139,8 @@ pub(crate) fn does_overload(need: &Need, grid: &Grid, resource: usize) -> bool {
     plan(&relaxed, grid, Fill::Earliest).is_none()
 }
 
-/// What the program asks for at the least: it may stay short by a little.
+/// Returns the minimum number of bytes that the linear program must place: the demand less the
+/// permitted shortfall.
 fn required(demand: &Demand) -> u64 {
     demand
         .bytes

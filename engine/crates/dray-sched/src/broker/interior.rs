@@ -1,45 +1,45 @@
-//! Plans by linear programming, for what filling does not find on several resources or below
-//! ceilings.
+//! Plans by linear programming, for needs on several resources or with ceilings that filling cannot
+//! plan.
 //!
-//! The least sum of what demands lack, each against its size, is found by Mehrotra's
-//! predictor-corrector method (Wright, Primal-Dual Interior-Point Methods, 1997, chapter 10), begun at
-//! a point that is feasible on both sides. Resources meet only demands of the same interval, so the
-//! normal equations fall apart into one small block for each interval and one dense block of the
-//! demands: O(n^3 + K n^2 R) for each of some twenty steps, with n demands, K intervals
-//! and R resources.
+//! The program minimises the sum of the demands' shortfalls, each relative to its size, by
+//! Mehrotra's predictor-corrector method (Wright, Primal-Dual Interior-Point Methods, 1997, chapter
+//! 10), starting at a point that is feasible on both sides. Resources meet only demands of the same
+//! interval, so the normal equations split into one small block for each interval and one dense
+//! block of the demands: O(n^3 + K n^2 R) for each of some twenty steps, with n demands, K
+//! intervals and R resources.
 //!
-//! Numbers are floating here and nowhere else in the broker. They only propose: what is found is
-//! rounded down to bytes, filled up, and holds only if it then is a plan; what is refused is refused
-//! by a bound of the dual, which is a bound wherever the dual is feasible.
+//! This is the only part of the broker with floating-point numbers. They only propose: a solution
+//! is rounded down to bytes, filled up, and accepted only if the result is a plan; a refusal rests
+//! on a bound of the dual, which is a bound wherever the dual is feasible.
 
 use super::fill::{self, Fill};
 use super::matrix::{factorise, invert, substitute};
 use super::need::{Grid, Need};
 use super::plan::{Plan, short_max};
 
-/// Steps after which it is given up. Twenty are usual.
+/// Maximum number of steps. Twenty are usual.
 const STEPS_MAX: usize = 80;
 
-/// The sum of what demands lack, each as a part of its size, at which they count as fitting. Less
-/// than [`short_max`] allows.
+/// Sum of the shortfalls, each as a fraction of the demand's size, up to which the demands count as
+/// fitting. Less than [`short_max`] allows.
 const LACK_MAX: f64 = 1e-4;
 
-/// How far objective and bound may be apart in the end.
+/// Final gap between objective and bound.
 const GAP_MAX: f64 = 1e-7;
 
-/// How near to the border a step may come.
+/// Fraction of the way to the border that a step may go.
 const STEP_PART: f64 = 0.995;
 
-/// What the method looks for.
+/// Goal of the method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
-    /// Whether nobody lacks anything; stops as soon as that is certain.
+    /// Decide whether all demands fit; stop as soon as that is certain.
     Fit,
-    /// As many bytes as possible; stops at the best.
+    /// Maximise the bytes; stop at the optimum.
     Bytes,
 }
 
-/// A plan for the need if there is one.
+/// Returns a plan for the need if there is one.
 pub(crate) fn plan(need: &Need, grid: &Grid) -> Option<Plan> {
     let mut program = Program::new(need, grid, Goal::Fit)?;
     program.solve(Goal::Fit);
@@ -49,9 +49,9 @@ pub(crate) fn plan(need: &Need, grid: &Grid) -> Option<Plan> {
     rounded(need, grid, &program)
 }
 
-/// At the most how many bytes of the demands any plan can move, finished or not: no choice of
-/// demands that are carried whole has more. An upper bound by the dual, so it holds whether or not the
-/// method came to its end. `None` when nothing can move.
+/// Returns an upper bound of the bytes of the demands that any plan can move, including unfinished
+/// demands: no set of demands that are carried whole has more. The bound comes from the dual, so it
+/// holds whether or not the method converged. Returns `None` if no byte can move.
 #[must_use]
 pub fn bytes_bound(need: &Need) -> Option<f64> {
     let grid = Grid::new(need);
@@ -61,14 +61,15 @@ pub fn bytes_bound(need: &Need) -> Option<f64> {
     Some((all - bound.max(0.0)) * program.unit)
 }
 
-/// Bytes from the floating amounts: down, within what there is, and the rest where it fits.
+/// Converts floating-point amounts to bytes: rounds down within the capacity, and places the rest
+/// where it fits.
 fn rounded(need: &Need, grid: &Grid, program: &Program) -> Option<Plan> {
     let mut grid = grid.clone();
     let mut amounts = vec![vec![0u64; grid.intervals()]; need.demands.len()];
     for (cell, at) in program.cells.iter().enumerate() {
         let demand = &need.demands[at.demand];
         let placed: u64 = amounts[at.demand].iter().sum();
-        // From zero to the largest number: a conversion of Rust's stops at the ends.
+        // From zero to the largest number: Rust's conversion saturates.
         let bytes = (program.x[cell] * program.unit).floor() as u64;
         let part = bytes
             .min(grid.free(demand, at.interval))
@@ -91,11 +92,11 @@ fn rounded(need: &Need, grid: &Grid, program: &Program) -> Option<Plan> {
     })
 }
 
-/// One amount that is looked for.
+/// One amount of the program: a demand in an interval.
 struct Cell {
     demand: usize,
     interval: usize,
-    /// The ceiling's amount, where it can be in the way.
+    /// Ceiling of the amount, where it can bind.
     most: Option<f64>,
 }
 
@@ -108,20 +109,20 @@ struct Row {
 struct Program {
     unit: f64,
     sizes: Vec<f64>,
-    /// What it costs to lack one unit of a demand.
+    /// Cost of one unit of shortfall, per demand.
     costs: Vec<f64>,
     cells: Vec<Cell>,
-    /// Cells of each interval, and for each cell its rows.
+    /// Cells per interval, and rows per cell.
     of_interval: Vec<Vec<usize>>,
     rows_of: Vec<Vec<usize>>,
     rows: Vec<Row>,
     rows_in: Vec<Vec<usize>>,
-    /// Amounts, what is left below the ceiling, what demands lack, what rows have left.
+    /// Amounts, slack below the ceiling, shortfalls of demands, slack of rows.
     x: Vec<f64>,
     v: Vec<f64>,
     y: Vec<f64>,
     s: Vec<f64>,
-    /// Their duals.
+    /// Duals of `x`, `v`, `y` and `s`.
     zx: Vec<f64>,
     w: Vec<f64>,
     zy: Vec<f64>,
@@ -131,7 +132,7 @@ struct Program {
     q: Vec<f64>,
 }
 
-/// A direction, or a set of right sides; fields as in [`Program`].
+/// A direction, or a set of right-hand sides; fields as in [`Program`].
 #[derive(Clone)]
 struct Step {
     x: Vec<f64>,
@@ -150,14 +151,14 @@ struct Step {
 struct Factors {
     /// Weights of the amounts.
     d: Vec<f64>,
-    /// The inverse block of each interval, dense by its rows.
+    /// Inverse block of each interval, dense by its rows.
     blocks: Vec<Vec<f64>>,
     /// The lower triangle of the demands' block.
     lower: Vec<f64>,
 }
 
 impl Program {
-    /// `None` when no demand could move a byte.
+    /// Builds the program. Returns `None` if no demand could move a byte.
     fn new(need: &Need, grid: &Grid, goal: Goal) -> Option<Self> {
         let unit = need.demands.iter().map(|demand| demand.bytes).max()?.max(1) as f64;
         let intervals = grid.intervals();
@@ -235,7 +236,7 @@ impl Program {
         Some(program)
     }
 
-    /// A point strictly within all bounds, on both sides.
+    /// Sets the start: a point strictly within all bounds, on both sides.
     fn begin(&mut self) {
         let mut users = vec![0.0; self.rows.len()];
         let mut windows = vec![0.0; self.sizes.len()];
@@ -265,7 +266,7 @@ impl Program {
         self.q.fill(-mean);
         self.zs.fill(mean);
         for demand in 0..self.sizes.len() {
-            // A price below zero: a cell that passes no row has something in hand all the same.
+            // A price below zero, so that the dual slack of a cell without rows is positive too.
             self.p[demand] = -mean;
             self.zy[demand] = self.costs[demand] + mean;
         }
@@ -279,7 +280,7 @@ impl Program {
         }
     }
 
-    /// The sum of what demands lack, by cost.
+    /// Returns the sum of the shortfalls, weighted by cost.
     fn objective(&self) -> f64 {
         self.y
             .iter()
@@ -288,7 +289,7 @@ impl Program {
             .sum()
     }
 
-    /// What demands lack as parts of their sizes.
+    /// Returns the sum of the shortfalls, each as a fraction of the demand's size.
     fn lack(&self) -> f64 {
         self.y
             .iter()
@@ -297,7 +298,7 @@ impl Program {
             .sum()
     }
 
-    /// The dual objective.
+    /// Returns the dual objective.
     fn bound(&self) -> f64 {
         let demands: f64 = self
             .sizes
@@ -314,7 +315,7 @@ impl Program {
         demands + rows - ceilings
     }
 
-    /// Goes on until the question is answered; returns the best bound there was.
+    /// Iterates until the goal is decided. Returns the best bound found.
     fn solve(&mut self, goal: Goal) -> f64 {
         let mut best = 0.0f64;
         let scale = match goal {
@@ -335,7 +336,7 @@ impl Program {
         best.max(self.bound())
     }
 
-    /// One predictor and corrector. False when numbers give no more.
+    /// Takes one predictor and corrector step. Returns false if rounding prevents progress.
     fn step(&mut self) -> bool {
         let factors = self.factors();
         let affine = self.direction(&factors, 0.0, None);
@@ -372,13 +373,13 @@ impl Program {
         true
     }
 
-    /// How many products the gap is the sum of.
+    /// Returns the number of products in the gap.
     fn pairs(&self) -> f64 {
         let bounded = self.cells.iter().filter(|cell| cell.most.is_some()).count();
         (self.x.len() + bounded + self.y.len() + self.s.len()) as f64
     }
 
-    /// The gap after a step.
+    /// Returns the gap after a step.
     fn gap(&self, step: Option<&Step>, primal: f64, dual: f64) -> f64 {
         let sum = |one: &[f64], two: &[f64], by: Option<(&[f64], &[f64])>| -> f64 {
             (0..one.len())
@@ -408,7 +409,7 @@ impl Program {
         )
     }
 
-    /// How long a step may be on each side, one at the most.
+    /// Returns the maximum step length on each side, at most one.
     fn lengths(&self, step: &Step) -> (f64, f64) {
         let most = |values: &[f64], by: &[f64]| {
             (values.iter().zip(by)).fold(1.0f64, |most, (value, by)| {
@@ -464,7 +465,7 @@ impl Program {
             for (at, cell) in cells.iter().enumerate() {
                 let demand = self.cells[*cell].demand;
                 lower[demand * count + demand] += d[*cell];
-                // The block's columns of this cell's rows, summed.
+                // Sum of the block's columns for this cell's rows.
                 let mut column = vec![0.0; rows.len()];
                 for two in &local[at] {
                     for (one, sum) in column.iter_mut().enumerate() {
@@ -474,7 +475,7 @@ impl Program {
                 for (other, of_other) in cells.iter().zip(&local).take(at + 1) {
                     let sum: f64 = of_other.iter().map(|one| column[*one]).sum();
                     let (high, low) = (demand, self.cells[*other].demand);
-                    // Cells of an interval stand in the order of their demands.
+                    // Cells of an interval are in the order of their demands.
                     lower[high * count + low] -= d[*cell] * d[*other] * sum;
                 }
             }
@@ -484,15 +485,15 @@ impl Program {
         Factors { d, blocks, lower }
     }
 
-    /// A cell's rows as positions among those of its interval.
+    /// Returns the positions of a cell's rows among those of its interval.
     fn local(&self, cell: usize) -> Vec<usize> {
         let rows = &self.rows_in[self.cells[cell].interval];
         let place = |row: &usize| rows.iter().position(|other| other == row);
         self.rows_of[cell].iter().filter_map(place).collect()
     }
 
-    /// Newton's direction to the point where all products are `mu`, with the second-order part of
-    /// `affine` taken into account.
+    /// Returns Newton's direction to the point where all products are `mu`, with the second-order
+    /// part of `affine` taken into account.
     fn direction(&self, factors: &Factors, mu: f64, affine: Option<&Step>) -> Step {
         let target = |one: &[f64], two: &[f64], by: Option<(&[f64], &[f64])>| -> Vec<f64> {
             (0..one.len())
@@ -506,7 +507,7 @@ impl Program {
         let rv = target(&self.v, &self.w, affine.map(|a| (&a.v[..], &a.w[..])));
         let ry = target(&self.y, &self.zy, affine.map(|a| (&a.y[..], &a.zy[..])));
         let rs = target(&self.s, &self.zs, affine.map(|a| (&a.s[..], &a.zs[..])));
-        // What is missing of the equations themselves, by rounding.
+        // Residuals of the equations themselves, due to rounding.
         let mut hp = self.sizes.clone();
         let mut hq: Vec<f64> = self.rows.iter().map(|row| row.room).collect();
         for demand in 0..hp.len() {

@@ -1,9 +1,10 @@
-//! The linear algebra of the program: square matrices by rows, symmetric and positive definite.
+//! Linear algebra of the program: square matrices by rows, symmetric and positive definite.
 
-/// What a pivot is raised to when rounding took it away: its direction then stands still.
+/// Replacement for a pivot that rounding made (nearly) zero or negative: a pivot this large keeps
+/// the solution unchanged in its direction.
 const PIVOT_HUGE: f64 = 1e128;
 
-/// Cholesky's factor in the lower triangle, in place.
+/// Computes Cholesky's factor in the lower triangle, in place.
 pub(super) fn factorise(matrix: &mut [f64], size: usize) {
     for column in 0..size {
         let own = matrix[column * size + column];
@@ -46,7 +47,7 @@ pub(super) fn substitute(lower: &[f64], right: &mut [f64]) {
     }
 }
 
-/// The inverse of a small symmetric positive definite matrix, in place.
+/// Inverts a small symmetric positive definite matrix, in place.
 pub(super) fn invert(matrix: &mut [f64], size: usize) {
     factorise(matrix, size);
     let lower = matrix.to_vec();

@@ -1,45 +1,45 @@
-//! What promises need of the resources, as numbers alone: the question a plan answers.
+//! The need: the demands and rates of the promises as plain numbers, and the capacities.
 
 use super::wish::{TransferKey, Wish, bytes_in};
 use dray_core::Time;
 use std::collections::BTreeMap;
 
-/// What is planned of a promise that has so much left: a 256th and 4 KiB more. The plan so has room
-/// for rounding and for what moves in objects; and as what was moved took its part of the room
-/// along, a set that was kept to its plan still fits, with some more to spare.
+/// Returns the planned bytes for a promise with `bytes` left: a 256th and 4 KiB more. The excess
+/// covers rounding and transfer by whole objects. Moved bytes take their part of the excess along,
+/// so a set of promises that has run by its plan still fits, with a small margin.
 pub(crate) const fn padded(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 256).saturating_add(4_096)
 }
 
-/// Bytes to be moved in a window, at no steady rate.
+/// Bytes to be moved in a window, at any rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
-    /// Whose.
+    /// The transfer.
     pub key: TransferKey,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
-    /// The window's begin.
+    /// Start of the window.
     pub from: Time,
-    /// The window's end.
+    /// End of the window.
     pub until: Time,
-    /// Bytes per second that they never go above.
+    /// Maximum bytes per second.
     pub ceiling: Option<u64>,
-    /// Indices of the resources they pass.
+    /// Indices of the resources that the bytes pass.
     pub resources: Vec<usize>,
 }
 
 /// A rate that is held from one time to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// Whose.
+    /// The transfer.
     pub key: TransferKey,
     /// Bytes per second.
     pub rate: u64,
-    /// From when on.
+    /// Start of the hold.
     pub from: Time,
-    /// Until when; `None` for until somebody says otherwise.
+    /// End of the hold; `None` if it has no planned end.
     pub until: Option<Time>,
-    /// Indices of the resources it is held of.
+    /// Indices of the resources that the rate passes.
     pub resources: Vec<usize>,
 }
 
@@ -49,20 +49,20 @@ impl Hold {
     }
 }
 
-/// Promises and the capacities they are to be kept with.
+/// Promises, and the capacities for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Need {
     /// The present.
     pub now: Time,
-    /// Bytes per second of each resource; `None` where that is not known, and nothing is in the way.
+    /// Bytes per second of each resource; `None` for an unknown capacity, which limits nothing.
     pub capacities: Vec<Option<u64>>,
-    /// What moves at will.
+    /// Demands, which can move at any rate.
     pub demands: Vec<Demand>,
-    /// What is held.
+    /// Rates that are held.
     pub holds: Vec<Hold>,
 }
 
-/// Whether bytes are planned as they are, or with the room that admission asks for.
+/// Choice between planning bytes as they are, or with the excess that admission requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Padding {
     With,
@@ -70,8 +70,8 @@ pub(crate) enum Padding {
 }
 
 impl Need {
-    /// Adds what a wish needs; `resources` are its resources' indices. A wish that asks for no
-    /// promise needs nothing. False when there is no time for it at all.
+    /// Adds the need of a request; `resources` are the indices of its resources. A request that
+    /// asks for no promise needs nothing. Returns false if the request has no time at all.
     pub(crate) fn add(&mut self, wish: &Wish, resources: &[usize], padding: Padding) -> bool {
         let start = wish.start(self.now);
         let mut flexible = match (wish.deadline, wish.bytes) {
@@ -88,7 +88,7 @@ impl Need {
                     flexible = flexible.saturating_sub(bytes_in(wish.floor.0, nanos));
                     Some(deadline)
                 }
-                // The floor alone is in time.
+                // The floor alone finishes in time.
                 (end, _) => {
                     flexible = 0;
                     end
@@ -123,7 +123,8 @@ impl Need {
         true
     }
 
-    /// Parts that have no resource in common: each is planned by itself. O(n log n).
+    /// Splits the need into parts without common resources, which can be planned separately. O(n
+    /// log n).
     #[must_use]
     pub fn parts(&self) -> Vec<Self> {
         let mut heads: Vec<usize> = (0..self.capacities.len()).collect();
@@ -148,7 +149,7 @@ impl Need {
         let mut place = |resources: &[usize], key: TransferKey| {
             match resources.iter().find(known) {
                 Some(first) => (Some(head(&mut heads, *first)), None),
-                // Nothing is in its way but itself.
+                // Only its own ceiling can limit it.
                 None => (None, Some(key)),
             }
         };
@@ -168,7 +169,7 @@ impl Need {
         parts.into_values().collect()
     }
 
-    /// The same with some transfers left out.
+    /// Returns a copy of the need without some transfers.
     pub(crate) fn without(&self, keys: &[TransferKey]) -> Self {
         let mut need = self.clone();
         need.demands.retain(|demand| !keys.contains(&demand.key));
@@ -176,7 +177,7 @@ impl Need {
         need
     }
 
-    /// The first resource of which more is held at some time than there is, and since when.
+    /// Returns the first resource whose held rates exceed its capacity at some time, and that time.
     pub(crate) fn overheld(&self) -> Option<(usize, Time)> {
         let mut times: Vec<Time> = self.holds.iter().map(|hold| hold.from).collect();
         times.sort_unstable();
@@ -192,7 +193,7 @@ impl Need {
         None
     }
 
-    /// What is held of a resource at a time.
+    /// Returns the total rate held on a resource at a time.
     pub(crate) fn held(&self, resource: usize, time: Time) -> u128 {
         let holds = self.holds.iter();
         let on = holds.filter(|hold| hold.is_on(time) && hold.resources.contains(&resource));
@@ -209,17 +210,19 @@ fn head(heads: &mut [usize], of: usize) -> usize {
     at
 }
 
-/// The instants of a need, and what each resource has left between two of them.
+/// The instants of a need, and the free capacity of each resource between them.
 #[derive(Debug, Clone)]
 pub(crate) struct Grid {
-    /// One more than there are intervals.
+    /// Interval borders; one more than there are intervals.
     pub(crate) cuts: Vec<Time>,
-    /// Bytes of each resource in each interval; `None` for a resource without a known capacity.
+    /// Free bytes of each resource in each interval; `None` for a resource without a known
+    /// capacity.
     pub(crate) room: Vec<Option<Vec<u64>>>,
 }
 
 impl Grid {
-    /// O((demands + holds) * intervals). Of what is held more than there is, nothing is left.
+    /// Builds the grid. O((demands + holds) * intervals). A resource with held rates above its
+    /// capacity has no free bytes.
     pub(crate) fn new(need: &Need) -> Self {
         let end = need.demands.iter().map(|demand| demand.until).max();
         let end = end.unwrap_or(need.now);
@@ -258,18 +261,18 @@ impl Grid {
         self.cuts.len() - 1
     }
 
-    /// Nanoseconds of an interval.
+    /// Returns the length of an interval in nanoseconds.
     pub(crate) fn nanos(&self, interval: usize) -> u64 {
         length(&self.cuts[interval..=interval + 1])
     }
 
-    /// The intervals within a demand's window.
+    /// Returns the intervals within a demand's window.
     pub(crate) fn window(&self, demand: &Demand) -> std::ops::Range<usize> {
         let at = |time: Time| self.cuts.partition_point(|cut| *cut < time);
         at(demand.from)..at(demand.until)
     }
 
-    /// What a demand could take at the most in an interval.
+    /// Returns the maximum bytes that a demand could take in an interval.
     pub(crate) fn free(&self, demand: &Demand, interval: usize) -> u64 {
         let own = (demand.ceiling).map_or(u64::MAX, |rate| bytes_in(rate, self.nanos(interval)));
         (demand.resources.iter())

@@ -1,4 +1,4 @@
-//! The certificate that promises can be kept together, how it is found, and how it is checked.
+//! Plans: certificates that promises can be kept together. Finds and checks them.
 
 use super::fill::{self, Fill};
 use super::interior;
@@ -7,31 +7,31 @@ use super::wish::{TransferKey, rate_for};
 use dray_core::Time;
 use std::fmt;
 
-/// Demands of one part for which a plan is looked for by linear programming; of more, only what
-/// the fillings find is found. A part of this size takes a quarter of a second, and work grows
-/// with the third power.
+/// Maximum number of demands in a part that is planned by linear programming; larger parts are
+/// planned by filling alone. A part of this size takes a quarter of a second, and work grows with
+/// the third power.
 pub const PROGRAM_DEMANDS_MAX: usize = 256;
 
-/// How far a plan may stay below a demand: one byte in 4 096, for the program is solved to a part in
-/// 10 000, and a kilobyte, for each interval is rounded. Admission asks for more than that in
-/// excess of what is needed ([`padded`](super::need::padded)).
+/// Returns the permitted shortfall of a demand in a plan: one byte in 4 096, because the program is
+/// solved to a part in 10 000, and a kilobyte, because each interval is rounded. Admission adds a
+/// larger excess to the bytes needed ([`padded`](super::need::padded)).
 pub(crate) const fn short_max(bytes: u64) -> u64 {
     bytes / 4_096 + 1_024
 }
 
-/// How many bytes each demand moves in each interval.
+/// Bytes that each demand moves in each interval.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// The instants between which the amounts hold; one more than there are intervals.
+    /// Interval borders; one more than there are intervals.
     pub cuts: Vec<Time>,
-    /// Whose amounts; in the order of the need's demands.
+    /// Transfers of the amounts, in the order of the need's demands.
     pub keys: Vec<TransferKey>,
-    /// For each demand its bytes in each interval.
+    /// Bytes per demand and interval.
     pub amounts: Vec<Vec<u64>>,
 }
 
 impl Plan {
-    /// The rate of a demand in the first interval, bytes per second, rounded up.
+    /// Returns the rate of a demand in the first interval, in bytes per second, rounded up.
     pub(crate) fn rate(&self, demand: usize) -> u64 {
         match self.amounts[demand].first() {
             Some(bytes) => rate_for(*bytes, self.cuts[1].as_nanos() - self.cuts[0].as_nanos()),
@@ -39,7 +39,7 @@ impl Plan {
         }
     }
 
-    /// The rate of a demand where it begins, bytes per second, rounded up.
+    /// Returns the rate of a demand where it starts, in bytes per second, rounded up.
     pub(crate) fn first_rate(&self, demand: usize) -> u64 {
         let first = self.amounts[demand].iter().position(|bytes| *bytes > 0);
         first.map_or(0, |at| {
@@ -48,26 +48,26 @@ impl Plan {
         })
     }
 
-    /// When a demand has its bytes by this plan.
+    /// Returns the time at which a demand has all its bytes by this plan.
     pub(crate) fn finish(&self, demand: usize) -> Time {
         let last = self.amounts[demand].iter().rposition(|bytes| *bytes > 0);
         last.map_or(self.cuts[0], |interval| self.cuts[interval + 1])
     }
 }
 
-/// What is wrong with a plan.
+/// Flaw of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// It is not a plan of this need: other demands, or instants out of order.
+    /// The plan belongs to another need: other demands, or instants out of order.
     Shape,
-    /// A demand gets fewer bytes than it needs, by so many.
+    /// A demand gets fewer bytes than it needs; the number is the difference.
     Short(TransferKey, u64),
     /// A demand moves outside of its window.
     Window(TransferKey),
-    /// A demand goes above its ceiling in an interval.
+    /// A demand exceeds its ceiling in an interval.
     Ceiling(TransferKey, usize),
-    /// A resource gives more than it has in an interval, with what is held.
+    /// Demands and held rates together exceed the capacity of a resource in an interval.
     Overdrawn(usize, usize),
 }
 
@@ -83,8 +83,8 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// Checks a plan against a need, from the definitions alone: it shares no code with what makes
-/// plans. O(demands * intervals * resources).
+/// Checks a plan against a need, from the definitions alone: it shares no code with the functions
+/// that make plans. O(demands * intervals * resources).
 ///
 /// # Errors
 /// The first flaw.
@@ -139,18 +139,19 @@ pub fn check(need: &Need, plan: &Plan) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// A plan for one part of a need; `None` when there is none, or when none was found for a part of
-/// more than [`PROGRAM_DEMANDS_MAX`] demands.
+/// Returns a plan for one part of a need; `None` if there is none, or if none was found for a part
+/// of more than [`PROGRAM_DEMANDS_MAX`] demands.
 ///
-/// First evenly, as each goes best when nothing is in the way; then the earliest deadline first,
-/// which is exact on one resource without ceilings; then, if no single resource shows that it is
-/// impossible, by linear programming. O(n * intervals * resources) but for that.
+/// Tries even filling first, which suits each transfer best if nothing limits it; then the earliest
+/// deadline first, which is exact on one resource without ceilings; then linear programming, unless
+/// a single resource shows that a plan is impossible. O(n * intervals * resources) without the
+/// last.
 #[must_use]
 pub fn find(need: &Need) -> Option<Plan> {
     find_even(need).or_else(|| find_early(need))
 }
 
-/// The even plan, if that fits.
+/// Returns the even plan, if it fits.
 pub(crate) fn find_even(need: &Need) -> Option<Plan> {
     if need.overheld().is_some() {
         return None;
@@ -158,7 +159,7 @@ pub(crate) fn find_even(need: &Need) -> Option<Plan> {
     fill::plan(need, &Grid::new(need), Fill::Even)
 }
 
-/// A plan in which what is due first goes first, as far as such a one fits.
+/// Returns a plan with the earliest deadline first, if one fits.
 pub(crate) fn find_early(need: &Need) -> Option<Plan> {
     if need.overheld().is_some() {
         return None;
@@ -173,7 +174,7 @@ pub(crate) fn find_early(need: &Need) -> Option<Plan> {
     interior::plan(need, &grid)
 }
 
-/// Whether the earliest deadline first finds a plan: quick, and sound.
+/// Returns true if filling by earliest deadline finds a plan: quick, and sound.
 pub(crate) fn is_found_quickly(need: &Need) -> bool {
     need.overheld().is_none() && fill::plan(need, &Grid::new(need), Fill::Earliest).is_some()
 }

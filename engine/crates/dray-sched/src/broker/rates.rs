@@ -1,4 +1,4 @@
-//! The rates of now: what the plan says, and who gets what it leaves.
+//! The present rates: the planned rates, and the shares of the remaining capacity.
 
 use super::eta::Left;
 use super::need::Need;
@@ -13,69 +13,69 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Who asks no sooner than this misses nothing: an end that comes nearer by rounding would otherwise
-/// be looked at again and again.
+/// Minimum interval before the caller asks again: a finish that comes nearer by rounding would
+/// otherwise cause repeated calls.
 const WAKE_MIN: Duration = Duration::from_millis(1);
 
-/// Why a transfer has the rate it has.
+/// Reason of a transfer's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It may not begin yet.
+    /// It may not start yet.
     NotBefore,
-    /// It has what is planned for it.
+    /// It has its planned rate.
     Planned,
-    /// It has more than is planned, of what nobody needs.
+    /// It has more than its planned rate, from spare capacity.
     Spare,
-    /// It has less than is planned: some resource gives less at the moment.
+    /// It has less than its planned rate: some resource gives less at the moment.
     Short,
     /// It has as much as it may or can use.
     Ceiling,
-    /// Nothing is planned for it now, and nothing is left.
+    /// No rate is planned for it now, and no capacity is left.
     Suspended,
 }
 
-/// What one transfer gets.
+/// Rate of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Which transfer.
+    /// The transfer.
     pub key: TransferKey,
-    /// What the plan gives it now.
+    /// Planned rate now.
     pub planned: BytesPerSecond,
-    /// What it may use; `None` for no bound.
+    /// Permitted rate; `None` for no bound.
     pub given: Option<BytesPerSecond>,
-    /// Why so much.
+    /// Reason of the permitted rate.
     pub reason: Reason,
 }
 
-/// A rate that is another than before.
+/// Change of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// Which transfer.
+    /// The transfer.
     pub key: TransferKey,
-    /// What it had; zero for a new one.
+    /// Rate before; zero for a new transfer.
     pub old: Option<BytesPerSecond>,
-    /// What it has.
+    /// Rate now.
     pub new: Option<BytesPerSecond>,
-    /// Why.
+    /// Reason of the new rate.
     pub reason: Reason,
 }
 
-/// Rates that hold from now on.
+/// Rates that are valid from now on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// For each transfer, by key.
+    /// Rates of all transfers, by key.
     pub rates: Vec<Rate>,
-    /// Those that are not what they were at the last call.
+    /// Rates that differ from the last call.
     pub changes: Vec<Change>,
     /// Promises that will be missed.
     pub misses: Vec<Miss>,
-    /// When to ask again at the latest, though nothing comes, ends or changes.
+    /// Time of the next required call, even if no transfer is added, ends or changes.
     pub wake_at: Option<Time>,
 }
 
 impl Rates {
-    /// What a transfer may use; zero for one that is not there, `None` for no bound.
+    /// Returns the permitted rate of a transfer; zero for an unknown one, `None` for no bound.
     #[must_use]
     pub fn given(&self, key: TransferKey) -> Option<BytesPerSecond> {
         let at = self.rates.binary_search_by_key(&key, |rate| rate.key);
@@ -84,8 +84,8 @@ impl Rates {
 }
 
 impl Broker {
-    /// The rates from `now` on. To be asked for whenever a transfer comes, ends or changes, when
-    /// a capacity has changed, and at [`Rates::wake_at`].
+    /// Computes the rates from `now` on. Call it whenever a transfer is added, ends or changes,
+    /// when a capacity has changed, and at [`Rates::wake_at`].
     pub fn rates(&mut self, now: Time) -> Rates {
         let kept = self.kept(now);
         let rates = self.divided(&kept, Outlook::Mean, now);
@@ -119,7 +119,7 @@ impl Broker {
         let wishes: Wishes<'_> = (self.promises(now))
             .map(|(wish, resources)| (wish.key, (wish, resources)))
             .collect();
-        // Asked for one outlook, the others are the same.
+        // For a single outlook, the others are the same.
         let at = |other: Outlook| match outlook {
             Outlook::Mean => self.need_at(other, now),
             _ => self.need_at(outlook, now),
@@ -148,7 +148,7 @@ impl Broker {
         kept.unwrap_or_else(|| triage::keep(&outlooks, &wishes))
     }
 
-    /// Divides what there is now; by what is expected, when that is asked for another outlook.
+    /// Divides the present capacity; for another outlook than the mean, the expected capacity.
     pub(super) fn divided(&self, kept: &Kept, outlook: Outlook, now: Time) -> Vec<Rate> {
         let mut planned: BTreeMap<TransferKey, u64> = BTreeMap::new();
         let present: Vec<Option<u64>> = (self.resources.values())
@@ -162,7 +162,7 @@ impl Broker {
         for (need, plan) in &kept.parts {
             let is_steady = low == mean || outlook != Outlook::Mean;
             let rates = (!is_steady).then(|| {
-                // More than it can use is nobody's: it would stand idle beside others that wait.
+                // Rate beyond a transfer's use would stay idle while other transfers wait.
                 let can = |key: &TransferKey| self.transfers.get(key).map_or(u64::MAX, most);
                 early(need, &present, self.config.rates_hold, &can)
                     .unwrap_or_else(|| at_once(need, plan, &present, &can))
@@ -181,7 +181,7 @@ impl Broker {
             .filter(|taken| taken.wish.start(now) <= now && taken.wish.bytes != Some(0))
             .map(|taken| (taken, self.indices(&taken.wish)))
             .collect();
-        // When there is less than planned, who is due first has it first.
+        // When there is less than planned, the earliest deadline is served first.
         open.sort_by_key(|(taken, _)| {
             let wish = &taken.wish;
             let due = (wish.deadline.is_none(), wish.deadline);
@@ -232,7 +232,8 @@ impl Broker {
 
     pub(super) fn misses(&self, kept: &Kept, now: Time) -> Vec<Miss> {
         let lost: BTreeMap<TransferKey, usize> = kept.lost.iter().copied().collect();
-        // The same for all that are lost: what is left is looked at once, and so is each resource.
+        // Shared by all lost promises, so that the free capacity and each resource are evaluated
+        // once.
         let left = OnceCell::new();
         let mut others: BTreeMap<usize, Vec<TransferKey>> = BTreeMap::new();
         let mut misses = Vec::new();
@@ -259,7 +260,7 @@ impl Broker {
             let of_plan = |left: &Left| left.done(wish, &self.indices(wish));
             let earliest = match (by_itself(taken, now), &cause) {
                 (Some(time), _) => time,
-                // Its own plan is not in its way.
+                // The transfer's own plan does not count against it.
                 (None, Cause::Slow) => of_plan(&Left::new(self, kept, Some(wish.key), now)),
                 (None, _) => of_plan(left.get_or_init(|| Left::new(self, kept, None, now))),
             };
@@ -273,7 +274,7 @@ impl Broker {
     }
 }
 
-/// When a transfer will be done that uses less than it may; `None` of others.
+/// Returns the finish of a transfer that uses less than it may; `None` for other transfers.
 fn by_itself(taken: &Taken, now: Time) -> Option<Option<Time>> {
     let rate = taken.use_max.filter(|rate| *rate < most_of(&taken.wish))?;
     let lasts = taken
@@ -283,9 +284,9 @@ fn by_itself(taken: &Taken, now: Time) -> Option<Option<Time>> {
     Some(lasts.map(|lasts| now + lasts))
 }
 
-/// Who is due first takes all there is, if after some time of that all promises of the part still fit:
-/// where capacities go up and down, what was moved early cannot be missed later. `None` when that would
-/// not do, as it may be on several resources, or below ceilings.
+/// Gives the earliest deadline all capacity, if all promises of the part still fit after some time
+/// at these rates: where capacities vary, bytes moved early cannot be missed later. Returns `None`
+/// if they would not fit, as can happen on several resources, or below ceilings.
 fn early(
     need: &Need,
     present: &[Option<u64>],
@@ -333,13 +334,13 @@ fn early(
     (has_time && super::plan::find_early(&after).is_some()).then_some(rates)
 }
 
-/// What a plan has each move now.
+/// Returns the present rates of a plan.
 fn planned_by(plan: &Plan) -> impl Iterator<Item = (TransferKey, u64)> {
     let rates = plan.keys.iter().enumerate();
     rates.map(|(at, key)| (*key, plan.rate(at)))
 }
 
-/// What the plan has each move now, and then to who is due first all that is left.
+/// Returns the present rates of a plan, and gives the remaining capacity to the earliest deadlines.
 fn at_once(
     need: &Need,
     plan: &Plan,
@@ -369,7 +370,7 @@ fn at_once(
     rates
 }
 
-/// What is left of each resource beside what is held of it.
+/// Returns the capacity of each resource that held rates leave.
 fn unheld(need: &Need, present: &[Option<u64>]) -> Vec<Option<u64>> {
     let left = present.iter().enumerate().map(|(at, capacity)| {
         let held = u64::try_from(need.held(at, need.now)).unwrap_or(u64::MAX);
@@ -390,12 +391,12 @@ fn most_of(wish: &Wish) -> u64 {
     wish.ceiling.map_or(u64::MAX, |rate| rate.0)
 }
 
-/// What a transfer may and can use.
+/// Returns the maximum rate that a transfer may and can use.
 fn most(taken: &Taken) -> u64 {
     most_of(&taken.wish).min(taken.use_max.unwrap_or(u64::MAX))
 }
 
-/// Whether a transfer shows that it will be late whatever it gets.
+/// Returns true if the observed rate of a transfer makes it late, whatever rate it gets.
 fn is_slow(taken: &Taken, now: Time) -> bool {
     let (Some(bytes), Some(deadline)) = (taken.wish.bytes, taken.wish.deadline) else {
         return false;

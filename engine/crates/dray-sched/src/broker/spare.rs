@@ -1,26 +1,27 @@
-//! Who gets what the plan leaves: nothing is idle that somebody could use.
+//! Divides the capacity that the plan leaves: none stays idle that a transfer could use.
 
 use crate::shares::{Share, Tree};
 use dray_core::rate::{BytesPerSecond, Class};
 use std::collections::BTreeMap;
 
-/// Rounds of sharing before what is left is given out one after the other. Each round gives what a
-/// transfer gets at the tightest of its resources; what it could not take elsewhere is shared in
-/// the next. Few are needed: what is left at least halves where two resources meet.
+/// Maximum number of rounds of sharing before the rest is given out one transfer after the other.
+/// Each round gives a transfer its share of its tightest resource; the unused shares on its other
+/// resources are divided in the next round. Few rounds are needed: the rest at least halves where
+/// two resources meet.
 const ROUNDS_MAX: usize = 16;
 
-/// A transfer that could take more.
+/// A transfer that could use more rate.
 #[derive(Debug, Clone)]
 pub(crate) struct Sharer<'a> {
     pub(crate) class: Class,
     pub(crate) owner: &'a str,
     pub(crate) owner_weight: u32,
     pub(crate) weight: u32,
-    /// Bytes per second that it has by plan.
+    /// Planned rate, bytes per second.
     pub(crate) planned: u64,
-    /// What it can use at the most.
+    /// Maximum rate it can use, bytes per second.
     pub(crate) most: u64,
-    /// Indices.
+    /// Indices of its resources.
     pub(crate) resources: &'a [usize],
 }
 
@@ -38,13 +39,13 @@ fn weight(weight: u32) -> Share {
     }
 }
 
-/// Gives each what the plan says, in the order given, as far as there is; then what is left:
-/// to realtime as much as it can use, then to the other classes by `weights` (deadline, background),
-/// within a class by owner, then by transfer. Returns bytes per second. What passes no resource of a
-/// known capacity has no bound but its own.
+/// Gives each transfer its planned rate, in the given order, as far as capacity allows; then
+/// divides the rest: to realtime as much as it can use, then to the other classes by `weights`
+/// (deadline, background), within a class by owner, then by transfer. Returns bytes per second. A
+/// transfer that passes no resource of known capacity is bounded only by its own maximum.
 ///
-/// On several resources that is a max-min share up to rounding where shares are plain; nobody could
-/// get more without somebody else getting less. O(rounds * resources * n log n).
+/// On several resources this is a max-min share up to rounding where shares are plain; no transfer
+/// could get more without another getting less. O(rounds * resources * n log n).
 pub(crate) fn divide(
     sharers: &[Sharer<'_>],
     capacities: &[Option<u64>],
@@ -83,7 +84,7 @@ fn give(sharer: &Sharer<'_>, part: u64, given: &mut u64, left: &mut [Option<u64>
     }
 }
 
-/// One round among a group; false when nobody got anything.
+/// Divides capacity among a group in one round. Returns false if no transfer got any.
 fn round(
     sharers: &[Sharer<'_>],
     group: &[usize],

@@ -1,4 +1,4 @@
-//! Which promises can be kept, and which will be missed, for what reason.
+//! Triage: determines which promises can be kept, and the cause of each miss.
 
 use super::need::{Need, Padding};
 use super::plan::{self, Plan};
@@ -8,48 +8,51 @@ use dray_core::rate::Class;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Transfers that are tried for each one that does not fit: the first that frees enough goes.
+/// Maximum number of transfers tried for each one that does not fit; the first that frees enough is
+/// given up.
 const VICTIMS_MAX: usize = 8;
 
-/// Transfers given up by rule for which it is tried once more with all means, the smallest first.
+/// Maximum number of transfers given up by rule that are tried once more with all methods, the
+/// smallest first.
 const SECOND_CHANCES_MAX: usize = 4;
 
-/// A promise that will not be kept, as certain as capacities are known.
+/// A promise that will not be kept, as certain as the capacities are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Miss {
-    /// Whose.
+    /// The transfer.
     pub key: TransferKey,
-    /// What is in the way.
+    /// Cause of the miss.
     pub cause: Cause,
-    /// When it could be done instead, with all other promises kept; of a rate, when it could be had.
+    /// Earliest finish with all other promises kept; for a rate, the earliest time at which it is
+    /// available.
     pub earliest: Option<Time>,
 }
 
-/// Why a promise will be missed.
+/// Cause of a missed promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A resource gives less than it did, and these others are kept.
+    /// A resource gives less than before; the listed promises on it are kept.
     Resource(ResourceId, Vec<TransferKey>),
-    /// It moves slower than it could, by itself: its disks, its files, its peer.
+    /// The transfer moves slower than its rate permits: its disks, its files or its peer limit it.
     Slow,
-    /// Its time is over.
+    /// Its deadline has passed.
     Over,
 }
 
-/// Promises divided into those that are kept, with the proof, and the others.
+/// Promises divided into kept ones, with the proof, and the others.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kept {
-    /// What is kept, part by part, with a plan for each.
+    /// The kept promises, part by part, with a plan for each.
     pub(crate) parts: Vec<(Need, Plan)>,
-    /// What is not, with the index of the resource in the way.
+    /// The lost promises, each with the index of the limiting resource.
     pub(crate) lost: Vec<(TransferKey, usize)>,
 }
 
-/// What triage must know of a transfer besides its need.
+/// Requests and resource indices of the transfers, which triage needs in addition to their need.
 pub(crate) type Wishes<'a> = BTreeMap<TransferKey, (&'a Wish, Vec<usize>)>;
 
-/// Needs without demands, with capacities as they can be expected.
+/// Needs without demands, one for each capacity outlook.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outlooks<'a> {
     pub(crate) low: &'a Need,
@@ -57,13 +60,13 @@ pub(crate) struct Outlooks<'a> {
     pub(crate) high: &'a Need,
 }
 
-/// Keeps as many promises as it can. Given up is only what does not fit even with the capacity
+/// Keeps as many promises as it can. Gives up only promises that do not fit even with the capacity
 /// of good times.
 ///
-/// Where not all fit, Moore and Hodgson's rule (1968) chooses: in the order of deadlines, whenever one
-/// does not fit with those before it, the one with the most bytes of them goes. On one resource
-/// with a common begin that leaves the fewest late; elsewhere it is a heuristic. A realtime promise is
-/// not given up for another class's.
+/// If not all fit, Moore and Hodgson's rule (1968) chooses: in the order of deadlines, whenever one
+/// does not fit with those before it, the one with the most bytes among them is given up. On one
+/// resource with a common start that leaves the fewest late; elsewhere it is a heuristic. A
+/// realtime promise is not given up in favour of another class.
 pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
     let mut kept = Kept::default();
     let mut all = outlooks.mean.clone();
@@ -84,7 +87,8 @@ pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
             kept.parts.push((bare, plan));
             continue;
         }
-        // With luck it still fits: then nobody is given up, and who is due first has all they need.
+        // At the high outlook all still fit: no promise is given up, and the earliest deadline gets
+        // all it needs.
         bare.capacities.clone_from(&outlooks.high.capacities);
         if let Some(plan) = plan::find_early(&bare) {
             kept.parts.push((bare, plan));
@@ -95,15 +99,15 @@ pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
     kept
 }
 
-/// An even plan, when capacities are steady. Where they are not, nobody knows that there is time to spare,
-/// and what can be moved early is.
+/// Returns an even plan if capacities are steady. If they vary, spare time is uncertain, so
+/// transfers run as early as possible.
 fn even_if_steady(part: &Need, low: &Need) -> Option<Plan> {
     (low.capacities == part.capacities)
         .then(|| plan::find_even(part))
         .flatten()
 }
 
-/// A part's transfers without padding.
+/// Returns a part's transfers without padding.
 fn bare(empty: &Need, part: &Need, wishes: &Wishes<'_>) -> Need {
     let mut bare = empty.clone();
     for (wish, resources) in keys(part).iter().filter_map(|key| wishes.get(key)) {
@@ -133,7 +137,7 @@ fn reduce(part: &Need, low: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
                 && hold.from <= time
                 && hold.until.is_none_or(|until| time < until)
         });
-        // Of the least class the latest comer.
+        // The latest transfer of the lowest class.
         let Some(victim) = on.map(|hold| hold.key).max_by_key(|key| (class(key), *key)) else {
             break;
         };
@@ -191,7 +195,8 @@ fn reduce(part: &Need, low: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
     kept.lost.extend(lost);
 }
 
-/// The resource of a transfer that is needed most, against what it has, until its deadline.
+/// Returns the resource of a transfer with the highest demand relative to its capacity until the
+/// deadline.
 fn in_the_way(need: &Need, key: &TransferKey) -> usize {
     let Some(own) = need.demands.iter().find(|demand| demand.key == *key) else {
         return 0;

@@ -1,4 +1,4 @@
-//! What is wished for, and who and what it is about.
+//! Requests to the broker, and the identifiers in them.
 
 use crate::shares::WEIGHT_DEFAULT;
 use dray_core::Time;
@@ -8,39 +8,40 @@ use dray_core::rate::{BytesPerSecond, Class};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferKey(pub u64);
 
-/// Something that is used up: a link, a NIC, a path to a peer, a root at one end.
+/// A resource with a capacity: a link, a NIC, a path to a peer, a root at one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub u32);
 
-/// What somebody wants of a transfer; of an admitted one, what is left of it.
+/// The request of a transfer; for an admitted one, the remainder of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
-    /// Which transfer.
+    /// The transfer.
     pub key: TransferKey,
-    /// Who comes first when something is spare, and who stays when something is short.
+    /// Precedence for spare capacity, and in case of shortage.
     pub class: Class,
-    /// Whose it is: what is spare goes by owner, then by transfer.
+    /// Owner of the transfer: spare capacity is divided by owner, then by transfer.
     pub owner: String,
-    /// The owner's part of what is spare, against other owners'.
+    /// Weight against other owners for spare capacity.
     pub owner_weight: u32,
-    /// The transfer's part, against the owner's others.
+    /// Weight against other transfers of the owner.
     pub weight: u32,
-    /// What is left to move; `None` while that is not known.
+    /// Bytes left to move; `None` if unknown.
     pub bytes: Option<u64>,
-    /// When it must be done.
+    /// Time by which the transfer must finish.
     pub deadline: Option<Time>,
-    /// When it may begin at the earliest.
+    /// Earliest start.
     pub not_before: Option<Time>,
-    /// The rate it is to have as long as it runs; zero for none.
+    /// Minimum rate while the transfer runs; zero for none.
     pub floor: BytesPerSecond,
-    /// What it never gets more than.
+    /// Maximum rate.
     pub ceiling: Option<BytesPerSecond>,
-    /// What each of its bytes passes.
+    /// Resources that each byte passes.
     pub resources: Vec<ResourceId>,
 }
 
 impl Wish {
-    /// A background transfer over `resources`; the rest is set field by field.
+    /// Creates the request of a background transfer over `resources`; set the other fields one by
+    /// one.
     #[must_use]
     pub fn new(key: TransferKey, bytes: u64, resources: &[ResourceId]) -> Self {
         Self {
@@ -58,7 +59,7 @@ impl Wish {
         }
     }
 
-    /// The same, of class deadline and due at `deadline`.
+    /// Returns the request with class deadline, due at `deadline`.
     #[must_use]
     pub fn due(mut self, deadline: Time) -> Self {
         self.class = Class::Deadline;
@@ -66,26 +67,27 @@ impl Wish {
         self
     }
 
-    /// Whether there is anything that could be promised: a rate, or a finish of a known size.
+    /// Returns true if the request contains something to promise: a rate, or the finish of a known
+    /// size.
     #[must_use]
     pub const fn asks_promise(&self) -> bool {
         self.floor.0 > 0 || (self.deadline.is_some() && self.bytes.is_some())
     }
 
-    /// When it can begin, seen from `now`.
+    /// Returns the earliest start, seen from `now`.
     #[must_use]
     pub fn start(&self, now: Time) -> Time {
         self.not_before.map_or(now, |time| time.max(now))
     }
 }
 
-/// Bytes that `rate` moves in `nanos`, rounded down.
+/// Returns the bytes that `rate` moves in `nanos`, rounded down.
 pub(crate) fn bytes_in(rate: u64, nanos: u64) -> u64 {
     let bytes = u128::from(rate) * u128::from(nanos) / 1_000_000_000;
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// The rate that moves `bytes` in `nanos`, rounded up.
+/// Returns the rate that moves `bytes` in `nanos`, rounded up.
 pub(crate) fn rate_for(bytes: u64, nanos: u64) -> u64 {
     let rate = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(nanos.max(1)));
     u64::try_from(rate).unwrap_or(u64::MAX)

@@ -1,41 +1,43 @@
-//! How many objects may be on the way to one target: as many as the way holds, several times over.
+//! The window of one sink target: bounds the objects on the way at several times the capacity of
+//! the path.
 //!
-//! Invariant: it never falls below what it began with.
+//! Invariant: the window never falls below its initial size.
 
 use dray_core::Time;
 use std::time::Duration;
 
-/// Objects a target may have on the way at first: enough for its writers, its streams and what the
-/// source reads ahead.
+/// Initial window of a target: enough for its writers, its streams and the objects that the source
+/// reads ahead.
 const WINDOW_FIRST: u32 = 32;
 
-/// A window that comes in so many times as long as the way takes is enough: what is on the way is no
-/// more than a quarter of it, and a pause of either end as long as the way costs nothing.
+/// A window that arrives in this many path times is large enough: at most a quarter of it is on the
+/// way, and a pause of either end for one path time costs nothing.
 const WAYS: u32 = 4;
 
-/// Where more than one in so many objects of a window lie at the sink on average, storage is the slower
-/// part: more on the way would lie there too.
+/// If on average more than one object in this many of a window is held at the sink, storage is the
+/// slower part, and additional objects would be held there too.
 const LYING_PART: u64 = 4;
 
-/// What a read takes at the source beside the way, where nothing else is known of it (guess, revisit).
+/// Duration of a read at the source, in addition to the network's round trip, if nothing else is
+/// known (guess, revisit).
 const READ_TAKES: Duration = Duration::from_millis(2);
 
-/// So many rounds with one window tell what it carries at best.
+/// Rounds after which the best speed of a window is known.
 const TRIAL_ROUNDS: u32 = 4;
 
-/// A window that was doubled in doubt stays when a round is so many times as fast as the best of those
-/// before. What really waits for credit is twice as fast; rounds of a busy host differ by as much, but
-/// seldom from their best (guess, revisit).
+/// Gain in speed, against the best earlier round, that makes a tentatively doubled window
+/// permanent. A transfer that waits for credit doubles its speed; rounds of a busy host differ by
+/// as much, but seldom from their best (guess, revisit).
 const TRIAL_GAIN: f64 = 1.5;
 
-/// Rounds until a trial is made again that has brought nothing.
+/// Rounds until an unsuccessful trial is repeated.
 const TRIAL_RESTS: u32 = 64;
 
-/// What rounds with one window have carried.
+/// Throughput of the rounds with one window.
 #[derive(Debug, Clone, Copy)]
 struct Rounds {
     count: u32,
-    /// Objects a second, of the fastest.
+    /// Objects per second of the fastest round.
     best: f64,
 }
 
@@ -51,24 +53,24 @@ impl Rounds {
     }
 }
 
-/// What may be out of one target at the most. It grows as long as the way holds a large part of it, and
-/// does not shrink, but for a trial that brought nothing: what was on the way once may be so again.
+/// Maximum credit out for one target. It grows as long as a large part of it is on the way, and
+/// does not shrink, except after an unsuccessful trial: a load that occurred once may occur again.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     objects: u32,
-    /// What is left of what was out, and had not arrived, when this round began.
+    /// Objects that must still arrive of those on the way at the start of this round.
     left: u32,
-    /// When this round began: the first one with the first credit.
+    /// Start of this round; the first round starts with the first credit.
     began: Option<Time>,
-    /// Arrivals of this round, and the sum of what lay here at each of them.
+    /// Arrivals in this round, and the sum of the objects held at the sink at each of them.
     seen: (u64, u64),
-    /// From the first credit to the first object: there and back, with a read.
+    /// Path time: from the first credit to the first object, a round trip with a read.
     way: Option<Duration>,
     /// Rounds with this window.
     rounds: Rounds,
-    /// Those with half of it, while it is on trial.
+    /// Rounds with half of this window, while it is on trial.
     trial: Option<Rounds>,
-    /// No trial for so many rounds.
+    /// Number of rounds until the next trial.
     rests: u32,
 }
 
@@ -90,15 +92,16 @@ impl Window {
         self.objects
     }
 
-    /// Credit goes out.
+    /// Records a grant of credit.
     pub(super) fn on_grant(&mut self, now: Time) {
         self.began.get_or_insert(now);
     }
 
-    /// Something has arrived; so many are out, and so many of them lie here, with this one. A round ends
-    /// when all that was on the way at its begin is here. Where the window bounds, that takes as long as
-    /// the way; where storage, the source or the line does, longer, and more on the way would only lie
-    /// somewhere. Bursts may make a round short for all that: then what came in them lies here.
+    /// Records an arrival; `out` objects are out, and `here` of them are held at the sink,
+    /// including this one. A round ends when all objects on the way at its start have arrived. If
+    /// the window is the limit, a round takes one path time; if storage, the source or the line is
+    /// the limit, it takes longer, and additional objects would only queue. Bursts can make a round
+    /// short nevertheless; the objects of a burst are then held at the sink.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
@@ -112,7 +115,7 @@ impl Window {
         self.way.get_or_insert_with(|| now.since(began));
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
-            // Of what came in a burst nothing is on the way: a few say nothing.
+            // After a burst few or no objects are on the way, and few objects give no evidence.
             self.left = out.saturating_sub(here).max(self.objects / 2);
             self.on_round(now.since(began), round_trip);
             self.seen = (0, 0);
@@ -140,9 +143,9 @@ impl Window {
         if !is_idle || took >= way * WAYS {
             return;
         }
-        // The first object has waited for the sink's first decisions too, and for a source that had only
-        // just begun. What the network alone takes is known better; where that is no reason for more,
-        // the source's storage may be, and only trying tells.
+        // The first object also waited for the sink's first decisions and for the source to start.
+        // The network's own round trip is known more precisely; where it is no reason for a larger
+        // window, the source's storage may be, and only a trial tells.
         let network = round_trip.map_or(way, |there_and_back| there_and_back + READ_TAKES);
         let is_doubtful = took >= network * WAYS;
         if is_doubtful && (self.rests > 0 || self.rounds.count < TRIAL_ROUNDS) {
@@ -150,7 +153,7 @@ impl Window {
         }
         self.trial = is_doubtful.then_some(self.rounds);
         self.become_wide(self.objects.saturating_mul(2));
-        // What comes by the new one tells whether that was enough.
+        // Arrivals under the new window show whether it was large enough.
         self.left = self.objects;
     }
 

@@ -1,4 +1,4 @@
-//! Credit of the sink targets, and what to do with credit that cannot be used.
+//! Credit of the sink targets, and the return of unused credit.
 
 use super::{File, Lack, Objects};
 use dray_core::options::Order;
@@ -6,18 +6,18 @@ use dray_core::{FileIndex, TargetId};
 use std::collections::BTreeSet;
 
 impl Objects {
-    /// The sink grants more objects to a target.
+    /// Adds credit granted by the sink for a target.
     pub fn grant(&mut self, target: TargetId, count: u32) {
         let credit = self.credit.entry(target).or_default();
         *credit = credit.saturating_add(count);
     }
 
-    /// A credit that was spent by `pick` was not needed after all.
+    /// Returns a credit to `target` that `pick` spent without need.
     pub fn refund(&mut self, target: TargetId) {
         self.grant(target, 1);
     }
 
-    /// Sink targets that have open objects and no credit.
+    /// Returns the sink targets with open objects and without credit.
     #[must_use]
     pub fn starving(&self) -> BTreeSet<TargetId> {
         let mut sinks = self.wanted_sinks();
@@ -25,8 +25,8 @@ impl Objects {
         sinks
     }
 
-    /// What the open objects wait for; none if nothing is open. Stale entries of the queues count as
-    /// open objects.
+    /// Returns what the open objects wait for; `None` if no object is open. Stale entries of the
+    /// queues count as open objects.
     #[must_use]
     pub fn lack(&self) -> Option<Lack> {
         let queues = self.queues.iter().filter(|(_, queue)| !queue.is_empty());
@@ -43,8 +43,9 @@ impl Objects {
         lack
     }
 
-    /// Sink targets whose credit could be used. Stale entries of the queues count as open objects;
-    /// file after file, and of a file that goes in order, only the first object counts.
+    /// Returns the sink targets whose credit could be used. Stale entries of the queues count as
+    /// open objects. In file order, and for a file that goes in order, only the first object
+    /// counts.
     fn wanted_sinks(&self) -> BTreeSet<TargetId> {
         if self.order == Order::File {
             let first = self.listed.first().and_then(|index| self.files.get(index));
@@ -59,7 +60,7 @@ impl Objects {
         queues.map(|((_, sink), _)| *sink).collect()
     }
 
-    /// Takes the credit that no object can use now, to be given back.
+    /// Takes the credit that no object can use now, for return to the sink.
     pub fn take_idle_credit(&mut self) -> Vec<(TargetId, u32)> {
         self.sweep();
         let busy = self.wanted_sinks();
@@ -71,7 +72,7 @@ impl Objects {
         idle
     }
 
-    /// Drops what `pick` would find stale in the queues.
+    /// Removes the stale entries of the queues.
     fn sweep(&mut self) {
         let files = &self.files;
         for (pair, queue) in &mut self.queues {

@@ -1,4 +1,4 @@
-//! The orders that are there to be compared with: file after file, and at random.
+//! Baseline orders for comparison: file after file, and at random.
 
 use super::{Assignment, Objects, Pair};
 use dray_core::{ByteRange, FileIndex};
@@ -75,7 +75,7 @@ impl Objects {
         let file = self.files.get(&index);
         let blocked = file.is_some_and(|file| file.ordered_window.is_some());
         let open = file.and_then(|file| file.open.get(&pair));
-        // No file takes more than a quarter of the pieces, all together no more than there are.
+        // A file takes at most a quarter of the pieces, and all files together at most the maximum.
         let pieces_max = self.limits.pieces_max / self.files.len().max(4);
         let blocked = blocked || open.is_some_and(|open| open.run_count() > pieces_max);
         let (Some(open), false) = (open, blocked) else {

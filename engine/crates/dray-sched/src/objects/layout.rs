@@ -1,4 +1,4 @@
-//! By layout: pairs of targets take turns, and within each its files.
+//! Order by layout: pairs of targets take turns, and so do the files within each pair.
 
 use super::queues::ACTIVE_FILES;
 use super::{Assignment, Objects, Pair};
@@ -6,7 +6,8 @@ use dray_core::{ByteRange, FileIndex};
 use std::ops::Bound;
 
 impl Objects {
-    /// The next pair after the last turn's that may go and has something.
+    /// Picks from the next pair, after the one of the last turn, that may go and has an open
+    /// object.
     pub(super) fn pick_by_layout(&mut self) -> Option<Assignment> {
         let turn = self.turn;
         let (mut after, mut is_second) = (turn, false);
@@ -88,9 +89,10 @@ impl Objects {
         (!parts.is_empty()).then_some(parts)
     }
 
-    /// The next object of the files that take turns in `pair`.
+    /// Takes the next object of the files that take turns in `pair`.
     pub(super) fn take_object(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        // One that goes in order may wait for its turn in another queue, so all are looked at.
+        // A file that goes in order may wait for its turn in another queue, so all files are
+        // examined.
         let places = if self.is_ordered {
             usize::MAX
         } else {
@@ -148,8 +150,8 @@ impl Objects {
         Some(part)
     }
 
-    /// Back into line behind the other active files, if objects of the pair are still open; the last
-    /// object of a file goes next, because it completes something.
+    /// Puts a file back in line behind the other active files, if objects of the pair are still
+    /// open; a file with one last object goes to the front, because the object completes it.
     fn requeue(&mut self, index: FileIndex, pair: Pair) {
         let Some(file) = self.files.get(&index) else {
             return;

@@ -1,16 +1,16 @@
-//! What waits in one pair of targets.
+//! The queue of one pair of targets.
 
 use super::{Dataset, Objects, Pair};
 use dray_core::FileIndex;
 use dray_core::maps::HashMap;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What is left of datasets (only kept for [`dray_core::options::Order::Layout`]).
+/// Remaining bytes of datasets (only kept for [`dray_core::options::Order::Layout`]).
 #[derive(Debug, Default)]
 pub(super) struct Left {
-    /// Open bytes, and those of files that were announced and are not decided.
+    /// Open bytes, and those of announced files whose wanted ranges are not yet known.
     bytes: HashMap<Dataset, u64>,
-    /// The dataset that is being listed: nobody knows how much more it has.
+    /// Dataset that is being listed: its remaining size is unknown.
     pub(super) listing: Option<Dataset>,
 }
 
@@ -28,25 +28,25 @@ impl Left {
         }
     }
 
-    /// The less, the nearer to complete.
+    /// Returns the sort key of a dataset; the smaller, the nearer to complete.
     pub(super) fn of(&self, dataset: Dataset) -> (bool, u64) {
         let bytes = self.bytes.get(&dataset).copied().unwrap_or(0);
         (self.listing == Some(dataset), bytes)
     }
 }
 
-/// Files of one queue whose objects are sent in turn. Enough to keep reads of several files under
-/// way, few enough that files finish and their partial files stay few.
+/// Number of files in one queue whose objects are sent in turn. Enough to keep reads of several
+/// files under way, few enough that files finish and their partial files stay few.
 pub(super) const ACTIVE_FILES: usize = 8;
 
-/// Small files of a dataset that are called up at once: a few packs.
+/// Number of small files of a dataset that are called up together: a few packs.
 const SMALL_CALLED: usize = 64;
 
-/// Datasets that are compared, the first in line: enough that one which stands still is passed, few
-/// enough that a choice costs the same however many wait (guess, revisit).
+/// Number of datasets compared, from the head of the line: enough to pass one that stalls, few
+/// enough that a choice costs the same for any number of waiting datasets (guess, revisit).
 const DATASETS_COMPARED: usize = 32;
 
-/// One choice in so many is the dataset that came first, however much of it is left.
+/// One choice in this many takes the dataset that came first, however many of its bytes are left.
 const FIRST_EVERY: u32 = 4;
 
 /// Files of datasets that are not called up yet.
@@ -72,7 +72,7 @@ impl Waiting {
         });
     }
 
-    /// Up to `most` files of the dataset that is nearest to complete.
+    /// Takes up to `most` files of the dataset that is nearest to complete.
     fn call(&mut self, left: &Left, most: usize) -> Vec<FileIndex> {
         self.choices = (self.choices + 1) % FIRST_EVERY;
         let compared = match self.choices {
@@ -94,7 +94,8 @@ impl Waiting {
     }
 }
 
-/// See the module's head. Entries may be stale: their file is gone, or has nothing open here.
+/// The queue of a pair. Entries may be stale: their file was removed, or has no open object in this
+/// pair.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Files with objects of this pair; the first [`ACTIVE_FILES`] take turns.
@@ -105,7 +106,7 @@ pub(super) struct Queue {
     pub(super) files_waiting: Waiting,
     /// Files of datasets that follow in [`Self::small`].
     pub(super) small_waiting: Waiting,
-    /// Whether small files had the last turn.
+    /// Set when small files had the last turn.
     pub(super) small_last: bool,
 }
 
@@ -126,8 +127,8 @@ impl Queue {
         }
     }
 
-    /// The small file that goes next; of datasets some are called up when none is in line, so that
-    /// a pack is filled however few are called at once.
+    /// Returns the next small file. If none is in line, it calls up files of datasets, so that a
+    /// pack is filled however few are called up together.
     pub(super) fn next_small(&mut self, left: &Left) -> Option<FileIndex> {
         if self.small.is_empty() && !self.small_waiting.is_empty() {
             self.small
@@ -138,7 +139,7 @@ impl Queue {
 }
 
 impl Objects {
-    /// Calls files of datasets up where one is missing among those that take turns.
+    /// Calls up files of datasets while fewer than [`ACTIVE_FILES`] files take turns.
     pub(super) fn call_files(&mut self, pair: Pair) {
         let Some(queue) = self.queues.get_mut(&pair) else {
             return;

@@ -1,4 +1,4 @@
-//! Turns by weight.
+//! Fair turns by weight.
 
 use super::round::Round;
 use super::{Decision, Limits, PRIORITY_MAX, Phase, Places, Policy, Transfer, View, settle};
@@ -8,36 +8,39 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Class first, then priority; among those of the same class and priority owners take turns by weight,
-/// and an owner's activities by theirs; of one activity's transfers the earlier deadline goes first,
-/// then what is held, then the order of submission. What runs is not held: rates are the broker's.
+/// Orders by class, then by priority. Within the same class and priority, owners take turns by
+/// weight, and an owner's activities by theirs. Within an activity the earlier deadline comes
+/// first, then held transfers, then the order of submission. A running transfer is never held: the
+/// broker regulates rates.
 ///
-/// That alone would let a stream of urgent transfers keep all others waiting for ever. So one start in
-/// each `patience` goes to what has waited longest, whatever it is, if that is longer than `patience`.
+/// With that order alone, a stream of urgent transfers could block all others for ever. So one
+/// start per `patience` goes to the transfer that has waited longest, whatever its class, if it has
+/// waited longer than `patience`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fair {
-    /// Each class and priority has turns of its own, so that what goes on above moves nobody below.
+    /// Each class and priority has its own turns, so that starts at one level do not move another's
+    /// turns.
     levels: BTreeMap<Level, Turns>,
     patience: Duration,
-    /// When something was begun last because it had waited so long.
+    /// Time of the last start that was due to a long wait.
     relieved: Option<Time>,
 }
 
 type Level = (Class, Reverse<u8>);
 
-/// Of one class and priority.
+/// Turns of one class and priority.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Turns {
     owners: Round,
-    /// Of each owner who has something waiting.
+    /// Turns of the activities, for each owner with waiting transfers.
     activities: BTreeMap<String, Round>,
 }
 
-/// What waits of one owner in one class and priority, by activity, the next in front.
+/// Waiting transfers of one owner in one class and priority, by activity, the next in front.
 type Lines<'s, 'a> = BTreeMap<&'a str, VecDeque<&'s Transfer<'a>>>;
 
 impl Fair {
-    /// One start in each `patience` goes to what has waited longest.
+    /// Creates the policy. One start per `patience` goes to the transfer that has waited longest.
     #[must_use]
     pub const fn new(patience: Duration) -> Self {
         Self {
@@ -47,7 +50,7 @@ impl Fair {
         }
     }
 
-    /// What has waited longest, if it is time for it.
+    /// Returns the transfer that has waited longest, if a start for it is due.
     fn relieve<'s, 'a>(
         &mut self,
         view: &View<'s, 'a>,
@@ -74,7 +77,7 @@ impl Fair {
 }
 
 impl Turns {
-    /// The owner whose turn it is, the activity, and its first transfer.
+    /// Returns the owner whose turn it is, and the activity; its first transfer is next.
     fn next<'s, 'a>(
         &self,
         owners: &BTreeMap<&'a str, Lines<'s, 'a>>,
@@ -104,7 +107,7 @@ impl Turns {
 }
 
 impl Policy for Fair {
-    /// O(n log n) of what waits, and for each start O(owners and their activities).
+    /// O(n log n) in the waiting transfers, and O(owners and their activities) for each start.
     fn decide<'a>(&mut self, view: &View<'_, 'a>, now: Time) -> Decision<'a> {
         let mut places = Places::new(view.limits, usize::MAX);
         let mut run: Vec<&Transfer<'a>> = Vec::new();
@@ -172,7 +175,7 @@ impl Policy for Fair {
     }
 }
 
-/// Within one activity's transfers of one class and priority.
+/// Sort key among the transfers of one activity with the same class and priority.
 fn order<'a>(one: &Transfer<'a>) -> (bool, Option<Time>, Phase, u64, &'a str) {
     (
         one.deadline.is_none(),

@@ -1,17 +1,18 @@
-//! In the order of submission.
+//! Starts in the order of submission.
 
 use super::{Decision, Phase, Places, Policy, Transfer, View, keep_above, settle};
 use dray_core::Time;
 
-/// First come, first served: what runs goes on until it is done, then the next in the order of
-/// submission begins. Who cannot begin, for a limit or their time, holds nobody up.
+/// First come, first served: a running transfer runs to its end, then the next in the order of
+/// submission starts. A transfer that cannot start, because of a limit or its `not_before`, does
+/// not delay others.
 #[derive(Debug, Clone)]
 pub struct Fcfs {
     at_once: usize,
 }
 
 impl Fcfs {
-    /// So many at once.
+    /// Creates the policy with a maximum number of concurrent transfers.
     #[must_use]
     pub const fn new(at_once: usize) -> Self {
         Self { at_once }

@@ -1,16 +1,16 @@
-//! Which transfers run, which are held, and in what order.
+//! Policies: decide which transfers run, which are held, and in what order.
 //!
-//! A [`Policy`] looks at all transfers that could run and says which do. It is asked whenever one
-//! comes, ends or changes, and when its last [`Decision`] named a time or an amount; it decides about
-//! starts and holds, never about rates. Each policy is one file; a [`Scheduler`] holds the one that is
-//! chosen and can change it while transfers run.
+//! A [`Policy`] sees all transfers that could run and decides which of them do. The caller asks it
+//! whenever a transfer is added, ends or changes, and at the time or amount that its last
+//! [`Decision`] named. It decides about starts and holds, never about rates. Each policy is one
+//! file; a [`Scheduler`] owns the chosen policy and can change it while transfers run.
 //!
-//! Non-goals: rates (`shares`), objects (`objects`), what a hold means on the wire.
+//! Non-goals: rates (`shares`), objects (`objects`), the meaning of a hold on the wire.
 //!
-//! Invariants owned here: no decision exceeds the [`Limits`]; nobody is begun before their time;
-//! what runs in a class is not held for one below it; of
-//! transfers that wait without a bound on others, none waits for ever; a new policy loses nobody, for
-//! it needs nothing but the [`View`].
+//! Invariants owned here: no decision exceeds the [`Limits`]; no transfer starts before its
+//! `not_before`; a running transfer is not held for one of a lower class; no transfer waits for
+//! ever, if its class does not wait without bound for others; a new policy loses no transfer,
+//! because it needs only the [`View`].
 
 mod fair;
 mod fcfs;
@@ -33,12 +33,12 @@ use std::time::Duration;
 /// The highest priority of a transfer; the lowest is 0.
 pub const PRIORITY_MAX: u8 = 9;
 
-/// Where a transfer stands.
+/// State of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// It has a session and moves.
+    /// It has a session and transfers data.
     Running,
-    /// It has a session and moves nothing.
+    /// It has a session and transfers no data.
     Held,
     /// It has no session.
     Waiting,
@@ -47,45 +47,45 @@ pub enum Phase {
 /// The two endpoints of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair<'a> {
-    /// Where it is read.
+    /// Endpoint that reads.
     pub source: &'a str,
-    /// Where it is written.
+    /// Endpoint that writes.
     pub sink: &'a str,
 }
 
-/// A transfer that could run or does. Times are points on one clock, whichever the caller uses.
+/// A transfer that could run or does. Times are points on one clock, chosen by the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer<'a> {
-    /// The transfer.
+    /// Identifier.
     pub id: &'a str,
-    /// Whose it is.
+    /// Owner.
     pub owner: &'a str,
-    /// What it is for; empty where nobody said.
+    /// Activity; empty if none was given.
     pub activity: &'a str,
-    /// Between which endpoints.
+    /// Its endpoints.
     pub pair: Pair<'a>,
-    /// The other endpoint, where there is one.
+    /// The other endpoint, if there is one.
     pub peer: Option<&'a str>,
-    /// What it is owed.
+    /// Class of service.
     pub class: Class,
-    /// 0 to [`PRIORITY_MAX`]; more counts as that.
+    /// 0 to [`PRIORITY_MAX`]; larger values count as that.
     pub priority: u8,
-    /// When it must be done.
+    /// Time by which it must finish.
     pub deadline: Option<Time>,
-    /// When it may begin at the earliest.
+    /// Earliest start.
     pub not_before: Option<Time>,
-    /// Its number in the order of submission.
+    /// Number in the order of submission.
     pub submitted: u64,
-    /// Where it stands.
+    /// Present state.
     pub phase: Phase,
-    /// Since when it stands there.
+    /// Time since which it has been in `phase`.
     pub since: Time,
-    /// Bytes it has moved in all.
+    /// Total bytes moved.
     pub served: u64,
 }
 
 impl<'a> Transfer<'a> {
-    /// A background transfer of nobody in particular, within one endpoint, that waits from the
+    /// Creates a background transfer without owner, within one endpoint, that waits from the
     /// clock's start on.
     #[must_use]
     pub const fn new(id: &'a str, submitted: u64) -> Self {
@@ -109,31 +109,31 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Whether it moves or could at once.
+    /// Returns true if the transfer runs, or could run now.
     fn is_ready(&self, now: Time) -> bool {
         self.phase == Phase::Running || self.not_before.is_none_or(|time| time <= now)
     }
 
-    /// Since when it could have moved and does not.
+    /// Returns the time since which the transfer could have run but has not.
     fn waits_since(&self) -> Time {
         self.not_before
             .map_or(self.since, |time| time.max(self.since))
     }
 
-    /// What runs first, then what has a session, then the order of submission.
+    /// Sort key: running transfers first, then held ones, then by order of submission.
     fn age(&self) -> (Phase, u64, &'a str) {
         (self.phase, self.submitted, self.id)
     }
 }
 
-/// What one owner has of their own.
+/// Rules for one owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerRules {
-    /// Turns against other owners'. Zero counts as one.
+    /// Weight of the owner's turns against other owners'. Zero counts as one.
     pub weight: u32,
-    /// Transfers at a time; `None` for what holds for everybody.
+    /// Maximum number of running transfers; `None` for the general limit.
     pub running_max: Option<usize>,
-    /// Turns of an activity against this owner's others, where it is not the usual weight.
+    /// Weights of activities against this owner's others, if different from the default.
     pub activities: BTreeMap<String, u32>,
 }
 
@@ -147,23 +147,23 @@ impl Default for OwnerRules {
     }
 }
 
-/// How many may run at a time.
+/// Limits on running transfers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// In all.
+    /// Maximum in total.
     pub running_max: usize,
-    /// Of one owner, where `owners` says nothing else.
+    /// Maximum per owner, unless `owners` has a rule.
     pub owner_max: usize,
-    /// With one peer.
+    /// Maximum per peer.
     pub peer_max: usize,
-    /// Held ones that keep their session: each has buffers and a connection.
+    /// Maximum number of held transfers that keep their session: each has buffers and a connection.
     pub held_max: usize,
-    /// Owners with rules of their own.
+    /// Owners with their own rules.
     pub owners: BTreeMap<String, OwnerRules>,
 }
 
 impl Limits {
-    /// So many in all, and no other bound.
+    /// Creates limits with a maximum in total, and no other bound.
     #[must_use]
     pub const fn of(running_max: usize) -> Self {
         Self {
@@ -192,34 +192,35 @@ impl Limits {
     }
 }
 
-/// All that a policy sees.
+/// Input of a policy.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'v, 'a> {
-    /// What runs, is held, or waits, in any order.
+    /// Running, held and waiting transfers, in any order.
     pub transfers: &'v [Transfer<'a>],
-    /// What has ended since the last decision, with all it moved.
+    /// Transfers that ended since the last decision, with all their moved bytes.
     pub ended: &'v [Transfer<'a>],
-    /// What is never exceeded.
+    /// Limits that no decision exceeds.
     pub limits: &'v Limits,
 }
 
-/// What to do now.
+/// Output of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision<'a> {
-    /// All that is to run from now on, what runs already included, the first first.
+    /// All transfers that must run from now on, including running ones, in order of precedence.
     pub run: Vec<&'a str>,
-    /// What runs and is to be held.
+    /// Running transfers to hold.
     pub hold: Vec<&'a str>,
-    /// What is held, or is now to be, and gives up its session: it waits again.
+    /// Transfers, held already or from this decision, that must give up their session and wait
+    /// again.
     pub let_go: Vec<&'a str>,
-    /// When to ask again at the latest, though nothing has come or ended.
+    /// Time of the next required decision, even if no transfer is added or ends.
     pub look_again: Option<Time>,
-    /// When to ask again too: as soon as one of these has moved so many bytes in all.
+    /// Additional triggers of the next decision: a transfer, and its total moved bytes.
     pub look_after: Vec<(&'a str, u64)>,
 }
 
 impl Decision<'_> {
-    /// Asks to be asked again by then.
+    /// Requests the next decision no later than `time`.
     fn look_by(&mut self, time: Option<Time>) {
         self.look_again = [self.look_again, time].into_iter().flatten().min();
     }
@@ -227,26 +228,26 @@ impl Decision<'_> {
 
 /// Decides which transfers run.
 pub trait Policy: Send + std::fmt::Debug {
-    /// Decides from what is there now, and from what it remembers of earlier views.
+    /// Decides from the present transfers, and from what the policy remembers of earlier views.
     fn decide<'a>(&mut self, view: &View<'_, 'a>, now: Time) -> Decision<'a>;
 }
 
-/// Which policy, and what it goes by.
+/// Choice of a policy, and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Which one.
+    /// Name of the policy.
     pub name: Name,
-    /// Transfers that it runs side by side, within the limits; `None` for what suits the policy: one
-    /// for [`Name::Priority`] and [`Name::RoundRobin`], else as many as the limits allow.
+    /// Maximum number of concurrent transfers, within the limits; `None` for the policy's default:
+    /// one for [`Name::Priority`] and [`Name::RoundRobin`], otherwise as many as the limits allow.
     pub at_once: Option<usize>,
-    /// Bytes of one turn ([`Name::RoundRobin`]).
+    /// Bytes per turn ([`Name::RoundRobin`]).
     pub quota: u64,
-    /// Who takes turns ([`Name::RoundRobin`]).
+    /// Parties that take turns ([`Name::RoundRobin`]).
     pub turns_of: TurnsOf,
-    /// What waits rises one step in each ([`Name::Priority`]).
+    /// Interval in which a waiting transfer rises one step ([`Name::Priority`]).
     pub aging: Duration,
-    /// One start in each goes to what has waited longest, and longer than this
-    /// ([`Name::Fair`]).
+    /// One start per interval of this length goes to the transfer that has waited longest, if it
+    /// has waited longer than this ([`Name::Fair`]).
     pub patience: Duration,
 }
 
@@ -258,15 +259,16 @@ impl Default for Settings {
             // Liu et al., 2010, figure 14.
             quota: 400_000_000,
             turns_of: TurnsOf::Owners,
-            // Nine steps are 45 minutes: what is urgent has its time first (guess, revisit).
+            // Nine steps are 45 minutes, so that urgent transfers keep precedence for that time
+            // (guess, revisit).
             aging: Duration::from_secs(300),
-            // At the most four starts of an hour are out of order (guess, revisit).
+            // At most four starts per hour are out of order (guess, revisit).
             patience: Duration::from_secs(900),
         }
     }
 }
 
-/// A policy's name.
+/// Name of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Name {
     /// [`Fcfs`].
@@ -283,7 +285,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// All there are.
+    /// All names.
     pub const ALL: [Self; 5] = [
         Self::Fcfs,
         Self::Priority,
@@ -292,7 +294,7 @@ impl Name {
         Self::Fair,
     ];
 
-    /// As it is written in configurations.
+    /// Returns the name as written in configurations.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -304,7 +306,7 @@ impl Name {
         }
     }
 
-    /// Reads [`Name::as_str`].
+    /// Parses a name written by [`Name::as_str`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|name| name.as_str() == text)
@@ -312,7 +314,7 @@ impl Name {
 }
 
 impl Settings {
-    /// The usual settings of a policy.
+    /// Returns the default settings of a policy.
     #[must_use]
     pub fn of(name: Name) -> Self {
         Self {
@@ -321,7 +323,7 @@ impl Settings {
         }
     }
 
-    /// The policy, with nothing to remember yet.
+    /// Creates the policy, without memory of earlier views.
     #[must_use]
     pub fn make(&self) -> Box<dyn Policy> {
         match self.name {
@@ -338,7 +340,7 @@ impl Settings {
     }
 }
 
-/// The policy that is chosen now.
+/// Owner of the chosen policy.
 #[derive(Debug)]
 pub struct Scheduler {
     settings: Settings,
@@ -352,14 +354,14 @@ impl Default for Scheduler {
 }
 
 impl Scheduler {
-    /// Begins with a policy.
+    /// Creates a scheduler with a policy.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let policy = settings.make();
         Self { settings, policy }
     }
 
-    /// Changes the policy, or what it goes by. Ask for a decision right after.
+    /// Changes the policy or its parameters. Ask for a decision right after.
     pub fn change(&mut self, settings: Settings) {
         if settings != self.settings {
             *self = Self::new(settings);
@@ -372,7 +374,7 @@ impl Scheduler {
     }
 }
 
-/// Places that are left within the limits.
+/// Free slots within the limits.
 struct Places<'v, 'a> {
     limits: &'v Limits,
     left: usize,
@@ -400,12 +402,13 @@ impl<'v, 'a> Places<'v, 'a> {
         })
     }
 
-    /// Whether there is one for this transfer.
+    /// Returns true if there is a slot for this transfer.
     fn has(&self, one: &Transfer<'_>) -> bool {
         self.left > 0 && !self.is_owner_full(one.owner) && !self.is_peer_full(one)
     }
 
-    /// Gives one away, whether or not there is one: what runs and is not to be held keeps its own.
+    /// Takes a slot for `one`, even if none is free: a running transfer that is not to be held
+    /// keeps its slot.
     fn give(&mut self, one: &Transfer<'a>) {
         self.left = self.left.saturating_sub(1);
         *self.of_owner.entry(one.owner).or_default() += 1;
@@ -414,7 +417,7 @@ impl<'v, 'a> Places<'v, 'a> {
         }
     }
 
-    /// Gives places to those for whom there is one, in their order.
+    /// Gives free slots to transfers in their order, and returns those that got one.
     fn fill<'s>(&mut self, order: impl Iterator<Item = &'s Transfer<'a>>) -> Vec<&'s Transfer<'a>>
     where
         'a: 's,
@@ -433,13 +436,13 @@ impl<'v, 'a> Places<'v, 'a> {
     }
 }
 
-/// Lets what runs keep its place before all that is owed less: it moves up in the order to before
-/// the first of a class below its own. Who waits is not moved.
+/// Keeps running transfers above lower classes: moves each running transfer to before the first
+/// transfer of a class below its own. Waiting transfers are not moved.
 fn keep_above<'s, 'a>(order: &mut Vec<&'s Transfer<'a>>) {
     let is_owed =
         |one: &&Transfer<'_>| one.phase == Phase::Running && one.class < Class::Background;
     let mut owed: Vec<_> = order.iter().copied().filter(is_owed).collect();
-    // What is owed least first: what is owed more then goes before it.
+    // The lowest class first, so that higher classes end up before it.
     owed.sort_by_key(|one| std::cmp::Reverse(one.class));
     for one in owed {
         let own = order.iter().position(|other| other.id == one.id);
@@ -452,8 +455,8 @@ fn keep_above<'s, 'a>(order: &mut Vec<&'s Transfer<'a>>) {
     }
 }
 
-/// The decision that these run: what else runs is held, of what is held then the longest held gives
-/// up its session when there are too many, and who may not begin yet is looked at in time.
+/// Builds the decision that `run` runs: holds all other running transfers, takes the sessions of
+/// those held longest if too many are held, and asks again when the next transfer may start.
 fn settle<'a>(view: &View<'_, 'a>, run: &[&Transfer<'a>], now: Time) -> Decision<'a> {
     let chosen: BTreeSet<&str> = run.iter().map(|one| one.id).collect();
     let others = || view.transfers.iter().filter(|one| !chosen.contains(one.id));
@@ -462,7 +465,7 @@ fn settle<'a>(view: &View<'_, 'a>, run: &[&Transfer<'a>], now: Time) -> Decision
         ..Decision::default()
     };
     let mut held: Vec<_> = others().filter(|one| one.phase != Phase::Waiting).collect();
-    // What runs now is held from now on.
+    // Newly held transfers count as held since now.
     held.sort_by_key(|one| {
         (
             one.phase == Phase::Running,

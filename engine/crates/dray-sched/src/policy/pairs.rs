@@ -1,4 +1,4 @@
-//! Pairs of endpoints side by side.
+//! Pairs of endpoints that run concurrently.
 
 use super::round::Round;
 use super::{Decision, Pair, Phase, Places, Policy, Transfer, View, keep_above, settle};
@@ -6,9 +6,9 @@ use crate::shares::WEIGHT_DEFAULT;
 use dray_core::Time;
 use std::collections::BTreeMap;
 
-/// Multiple-pair (Liu et al., 2010): transfers of different pairs of endpoints run side by
-/// side, one of each pair and so many pairs at a time; further pairs wait in line. Of one pair what was
-/// submitted first goes first. A pair whose transfer has ended goes to the end of the line.
+/// Multiple-pair (Liu et al., 2010): transfers of different pairs of endpoints run concurrently,
+/// one per pair, with a maximum number of pairs; further pairs wait in line. Within a pair, the
+/// order is that of submission. A pair whose transfer has ended goes to the end of the line.
 #[derive(Debug, Clone)]
 pub struct Pairs {
     pairs_max: usize,
@@ -16,7 +16,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// So many pairs at once.
+    /// Creates the policy with a maximum number of concurrent pairs.
     #[must_use]
     pub fn new(pairs_max: usize) -> Self {
         Self {
@@ -26,8 +26,8 @@ impl Pairs {
     }
 }
 
-/// A pair as one word; no name of an endpoint has a line break in it, and if it had, two pairs
-/// would share a turn.
+/// Returns a pair as one string. Endpoint names contain no line break; if one did, two pairs could
+/// share a turn.
 fn word(pair: Pair<'_>) -> String {
     format!("{}\n{}", pair.source, pair.sink)
 }
@@ -47,7 +47,7 @@ impl Policy for Pairs {
         }
         let mut order: Vec<_> = lines.iter().collect();
         order.sort_by_key(|(pair, line)| {
-            // What runs keeps its place before anybody's turn.
+            // Running transfers come before all turns.
             let is_running = line[0].phase == Phase::Running;
             (
                 (!is_running, is_running.then_some(line[0].class)),
@@ -59,7 +59,7 @@ impl Policy for Pairs {
         let mut places = Places::new(view.limits, self.pairs_max);
         let mut run = Vec::new();
         for (pair, line) in order {
-            // Who is held up by a limit leaves the turn to the pair's next.
+            // A transfer that a limit holds back leaves its turn to the next of the pair.
             let Some(one) = line.iter().find(|one| places.has(one)) else {
                 continue;
             };

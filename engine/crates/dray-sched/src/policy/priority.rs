@@ -1,4 +1,4 @@
-//! The highest first, at once.
+//! Strict priority with preemption.
 
 use super::{Decision, PRIORITY_MAX, Phase, Places, Policy, Transfer, View, keep_above, settle};
 use dray_core::Time;
@@ -7,21 +7,22 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Dynamic priority (Liu et al., 2010): the highest runs, and takes the place of a lower one
-/// within one object. What waits rises one step in each `aging`, beyond 9 and into the next class if it
-/// must, so that nobody waits for ever. Who began because it had risen keeps what it rose for one
-/// `aging`, and meanwhile gives way to no other that is above it only because it has risen: else they
-/// would take each other's place without end.
+/// Dynamic priority (Liu et al., 2010): the transfer with the highest priority runs, and preempts a
+/// lower one within one object. A waiting transfer rises one step per `aging`, beyond 9 and into
+/// the next class if necessary, so that none waits for ever. A transfer that started because it had
+/// risen keeps its rise for one `aging`. During that time no other transfer preempts it by its own
+/// rise alone; otherwise the two would preempt each other without end.
 #[derive(Debug, Clone)]
 pub struct Priority {
     at_once: usize,
     aging: Duration,
-    /// Of what runs because it had risen: how far, and until when that holds.
+    /// Rise of each running transfer that started because of it, and the end of its validity.
     risen: BTreeMap<String, (u64, Time)>,
 }
 
 impl Priority {
-    /// So many at once; an aging of nothing counts as a nanosecond.
+    /// Creates the policy with a maximum number of concurrent transfers; an aging of zero counts as
+    /// a nanosecond.
     #[must_use]
     pub const fn new(at_once: usize, aging: Duration) -> Self {
         Self {
@@ -37,13 +38,13 @@ impl Priority {
             .max(1)
     }
 
-    /// Its priority, and what it still keeps of what it rose before it began.
+    /// Returns the priority, with the rise from before the start that is still valid.
     fn kept(&self, one: &Transfer<'_>, now: Time) -> u64 {
         let risen = self.risen.get(one.id).filter(|(_, until)| now < *until);
         base(one).saturating_add(risen.map_or(0, |(steps, _)| *steps))
     }
 
-    /// How far it has risen.
+    /// Returns the number of steps a transfer has risen.
     fn rise(&self, one: &Transfer<'_>, now: Time) -> u64 {
         if one.phase == Phase::Running {
             return self.kept(one, now) - base(one);
@@ -56,7 +57,7 @@ impl Priority {
         base(one).saturating_add(self.rise(one, now))
     }
 
-    /// When what waits will have risen above a level.
+    /// Returns the time at which a waiting transfer will have risen above a level.
     fn time_above(&self, one: &Transfer<'_>, level: u64) -> Time {
         let steps = (level + 1).saturating_sub(base(one));
         let nanos = self.step().saturating_mul(steps);
@@ -64,7 +65,7 @@ impl Priority {
     }
 }
 
-/// Without what it has risen. A class is worth more than all priorities below it.
+/// Returns the priority without the rise. A class is worth more than all priorities below it.
 fn base(one: &Transfer<'_>) -> u64 {
     let class = match one.class {
         Class::Realtime => 2,
@@ -91,7 +92,7 @@ impl Policy for Priority {
         let mut places = Places::new(view.limits, self.at_once);
         let run = places.fill(order.iter().copied());
         let mut decision = settle(view, &run, now);
-        // What has risen and now begins keeps its height for a while.
+        // A transfer that starts now keeps its rise for a while.
         let mut risen = BTreeMap::new();
         for one in &run {
             let height = match one.phase {
@@ -106,7 +107,7 @@ impl Policy for Priority {
         let lowest = run.iter().map(|one| self.kept(one, now)).min();
         let waiting = order.iter().filter(|one| !decision.run.contains(&one.id));
         let above = waiting.map(|one| self.time_above(one, lowest.unwrap_or(0)));
-        // Who is above already waits for a limit, not for its turn.
+        // A transfer that is above already waits for a limit, not for its rise.
         let above = above.filter(|time| *time > now).min();
         if decision.run.len() < order.len() {
             decision.look_by(self.risen.values().map(|(_, until)| *until).min());

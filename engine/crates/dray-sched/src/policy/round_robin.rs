@@ -1,10 +1,10 @@
-//! Turns of so many bytes.
+//! Turns of a number of bytes.
 
 use super::{Decision, Places, Policy, Transfer, View, keep_above, settle};
 use dray_core::Time;
 use std::collections::BTreeMap;
 
-/// Who takes turns.
+/// Parties that take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TurnsOf {
     /// Each owner.
@@ -14,23 +14,24 @@ pub enum TurnsOf {
     Pairs,
 }
 
-/// Round robin by accumulated quota, as the prose of Liu et al. (2010) has it: each party is
-/// served until its quota is used up. What it moves beyond that, for nothing stops in the middle of an
-/// object and nobody looks at each of them, is taken off its next turns. (Their figure 6 moves one
-/// file a visit and saves nothing.) Absence saves no quota; who was alone owes nobody what it moved, and
-/// who leaves with a debt finds it again unless as many turns have gone by.
+/// Round robin by accumulated quota, after the prose of Liu et al. (2010): each party is served
+/// until its quota is used up. A party can exceed its quota, because a transfer stops only between
+/// objects and is not checked at each of them; the excess is deducted from its next turns. (Their
+/// figure 6 moves one file per visit and saves nothing.) Absence saves no quota. A party that was
+/// alone owes nothing for its bytes. A party that leaves with a debt finds it again, unless as many
+/// turns have passed.
 #[derive(Debug, Clone)]
 pub struct RoundRobin {
     at_once: usize,
     quota: i64,
     turns_of: TurnsOf,
-    /// Bytes each may still move; below zero what it has moved too much.
+    /// Bytes each party may still move; the excess, if below zero.
     accounts: BTreeMap<Party, i64>,
-    /// Whose turn it is, or was last.
+    /// Party whose turn it is, or was last.
     current: Option<Party>,
-    /// What each transfer had moved when it was looked at last.
+    /// Bytes moved by each transfer at the last decision.
     seen: BTreeMap<String, u64>,
-    /// Whether nobody else was there then.
+    /// Set when no other party was present at the last decision.
     is_alone: bool,
 }
 
@@ -41,7 +42,8 @@ enum Party {
 }
 
 impl RoundRobin {
-    /// So many transfers at once; a quota of nothing counts as a byte.
+    /// Creates the policy with a maximum number of concurrent transfers; a quota of zero counts as
+    /// a byte.
     #[must_use]
     pub fn new(at_once: usize, quota: u64, turns_of: TurnsOf) -> Self {
         Self {
@@ -66,10 +68,10 @@ impl RoundRobin {
         self.accounts.get(party).copied().unwrap_or(0)
     }
 
-    /// Takes what was moved since the last look off the accounts.
+    /// Charges the bytes moved since the last decision to the accounts.
     fn charge(&mut self, view: &View<'_, '_>) {
         for one in view.transfers.iter().chain(view.ended) {
-            // What it moved before it was ever seen was under another policy.
+            // Bytes moved before the first decision belong to another policy.
             let seen = self.seen.get(one.id).copied().unwrap_or(one.served);
             let moved = i64::try_from(one.served.saturating_sub(seen)).unwrap_or(i64::MAX);
             if moved > 0 {
@@ -83,14 +85,14 @@ impl RoundRobin {
                 .get_mut(current)
                 .filter(|balance| **balance <= 0)
         {
-            // One turn after the other was its own.
+            // The party had one turn after the other.
             *balance = self.quota - balance.saturating_neg() % self.quota;
         }
         let present = view.transfers.iter();
         self.seen = present.map(|one| (one.id.to_owned(), one.served)).collect();
     }
 
-    /// How many times the quota must be added until there is something to use up.
+    /// Returns the number of quotas needed until the party has a positive balance.
     fn rounds(&self, party: &Party) -> i64 {
         let balance = self.balance(party);
         if balance >= 0 {
@@ -100,12 +102,12 @@ impl RoundRobin {
         }
     }
 
-    /// Its place in the ring: those behind whose turn it is, then those before, then itself.
+    /// Sort key in the ring: parties after the current one, then those before it, then itself.
     fn place<'p>(&self, party: &'p Party) -> (bool, &'p Party) {
         (Some(party) <= self.current.as_ref(), party)
     }
 
-    /// Gives the next turn: rounds go by until the account of somebody in the ring is above zero.
+    /// Starts the next turn: rounds pass until the account of a party in the ring is above zero.
     fn advance(&mut self, ring: &[Party]) {
         let Some(next) = ring.iter().min_by_key(|party| self.rounds(party)) else {
             return;
@@ -116,7 +118,7 @@ impl RoundRobin {
         }
         let mut accounts = std::mem::take(&mut self.accounts);
         for (party, balance) in &mut accounts {
-            // In the last round nobody behind the next one is visited.
+            // In the last round, parties after the next one are not visited.
             let is_visited = self.place(party) <= self.place(next);
             let visits = if is_visited { rounds } else { rounds - 1 };
             *balance = balance.saturating_add(self.quota.saturating_mul(visits));
@@ -133,14 +135,14 @@ impl Policy for RoundRobin {
         for one in view.transfers.iter().filter(|one| one.is_ready(now)) {
             lines.entry(self.party(one)).or_default().push(one);
         }
-        // Whose turn is over, or who has nothing left, goes behind all others.
+        // A party whose turn has ended, or that has no transfers, goes behind all others.
         let mut ring: Vec<Party> = lines.keys().cloned().collect();
         ring.sort_by(|one, other| self.place(one).cmp(&self.place(other)));
         let goes_on = self
             .current
             .as_ref()
             .is_some_and(|current| lines.contains_key(current) && self.balance(current) > 0);
-        // Nobody but the current one has anything saved.
+        // Only the current party has saved quota.
         self.accounts.retain(|party, balance| {
             *balance < 0 || (goes_on && Some(party) == self.current.as_ref())
         });
@@ -150,7 +152,7 @@ impl Policy for RoundRobin {
         self.accounts
             .retain(|party, balance| *balance < 0 || lines.contains_key(party));
         self.is_alone = ring.len() == 1;
-        // Places that the current one cannot fill go to those who have moved least too much.
+        // Slots that the current party cannot fill go to the parties with the least excess.
         let mut order: Vec<&Party> = ring.iter().collect();
         order.sort_by_key(|party| (Some(*party) != self.current.as_ref(), self.rounds(party)));
         let mut transfers = Vec::new();
@@ -175,7 +177,7 @@ impl Policy for RoundRobin {
                     let party = self.party(one);
                     let balance = self.balance(&party);
                     let balance = if balance > 0 { balance } else { self.quota };
-                    // Together they use it up, whichever is first.
+                    // Together they use up the balance, whichever is first.
                     let part = (balance / counts.get(&party).copied().unwrap_or(1)).max(1);
                     (one.id, one.served.saturating_add(part.unsigned_abs()))
                 })

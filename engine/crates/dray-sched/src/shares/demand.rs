@@ -1,31 +1,31 @@
-//! What a leaf of the tree of shares can use, as it shows in what it moves.
+//! Demand of a leaf in the tree of shares, derived from the bytes it moves.
 
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What is looked at: long enough for some objects at the rates that matter, short enough that who
-/// wakes has their share within a second. Three rounds of 200 ms.
+/// Observation window: long enough for some objects at the rates that matter, short enough that a
+/// leaf that becomes active gets its share within a second. Three rounds of 200 ms.
 const WINDOW: Duration = Duration::from_millis(600);
 
-/// Rounds shorter than this are put together, so that a burst of changes to the tree, each with a
-/// round of its own, does not shorten the memory. Twelve make a window.
+/// Minimum length of a sample. Shorter rounds are merged, so that a burst of changes to the tree,
+/// each with its own round, does not shorten the window. Twelve samples make a window.
 const SAMPLE: Duration = Duration::from_millis(50);
 
-/// Samples a window holds at the most.
+/// Maximum number of samples in a window.
 const SAMPLES_MAX: usize = 16;
 
-/// For so long a leaf that has moved something is taken to be slow, not idle: it has two objects in the
-/// time that it stood still. Who was slower before is slower now, so four times as long as it stood
-/// still before its last object, within reason. An end that is limited elsewhere (by the other end,
-/// a disk) would else be throttled here between any two of its objects. Guesses, revisit.
+/// Time for which a leaf that has moved bytes counts as slow, not idle: it is granted two objects
+/// per pause. The pause of a slow leaf varies, so the time is at least four times the last pause,
+/// up to a maximum. Otherwise this end would throttle a leaf that is limited elsewhere (by the
+/// other end, a disk) between any two of its objects. Guesses, revisit.
 const STILL: Duration = Duration::from_secs(2);
 const STILL_GAPS: u32 = 4;
 const GAP_MAX: Duration = Duration::from_secs(30);
 
-/// What an idle leaf is granted, so that the first object that comes can pass: it is seen, and the
-/// leaf gets its share in the next round. Small: idle ones keep it from the others. Guess, revisit.
+/// Grant of an idle leaf, so that the first object can pass: the tree then sees it, and the leaf
+/// gets its share in the next round. Small, because active leaves lose this rate. Guess, revisit.
 const PROBE: BytesPerSecond = BytesPerSecond(64 * 1024);
 
 #[derive(Debug, Clone, Copy)]
@@ -35,28 +35,28 @@ struct Sample {
     moved: u64,
 }
 
-/// Tells a leaf that is limited by its grant from one that is limited by itself.
+/// Distinguishes a leaf that is limited by its grant from a leaf with a lower demand.
 ///
-/// The first wants as much as it gets. The second is given what it moves, a quarter more, and two
-/// objects a window: if it then moves all of that, it is limited by its grant. Rates that are small
-/// against objects are coarse, one object or none in a round; the two objects are more than that
-/// coarseness. Between two objects that are further apart, the window is that far.
+/// The first can use any grant. The second is granted its measured rate, a quarter more, and two
+/// objects per window; if it then moves all of that, it is limited by its grant. At rates that are
+/// small against objects, a round moves one object or none; the two objects exceed that coarseness.
+/// If the interval between two objects is longer than the window, the window is that long.
 #[derive(Debug, Clone)]
 pub struct Demand {
-    /// Bytes that pass the gate as one: an object.
+    /// Bytes that pass the gate together: an object.
     grain: u64,
     samples: VecDeque<Sample>,
     last: Option<(Time, u64)>,
-    /// Bytes granted since something moved.
+    /// Bytes granted since the last movement.
     idle: u64,
-    /// When something moved last.
+    /// Time of the last movement.
     moved_at: Option<Time>,
-    /// How long nothing had moved before.
+    /// Length of the pause before the last movement.
     gap: Duration,
 }
 
 impl Demand {
-    /// For a leaf that moves `grain_bytes`, an object, at once.
+    /// Creates the demand of a leaf that moves objects of `grain_bytes`.
     #[must_use]
     pub fn new(grain_bytes: u64) -> Self {
         Self {
@@ -69,9 +69,9 @@ impl Demand {
         }
     }
 
-    /// Looks at one round: `granted` is the rate in force since the last call, `moved` all bytes
-    /// ever moved. Returns what the leaf can use; `None` for as much as it gets. To be called once
-    /// a round, every 200 ms or so.
+    /// Observes one round: `granted` is the rate in force since the last call, `moved` the total
+    /// bytes moved so far. Returns the rate that the leaf can use; `None` for no limit. Call it
+    /// once a round, about every 200 ms.
     pub fn observe(
         &mut self,
         now: Time,
@@ -143,8 +143,8 @@ impl Demand {
         }
         let still = self.moved_at.map(|at| now.since(at));
         let is_still = still.is_none_or(|still| still >= STILL.max(self.gap * STILL_GAPS));
-        // One object may overdraw the gate, so one object's worth of grant may pass without any
-        // movement; two objects' worth may not, but where there is nothing to move.
+        // One object may overdraw the gate, so a grant of one object may pass without movement; a
+        // grant of two objects may not, unless the leaf has nothing to move.
         if self.idle >= self.grain.saturating_mul(2) && moved == 0 && is_still {
             return Some(PROBE);
         }

@@ -1,70 +1,71 @@
-//! What is believed of how throughput depends on one number.
+//! Belief about how throughput depends on one number.
 //!
-//! A hypothesis is a knee and a price: throughput grows in proportion up to the knee, and beyond it each
-//! further one costs all of them something. Whatever else moves it, a neighbour above all, is a level
-//! that each hypothesis follows; so only what changes when the number changes tells hypotheses apart. What
-//! comes through in one window makes some of them likelier. The number said next is the one that is
-//! expected to carry most, and a little more is given for what would tell them apart; beliefs fade, so
-//! that old ones are tried again.
+//! A hypothesis is a knee and a price: throughput grows in proportion up to the knee, and each
+//! further unit beyond it slows all of them. Every other influence on throughput, above all a
+//! neighbour, is a level that each hypothesis follows; so only changes of throughput with the
+//! number distinguish hypotheses. Each measured window raises the evidence of some of them. The
+//! next number is the one with the highest expected throughput, with a small bonus for numbers that
+//! distinguish hypotheses. Evidence fades, so that old numbers are tried again.
 
-/// What a number that is too large costs all of them, at twice the knee.
+/// Loss of throughput at twice the knee, for each price.
 const PRICES: [f64; 4] = [0.01, 0.1, 0.4, 1.0];
 
-/// Noise of one window, of its logarithm; and the likelihood of what no hypothesis explains, such as a
-/// neighbour who comes or goes.
+/// Noise of one window, in its logarithm; and the likelihood of a window that no hypothesis
+/// explains, such as one in which a neighbour comes or goes.
 const NOISE: f64 = 0.35;
 const STRANGE: f64 = 0.05;
 
-/// How much of what a window differs by is the level's (the rest is noise of one window).
+/// Fraction of a window's deviation that is attributed to the level (the rest is noise of one
+/// window).
 const FOLLOWS: f64 = 0.6;
 
-/// How far from where it was before the knee is expected, of its logarithm.
+/// Standard deviation of the knee from its earlier place, in its logarithm.
 const EXPECTED: f64 = 0.3;
 
-/// What of the evidence is left a window later.
+/// Fraction of the evidence that remains one window later.
 const FADES: f64 = 0.99;
 
-/// Less likely than so many times the likeliest does not count.
+/// Hypotheses below this likelihood, relative to the likeliest, do not count.
 const WEIGHT_MIN: f64 = 1e-5;
 
-/// What telling hypotheses apart is worth.
+/// Value of distinguishing hypotheses, against throughput.
 const CURIOSITY: f64 = 0.5;
 
-/// It is worth twice as much after so many windows in which nothing changed, and so on so many times.
+/// The value doubles after this many windows without a change, and so on up to `BORED_MOST`.
 const BORED_AFTER: f64 = 10.0;
 const BORED_MOST: f64 = 2.0;
 
-/// What twice as many must carry more, to be worth it.
+/// Minimum gain for doubling the number.
 const THRIFT: f64 = 0.01;
 
-/// Neighbours on the grid of numbers are so many times each other.
+/// Ratio between neighbouring numbers of the grid.
 const GRID: f64 = 1.15;
 
-/// Knees beyond what may be said, as times of it: it may be that more never helps or always would.
+/// Knees beyond the maximum, as multiples of it: more may never help, or may always help.
 const BEYOND: [f64; 2] = [1.4, 2.0];
 
-/// For how many hypotheses those count whose knee is never reached.
+/// Number of hypotheses that those with an unreachable knee count as together.
 const BEYOND_COUNT: f64 = 16.0;
 
 #[derive(Debug, Clone)]
 struct Hypothesis {
     knee: f64,
     price: f64,
-    /// Logarithm of the level, once there was a window.
+    /// Logarithm of the level, once a window was measured.
     level: f64,
     /// Logarithm of its likelihood.
     evidence: f64,
 }
 
 impl Hypothesis {
-    /// What comes through, as a part of one at level 1.
+    /// Returns the expected throughput, relative to one unit at level 1.
     fn carries(&self, number: f64) -> f64 {
         let beyond = (number / self.knee - 1.0).max(0.0);
         number.min(self.knee) / (1.0 + self.price * beyond)
     }
 }
 
-/// A number that may be said, and what comes through with it by each hypothesis.
+/// A permitted number, and its throughput by each hypothesis.
 #[derive(Debug, Clone)]
 struct Number {
     number: u64,
@@ -84,27 +85,27 @@ impl Number {
     }
 }
 
-/// What might be said next.
+/// Candidate for the next number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Choice {
     pub(super) number: u64,
-    /// What it is worth more than what is in force, as a part.
+    /// Relative gain over the number in force.
     pub(super) gain: f64,
 }
 
-/// See the module's head.
+/// The belief about one number; see the module documentation.
 #[derive(Debug, Clone)]
 pub(super) struct Belief {
     numbers: Vec<Number>,
     hypotheses: Vec<Hypothesis>,
     has_level: bool,
-    /// What was in force last, and for how many windows.
+    /// Number last in force, and the windows since it changed.
     last: u64,
     still: u32,
 }
 
 impl Belief {
-    /// Of a number that is at least and at most so large.
+    /// Creates a belief about a number between `least` and `most`.
     pub(super) fn new((least, most): (u64, u64)) -> Self {
         let mut numbers = Vec::new();
         let mut next = least;
@@ -136,7 +137,7 @@ impl Belief {
         }
     }
 
-    /// Expects the best near this number, where it was before.
+    /// Expects the optimum near this number, where it was before.
     pub(super) fn expect(&mut self, number: u64) {
         for one in &mut self.hypotheses {
             let off = (one.knee / number as f64).ln() / EXPECTED;
@@ -144,7 +145,7 @@ impl Belief {
         }
     }
 
-    /// What came through in a window with this number.
+    /// Learns from the throughput of a window with this number.
     pub(super) fn learn(&mut self, number: u64, rate: f64) {
         let seen = rate.max(1.0).ln();
         self.still = if number == self.last {
@@ -170,17 +171,19 @@ impl Belief {
         }
     }
 
-    /// A window in which another number changed: the level is another one, and nothing else is told.
+    /// Records that another number changed: the level is unknown, and the window tells nothing
+    /// else.
     pub(super) const fn lose_level(&mut self) {
         self.has_level = false;
     }
 
-    /// What carries most, and what is expected of it when `now` is in force; at most so many.
+    /// Returns the best number up to `most`, and its expected gain over `now`.
     pub(super) fn best(&self, now: u64, most: u64) -> Choice {
         self.choose(now, most, most, 0.0)
     }
 
-    /// The same, with something for what would be learnt. `ceiling`: more will never be said.
+    /// Like [`Self::best`], with a bonus for information. Numbers above `ceiling` will never be
+    /// used.
     pub(super) fn next(&self, now: u64, most: u64, ceiling: u64) -> Choice {
         let bored = f64::from(self.still) / BORED_AFTER;
         self.choose(
@@ -192,12 +195,14 @@ impl Belief {
     }
 
     fn choose(&self, now: u64, most: u64, ceiling: u64, curiosity: f64) -> Choice {
-        // Where a knee lies that is never reached makes no difference: they count as a few together.
+        // The place of an unreachable knee makes no difference, so such hypotheses count as a few
+        // together.
         let is_beyond = |one: &Hypothesis| one.knee > ceiling as f64;
         let beyond = self.hypotheses.iter().filter(|one| is_beyond(one)).count();
         let times_beyond = (BEYOND_COUNT / beyond.max(1) as f64).min(1.0);
         let here = Number::new(now, &self.hypotheses);
-        // The place of each that counts, its weight, and the best that it could carry of what may be said.
+        // Index of each hypothesis that counts, its weight, and its best throughput among permitted
+        // numbers.
         let live: Vec<(usize, f64, f64)> = (self.hypotheses.iter().enumerate())
             .map(|(at, one)| {
                 let times = if is_beyond(one) { times_beyond } else { 1.0 };

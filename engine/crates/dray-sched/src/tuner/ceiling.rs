@@ -1,31 +1,31 @@
-//! Above which number the far side fails, learnt from its errors.
+//! Learns from errors the number above which the far side fails.
 
 use std::time::Duration;
 
-/// One error on new ground may be chance: so long it is left alone, and a second one about there
-/// settles it.
+/// Time for which the number stays lowered after one error on new ground, which may be chance; a
+/// second error near there settles it.
 const DOUBT: Duration = Duration::from_secs(3);
 
-/// Two errors within so long are no chance where it had run clean, either.
+/// Two errors within this time are no chance, even at a number that had run without errors.
 const STRIKE: Duration = Duration::from_secs(20);
 
-/// See the module's head.
+/// The ceiling of one number; see the module documentation.
 #[derive(Debug, Clone)]
 pub(super) struct Ceiling {
     least: u64,
-    /// Above it errors came.
+    /// Errors came above this number.
     most: u64,
-    /// Above it one error came, for so much longer.
+    /// One error came above this number; the duration is the rest of its validity.
     doubted: Option<(u64, Duration)>,
-    /// The number at which it came.
+    /// Number at which that error came.
     erred_at: Option<u64>,
-    /// Up to here it ran clean.
+    /// Highest number that ran without errors.
     clean: u64,
     strike: Option<Duration>,
 }
 
 impl Ceiling {
-    /// Of a number that is at least and at most so large; `clean` is known to do no harm.
+    /// Creates a ceiling for a number between `least` and `most`; `clean` is known to be harmless.
     pub(super) const fn new((least, most): (u64, u64), clean: u64) -> Self {
         Self {
             least,
@@ -37,18 +37,18 @@ impl Ceiling {
         }
     }
 
-    /// What never failed for sure.
+    /// Returns the highest number that has not certainly failed.
     pub(super) const fn most(&self) -> u64 {
         self.most
     }
 
-    /// The same, less what is in doubt.
+    /// Returns [`Self::most`], lowered by the doubt.
     pub(super) fn now(&self) -> u64 {
         let doubted = self.doubted.map_or(u64::MAX, |(below, _)| below);
         self.most.min(doubted)
     }
 
-    /// Up to here nobody has to guess: it was in force, and did not fail.
+    /// Returns the highest number that was in force and did not fail.
     pub(super) fn tried(&self) -> u64 {
         self.now().min(self.clean)
     }
@@ -59,14 +59,14 @@ impl Ceiling {
         self.doubted = (self.doubted).and_then(|(below, left)| Some((below, less(left)?)));
     }
 
-    /// A whole window without an error.
+    /// Records a whole window without an error.
     pub(super) fn ran_clean(&mut self, value: u64) {
         self.clean = self.clean.max(value);
-        // It was chance.
+        // The earlier error was chance.
         self.erred_at = self.erred_at.filter(|at| *at > value);
     }
 
-    /// Errors came; whether it is because of the number.
+    /// Records errors. Returns true if the number is to blame.
     pub(super) fn erred(&mut self, value: u64, errors: u32) -> bool {
         let below = (value - (value / 8).max(1).min(value - 1)).max(self.least);
         if value > self.clean {

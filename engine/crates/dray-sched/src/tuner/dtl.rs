@@ -1,26 +1,28 @@
-//! The tuner of DTL (Liu and others, *A data transfer framework for large-scale science experiments*,
-//! section 4.2), to compare with.
+//! The tuner of DTL (Liu and others, *A data transfer framework for large-scale science
+//! experiments*, section 4.2), for comparison.
 //!
-//! By its prose; the branches of its Figure 3 are exchanged, and after one of them leave stale what the
-//! next step is compared with. A thread of theirs is a session with one stream, so all numbers of a
-//! setting are the same. That the first step is up follows from their starting with a throughput of 0.
+//! It follows the prose; the branches of Figure 3 are exchanged, and after one of them the figure
+//! compares the next step with a stale value. A thread of DTL is a session with one stream, so all
+//! numbers of a setting are the same. The first step is up because DTL starts with a throughput of
+//! 0.
 
 use super::{Bounds, Sample, Setting};
 
-/// Threads for a pair of endpoints that is not known.
+/// Initial number of threads for an unknown pair of endpoints.
 pub const START: u32 = 8;
 
-/// Threads of one step.
+/// Threads per step.
 const STEP: u32 = 4;
 
-/// Samples of which one throughput is the mean.
+/// Number of samples averaged for one throughput.
 const SAMPLES: u32 = 5;
 
-/// More threads above so many times the last throughput, and another number below so many.
+/// Adds threads if the throughput is above `EXPANDS` times the last one, and changes the number if
+/// below `SHRINKS` times.
 const EXPANDS: f64 = 1.3;
 const SHRINKS: f64 = 0.7;
 
-/// See the module's head.
+/// The DTL tuner; see the module documentation.
 #[derive(Debug, Clone)]
 pub struct Dtl {
     bounds: Bounds,
@@ -33,7 +35,7 @@ pub struct Dtl {
 }
 
 impl Dtl {
-    /// Begins with so many threads: [`START`], or what they were at last for this pair.
+    /// Starts with `threads`: [`START`], or the last number for this pair.
     #[must_use]
     pub fn new(bounds: Bounds, threads: u32) -> Self {
         let mut dtl = Self {
@@ -48,13 +50,13 @@ impl Dtl {
         dtl
     }
 
-    /// What is remembered of the pair.
+    /// Returns the number of threads to remember for the pair.
     #[must_use]
     pub const fn threads(&self) -> u32 {
         self.threads
     }
 
-    /// In force now.
+    /// Returns the setting in force.
     #[must_use]
     pub const fn setting(&self) -> Setting {
         Setting {
@@ -65,7 +67,7 @@ impl Dtl {
         }
     }
 
-    /// Takes what happened and says what to run with from now on.
+    /// Takes a sample and returns the setting to use from now on.
     pub fn told(&mut self, sample: &Sample) -> Setting {
         self.samples += 1;
         self.bytes = self.bytes.saturating_add(sample.bytes);

@@ -1,35 +1,38 @@
-//! What was best for each pair of endpoints. Whoever keeps it on disk writes and reads the entries.
+//! Memory of the best setting for each pair of endpoints. The caller writes and reads the entries
+//! on disk.
 //!
-//! Paths change: what nobody has found again for long is forgotten, and so is what failed long ago, though
-//! the pair be used each day. Else a far side that was once in trouble would have few streams for ever.
+//! Paths change, so a setting that was not found again for long is forgotten. A failure of long ago
+//! is forgotten too, even if the pair is used each day; otherwise a far side that once had a
+//! problem would have few streams for ever.
 
 use super::{Remembered, Setting};
 use dray_core::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// One direction between two endpoints: the way back may be another one.
+/// One direction between two endpoints; the opposite direction can differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// Who reads.
+    /// Endpoint that reads.
     pub source: String,
-    /// Who writes.
+    /// Endpoint that writes.
     pub sink: String,
 }
 
-/// What is known of a pair, and since when. Times are of a clock that goes on while nobody runs.
+/// Findings for a pair, with their times. Times are of a clock that runs while the program does
+/// not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
-    /// What was found.
+    /// Best setting and highest values that have not failed.
     pub known: Remembered,
-    /// When.
+    /// Time of the finding.
     pub at: Time,
-    /// When it was found that more fails.
+    /// Time at which higher values failed.
     pub failed_at: Time,
 }
 
 impl Kept {
-    /// As it is believed now, if it still is.
+    /// Returns the findings that are still valid.
     fn believed(&self, now: Time, age_most: Duration) -> Option<Remembered> {
         let is_old = |at: Time| now.since(at).max(at.since(now)) > age_most;
         let most = match is_old(self.failed_at) {
@@ -40,7 +43,7 @@ impl Kept {
     }
 }
 
-/// Settings by pair, the one found last at the end; the oldest goes first.
+/// Settings by pair, the latest found at the end; the oldest is dropped first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     most: usize,
@@ -49,8 +52,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Of so many pairs at the most, each for so long. What is as far in the future is forgotten too: a clock
-    /// was wrong.
+    /// Creates a memory of at most `most` pairs, each for `age_most`. Entries that far in the
+    /// future are dropped too, because a clock was wrong.
     #[must_use]
     pub const fn new(most: usize, age_most: Duration) -> Self {
         Self {
@@ -60,7 +63,7 @@ impl Memory {
         }
     }
 
-    /// What was found last for a pair.
+    /// Returns the last findings for a pair.
     #[must_use]
     pub fn of(&self, pair: &Pair, now: Time) -> Option<Remembered> {
         let mut entries = self.entries.iter();
@@ -68,8 +71,8 @@ impl Memory {
         kept.believed(now, self.age_most)
     }
 
-    /// Keeps what was found. Only a smaller number that fails is news of that: another session of the pair
-    /// that began without knowing, or was told, has not tried it again.
+    /// Stores findings. Only a lower failing number renews the time of failure: another session of
+    /// the pair, which started without the memory or read it, has not tried the number again.
     pub fn keep(&mut self, pair: Pair, known: Remembered, now: Time) {
         let mut entries = self.entries.iter();
         let before = entries.find(|(other, _)| *other == pair);
@@ -79,7 +82,7 @@ impl Memory {
             Some((believed, kept)) => {
                 let most = known.most.least_of(&believed.most);
                 let is_news = most != believed.most;
-                // What is forgotten has not failed at any time.
+                // A forgotten failure counts as new.
                 let was_forgotten = believed.most != kept.known.most;
                 (
                     most,
@@ -102,7 +105,8 @@ impl Memory {
         self.restore(pair, kept, now);
     }
 
-    /// Takes in an entry as it was kept; one that is too old is left out, and so are others by now.
+    /// Adds a stored entry, unless it is too old; also drops other entries that have become too
+    /// old.
     pub fn restore(&mut self, pair: Pair, kept: Kept, now: Time) {
         let age_most = self.age_most;
         self.entries
@@ -115,7 +119,7 @@ impl Memory {
         }
     }
 
-    /// All of it, the oldest first: restored in this order it is the same.
+    /// Returns all entries, the oldest first; restoring them in this order gives the same memory.
     pub fn entries(&self) -> impl Iterator<Item = &(Pair, Kept)> {
         self.entries.iter()
     }

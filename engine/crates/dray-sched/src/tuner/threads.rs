@@ -1,41 +1,41 @@
-//! How many threads read or write each storage target of one end, found by what that end sees by itself.
+//! Finds the number of threads per storage target of one end, from that end's own observations.
 //!
-//! An end knows at every moment whether an object waits for nothing but a thread. While that is so, its
-//! storage is what bounds it, and more threads, or fewer, may carry more; while it is not, nothing is
-//! concluded. The other end need not be asked, nor told: whoever drives the transfer, each end tunes what
-//! is its own.
+//! An end knows at every moment whether an object waits only for a thread. While one does, its
+//! storage is the bottleneck, and more threads, or fewer, may carry more; otherwise nothing is
+//! concluded. The other end is not involved: each end tunes its own threads, whichever end drives
+//! the transfer.
 //!
-//! Non-goals: starting threads; telling a slow target from its siblings ([`crate::congestion`]).
+//! Non-goals: starting threads; comparing a slow target with its siblings ([`crate::congestion`]).
 //!
-//! Invariants: as of [`super::Tuner`]; a number that was said to be fixed never changes.
+//! Invariants: those of [`super::Tuner`]; a fixed number never changes.
 
 use super::{Bottleneck, Bounds, Errors, Knob, Sample, Setting, Tuner};
 use dray_core::{Error, ErrorKind, Status, Time};
 use std::time::Duration;
 
-/// Time between two samples: what the simulator's paths were tried with.
+/// Time between two samples: the value used for the simulator's paths.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// Threads bound an end where an object waited for one during one part in so many of a sample: what
-/// names a transfer's bottleneck, too.
+/// Threads are the bottleneck of an end if an object waited for one during one part in this many of
+/// a sample. The transfer's bottleneck uses the same threshold.
 const SHORT_PART: u32 = 3;
 
-/// How many threads each storage target has.
+/// Number of threads per storage target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadCount {
-    /// So many.
+    /// A constant number.
     Fixed(u32),
-    /// Found while it runs.
+    /// A number found while the transfer runs.
     Tuned {
-        /// At first.
+        /// Initial number.
         first: u32,
-        /// At the most.
+        /// Maximum number.
         most: u32,
     },
 }
 
 impl ThreadCount {
-    /// As many as it begins with; one at the least.
+    /// Returns the initial number; at least one.
     #[must_use]
     pub fn first(self) -> u32 {
         match self {
@@ -44,7 +44,7 @@ impl ThreadCount {
         }
     }
 
-    /// As many as there may ever be.
+    /// Returns the maximum number.
     #[must_use]
     pub fn most(self) -> u32 {
         match self {
@@ -54,12 +54,12 @@ impl ThreadCount {
     }
 }
 
-/// What the threads do.
+/// Operation of the threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// They read a source's targets.
+    /// Reading a source's targets.
     Reading,
-    /// They write a sink's.
+    /// Writing a sink's targets.
     Writing,
 }
 
@@ -97,25 +97,25 @@ impl Work {
     }
 }
 
-/// See the module's head.
+/// The tuner of one end's threads; see the module documentation.
 #[derive(Debug, Clone)]
 pub struct ThreadTuner {
     work: Work,
     count: u32,
     tuner: Option<Tuner>,
-    /// Up to when time was counted.
+    /// Time up to which the current sample counts.
     at: Time,
     is_short: bool,
-    /// What this sample has so far, and in how much of it a thread was short.
+    /// Length of the current sample, and the part of it in which a thread was missing.
     took: Duration,
     short: Duration,
     errors: u32,
-    /// Bytes in all when it began.
+    /// Total bytes at the start of the sample.
     bytes: u64,
 }
 
 impl ThreadTuner {
-    /// Begins.
+    /// Creates the tuner.
     #[must_use]
     pub fn new(work: Work, count: ThreadCount) -> Self {
         let first = count.first();
@@ -151,13 +151,13 @@ impl ThreadTuner {
         }
     }
 
-    /// As many as each target has now.
+    /// Returns the present number of threads per target.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// A read or write has failed. Only what storage says that is asked for too much at once counts.
+    /// Records a failed read or write. Only errors by which storage reports overload count.
     pub fn failed(&mut self, error: &Error) {
         let is_too_much = error.status == Status::Temporary
             && matches!(
@@ -167,13 +167,13 @@ impl ThreadTuner {
         self.errors += u32::from(is_too_much);
     }
 
-    /// From now on an object waits for nothing but a thread, or none does.
+    /// Sets whether an object waits only for a thread from now on.
     pub const fn stand(&mut self, is_short: bool) {
         self.is_short = is_short;
     }
 
-    /// Time has passed, and so many bytes have been read, or written, since the transfer's begin.
-    /// Returns whether the number is another one now.
+    /// Records the passing of time; `bytes` is the total read or written since the transfer's
+    /// start. Returns true if the number of threads changed.
     pub fn pass(&mut self, bytes: u64, now: Time) -> bool {
         let Some(tuner) = &mut self.tuner else {
             return false;
@@ -214,8 +214,8 @@ mod tests {
     const STEP: Duration = Duration::from_millis(50);
     const TUNED: ThreadCount = ThreadCount::Tuned { first: 4, most: 64 };
 
-    /// Runs so many seconds of storage that carries so much a second with so many threads; how many there
-    /// were at each step.
+    /// Simulates `seconds` of storage whose bytes per second are `carries` of the number of
+    /// threads. Returns the number of threads at each step.
     fn run(
         tuner: &mut ThreadTuner,
         seconds: u32,
@@ -238,7 +238,7 @@ mod tests {
     fn threads_that_each_wait_become_as_many_as_help() {
         for work in [Work::Reading, Work::Writing] {
             let mut tuner = ThreadTuner::new(work, TUNED);
-            // Thirty at once, and more help no more.
+            // Thirty run concurrently; more do not help.
             let carries = |threads: u32| f64::from(threads.min(30)) * 1e6;
             let counts = run(&mut tuner, 40, |_| true, carries);
             let last = &counts[counts.len() / 2..];
@@ -252,7 +252,8 @@ mod tests {
     fn storage_that_gets_worse_is_not_driven_into_the_ground() {
         for work in [Work::Reading, Work::Writing] {
             let mut tuner = ThreadTuner::new(work, TUNED);
-            // A disk that seeks: one reader has it all, twice as many have three quarters.
+            // A disk that seeks: one reader has its full rate, twice as many have three quarters of
+            // it.
             let carries = |threads: u32| 1e8 / f64::from(threads).powf(0.4);
             let counts = run(&mut tuner, 60, |_| true, carries);
             assert!(counts.iter().all(|count| *count <= 16), "{counts:?}");
@@ -267,7 +268,7 @@ mod tests {
         let mut tuner = ThreadTuner::new(Work::Reading, TUNED);
         let counts = run(&mut tuner, 30, |_| false, |_| 1e6);
         assert!(counts.iter().all(|count| *count == 4), "{counts:?}");
-        // Once there are enough of them: with eight nobody waits any more.
+        // Eight threads are enough: with eight no object waits any more.
         let counts = run(
             &mut tuner,
             30,
@@ -303,7 +304,7 @@ mod tests {
             tuner.stand(true);
             now = now + STEP;
             bytes += u64::from(tuner.count()) * 50_000;
-            // A file that is not there says nothing.
+            // The error of a missing file says nothing about load.
             tuner.failed(&gone);
             if tuner.count() > 12 {
                 (0..3).for_each(|_| tuner.failed(&busy));

@@ -1,4 +1,4 @@
-//! What the broker promises, on made and on drawn cases.
+//! Promises of the broker, on constructed and on random cases.
 
 mod decisions;
 mod plans;
@@ -11,7 +11,7 @@ use dray_core::rate::{BytesPerSecond, Class};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Numbers of bytes and rates are in these, so that rounding to bytes is none of the cases' business.
+/// Unit of bytes and rates in these tests, large enough to make rounding to bytes irrelevant.
 const MEGA: u64 = 1_000_000;
 
 fn at(seconds: u64) -> Time {
@@ -34,7 +34,7 @@ fn due(key: u64, megas: u64, deadline: u64, resources: &[u32]) -> Wish {
     background(key, megas, resources).due(at(deadline))
 }
 
-/// A broker over resources of these capacities.
+/// Returns a broker over resources of these capacities.
 fn broker(capacities: &[u64]) -> Broker {
     let mut broker = Broker::new(Config::default());
     for (id, megas) in (0..).zip(capacities) {
@@ -43,7 +43,7 @@ fn broker(capacities: &[u64]) -> Broker {
     broker
 }
 
-/// A wish as people have them: some are background, some are reserved ahead, some have floors.
+/// Draws a realistic request: some are background, some are reserved in advance, some have floors.
 fn drawn(draw: &mut Rng, key: u64, now: u64, resources: u32) -> Wish {
     let mut used: Vec<u32> = (0..resources).filter(|_| draw.below(2) == 0).collect();
     if used.is_empty() {
@@ -68,7 +68,8 @@ fn drawn(draw: &mut Rng, key: u64, now: u64, resources: u32) -> Wish {
     wish
 }
 
-/// A broker that has taken on what it could of some wishes.
+/// Returns a broker with as many of some random requests as it accepts, and its number of
+/// resources.
 fn loaded(draw: &mut Rng, wishes: u64) -> (Broker, u32) {
     let resources = 1 + draw.below(4);
     let capacities: Vec<u64> = (0..resources).map(|_| 60 + draw.below(120)).collect();
@@ -85,7 +86,7 @@ fn is_accepted(answer: &Answer) -> bool {
     matches!(answer, Answer::Accepted(_))
 }
 
-/// The promises that will be missed as things stand.
+/// Returns the promises that the broker predicts as missed.
 fn foretold(broker: &Broker, now: Time) -> Vec<Miss> {
     broker.misses(&broker.kept(now), now)
 }

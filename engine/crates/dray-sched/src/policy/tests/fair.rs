@@ -84,7 +84,7 @@ fn class_goes_before_priority_before_deadline_before_submission() {
         ]
     );
     assert_eq!(choose(&queue, &limits(2)).run.len(), 2);
-    // More than the highest priority is no more.
+    // Priorities above the maximum count as the maximum.
     let queue = [
         Transfer {
             priority: PRIORITY_MAX,
@@ -168,7 +168,7 @@ fn serve(
 ) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for _ in 0..rounds {
-        // The first has submitted very much, and before all others.
+        // The first owner has submitted many transfers, before all others.
         let queue: Vec<_> = owners
             .iter()
             .enumerate()
@@ -205,7 +205,7 @@ fn owners_take_turns_by_weight() {
     assert_eq!(counts["light"], 100);
     assert_eq!(counts["plain"], 100);
     assert_eq!(counts["heavy"], 300);
-    // The weight of nothing is the least, and yet something.
+    // A weight of zero is the lowest weight, but not zero turns.
     let counts = serve(&mut turns, &limits, &["light", "feather"], 202);
     assert!((1..=3).contains(&counts["feather"]), "{counts:?}");
 }
@@ -215,10 +215,10 @@ fn absence_saves_no_turns() {
     let mut turns = fair();
     let limits = limits(1);
     serve(&mut turns, &limits, &["busy", "other"], 100);
-    // One who comes later is served at once, and then in turn.
+    // A party that arrives later is served immediately, and then in turn.
     let counts = serve(&mut turns, &limits, &["busy", "other", "late"], 30);
     assert_eq!(counts["late"], 10);
-    // One who could not begin for a while has saved nothing either.
+    // A party that could not start for a while has saved no turns either.
     let held = Limits {
         owners: [(
             "other".to_owned(),
@@ -233,7 +233,7 @@ fn absence_saves_no_turns() {
     serve(&mut turns, &held, &["busy", "other"], 100);
     let counts = serve(&mut turns, &limits, &["busy", "other", "new"], 30);
     assert_eq!(counts.values().collect::<Vec<_>>(), [&10, &10, &10]);
-    // Nobody waits: nothing is remembered.
+    // Without waiting transfers the policy keeps no state.
     decide(&mut turns, &[], &limits);
     assert_eq!(turns, fair(), "nothing is remembered");
 }
@@ -243,7 +243,7 @@ fn a_stream_of_urgent_transfers_does_not_turn_the_others_order() {
     let mut turns = fair();
     let mut counts = BTreeMap::<&str, usize>::new();
     for round in 0..60 {
-        // Every second place goes to somebody above.
+        // Every second slot goes to a higher priority.
         let mut queue = vec![waiting("c", "c", 1), waiting("d", "d", 2)];
         if round % 2 == 0 {
             queue.push(Transfer {
@@ -286,7 +286,7 @@ fn activities_of_an_owner_take_turns_by_weight() {
             *counts.entry(id).or_default() += 1;
         }
     }
-    // The owners by halves, and of a's half a sixth, a half and a third.
+    // Half for each owner; of a's half, a sixth, a half and a third for its activities.
     let expected = [("b", 300), ("bulk", 50), ("none", 100), ("physics", 150)];
     for (id, count) in expected {
         assert!(counts[id].abs_diff(count) <= 1, "{counts:?}");
@@ -299,7 +299,7 @@ fn what_has_waited_longest_gets_a_start_now_and_then() {
     let mut starts = Vec::new();
     for minute in 1..=60 {
         let now = NOW + Duration::from_secs(60 * minute);
-        // Each minute there is one place, and somebody urgent is new.
+        // Each minute there is one slot, and a new urgent transfer.
         let low = |id, submitted| Transfer {
             priority: 0,
             ..waiting(id, "patient", submitted)
@@ -444,7 +444,7 @@ proptest! {
                 prop_assert!(one.peer.is_none_or(|peer| with(peer) <= peer_max));
                 prop_assert!(one.not_before.is_none_or(|time| time <= NOW));
             } else {
-                // What was left could not have begun.
+                // The transfers left waiting could not have started.
                 prop_assert!(
                     all.len() >= running_max
                         || of(one.owner) >= max_of(one.owner)
@@ -486,7 +486,7 @@ proptest! {
     fn nobody_waits_for_longer_than_a_round_of_all_owners(
         backlog in prop::collection::vec(1..40usize, 2..5), slots in 1..3usize,
     ) {
-        // Each start ends at once; who waits must be served within a round of everybody's turns.
+        // Each start ends immediately; a waiting party must be served within one round of turns.
         let mut turns = fair();
         let mut since = vec![0; backlog.len()];
         for _ in 0..30 {

@@ -1,4 +1,4 @@
-//! One file of cases for each policy, and a small world that all of them must live in.
+//! One file of cases for each policy, and a small simulation for all of them.
 
 mod fair;
 mod fcfs;
@@ -67,7 +67,7 @@ fn the_longest_held_let_go_when_too_many_are_held() {
     assert_eq!((none.run, none.hold), (vec!["f"], vec!["d", "e"]));
     assert!(none.let_go.is_empty());
     assert_eq!(decide(3, &[&transfers[5]]).let_go, ["b", "c"]);
-    // What has only just been held goes last.
+    // A newly held transfer comes last.
     assert_eq!(decide(0, &[&transfers[1]]).let_go, ["c", "a", "d", "e"]);
 }
 

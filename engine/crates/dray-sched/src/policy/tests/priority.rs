@@ -129,7 +129,7 @@ fn it_is_looked_at_when_somebody_will_have_risen_above() {
         at(1_000),
     );
     assert_eq!(decision.look_again, Some(at(5_000)));
-    // Before its time nothing has waited.
+    // Time before `not_before` does not count as waiting.
     let lower = Transfer {
         priority: 4,
         ..later
@@ -145,7 +145,8 @@ fn it_is_looked_at_when_somebody_will_have_risen_above() {
     assert_eq!(decision.look_again, Some(at(5_200)));
 }
 
-/// What a policy of one place does with two transfers over some hours: who runs from when.
+/// Runs a policy with one slot and two transfers until `until`; returns each change of the running
+/// transfer with its time.
 fn play(low: u8, high: u8, until: u64) -> Vec<(u64, &'static str)> {
     let mut policy = Priority::new(1, AGING);
     let mut transfers = [one("low", low), one("high", high)].map(|one| Transfer {
@@ -175,7 +176,7 @@ fn play(low: u8, high: u8, until: u64) -> Vec<(u64, &'static str)> {
 
 #[test]
 fn who_rose_has_its_place_for_a_while_and_both_go_on_for_ever() {
-    // The low one rises eight steps, runs for one, and must rise again.
+    // The low one rises eight steps, runs for one `aging`, and must rise again.
     assert_eq!(
         play(2, 9, 2_000),
         [
@@ -186,7 +187,7 @@ fn who_rose_has_its_place_for_a_while_and_both_go_on_for_ever() {
             (1_800, "high")
         ]
     );
-    // Of equals each has the place for as long as the other takes to rise by one.
+    // Equal transfers alternate: each runs until the other has risen by one.
     assert_eq!(
         play(3, 3, 350),
         [(0, "high"), (100, "low"), (200, "high"), (300, "low")]

@@ -1,8 +1,8 @@
 use super::super::{Limits, Pair, Policy, RoundRobin, Transfer, TurnsOf, View};
 use super::{NOW, decide, running};
 
-/// What two owners' transfers have moved after some looks at these amounts; whoever runs moves one
-/// of them.
+/// Simulates transfers of two owners; a transfer that runs moves a given number of bytes per
+/// decision.
 struct Play {
     policy: RoundRobin,
     transfers: Vec<Transfer<'static>>,
@@ -44,7 +44,7 @@ impl Play {
         one.served += bytes;
     }
 
-    /// Who ran, over so many looks; each moves so much.
+    /// Returns the transfer that ran at each of `looks` decisions; each moves `bytes`.
     fn story(&mut self, bytes: u64, looks: usize) -> String {
         (0..looks)
             .map(|_| {
@@ -67,13 +67,13 @@ fn turns_end_when_the_quota_is_used_up() {
 #[test]
 fn what_was_too_much_is_taken_off_the_next_turn() {
     let mut play = Play::new(400, &[("a", "x"), ("b", "y")]);
-    // 300 a look: two looks a turn, 200 too much; the next turn has 200 and takes 300.
+    // 300 per decision: two decisions per turn, 200 in excess; the next turn has 200 and moves 300.
     assert_eq!(play.story(300, 12), "aabbababaabb");
-    // A huge piece is paid with as many turns as it was long.
+    // A huge object costs as many turns as it was long.
     let mut play = Play::new(400, &[("a", "x"), ("b", "y")]);
     assert_eq!(play.run(), "a");
     play.moves("a", 2_000);
-    // It has four turns' worth of debt; the other one has five.
+    // Its debt is four turns; the other party has five.
     assert_eq!(play.story(400, 6), "bbbbba");
 }
 
@@ -82,7 +82,7 @@ fn the_quota_of_a_party_is_shared_by_its_transfers() {
     let mut play = Play::new(400, &[("a", "x"), ("A", "x"), ("b", "y")]);
     assert_eq!(play.story(100, 4), "aaaa");
     assert_eq!(play.story(100, 4), "bbbb");
-    // One ends in the middle of the turn: the other goes on with what is left of it.
+    // One ends in the middle of the turn: the other continues with the rest of the turn.
     assert_eq!(play.story(100, 2), "aa");
     let gone = play.transfers.remove(0);
     let limits = Limits::of(9);
@@ -112,7 +112,7 @@ fn who_leaves_with_a_debt_finds_it_again() {
         owner: "x",
         ..Transfer::new("c", 9)
     });
-    // It moved four turns' worth too much: the other has five turns before its own next.
+    // Its excess is four turns: the other party has five turns before its next.
     assert_eq!(play.story(400, 6), "bbbbbc");
 }
 
@@ -139,9 +139,9 @@ fn it_asks_for_a_look_when_the_quota_will_be_used_up() {
     let mut policy = RoundRobin::new(2, 400, TurnsOf::Owners);
     let transfers = [one("a", "x"), one("b", "x"), one("c", "y")];
     let decision = decide(&mut policy, &transfers, &Limits::of(9), NOW);
-    // Two side by side, half of it each.
+    // Two run concurrently, with half of the quota each.
     assert_eq!(decision.look_after, [("a", 1_200), ("b", 1_200)]);
-    // Nobody waits: nobody has to be asked.
+    // No party waits, so no further decision is needed.
     let mut policy = RoundRobin::new(9, 400, TurnsOf::Owners);
     assert!(
         decide(&mut policy, &transfers, &Limits::of(9), NOW)

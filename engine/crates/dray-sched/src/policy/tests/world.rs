@@ -11,7 +11,7 @@ use std::time::Duration;
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const CLASSES: [Class; 3] = [Class::Realtime, Class::Deadline, Class::Background];
 
-/// A transfer, and what it has still to move.
+/// A transfer, and the bytes it has left.
 struct Job {
     id: String,
     submitted: u64,
@@ -102,12 +102,12 @@ fn limits(draw: &mut Rng) -> Limits {
     }
 }
 
-/// Whether another of its pair runs: `pairs` lets one of each.
+/// Returns true if another transfer of the pair runs: `pairs` permits one per pair.
 fn of_one_pair(run: &[&Transfer<'_>], one: &Transfer<'_>) -> bool {
     run.iter().any(|other| other.pair == one.pair)
 }
 
-/// What holds for every decision of every policy.
+/// Checks the properties common to all decisions of all policies.
 fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time) {
     let find = |id: &str| {
         view.transfers
@@ -131,7 +131,7 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
             && run.len() <= limits.running_max
     };
     for one in &run {
-        // `fair` never holds; what another policy began may be more than now may run.
+        // `fair` never holds; another policy may have started more than the limits now permit.
         assert!(
             is_within(one) || (is_fair && one.phase == Phase::Running),
             "{one:?}"
@@ -150,7 +150,8 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
         decision.hold.iter().collect()
     );
     assert!(!is_fair || held.is_empty());
-    // What is owed more keeps its place; another of its owner's or with its peer may have taken it.
+    // A transfer of a higher class keeps its slot, unless another with the same owner or peer took
+    // it.
     for one in decision.hold.iter().map(|id| find(id)) {
         let is_below = |other: &&Transfer<'_>| {
             other.class > one.class && other.owner != one.owner && other.peer != one.peer
@@ -172,7 +173,7 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
         .filter(|one| one.phase != Phase::Waiting)
         .count();
     assert!(idle_held - decision.let_go.len() <= limits.held_max);
-    // No place stays empty that somebody could have.
+    // No slot stays empty that a transfer could use.
     let is_ready = |one: &&Transfer<'_>| one.not_before.is_none_or(|time| time <= now);
     if run.is_empty() {
         assert_eq!(idle.filter(is_ready).count(), 0, "somebody could run");
@@ -186,7 +187,7 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
     }
 }
 
-/// Plays one world until all have ended; how many looks it took.
+/// Simulates until all transfers have ended; returns the number of decisions.
 fn play(seed: u64, names: &[Name]) -> usize {
     let draw = &mut Rng::new(seed);
     let pick = |draw: &mut Rng| names[draw.below(names.len() as u64) as usize];
@@ -263,8 +264,8 @@ fn changing_the_policy_loses_nobody() {
     }
 }
 
-/// One patient transfer against a stream of newcomers that never ends: how many seconds until it has
-/// moved its bytes. There is one place, and each newcomer needs it for `length` seconds.
+/// Simulates one patient transfer against an endless stream of newcomers; returns the seconds until
+/// it has moved its bytes. There is one slot, and each newcomer needs it for `length` seconds.
 fn patient(settings: &Settings, length: u64) -> u64 {
     let mut scheduler = Scheduler::new(settings.clone());
     let mut job = Job::drawn(&mut Rng::new(1), 1_000, Time::ZERO);
@@ -282,7 +283,7 @@ fn patient(settings: &Settings, length: u64) -> u64 {
     let mut ended = Vec::new();
     for second in 0..10_000 {
         let now = Time::from_nanos(second * 1_000_000_000);
-        // Two are always in line, and both were there first.
+        // Two newcomers are always in line, both submitted before the patient transfer.
         while jobs.len() < 3 {
             let mut one = Job::drawn(&mut Rng::new(2), second, now);
             one.id = format!("{second} {}", jobs.len());
@@ -337,13 +338,13 @@ fn nobody_waits_for_ever_behind_a_stream_of_others() {
     };
     // Turn by turn, thirty seconds each.
     assert!(patient(&with(Name::RoundRobin), 10) <= 130);
-    // One of theirs, then its own.
+    // One transfer of the newcomers, then the patient one.
     assert!(patient(&with(Name::Pairs), 50) <= 120);
-    // Thirty steps up, one minute each, and a minute of its own.
+    // Thirty steps up, one minute each, and its own minute.
     let priority = patient(&with(Name::Priority), 50);
     assert!(priority <= 2_000, "{priority}");
-    // When ten minutes have gone by, the next place is its own.
+    // After ten minutes, the next slot goes to it.
     assert!(patient(&with(Name::Fair), 50) <= 720);
-    // Those that were submitted in the first thousand seconds were before it.
+    // The newcomers of the first thousand seconds were submitted before it.
     assert!(patient(&with(Name::Fcfs), 50) <= 1_110);
 }
