@@ -1,5 +1,5 @@
-//! What the sums of a byte cost here: both checksums, by the library that is used and by the one that
-//! the tests compare it with, and by how long the strides are that they take turns at.
+//! Measures the cost of checksums per byte: both checksums, with the library in use and with the
+//! one that the tests compare it with, for several lengths of the strides in which they alternate.
 //!
 //! ```text
 //! cargo run --release -p dray-core --example sums
@@ -11,7 +11,7 @@ use simd_adler32::Adler32;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// As much as dray reads or receives at once: it lies in the processor's cache.
+/// Bytes that dray reads or receives in one call: they fit in the processor's cache.
 const PIECE_BYTES: usize = 256 << 10;
 const PIECES: usize = 4096;
 const GB: f64 = 1e9;
@@ -32,7 +32,7 @@ fn main() {
     }
 }
 
-/// Of a GB by this crc and adler32, by turns.
+/// Returns the seconds per GB of this crc and adler32, in turn.
 fn seconds(piece: &[u8], stride: usize, mut crc: impl FnMut(&[u8])) -> f64 {
     let mut adler = Adler32::new();
     let began = Instant::now();

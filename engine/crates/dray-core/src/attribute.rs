@@ -30,7 +30,7 @@ pub enum AttributeRule {
     Reserved,
 }
 
-/// The rule for an attribute of this name.
+/// Returns the rule for an attribute of this name.
 #[must_use]
 pub fn attribute_rule(name: &[u8]) -> AttributeRule {
     if !name.starts_with(USER_PREFIX) || name.starts_with(OWN_PREFIX) {

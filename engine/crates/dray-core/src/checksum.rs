@@ -1,8 +1,8 @@
 //! Checksums that combine: crc32c and adler32 of the same bytes in one stride.
 //!
-//! crc32c: CRC-32/ISCSI (RFC 3720, appendix B.4); adler32: RFC 1950, section 8.2. Both of a
-//! concatenation follow from both of its parts and the second part's length, so objects are summed
-//! once, in any order, and combined to the whole file's value.
+//! crc32c: CRC-32/ISCSI (RFC 3720, appendix B.4); adler32: RFC 1950, section 8.2. Both checksums of
+//! a concatenation follow from those of its parts and the second part's length, so objects are
+//! summed once, in any order, and combined to the whole file's value.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ impl Sums {
         adler32: 1,
     };
 
-    /// Sums `bytes`.
+    /// Returns the checksums of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut summer = Summer::new();
@@ -39,7 +39,7 @@ impl Sums {
         summer.finish()
     }
 
-    /// The sums of `length` zero bytes, without touching them (holes).
+    /// Returns the checksums of `length` zero bytes, without reading them (holes).
     #[must_use]
     pub fn of_zeros(length: u64) -> Self {
         let low = 1u64;
@@ -50,7 +50,8 @@ impl Sums {
         }
     }
 
-    /// The sums of these bytes followed by `next_length` bytes with the sums `next`.
+    /// Returns the checksums of these bytes followed by `next_length` bytes with the checksums
+    /// `next`.
     #[must_use]
     pub fn then(self, next: Self, next_length: u64) -> Self {
         Self {
@@ -66,7 +67,7 @@ impl Default for Sums {
     }
 }
 
-/// Sums bytes as they come.
+/// Checksums of a stream of bytes.
 #[derive(Clone)]
 pub struct Summer {
     crc32c: Digest,
@@ -74,7 +75,7 @@ pub struct Summer {
 }
 
 impl Summer {
-    /// Starts with no bytes.
+    /// Starts without bytes.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -91,7 +92,7 @@ impl Summer {
         }
     }
 
-    /// The sums of all bytes so far.
+    /// Returns the checksums of all bytes so far.
     #[must_use]
     pub fn finish(&self) -> Sums {
         Sums {
@@ -113,7 +114,7 @@ impl Default for Summer {
     }
 }
 
-/// crc32c of these bytes, one piece after the other.
+/// Returns the crc32c of the concatenated pieces.
 #[must_use]
 pub fn crc32c(pieces: &[&[u8]]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
@@ -123,7 +124,7 @@ pub fn crc32c(pieces: &[&[u8]]) -> u32 {
     crc_of(&digest)
 }
 
-/// Its value: the library has one type for crcs of all widths.
+/// Returns the value of a digest as crc32c; the library has one type for crcs of all widths.
 fn crc_of(digest: &Digest) -> u32 {
     digest.finalize() as u32
 }
@@ -135,10 +136,10 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// The polynomial 1.
 const ONE: u32 = 1 << 31;
 
-/// What a crc32c is inverted by, at its beginning and at its end.
+/// Value with which crc32c inverts the register at its start and at its end.
 const INVERTED: u32 = u32::MAX;
 
-/// The remainders of x^(2^n): bits of any length in bytes that fits 64 bits.
+/// Remainders of x^(2^n), for lengths in bytes of 64 bits.
 const SQUARES: [u32; 67] = {
     let mut squares = [ONE >> 1; 67];
     let mut n = 1;
@@ -149,7 +150,7 @@ const SQUARES: [u32; 67] = {
     squares
 };
 
-/// The product of two polynomials over GF(2), modulo that of crc32c.
+/// Returns the product of two polynomials over GF(2), modulo that of crc32c.
 const fn multiply(mut left: u32, mut right: u32) -> u32 {
     let mut product = 0;
     while left != 0 {
@@ -162,8 +163,9 @@ const fn multiply(mut left: u32, mut right: u32) -> u32 {
     product
 }
 
-/// The remainder of x^(8 * `length`): what so many bytes behind others do to the others' remainder.
-/// A crc is a remainder, so a thousand combinations cost less than to sum one object.
+/// Returns the remainder of x^(8 * `length`): the factor that `length` following bytes apply to the
+/// remainder of earlier ones. A crc is a remainder, so a thousand combinations cost less than to
+/// sum one object.
 fn shift(mut length: u64) -> u32 {
     let mut power = ONE;
     let mut squares = SQUARES.iter().skip(3);
@@ -177,7 +179,7 @@ fn shift(mut length: u64) -> u32 {
     power
 }
 
-/// crc32c of a concatenation. Both inversions cancel out.
+/// Returns the crc32c of a concatenation. Both inversions cancel out.
 fn crc_combine(first: u32, second: u32, second_length: u64) -> u32 {
     multiply(shift(second_length), first) ^ second
 }
@@ -186,7 +188,7 @@ fn crc_of_zeros(length: u64) -> u32 {
     multiply(shift(length), INVERTED) ^ INVERTED
 }
 
-/// adler32 of a concatenation (the arithmetic of RFC 1950 written out for two parts).
+/// Returns the adler32 of a concatenation (the arithmetic of RFC 1950 written out for two parts).
 fn adler_combine(first: u32, second: u32, second_length: u64) -> u32 {
     let (first_low, first_high) = (u64::from(first & 0xffff), u64::from(first >> 16));
     let (second_low, second_high) = (u64::from(second & 0xffff), u64::from(second >> 16));
@@ -199,7 +201,7 @@ fn adler_combine(first: u32, second: u32, second_length: u64) -> u32 {
     ((high << 16) | low) as u32
 }
 
-/// A checksum of one named algorithm, as demanded by a caller or kept by a catalogue.
+/// A checksum of one named algorithm, as required by a caller or stored in a catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Checksum {
@@ -210,7 +212,7 @@ pub enum Checksum {
 }
 
 impl Checksum {
-    /// Reads `adler32:HHHHHHHH` or `crc32c:HHHHHHHH` (hexadecimal, upper or lower case).
+    /// Parses `adler32:HHHHHHHH` or `crc32c:HHHHHHHH` (hexadecimal, upper or lower case).
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (algorithm, digits) = text.split_once(':')?;
@@ -225,7 +227,7 @@ impl Checksum {
         }
     }
 
-    /// Whether `sums` satisfy the demand.
+    /// Returns true if `sums` contain this checksum.
     #[must_use]
     pub fn matches(&self, sums: &Sums) -> bool {
         match self {
@@ -234,7 +236,7 @@ impl Checksum {
         }
     }
 
-    /// The same algorithm's value in `sums`.
+    /// Returns the value of the same algorithm in `sums`.
     #[must_use]
     pub const fn same_algorithm(&self, sums: &Sums) -> Self {
         match self {
@@ -260,7 +262,7 @@ mod tests {
 
     #[test]
     fn known_vectors() {
-        // RFC 3720 B.4 and RFC 1950 by way of the usual check strings.
+        // RFC 3720 B.4 and RFC 1950, with the usual check strings.
         let digits = Sums::of(b"123456789");
         assert_eq!(digits.crc32c, 0xe306_9283);
         assert_eq!(digits.adler32, 0x091e_01de);
@@ -282,7 +284,7 @@ mod tests {
             );
         }
 
-        /// Beside another library's: as one, and in pieces that are no multiple of anything.
+        /// Compares with another library: in one piece, and in pieces of odd lengths.
         #[test]
         fn crcs_are_those_of_another_crate(
             data in prop::collection::vec(any::<u8>(), 0..200_000),

@@ -1,24 +1,26 @@
-//! Which of several connections to one server carries a call: Mulconn's two policies, and the choice
+//! Assigns calls to several connections to one server: Mulconn's two policies, and the choice
 //! between them.
 //!
-//! One connection is served by one thread at most servers, so one carries what a thread can serve and
-//! several carry more (Mulconn, chapter 4: six times for writes, three times for reads). *Thread to
-//! single* gives each thread a connection of its own: what a thread does to its file, one thread of the
-//! server does, and nobody waits for the file's lock there. *Thread to multiple* gives each call the
-//! next connection. Mulconn's rule is the first for writes and the second for reads.
+//! Most servers serve a connection with one thread, so one connection carries what a thread can
+//! serve and several carry more (Mulconn, chapter 4: six times for writes, three times for reads).
+//! *Thread to single* gives each client thread its own connection: one server thread then does all
+//! operations of that client thread on its file, without contention for the file's lock. *Thread to
+//! multiple* gives each call the next connection. Mulconn's rule is the first for writes and the
+//! second for reads.
 //!
-//! Ours begins with that rule and departs from it in four things. With fewer threads than connections
-//! the first leaves connections idle, so the second is taken for writes too. A thread that waits for
-//! each answer has one call open whatever the policy, so its calls are cut into pieces that go at once.
-//! The next connection is the one with the least on it; one that is several times slower than the
-//! others is left alone, but for a probe, as slow storage targets are. And what was chosen is compared
-//! with its neighbours as it runs ([`Choice`]): locks of a server are nothing a client can see.
+//! The switchboard starts with that rule and departs from it in four points. With fewer threads
+//! than connections the first policy leaves connections idle, so the second is used for writes too.
+//! A thread that waits for each answer has one call open under either policy, so its calls are cut
+//! into pieces that go concurrently. The next connection is the least loaded one; a connection
+//! several times slower than the others is used only for a probe, like slow storage targets. The
+//! setting in force is compared with its neighbours at run time ([`Choice`]), because a client
+//! cannot see the locks of a server.
 //!
-//! Non-goals: sockets, waiting, opening: that is `dray_store::Connections`. It is here and not with the
-//! other decisions because a store may use it, and stores see this crate only.
+//! Non-goals: sockets, waiting, opening (`dray_store::Connections`). The module is here and not
+//! with the other decisions because stores use it, and stores may depend on this crate only.
 //!
-//! Invariants: a connection never has more calls open than its depth; with one whose turn it is there is
-//! always an answer, and every connection that is up is tried again and again.
+//! Invariants: a connection never has more open calls than its depth; if a connection has capacity,
+//! a call gets one; every connection that is up is tried again and again.
 
 mod choice;
 
@@ -29,40 +31,41 @@ use std::time::Duration;
 
 pub use choice::{Choice, Setting};
 
-/// Most connections of one switchboard: a server's threads are shared with others (guess, revisit).
+/// Maximum number of connections of one switchboard: other clients share a server's threads (guess,
+/// revisit).
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// Most threads that are told apart; beyond it the one that was seen least lately is forgotten.
+/// Maximum number of distinguished threads; beyond it the least recently seen one is forgotten.
 const CALLERS_MAX: usize = 1024;
 
-/// So many times slower than the median connection is slow, as of storage targets
+/// A connection is slow from this multiple of the median on, as for storage targets
 /// (`dray_sched::congestion`).
 const SLOW_TIMES: u64 = 3;
 
-/// What one call weighs in the average of a connection, as of storage targets.
+/// Divisor for the weight of one call in the average of a connection, as for storage targets.
 const WEIGHT: u64 = 4;
 
-/// A connection that was passed over so often gets the next call, if it is free: what is known of it is
-/// old (guess, revisit).
+/// A connection that was passed over this often gets the next call, if it is free: its measurements
+/// are old (guess, revisit).
 const PASSED_MAX: u32 = 64;
 
-/// A call is not cut into smaller pieces: each costs a request (guess, revisit).
+/// Minimum size of the pieces of a call: each costs a request (guess, revisit).
 pub const PIECE_BYTES_MIN: u64 = 32 * 1024;
 
-/// How long a connection that broke is left alone: at first, and at the most.
+/// Time for which a broken connection is not used: initially, and at most.
 const DOWN_MIN: Duration = Duration::from_secs(1);
 const DOWN_MAX: Duration = Duration::from_secs(30);
 
-/// How threads and connections belong to each other.
+/// Mapping of threads to connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mapping {
-    /// Each thread has a connection, and keeps it.
+    /// Each thread has its own connection, and keeps it.
     ThreadToSingle,
-    /// Each call takes the connection whose turn it is.
+    /// Each call takes the next connection.
     ThreadToMultiple,
 }
 
-/// Which way bytes go.
+/// Direction of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// From the server.
@@ -71,13 +74,13 @@ pub enum Direction {
     Write,
 }
 
-/// Calls of one kind. Each kind has a choice of its own.
+/// Kind of calls. Each kind has its own choice of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
-    /// Which way.
+    /// Direction of the calls.
     pub direction: Direction,
-    /// Whether a thread waits for the answer to one before it makes the next: a read that is needed now,
-    /// a write that has to be durable. Else it has several open.
+    /// Set if a thread waits for each answer before its next call: a read that is needed now, a
+    /// write that must be durable. Otherwise a thread has several calls open.
     pub waits: bool,
 }
 
@@ -94,61 +97,62 @@ impl Flow {
     }
 }
 
-/// Who decides.
+/// Source of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rule {
-    /// The switchboard does.
+    /// The switchboard decides.
     #[default]
     Automatic,
-    /// Always this one, for measurements.
+    /// A fixed mapping, for measurements.
     Always(Mapping),
 }
 
-/// What is known of one connection.
+/// State of one connection.
 #[derive(Debug, Clone, Default)]
 struct Line {
     calls: u32,
     bytes: u64,
-    /// Nanoseconds for 4 KiB, while it did nothing else.
+    /// Nanoseconds per 4 KiB, without the time spent on earlier calls.
     page: Option<u64>,
-    /// When its last call ended.
+    /// End of its last call.
     ended: Time,
     passed: u32,
-    /// Broken, and not to be asked before; how often in a row.
+    /// Set after the connection broke: the time before which it is not used, and the number of
+    /// failures in a row.
     down: Option<(Time, u32)>,
 }
 
-/// A call that asks for a place.
+/// A call that needs a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// The thread that makes it, as it was told by [`Switchboard::enter`].
+    /// The calling thread, as passed to [`Switchboard::enter`].
     pub caller: u64,
-    /// Of which kind it is.
+    /// Kind of the call.
     pub flow: Flow,
-    /// Bytes it is to move.
+    /// Bytes to move.
     pub bytes: u64,
-    /// Into how many pieces it may be cut, each of at least [`PIECE_BYTES_MIN`].
+    /// Maximum number of pieces, each of at least [`PIECE_BYTES_MIN`].
     pub pieces_max: usize,
 }
 
-/// A call's place on a connection, until [`Switchboard::ended`].
+/// A call's slot on a connection, until [`Switchboard::ended`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Which connection, from 0.
+    /// Index of the connection, from 0.
     pub connection: usize,
-    /// Bytes it was taken for.
+    /// Bytes to move in this slot.
     pub bytes: u64,
     began: Time,
 }
 
-/// How a call came out.
+/// Result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It moved its bytes.
     Carried,
-    /// It failed for a reason of its own: nothing is learned.
+    /// It failed for its own reason: the switchboard learns nothing.
     Failed,
-    /// The connection is broken: others are asked for a while.
+    /// The connection is broken: the switchboard uses others for a while.
     Broken,
 }
 
@@ -158,7 +162,7 @@ struct Caller {
     seen: Time,
 }
 
-/// Which connection carries which call. The time is passed in.
+/// Assigns calls to connections. The time is an argument.
 #[derive(Debug)]
 pub struct Switchboard {
     lines: Vec<Line>,
@@ -166,12 +170,13 @@ pub struct Switchboard {
     rule: Rule,
     callers: BTreeMap<u64, Caller>,
     choices: [Choice; Flow::COUNT],
-    /// Where the next turn begins.
+    /// Start of the next turn.
     turn: usize,
 }
 
 impl Switchboard {
-    /// One of `connections` (1 to [`CONNECTIONS_MAX`]), with at most `depth` calls open on each.
+    /// Creates a switchboard for `connections` (1 to [`CONNECTIONS_MAX`]), with at most `depth`
+    /// open calls on each.
     #[must_use]
     pub fn new(connections: usize, depth: u32, rule: Rule) -> Self {
         let connections = connections.clamp(1, CONNECTIONS_MAX);
@@ -191,7 +196,7 @@ impl Switchboard {
         }
     }
 
-    /// A thread comes with a call, and stays until [`Switchboard::leave`].
+    /// Records a thread that arrives with a call; it stays until [`Switchboard::leave`].
     pub fn enter(&mut self, caller: u64, flow: Flow, now: Time) {
         if self.callers.len() >= CALLERS_MAX && !self.callers.contains_key(&caller) {
             let oldest = self.callers.iter().min_by_key(|(_, known)| known.seen);
@@ -209,12 +214,12 @@ impl Switchboard {
         self.choices[flow.index()].enter(caller, now);
     }
 
-    /// The thread has gone: its call was answered, or taken if it does not wait.
+    /// Records that the thread has left: its call was answered, or accepted if it does not wait.
     pub fn leave(&mut self, caller: u64, flow: Flow, now: Time) {
         self.choices[flow.index()].leave(caller, now);
     }
 
-    /// What calls of a kind go by now.
+    /// Returns the present setting for calls of a kind.
     #[must_use]
     pub fn setting(&self, flow: Flow) -> Setting {
         match self.rule {
@@ -223,8 +228,9 @@ impl Switchboard {
         }
     }
 
-    /// Places for a call, one for each piece; empty when it has to wait until another ends. Pieces are
-    /// never waited for one by one: two calls that hold a part each would wait for each other.
+    /// Takes slots for a call, one per piece. Returns an empty list if the call must wait until
+    /// another ends. A call never waits for single pieces: two calls that hold some each could wait
+    /// for each other.
     pub fn take(&mut self, call: Call, now: Time) -> Vec<Place> {
         let Call {
             caller,
@@ -269,7 +275,7 @@ impl Switchboard {
         })
     }
 
-    /// A call has ended; its place is free.
+    /// Records the end of a call and frees its slot.
     pub fn ended(&mut self, place: Place, flow: Flow, outcome: Outcome, now: Time) {
         let line = &mut self.lines[place.connection];
         line.calls = line.calls.saturating_sub(1);
@@ -286,10 +292,10 @@ impl Switchboard {
         self.choices[flow.index()].ended(moved, now);
     }
 
-    /// A connection could not be opened, or was lost: others are asked for a while.
+    /// Records that a connection could not be opened, or was lost: others are used for a while.
     pub fn broke(&mut self, connection: usize, now: Time) {
         let line = &mut self.lines[connection];
-        // Calls that were open when it broke end one after the other, and say it once.
+        // Calls that were open when it broke end one after the other, but count as one failure.
         if line.down.is_some_and(|(until, _)| now < until) {
             return;
         }
@@ -299,20 +305,20 @@ impl Switchboard {
         line.page = None;
     }
 
-    /// Whether a connection is left alone because it broke.
+    /// Returns true if a connection is not used because it broke.
     #[must_use]
     pub fn is_down(&self, connection: usize, now: Time) -> bool {
         let down = self.lines.get(connection).and_then(|line| line.down);
         down.is_some_and(|(until, _)| now < until)
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.lines.len()
     }
 
-    /// Threads that were seen, at most 1024.
+    /// Returns the number of known threads, at most 1024.
     #[must_use]
     pub fn callers(&self) -> usize {
         self.callers.len()
@@ -326,13 +332,14 @@ impl Switchboard {
         (0..homes.len()).min_by_key(|at| homes[*at]).unwrap_or(0)
     }
 
-    /// Whether a thread's own connection is not for it now. A slow one keeps a call at a time.
+    /// Returns true if a thread must not use its own connection now. A slow connection keeps one
+    /// call at a time.
     fn is_shunned(&self, at: usize, now: Time) -> bool {
         let line = &self.lines[at];
         self.is_down(at, now) || (line.calls > 0 && line.slowness(self.usual()) > 1)
     }
 
-    /// The connection with the least to wait for, in turn among equals.
+    /// Returns the connection with the shortest wait, in turn among equals.
     fn next(&self, bytes: u64, now: Time) -> Option<usize> {
         let usual = self.usual();
         let count = self.lines.len();
@@ -349,7 +356,7 @@ impl Switchboard {
             let bytes = u128::from(line.bytes) + u128::from(bytes.max(1));
             bytes * u128::from(line.slowness(usual))
         };
-        // Where all are down, the one that is down for the shortest time is tried: its error is the answer.
+        // If all are down, the one whose time ends first is tried: its error is the answer.
         let least_down = || {
             let is_any_up = (0..count).any(|at| !self.is_down(at, now));
             let until = |at: &usize| self.lines[*at].down.map(|(until, _)| until);
@@ -364,7 +371,7 @@ impl Switchboard {
             .or_else(least_down)
     }
 
-    /// The median connection's time for 4 KiB: the lower middle of those that are known.
+    /// Returns the median connection's nanoseconds per 4 KiB: the lower middle of the known ones.
     fn usual(&self) -> Option<u64> {
         let mut pages: Vec<u64> = self.lines.iter().filter_map(|line| line.page).collect();
         pages.sort_unstable();
@@ -375,7 +382,7 @@ impl Switchboard {
 
 impl Line {
     fn learn(&mut self, place: Place, now: Time) {
-        // Before its predecessor had ended it was not served.
+        // The server did not serve it before its predecessor had ended.
         let took = nanos(now.since(place.began.max(self.ended)));
         self.ended = now;
         let page = u128::from(took) * 4096 / u128::from(place.bytes.max(1));
@@ -386,7 +393,7 @@ impl Line {
         });
     }
 
-    /// How many times slower than usual, if that is slow; else 1.
+    /// Returns the ratio to the usual time if the connection is slow, otherwise 1.
     fn slowness(&self, usual: Option<u64>) -> u64 {
         let times = self.page.zip(usual).map(|(own, usual)| own / usual.max(1));
         times.filter(|times| *times >= SLOW_TIMES).unwrap_or(1)

@@ -1,29 +1,29 @@
-//! What the content of a destination file must be.
+//! Identity of a destination file's content.
 
 use crate::checksum::Checksum;
 use crate::entry::ModifiedTime;
 use serde::{Deserialize, Serialize};
 
-/// Identifies the content a partial file is made of, so that a log is never mixed with another
-/// version of the source: the size and the demanded checksum, else the source's own identity (an
-/// object store's version or entity tag; empty for files) and its modification time at the weaker
-/// end's precision.
+/// Identity of the content of a partial file, so that a log is never mixed with another version of
+/// the source. Compares the size and the required checksum; without a checksum, the source's own
+/// identity (an object store's version or entity tag; empty for files) and its modification time at
+/// the precision of the weaker end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentKey {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// What the caller demands of the whole file.
+    /// Checksum that the caller requires for the whole file.
     pub demanded: Option<Checksum>,
     /// Modification time at the source.
     pub modified: ModifiedTime,
-    /// Precision of `modified` in nanoseconds, the weaker end's.
+    /// Precision of `modified` in nanoseconds, of the weaker end.
     pub precision_nanoseconds: u32,
-    /// The source's own name of this version, where it has one.
+    /// The source's own identifier of this version, if it has one.
     pub identity: Vec<u8>,
 }
 
 impl ContentKey {
-    /// Whether bytes written for `self` are also good for `wanted`.
+    /// Returns true if bytes written for `self` are valid for `wanted`.
     #[must_use]
     pub fn same_content(&self, wanted: &Self) -> bool {
         if self.size != wanted.size {

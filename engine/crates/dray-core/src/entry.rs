@@ -1,4 +1,4 @@
-//! What a manifest lists.
+//! Entries of a manifest.
 
 use crate::ids::FileIndex;
 use crate::path::Name;
@@ -16,7 +16,8 @@ pub struct ModifiedTime {
 }
 
 impl ModifiedTime {
-    /// Whether both are the same at a precision of `precision_nanoseconds` (the weaker end's).
+    /// Returns true if both are equal at a precision of `precision_nanoseconds` (that of the weaker
+    /// end).
     #[must_use]
     pub fn equal_at(&self, other: &Self, precision_nanoseconds: u32) -> bool {
         let precision = i128::from(precision_nanoseconds.max(1));
@@ -40,7 +41,7 @@ pub struct Metadata {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What kind of thing stands at a path.
+/// Kind of the file-system object at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -58,18 +59,18 @@ pub enum FileKind {
 pub enum EntryKind {
     /// A regular file of `size` bytes; `sparse` when it occupies less than its size.
     File {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// Whether holes are likely, so that looking for them is worth it.
+        /// Set if holes are likely, so that the source looks for them.
         sparse: bool,
     },
-    /// A folder: its beginning. Its attributes follow in the [`EntryKind::DirectoryEnd`].
+    /// Start of a folder. Its attributes follow in the [`EntryKind::DirectoryEnd`].
     Directory,
-    /// All entries of a folder have been listed; its attributes may be set once they are safe.
+    /// End of a folder's listing; the sink may set its attributes once all entries are durable.
     DirectoryEnd,
-    /// A symbolic link and what it says (bytes, not followed).
+    /// A symbolic link and its target (bytes, not followed).
     Symlink {
-        /// The link's text.
+        /// Text of the link.
         target: Vec<u8>,
     },
 }
@@ -80,15 +81,15 @@ pub enum EntryKind {
 /// [`EntryKind::Directory`] entry that came before and has not ended, or `None` for the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Number of this entry. A [`EntryKind::DirectoryEnd`] carries its folder's.
+    /// Number of this entry. A [`EntryKind::DirectoryEnd`] has its folder's.
     pub index: FileIndex,
-    /// The folder it lies in.
+    /// Folder that contains the entry.
     pub parent: Option<FileIndex>,
-    /// Its name there. A [`EntryKind::DirectoryEnd`] repeats the folder's.
+    /// Name in that folder. A [`EntryKind::DirectoryEnd`] repeats the folder's.
     pub name: Name,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: EntryKind,
-    /// Its attributes (meaningless for [`EntryKind::Directory`]).
+    /// Attributes (meaningless for [`EntryKind::Directory`]).
     pub metadata: Metadata,
 }
 

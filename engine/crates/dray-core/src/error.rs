@@ -1,5 +1,5 @@
-//! One error: what went wrong (kind), whether trying again can help (status), where (end), in
-//! which operation, on which file, and what the person can do.
+//! Errors: kind, status (whether a retry can help), end, operation, file, cause, and remedy for the
+//! user.
 
 use crate::path::RelPath;
 use serde::{Deserialize, Serialize};
@@ -8,22 +8,22 @@ use std::fmt;
 /// Result with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Which end of the transfer an error happened at.
+/// End of the transfer at which an error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
-    /// The end that is read.
+    /// The end that reads.
     Source,
-    /// The end that is written.
+    /// The end that writes.
     Sink,
     /// Between the ends.
     Network,
-    /// This process, before either end was asked.
+    /// This process, before it contacted either end.
     Here,
 }
 
 impl End {
-    /// Number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -34,7 +34,7 @@ impl End {
         }
     }
 
-    /// The end with this number on the wire.
+    /// Returns the end with this number on the wire.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
@@ -58,20 +58,20 @@ impl fmt::Display for End {
     }
 }
 
-/// Whether trying again can help.
+/// Chance that a retry helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// The same try will fail the same way.
+    /// A retry will fail in the same way.
     Permanent,
-    /// A later try may work.
+    /// A later retry may succeed.
     Temporary,
-    /// It was temporary, and the tries are used up.
+    /// It was temporary, and the retries are used up.
     Exhausted,
 }
 
 impl Status {
-    /// Number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -81,7 +81,7 @@ impl Status {
         }
     }
 
-    /// The status with this number on the wire.
+    /// Returns the status with this number on the wire.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
@@ -95,35 +95,36 @@ impl Status {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $text:literal;)*) => {
-        /// What went wrong. Numbers are those of the wire protocol and never change meaning.
+        /// Kind of an error. Numbers are those of the wire protocol and never change meaning.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         #[non_exhaustive]
         pub enum ErrorKind { $($(#[$doc])* $name,)* }
 
         impl ErrorKind {
-            /// Every kind.
+            /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Number on the wire.
+            /// Returns the number on the wire.
             #[must_use]
             pub const fn code(self) -> u16 {
                 match self { $(Self::$name => $code,)* }
             }
 
-            /// The kind with this number; an unknown number from a newer peer is [`Self::Other`].
+            /// Returns the kind with this number; an unknown number from a newer peer gives
+            /// [`Self::Other`].
             #[must_use]
             pub const fn from_code(code: u16) -> Self {
                 match code { $($code => Self::$name,)* _ => Self::Other }
             }
 
-            /// The status this kind has unless somebody knows better.
+            /// Returns the status of this kind, unless the caller sets another.
             #[must_use]
             pub const fn default_status(self) -> Status {
                 match self { $(Self::$name => Status::$status,)* }
             }
 
-            /// A few plain words.
+            /// Returns a short description.
             #[must_use]
             pub const fn words(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -139,25 +140,25 @@ kinds! {
     NotFound = 1, Permanent, "not found";
     /// The system refused access.
     PermissionDenied = 2, Permanent, "permission denied";
-    /// A folder stands where a file should be.
+    /// A folder exists where a file is needed.
     IsADirectory = 3, Permanent, "is a folder";
     /// A file or a link exists where a folder is needed.
     NotADirectory = 4, Permanent, "a file or a link exists where a folder is needed";
-    /// Something stands here already and may not be replaced.
+    /// An object exists here already and may not be replaced.
     AlreadyExists = 5, Permanent, "already exists";
     /// The storage is full, or a quota is used up.
     NoSpace = 6, Permanent, "no space left";
     /// The storage is read-only.
     ReadOnly = 7, Permanent, "read-only";
-    /// A name or path is longer than the storage takes.
+    /// A name or path is longer than the storage permits.
     NameTooLong = 8, Permanent, "name too long";
-    /// A path leads out of the root it must stay beneath.
+    /// A path leads out of its root.
     PathEscapes = 9, Permanent, "the path leaves its root";
     /// A name that no entry may have (empty, `.`, `..`, a slash, a zero byte, dray's own).
     InvalidName = 10, Permanent, "not a usable name";
-    /// The request makes no sense.
+    /// The request is not valid.
     InvalidRequest = 11, Permanent, "not a valid request";
-    /// This end or storage cannot do that.
+    /// This end or storage does not support the operation.
     Unsupported = 12, Permanent, "not supported";
     /// The file was changed while it was read.
     SourceChanged = 13, Temporary, "the source changed during the copy";
@@ -165,7 +166,7 @@ kinds! {
     ChecksumMismatch = 14, Temporary, "checksum mismatch";
     /// A file ended before its size.
     ShortRead = 15, Temporary, "shorter than announced";
-    /// An object log of another version, or of something else.
+    /// An object log of another version, or a file that is not an object log.
     LogVersion = 16, Permanent, "an object log this version cannot read";
     /// An object log that is damaged beyond its torn tail.
     LogDamaged = 17, Permanent, "a damaged object log";
@@ -185,7 +186,7 @@ kinds! {
     Unreachable = 24, Temporary, "unreachable";
     /// No answer in time.
     TimedOut = 25, Temporary, "timed out";
-    /// Somebody asked to stop.
+    /// A user requested the stop.
     Cancelled = 26, Permanent, "cancelled";
     /// The device reports an error.
     Io = 27, Temporary, "input/output error";
@@ -193,16 +194,16 @@ kinds! {
     Busy = 28, Temporary, "busy";
     /// A defect in dray.
     Internal = 29, Permanent, "an internal error";
-    /// What was asked for cannot be promised beside what is promised already.
+    /// The request cannot be promised in addition to the existing promises.
     NotAdmitted = 30, Permanent, "cannot be promised";
-    /// All places for sessions are taken. It says nothing of the transfer, nor of the storage.
+    /// All session slots are taken. The error says nothing about the transfer or the storage.
     NoPlace = 31, Temporary, "no place for a session";
     /// Fewer files were found than the request demands.
     NothingMatched = 32, Permanent, "nothing to copy";
 }
 
 impl From<std::io::ErrorKind> for ErrorKind {
-    /// What the system's library says of a file or a socket, where nobody knows better.
+    /// Returns the kind for an error of the standard library, without further knowledge.
     fn from(found: std::io::ErrorKind) -> Self {
         use std::io::ErrorKind as Found;
         match found {
@@ -219,27 +220,27 @@ impl From<std::io::ErrorKind> for ErrorKind {
     }
 }
 
-/// An error with everything a person needs.
+/// An error with the information that a user needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub struct Error {
-    /// What.
+    /// Kind of the error.
     pub kind: ErrorKind,
-    /// Whether trying again can help.
+    /// Chance that a retry helps.
     pub status: Status,
-    /// Where.
+    /// End at which it occurred.
     pub end: End,
-    /// While doing what, as an infinitive: "open the file".
+    /// Failed operation, as an infinitive: "open the file".
     pub operation: String,
-    /// Which file, relative to the transfer's root.
+    /// File, relative to the transfer's root.
     pub file: Option<RelPath>,
-    /// Why, in the words of whoever knows (often the operating system's).
+    /// Cause, often in the words of the operating system.
     pub cause: String,
-    /// What the person can do.
+    /// Action for the user.
     pub remedy: String,
 }
 
 impl Error {
-    /// A new error with its kind's default status.
+    /// Creates an error with its kind's default status.
     #[must_use]
     pub fn new(kind: ErrorKind, end: End, operation: impl Into<String>) -> Self {
         Self {
@@ -253,15 +254,16 @@ impl Error {
         }
     }
 
-    /// Names the file.
+    /// Sets the file.
     #[must_use]
     pub fn file(mut self, file: &RelPath) -> Self {
         self.file = Some(file.clone());
         self
     }
 
-    /// Names the file as it is called at the destination, where callers look for it. If it came with
-    /// another name, its source's, the cause keeps that, with what callers write before it: `top`.
+    /// Sets the file by its name at the destination, where callers look for it. If the error
+    /// already named another file, its source's, the cause keeps that name, prefixed with `top`,
+    /// the callers' prefix.
     #[must_use]
     pub fn file_copied_as(mut self, file: &RelPath, top: &str) -> Self {
         let source = self.file.replace(file.clone());
@@ -275,21 +277,21 @@ impl Error {
         self.cause(cause)
     }
 
-    /// Says why.
+    /// Sets the cause.
     #[must_use]
     pub fn cause(mut self, cause: impl Into<String>) -> Self {
         self.cause = cause.into();
         self
     }
 
-    /// Says what to do.
+    /// Sets the remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();
         self
     }
 
-    /// Overrides whether trying again can help.
+    /// Overrides the status.
     #[must_use]
     pub const fn status(mut self, status: Status) -> Self {
         self.status = status;
@@ -329,7 +331,7 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// Whether a message gives the cause alone, because the kind would only repeat it.
+    /// Returns true if a message gives the cause alone, because the kind would only repeat it.
     fn cause_says_all(&self) -> bool {
         let repeats = match self.kind {
             // "cannot connect to h:1: Connection refused"

@@ -1,4 +1,5 @@
-//! Identities. Each is its own type, so that an index is never taken for a count or for another index.
+//! Identifiers. Each has its own type, so that an index is never taken for a count or for another
+//! index.
 
 use crate::error::{End, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
@@ -38,19 +39,19 @@ id!(
     StreamId(u32)
 );
 
-/// The caller's name of a transfer: 1 to 64 characters of `[A-Za-z0-9._:-]`.
+/// Identifier of a transfer, chosen by the caller: 1 to 64 characters of `[A-Za-z0-9._:-]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TransferId(String);
 
 impl TransferId {
-    /// Longest id in bytes.
+    /// Maximum length in bytes.
     pub const LENGTH_MAX: usize = 64;
 
-    /// Accepts an id the caller chose.
+    /// Checks an id that the caller chose.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] when it is empty, too long or holds another character.
+    /// [`ErrorKind::InvalidRequest`] if it is empty, too long or contains another character.
     pub fn new(text: impl Into<String>) -> Result<Self, Error> {
         let text = text.into();
         let fits = (1..=Self::LENGTH_MAX).contains(&text.len())
@@ -70,7 +71,7 @@ impl TransferId {
         }
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,13 +1,12 @@
-//! The nouns of a transfer.
+//! Types of a transfer that all other crates use.
 //!
-//! Purpose: the values every other crate speaks in: files, objects, manifests, storage targets,
-//! rates, ids; errors (kind x status); checksums that combine; the plan that cuts files into
-//! objects; the retry verdict.
+//! Purpose: files, objects, manifests, storage targets, rates, ids; errors (kind x status);
+//! checksums that combine; the plan that cuts files into objects; the retry verdict.
 //!
 //! Non-goals: I/O, clocks, threads. Time is an argument ([`time::Time`]), bytes are borrowed.
 //!
-//! Invariant owned here: a checksum of a whole is the combination of the checksums of its parts,
-//! in any order of arrival ([`checksum`], [`summed`]).
+//! Invariant owned here: a checksum of a whole is the combination of the checksums of its parts, in
+//! any order of arrival ([`checksum`], [`summed`]).
 
 pub mod attribute;
 pub mod checksum;

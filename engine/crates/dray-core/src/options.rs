@@ -1,15 +1,15 @@
-//! What a caller may ask of a transfer, beyond what moves where.
+//! Options of a transfer, in addition to its source and destination.
 
 use serde::{Deserialize, Serialize};
 
 /// Data streams of a transfer whose request names no number.
 pub const STREAMS_USUAL: u16 = 4;
 
-/// When bytes count as safe.
+/// Condition under which bytes count as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Written is enough: survives the death of a process, not of the host.
+    /// Written: survives the death of a process, not of the host.
     None,
     /// On stable storage before the final name appears; objects are synced in groups.
     #[default]
@@ -18,7 +18,7 @@ pub enum Durability {
     Object,
 }
 
-/// What to do with a file that stands at the destination already.
+/// Action for a file that exists at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overwrite {
@@ -42,7 +42,7 @@ pub enum ResumeMode {
     Trust,
 }
 
-/// Which object goes next.
+/// Order of the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -58,14 +58,14 @@ pub enum Order {
     },
 }
 
-/// What to do with symbolic links.
+/// Action for symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Links {
     /// Recreate the link.
     #[default]
     Keep,
-    /// Copy what it points to.
+    /// Copy the link's target.
     Follow,
     /// Fail the entry.
     Refuse,
@@ -74,17 +74,17 @@ pub enum Links {
 /// Options that travel to both ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// When bytes count as safe.
+    /// Condition under which bytes count as durable.
     pub durability: Durability,
-    /// What to do with existing files.
+    /// Action for existing files.
     pub overwrite: Overwrite,
-    /// Which object goes next.
+    /// Order of the objects.
     pub order: Order,
-    /// Asked bytes of an object.
+    /// Requested bytes of an object.
     pub object_bytes: u64,
     /// Read the published file back and compare.
     pub verify: bool,
-    /// How to treat durable ranges of an earlier run.
+    /// Treatment of durable ranges of an earlier run.
     #[serde(default)]
     pub resume: ResumeMode,
     /// Carry extended attributes.

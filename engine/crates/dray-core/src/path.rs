@@ -11,15 +11,14 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<[u8]>);
 
-/// Longest name in bytes (POSIX `NAME_MAX` on every file system of the field).
+/// Maximum length of a name in bytes (POSIX `NAME_MAX` on every file system of the field).
 pub const NAME_LENGTH_MAX: usize = 255;
 
-/// Longest relative path in bytes that a manifest may hold; deeper than any `PATH_MAX`, so that deep
-/// trees travel, yet bounded.
+/// Maximum length in bytes of a relative path in a manifest; longer than any `PATH_MAX`, so that
+/// deep trees can be copied, but bounded.
 pub const PATH_LENGTH_MAX: usize = 64 * 1024;
 
-/// Names that begin like this are dray's own: partial files and log folders. They are neither sent
-/// nor accepted.
+/// Prefix of dray's own names: partial files and log folders. They are neither sent nor accepted.
 pub const RESERVED_PREFIX: &[u8] = b".dray-";
 
 fn invalid(bytes: &[u8], why: &str) -> Error {
@@ -29,7 +28,7 @@ fn invalid(bytes: &[u8], why: &str) -> Error {
 }
 
 impl Name {
-    /// Accepts one component.
+    /// Checks one component.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`] with the reason.
@@ -49,13 +48,13 @@ impl Name {
         Ok(Self(bytes.into()))
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether the name is one of dray's own.
+    /// Returns true if the name is one of dray's own.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with(RESERVED_PREFIX)
@@ -75,18 +74,18 @@ impl fmt::Debug for Name {
 }
 
 /// A path beneath a root: zero or more names joined by slashes. The empty path is the root itself.
-/// It cannot climb: no `..`, nothing absolute.
+/// The path contains no `..` and is never absolute.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RelPath(Arc<[u8]>);
 
 impl RelPath {
-    /// The root itself.
+    /// Returns the path of the root itself.
     #[must_use]
     pub fn root() -> Self {
         Self(Arc::from([]))
     }
 
-    /// Accepts slash-joined names. No leading, trailing or double slash.
+    /// Parses slash-joined names. No leading, trailing or double slash.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`] or [`ErrorKind::PathEscapes`] with the reason.
@@ -107,7 +106,7 @@ impl RelPath {
         Ok(Self(bytes.into()))
     }
 
-    /// The path of `name` in this folder.
+    /// Returns the path of `name` in this folder.
     ///
     /// # Errors
     /// [`ErrorKind::NameTooLong`] past [`PATH_LENGTH_MAX`].
@@ -126,7 +125,7 @@ impl RelPath {
         Ok(Self(bytes.into()))
     }
 
-    /// This path with `below` appended.
+    /// Returns this path with `below` appended.
     ///
     /// # Errors
     /// [`ErrorKind::NameTooLong`] past [`PATH_LENGTH_MAX`].
@@ -136,7 +135,7 @@ impl RelPath {
             .try_fold(self.clone(), |path, name| path.join(&name))
     }
 
-    /// The folder this entry lies in; `None` for the root.
+    /// Returns the folder that contains this entry; `None` for the root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         if self.0.is_empty() {
@@ -146,7 +145,7 @@ impl RelPath {
         Some(Self(self.0[..end].into()))
     }
 
-    /// The last name; `None` for the root.
+    /// Returns the last name; `None` for the root.
     #[must_use]
     pub fn name(&self) -> Option<Name> {
         if self.0.is_empty() {
@@ -160,7 +159,7 @@ impl RelPath {
         Some(Name(self.0[start..].into()))
     }
 
-    /// The names from the root down.
+    /// Returns the names from the root down.
     pub fn components(&self) -> impl Iterator<Item = Name> + '_ {
         self.0
             .split(|b| *b == b'/')
@@ -168,7 +167,7 @@ impl RelPath {
             .map(|part| Name(part.into()))
     }
 
-    /// Whether `self` is `prefix` or lies beneath it.
+    /// Returns true if `self` is `prefix` or is beneath it.
     #[must_use]
     pub fn starts_with(&self, prefix: &Self) -> bool {
         prefix.0.is_empty()
@@ -176,13 +175,13 @@ impl RelPath {
                 && (self.0.len() == prefix.0.len() || self.0[prefix.0.len()] == b'/'))
     }
 
-    /// The bytes, names joined by slashes.
+    /// Returns the bytes, names joined by slashes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether this is the root itself.
+    /// Returns true if this is the root itself.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
@@ -219,8 +218,8 @@ impl<'de> Deserialize<'de> for RelPath {
     }
 }
 
-/// Shows bytes that are not a path: valid UTF-8 unchanged, any other byte and control characters as
-/// `\xHH`, a backslash as `\\`.
+/// Formats bytes that are not a path: valid UTF-8 unchanged, any other byte and control characters
+/// as `\xHH`, a backslash as `\\`.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -244,7 +243,7 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that [`escape`] wrote as text; `None` for a bad escape.
+/// Returns the bytes that [`escape`] wrote as text; `None` for a bad escape.
 #[must_use]
 pub fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());

@@ -5,22 +5,22 @@
 
 use crate::error::{End, Error, ErrorKind, Result};
 
-/// Most include, and most exclude, patterns of one request.
+/// Maximum number of include, and of exclude, patterns of one request.
 pub const PATTERNS_MAX: usize = 1024;
 
-/// Longest pattern.
+/// Maximum length of a pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
 
-/// Patterns with wildcards of one request, include and exclude together.
+/// Maximum number of patterns with wildcards of one request, include and exclude together.
 pub const WILD_PATTERNS_MAX: usize = 256;
 
-/// Bytes of all patterns with wildcards of one request.
+/// Maximum bytes of all patterns with wildcards of one request.
 pub const WILD_BYTES_MAX: usize = 8 * 1024;
 
 /// Memory for each byte of a pattern with wildcards, once compiled (measured: 650 to 1 000 bytes).
 pub const COMPILED_BYTES_PER_BYTE: usize = 1 << 10;
 
-/// Checks the bounds of patterns; returns the bytes of those with wildcards.
+/// Checks the bounds of patterns. Returns the bytes of those with wildcards.
 ///
 /// # Errors
 /// [`ErrorKind::LimitExceeded`] names the bound.
@@ -59,8 +59,8 @@ pub fn check(include: &[String], exclude: &[String]) -> Result<usize> {
     Ok(bytes)
 }
 
-/// True for a pattern that needs compiling: a plain name or a suffix such as `*.root` is looked up
-/// instead.
+/// Returns true if a pattern needs compiling: a plain name or a suffix such as `*.root` is looked
+/// up instead.
 fn is_wild(text: &str) -> bool {
     let rest = text.strip_prefix("*.").unwrap_or(text);
     rest.bytes().any(|byte| b"*?[{\\".contains(&byte))

@@ -1,4 +1,4 @@
-//! The plan: how a file is cut into objects.
+//! The division of a file into objects.
 
 use crate::range::ByteRange;
 use std::num::NonZeroU64;
@@ -6,16 +6,16 @@ use std::num::NonZeroU64;
 /// Default bytes of an object (LADS: one object is 1 MiB).
 pub const OBJECT_BYTES_DEFAULT: u64 = 1 << 20;
 
-/// Smallest and largest object a request may ask for.
+/// Minimum and maximum object size of a request, in bytes.
 pub const OBJECT_BYTES_MIN: u64 = 4 << 10;
 /// See [`OBJECT_BYTES_MIN`].
 pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
-/// Objects a file is cut into at the most before its objects grow: keeps the bookkeeping of one
-/// file under 8 KiB of bits.
+/// Number of objects in a file above which its objects grow: keeps the bookkeeping of one file
+/// under 8 KiB of bits.
 pub const OBJECTS_PER_FILE_TARGET: u64 = 1 << 16;
 
-/// A file cut into objects of one size; the last may be shorter.
+/// A file divided into objects of one size; the last may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
     size: u64,
@@ -23,38 +23,38 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Cuts `size` bytes into objects of `object_bytes`.
+    /// Divides `size` bytes into objects of `object_bytes`.
     #[must_use]
     pub const fn new(size: u64, object_bytes: NonZeroU64) -> Self {
         Self { size, object_bytes }
     }
 
-    /// Number of objects; none for an empty file.
+    /// Returns the number of objects; zero for an empty file.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.size.div_ceil(self.object_bytes.get())
     }
 
-    /// Objects that need not be sent when so many bytes of the file are safe.
+    /// Returns the number of objects that need not be sent when `bytes` of the file are durable.
     #[must_use]
     pub const fn count_safe(&self, bytes: u64) -> u64 {
         let left = self.size.saturating_sub(bytes);
         self.count() - left.div_ceil(self.object_bytes.get())
     }
 
-    /// Bytes of the file.
+    /// Returns the bytes of the file.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes of an object.
+    /// Returns the bytes of an object.
     #[must_use]
     pub const fn object_bytes(&self) -> NonZeroU64 {
         self.object_bytes
     }
 
-    /// Bytes of object `index`; empty past the end.
+    /// Returns the byte range of object `index`; empty past the end.
     #[must_use]
     pub fn range(&self, index: u64) -> ByteRange {
         let start = index.saturating_mul(self.object_bytes.get()).min(self.size);
@@ -62,13 +62,13 @@ impl Grid {
         ByteRange::between(start, end)
     }
 
-    /// The object that holds the byte at `offset`.
+    /// Returns the index of the object that holds the byte at `offset`.
     #[must_use]
     pub const fn index_of(&self, offset: u64) -> u64 {
         offset / self.object_bytes.get()
     }
 
-    /// Whether `range` begins at an object and ends at one or at the end of the file.
+    /// Returns true if `range` starts at an object and ends at one or at the end of the file.
     #[must_use]
     pub const fn is_aligned(&self, range: ByteRange) -> bool {
         let object = self.object_bytes.get();
@@ -78,7 +78,7 @@ impl Grid {
     }
 }
 
-/// Object size for a file: `asked`, doubled until the file has at most
+/// Returns the object size for a file: `asked`, doubled until the file has at most
 /// [`OBJECTS_PER_FILE_TARGET`] objects, never above `largest` (the pool and both ends bound it).
 #[must_use]
 pub fn object_bytes_for(size: u64, asked: NonZeroU64, largest: NonZeroU64) -> NonZeroU64 {

@@ -1,47 +1,48 @@
-//! Where the time of a transfer goes. At every moment each end is in one [`Stage`]; the time it has
-//! spent in each is its half of the [`Profile`], and what most of it was spent on is the bottleneck.
+//! Profile of a transfer's time. At every moment each end is in one [`Stage`]; the time per stage
+//! of each end is its half of the [`Profile`], and the stage with most of the time is the
+//! bottleneck.
 //!
-//! Non-goals: which stage an end is in at a moment; its machine says that.
+//! Non-goals: the present stage of an end; its state machine reports that.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What an end waits for, or works on, before it can go on. The numbers are those of the wire.
+/// Work or wait of an end. The numbers are those of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// A source that has nothing to send yet: its listing goes on.
+    /// A source that has nothing to send yet: its listing is not complete.
     List = 1,
-    /// A source whose files the sink has not decided on; a sink that looks at what stands there, and
+    /// A source whose files await the sink's decision; a sink that examines existing files, and
     /// opens partial files.
     Decide = 2,
-    /// A source whose gate is shut by a rate.
+    /// A source whose gate is closed by a rate.
     Rate = 3,
-    /// A source whose readers are all at work.
+    /// A source whose readers are all busy.
     Read = 4,
-    /// A source with objects that no stream takes.
+    /// A source with objects that no stream accepts.
     Network = 5,
     /// A source without credit: all buffers of the sink are on the way or full.
     Credit = 6,
-    /// A source that waits before it tries something again.
+    /// A source that waits before a retry.
     Retry = 7,
-    /// A source with nothing left to begin: it waits for the sink to finish files.
+    /// A source with no object left to send: it waits for the sink to finish files.
     Verdict = 8,
-    /// A sink with nothing to do: what it could write has not arrived.
+    /// A sink without work: no object to write has arrived.
     Arrival = 9,
-    /// A sink whose writers are at work.
+    /// A sink whose writers are busy.
     Write = 10,
-    /// A sink that makes durable what it wrote, and may not take more before.
+    /// A sink that makes written data durable, and accepts no more until then.
     Sync = 11,
-    /// A sink with files that are read back, or wait for their names.
+    /// A sink that reads files back, or publishes them.
     Publish = 12,
 }
 
-/// How many there are.
+/// Number of stages.
 const STAGES: usize = 12;
 
 impl Stage {
-    /// All, by number.
+    /// All stages, by number.
     pub const ALL: [Self; STAGES] = [
         Self::List,
         Self::Decide,
@@ -57,20 +58,20 @@ impl Stage {
         Self::Publish,
     ];
 
-    /// Its number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The stage of a number; none for one of a later version.
+    /// Returns the stage with this number; `None` for one of a later version.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         let index = usize::from(number).checked_sub(1)?;
         Self::ALL.get(index).copied()
     }
 
-    /// Its name in reports.
+    /// Returns the name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -93,43 +94,43 @@ impl Stage {
         self as usize - 1
     }
 
-    /// Whether a source in it waits for the sink, whose own stages then say more.
+    /// Returns true if a source in this stage waits for the sink, whose own stages then say more.
     const fn is_the_sinks(self) -> bool {
         matches!(self, Self::Decide | Self::Credit | Self::Verdict)
     }
 }
 
-/// The time that an end has spent in each stage.
+/// Time that an end has spent in each stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times([u64; STAGES]);
 
 impl Times {
-    /// Adds to a stage.
+    /// Adds time to a stage.
     pub fn add(&mut self, stage: Stage, length: Duration) {
         let time = &mut self.0[stage.index()];
         *time = time.saturating_add(crate::time::nanos(length));
     }
 
-    /// Moves up to `length` of what was counted for one stage to another.
+    /// Moves up to `length` of the time of one stage to another.
     pub fn reassign(&mut self, from: Stage, to: Stage, length: Duration) {
         let moved = crate::time::nanos(length).min(self.0[from.index()]);
         self.0[from.index()] -= moved;
         self.0[to.index()] = self.0[to.index()].saturating_add(moved);
     }
 
-    /// The time of a stage.
+    /// Returns the time of a stage.
     #[must_use]
     pub fn of(&self, stage: Stage) -> Duration {
         Duration::from_nanos(self.0[stage.index()])
     }
 
-    /// Stages that took any time, by number.
+    /// Returns the stages with any time, by number.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
         let all = Stage::ALL.into_iter().map(|stage| (stage, self.of(stage)));
         all.filter(|(_, time)| !time.is_zero())
     }
 
-    /// Whether nothing was counted.
+    /// Returns true if no time was counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|time| *time == 0)
@@ -142,7 +143,7 @@ impl Times {
         }
     }
 
-    /// What has come since `earlier`, which these times include.
+    /// Returns the times since `earlier`, which these times include.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = *self;
@@ -157,7 +158,8 @@ impl Times {
             .fold(Duration::ZERO, |sum, (_, time)| sum.saturating_add(time))
     }
 
-    /// The stage among those `which` with the most time, if it has a third of all.
+    /// Returns the stage with the most time among those that satisfy `which`, if it has a third of
+    /// all.
     fn most(&self, which: impl Fn(Stage) -> bool) -> Option<(Stage, Duration)> {
         let total = self.total();
         let among = self.iter().filter(|(stage, _)| which(*stage));
@@ -170,13 +172,13 @@ fn is_a_third(part: Duration, of: Duration) -> bool {
     !part.is_zero() && part.saturating_mul(3) >= of
 }
 
-/// The times of both ends.
+/// Times of both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Profile {
-    /// The source's.
+    /// Times of the source.
     pub source: Times,
-    /// The sink's.
+    /// Times of the sink.
     pub sink: Times,
 }
 
@@ -186,7 +188,7 @@ impl Serialize for Stage {
     }
 }
 
-/// Seconds by the stages' names, to the millisecond.
+/// Seconds by stage name, to the millisecond.
 impl Serialize for Times {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
@@ -194,7 +196,7 @@ impl Serialize for Times {
     }
 }
 
-/// What no stage is called, and what is no length of time, is passed over.
+/// Unknown stage names and values that are not durations are ignored.
 impl<'de> Deserialize<'de> for Times {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let seconds = BTreeMap::<String, f64>::deserialize(deserializer)?;
@@ -217,10 +219,10 @@ impl Profile {
         self.sink.join(&other.sink);
     }
 
-    /// What the transfer was held up by most: a stage with a third of its end's time at least. A
-    /// source knows by itself that it lists, reads or sends too slowly; where it waited for the sink,
-    /// the sink says what for. A sink that says it had nothing to do leaves it at what the source
-    /// waited for: more credit than its pool has, or answers that are long on the way.
+    /// Returns the bottleneck of the transfer: a stage with at least a third of its end's time. A
+    /// source knows from its own stages that it lists, reads or sends too slowly; if it waited for
+    /// the sink, the sink's stages tell the reason. If the sink reports that it had no work, the
+    /// source's stage stands: it needs more credit than the sink's pool has, or answers take long.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Stage> {
         let at_work = |stage| stage != Stage::Arrival;
@@ -290,12 +292,12 @@ mod tests {
         let source = [(Stage::Credit, 4), (Stage::Verdict, 2), (Stage::Read, 4)];
         let sink = [(Stage::Arrival, 5), (Stage::Sync, 4), (Stage::Write, 1)];
         assert_eq!(bottleneck(&source, &sink), Some(Stage::Sync));
-        // It had nothing to do: the pool is too small for what is on the way.
+        // The sink had no work: the pool is too small for the objects on the way.
         assert_eq!(
             bottleneck(&source, &[(Stage::Arrival, 9), (Stage::Write, 1)]),
             Some(Stage::Credit)
         );
-        // An old sink says nothing.
+        // An old sink reports nothing.
         assert_eq!(bottleneck(&source, &[]), Some(Stage::Credit));
     }
 
@@ -309,7 +311,7 @@ mod tests {
         ];
         assert_eq!(bottleneck(&source, &[(Stage::Write, 9)]), None);
         assert_eq!(bottleneck(&[], &[]), None);
-        // A sink that hears nothing of its source cannot know why nothing comes.
+        // A sink without reports of its source cannot know why nothing arrives.
         assert_eq!(bottleneck(&[], &[(Stage::Arrival, 9)]), None);
         let sink = [(Stage::Arrival, 5), (Stage::Write, 4)];
         assert_eq!(bottleneck(&[], &sink), Some(Stage::Write));

@@ -13,7 +13,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// A range; `None` when its end does not fit in 64 bits (a peer may claim anything).
+    /// Creates a range; `None` if its end does not fit in 64 bits (a peer may claim anything).
     #[must_use]
     pub const fn new(offset: u64, length: u64) -> Option<Self> {
         match offset.checked_add(length) {
@@ -22,7 +22,7 @@ impl ByteRange {
         }
     }
 
-    /// The range between two offsets; empty when `end <= start`.
+    /// Returns the range between two offsets; empty if `end <= start`.
     #[must_use]
     pub const fn between(start: u64, end: u64) -> Self {
         Self {
@@ -31,25 +31,25 @@ impl ByteRange {
         }
     }
 
-    /// One past the last byte.
+    /// Returns the offset after the last byte.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)
     }
 
-    /// Whether no byte is in it.
+    /// Returns true if the range contains no byte.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Whether both share a byte.
+    /// Returns true if both ranges share a byte.
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.offset < other.end() && other.offset < self.end()
     }
 
-    /// The bytes both share.
+    /// Returns the bytes that both ranges share.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self::between(self.offset.max(other.offset), self.end().min(other.end()))
@@ -59,19 +59,19 @@ impl ByteRange {
 /// A set of bytes of one file: disjoint, non-adjacent, non-empty ranges in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSet {
-    /// start -> end
+    /// Start of each run, and its end.
     runs: BTreeMap<u64, u64>,
     bytes: u64,
 }
 
 impl RangeSet {
-    /// The empty set.
+    /// Returns the empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes `0 .. length`.
+    /// Returns the set of bytes `0 .. length`.
     #[must_use]
     pub fn full(length: u64) -> Self {
         let mut set = Self::new();
@@ -79,39 +79,39 @@ impl RangeSet {
         set
     }
 
-    /// Number of bytes in the set.
+    /// Returns the number of bytes in the set.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the set holds nothing.
+    /// Returns true if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Number of separate runs.
+    /// Returns the number of separate runs.
     #[must_use]
     pub fn run_count(&self) -> usize {
         self.runs.len()
     }
 
-    /// The runs in order.
+    /// Returns the runs in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = ByteRange> + '_ {
         self.runs
             .iter()
             .map(|(&start, &end)| ByteRange::between(start, end))
     }
 
-    /// The run with the lowest offset.
+    /// Returns the run with the lowest offset.
     #[must_use]
     pub fn first(&self) -> Option<ByteRange> {
         self.iter().next()
     }
 
-    /// The part of the set from `offset` on that comes first: the rest of the run that holds
-    /// `offset`, else the next run.
+    /// Returns the first part of the set from `offset` on: the rest of the run that contains
+    /// `offset`, otherwise the next run.
     #[must_use]
     pub fn run_from(&self, offset: u64) -> Option<ByteRange> {
         if let Some((_, &end)) = self.runs.range(..=offset).next_back()
@@ -125,7 +125,7 @@ impl RangeSet {
             .map(|(&start, &end)| ByteRange::between(start, end))
     }
 
-    /// Adds a range; returns how many bytes were new.
+    /// Adds a range. Returns the number of bytes that were new.
     pub fn insert(&mut self, range: ByteRange) -> u64 {
         if range.is_empty() {
             return 0;
@@ -147,7 +147,7 @@ impl RangeSet {
         added
     }
 
-    /// Takes a range out; returns how many bytes were in it.
+    /// Removes a range. Returns the number of bytes that were in the set.
     pub fn remove(&mut self, range: ByteRange) -> u64 {
         let (start, end) = (range.offset, range.end());
         let mut removed = 0;
@@ -168,7 +168,7 @@ impl RangeSet {
         removed
     }
 
-    /// Whether every byte of `range` is in the set.
+    /// Returns true if every byte of `range` is in the set.
     #[must_use]
     pub fn contains(&self, range: ByteRange) -> bool {
         range.is_empty()
@@ -179,7 +179,7 @@ impl RangeSet {
                 .is_some_and(|(_, &end)| end >= range.end())
     }
 
-    /// Whether any byte of `range` is in the set.
+    /// Returns true if any byte of `range` is in the set.
     #[must_use]
     pub fn overlaps(&self, range: ByteRange) -> bool {
         !range.is_empty()
@@ -190,7 +190,7 @@ impl RangeSet {
                 .is_some_and(|(_, &end)| end > range.offset)
     }
 
-    /// What of `0 .. length` is not in the set.
+    /// Returns the bytes of `0 .. length` that are not in the set.
     #[must_use]
     pub fn complement(&self, length: u64) -> Self {
         let mut rest = Self::full(length);

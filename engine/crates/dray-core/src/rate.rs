@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct BytesPerSecond(pub u64);
 
 impl BytesPerSecond {
-    /// Time that `bytes` take at this rate, rounded up; `None` at rate zero.
+    /// Returns the time that `bytes` take at this rate, rounded up; `None` at rate zero.
     #[must_use]
     pub fn time_for(self, bytes: u64) -> Option<Duration> {
         if self.0 == 0 {
@@ -21,17 +21,17 @@ impl BytesPerSecond {
     }
 }
 
-/// What a transfer is owed, from most to least (BigData Express, section 3).
+/// Class of service, from highest to lowest (BigData Express, section 3).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// Gets what it needs at once.
+    /// Gets the rate it needs immediately.
     Realtime,
     /// Gets the rate its deadline needs.
     Deadline,
-    /// Gets what is left.
+    /// Gets the remaining rate.
     #[default]
     Background,
 }

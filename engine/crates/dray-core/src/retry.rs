@@ -1,16 +1,17 @@
-//! The retry verdict: whether and when to try again. The only place in the engine that decides it.
+//! The retry verdict: decides whether and when to retry. The only place in the engine that decides
+//! it.
 
 use crate::error::Status;
 use std::time::Duration;
 
-/// How often and how patiently.
+/// Number of tries, and the waits between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Tries in all, the first included.
+    /// Maximum number of tries, including the first.
     pub attempts_max: u32,
     /// Wait before the second try; doubles each time.
     pub backoff: Duration,
-    /// Longest wait.
+    /// Maximum wait.
     pub backoff_max: Duration,
 }
 
@@ -24,19 +25,19 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What to do after a failed try.
+/// Action after a failed try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Try again after this long.
+    /// Retry after this time.
     RetryAfter(Duration),
-    /// Do not.
+    /// Do not retry.
     GiveUp,
 }
 
 impl RetryPolicy {
     /// Decides after try number `attempt` (counted from 1) failed with `status`. `draw` is a random
-    /// number in `0 ..= u32::MAX` handed in by the caller; it spreads waits over 50 to 100 % of the
-    /// doubled backoff so that many failures do not come back in one beat.
+    /// number in `0 ..= u32::MAX` from the caller; it spreads waits over 50 to 100 % of the doubled
+    /// backoff, so that many failures are not retried simultaneously.
     #[must_use]
     pub fn verdict(&self, status: Status, attempt: u32, draw: u32) -> Verdict {
         if status != Status::Temporary || attempt >= self.attempts_max {

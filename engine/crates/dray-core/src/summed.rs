@@ -10,9 +10,9 @@ struct Run {
     sums: Sums,
 }
 
-/// What is known of a file's content: disjoint runs, each with its sums.
+/// The known content of a file: disjoint runs with their checksums.
 ///
-/// Memory: one run per gap, not per object, because adjacent runs merge at once.
+/// Memory: one run per gap, not per object, because adjacent runs merge immediately.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SummedRanges {
     runs: BTreeMap<u64, Run>,
@@ -20,32 +20,32 @@ pub struct SummedRanges {
 }
 
 impl SummedRanges {
-    /// Nothing known.
+    /// Creates a value without known bytes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of bytes known.
+    /// Returns the number of known bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether nothing is known.
+    /// Returns true if no byte is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Number of separate runs held.
+    /// Returns the number of separate runs.
     #[must_use]
     pub fn run_count(&self) -> usize {
         self.runs.len()
     }
 
-    /// Adds a range with the sums of its bytes. Returns false, and changes nothing, when the range
-    /// is empty or any of its bytes is known already (sums cannot be taken apart).
+    /// Adds a range with the checksums of its bytes. Returns false, and changes nothing, if the
+    /// range is empty or any of its bytes is known already (checksums cannot be split).
     pub fn insert(&mut self, range: ByteRange, sums: Sums) -> bool {
         if range.is_empty() || self.overlaps(range) {
             return false;
@@ -70,7 +70,7 @@ impl SummedRanges {
         true
     }
 
-    /// Whether any byte of `range` is known.
+    /// Returns true if any byte of `range` is known.
     #[must_use]
     pub fn overlaps(&self, range: ByteRange) -> bool {
         !range.is_empty()
@@ -81,7 +81,7 @@ impl SummedRanges {
                 .is_some_and(|(_, run)| run.end > range.offset)
     }
 
-    /// Whether every byte of `range` is known.
+    /// Returns true if every byte of `range` is known.
     #[must_use]
     pub fn contains(&self, range: ByteRange) -> bool {
         range.is_empty()
@@ -92,20 +92,20 @@ impl SummedRanges {
                 .is_some_and(|(_, run)| run.end >= range.end())
     }
 
-    /// The runs in order, with their sums.
+    /// Returns the runs in order, with their checksums.
     pub fn iter(&self) -> impl Iterator<Item = (ByteRange, Sums)> + '_ {
         self.runs
             .iter()
             .map(|(&start, run)| (ByteRange::between(start, run.end), run.sums))
     }
 
-    /// The runs without their sums.
+    /// Returns the runs without their checksums.
     #[must_use]
     pub fn ranges(&self) -> RangeSet {
         self.iter().map(|(range, _)| range).collect()
     }
 
-    /// The sums of bytes `0 .. length`, when all of them, and none after, are known.
+    /// Returns the checksums of bytes `0 .. length`, if all of them, and none after, are known.
     #[must_use]
     pub fn whole(&self, length: u64) -> Option<Sums> {
         if length == 0 {

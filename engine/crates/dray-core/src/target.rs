@@ -1,10 +1,10 @@
-//! Storage targets: what can be slow on its own.
+//! Storage targets: parts of a storage system that can be slow independently of each other.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A storage target of one end: an OST, an OSD, a brick, a disk, a remote server. Numbers are
-/// given out by the end that owns the target and mean nothing elsewhere.
+/// A storage target of one end: an OST, an OSD, a brick, a disk, a remote server. The end that owns
+/// the target assigns its number, which has no meaning elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TargetId(pub u32);
 
@@ -14,12 +14,13 @@ impl fmt::Display for TargetId {
     }
 }
 
-/// Which target holds which bytes of a file.
+/// Map from the bytes of a file to targets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Layout {
     /// The whole file on one target.
     Single(TargetId),
-    /// Stripes of `stripe_bytes` dealt out in turn (Lustre's and RADOS striping's simple form).
+    /// Stripes of `stripe_bytes` on each target in turn (the simple form of Lustre's and RADOS's
+    /// striping).
     Striped {
         /// Bytes of one stripe; never zero.
         stripe_bytes: u64,
@@ -29,7 +30,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The target of the byte at `offset`.
+    /// Returns the target of the byte at `offset`.
     #[must_use]
     pub fn target_at(&self, offset: u64) -> TargetId {
         match self {

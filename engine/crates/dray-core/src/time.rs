@@ -1,9 +1,9 @@
-//! Time inside is monotonic and handed in. Nothing in the pure crates reads a clock.
+//! Monotonic time, passed as an argument. The pure crates never read a clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A length of time in nanoseconds; of 584 years and more the largest number.
+/// Returns a duration in nanoseconds; saturates at 584 years.
 #[must_use]
 pub fn nanos(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
@@ -17,19 +17,19 @@ impl Time {
     /// The start of the clock.
     pub const ZERO: Self = Self(0);
 
-    /// A point `nanoseconds` after the start.
+    /// Returns the point `nanoseconds` after the start.
     #[must_use]
     pub const fn from_nanos(nanoseconds: u64) -> Self {
         Self(nanoseconds)
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Time passed since `earlier`; zero when `earlier` is later.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

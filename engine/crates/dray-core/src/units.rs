@@ -1,9 +1,9 @@
-//! Sizes and rates as people write them, on command lines and in configuration files.
+//! Sizes and rates in the form of command lines and configuration files.
 
-/// Bytes: `4096`, `64K`, `64KiB` (powers of 1024), `64KB` (powers of 1000).
+/// Parses bytes: `4096`, `64K`, `64KiB` (powers of 1024), `64KB` (powers of 1000).
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A message that states the problem.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -31,7 +31,7 @@ pub fn size(text: &str) -> Result<u64, String> {
             .ok_or_else(|| "more than 2^64 bytes".to_owned());
     }
     match number.parse::<f64>() {
-        // 2^53 is where whole numbers stop being exact; nobody types a fraction of more than that.
+        // Whole numbers are exact below 2^53; a fraction of more than that is never useful.
         Ok(part) if part.is_finite() && part * (factor as f64) < 9e15 => {
             Ok((part * factor as f64).round() as u64)
         }
@@ -39,10 +39,10 @@ pub fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bytes per second: a size, with or without `/s`; never zero.
+/// Parses bytes per second: a size, with or without `/s`; never zero.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A message that states the problem.
 pub fn rate(text: &str) -> Result<u64, String> {
     match size(text.strip_suffix("/s").unwrap_or(text))? {
         0 => Err("a rate of zero never ends; leave it out for no limit".to_owned()),
@@ -50,7 +50,7 @@ pub fn rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bytes for people: `1.5 GiB`.
+/// Formats bytes for people: `1.5 GiB`.
 #[must_use]
 pub fn human(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

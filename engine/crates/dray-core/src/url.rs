@@ -8,32 +8,32 @@ use std::fmt;
 /// Scheme of dray's URLs.
 pub const SCHEME: &str = "dray://";
 
-/// Port of `dray serve` and of an endpoint when none is named. IANA's list leaves 4734 to 4736
-/// unassigned, between 4733 (resorcs) and 4737 (ipdr-sp). To be registered when others speak the
+/// Default port of `dray serve` and of an endpoint. IANA's list leaves 4734 to 4736 unassigned,
+/// between 4733 (resorcs) and 4737 (ipdr-sp). To be registered when other programs speak the
 /// protocol.
 pub const PORT: u16 = 4735;
 
-/// Why a text is not a URL or path, phrased to follow that text in a message.
+/// Reason why a text is not a URL or path, phrased to follow that text in a message.
 pub type Malformed = &'static str;
 
-/// A URL taken apart.
+/// The parts of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     /// `HOST:PORT`.
     pub address: String,
-    /// The path as bytes, without the slash that separates it from the host; a slash at its end
-    /// stays.
+    /// The path as bytes, without the slash that separates it from the host; a slash at its end is
+    /// kept.
     pub path: Vec<u8>,
 }
 
 impl Url {
-    /// True for a text with dray's scheme.
+    /// Returns true if a text has dray's scheme.
     #[must_use]
     pub fn is_meant(text: &[u8]) -> bool {
         text.starts_with(SCHEME.as_bytes())
     }
 
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
     /// The reason why it is malformed.
@@ -49,7 +49,7 @@ impl Url {
         })
     }
 
-    /// The path in the form of an endpoint's API.
+    /// Returns the path in the form of an endpoint's API.
     #[must_use]
     pub fn api_path(&self) -> String {
         format!("/{}", encode(&self.path))
@@ -69,7 +69,8 @@ fn address(authority: &[u8]) -> Option<String> {
     is_plain.then(|| with_port(text))?
 }
 
-/// An address with the default port unless it has one; an IPv6 address stands in brackets.
+/// Returns an address, with the default port unless it has one; an IPv6 address must be in
+/// brackets.
 #[must_use]
 pub fn with_port(host: &str) -> Option<String> {
     let (name, port) = match host.strip_prefix('[') {
@@ -93,8 +94,8 @@ pub fn with_port(host: &str) -> Option<String> {
     (!name.is_empty() && name != "[]").then(|| format!("{name}:{port}"))
 }
 
-/// Bytes of a path as text. Printable valid UTF-8 stays unchanged. All other bytes become `%HH`,
-/// and so do `%` itself, `?` and `#`, which end the path of a URL.
+/// Returns the bytes of a path as text. Printable valid UTF-8 stays unchanged. All other bytes
+/// become `%HH`, and so do `%` itself, `?` and `#`, which end the path of a URL.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -124,13 +125,14 @@ fn push_escaped(text: &mut String, byte: u8) {
     }
 }
 
-/// True for characters that are escaped: control characters, characters that end a line or change the
-/// direction of the text (Unicode `Bidi_Control`), and characters with a meaning in URLs.
+/// Returns true for characters that are escaped: control characters, characters that end a line or
+/// change the direction of the text (Unicode `Bidi_Control`), and characters with a meaning in
+/// URLs.
 fn is_escaped(character: char) -> bool {
     matches!(character, '%' | '?' | '#') || drives_terminal(character)
 }
 
-/// True for characters that a terminal interprets instead of printing them.
+/// Returns true for characters that a terminal interprets instead of printing them.
 #[must_use]
 pub fn drives_terminal(character: char) -> bool {
     character.is_control()

@@ -1,6 +1,6 @@
-//! Threads that call a server over several connections, in virtual time: each connection is served by one
-//! thread of the server at a fixed rate, and a file has a lock there. What the switchboard chooses by
-//! itself carries what the better of Mulconn's two policies does.
+//! Threads that call a server over several connections, in virtual time: one server thread serves
+//! each connection at a fixed rate, and locks the file. The setting that the switchboard chooses
+//! carries as much as the better of Mulconn's two policies.
 
 use dray_core::Time;
 use dray_core::connections::{Call, Direction, Flow, Mapping, Outcome, Place, Rule, Switchboard};
@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 const CALL_BYTES: u64 = 256 * 1024;
-/// Of a connection, in bytes per second.
+/// Rate of a connection, in bytes per second.
 const RATE: f64 = 8.0 * 1024.0 * 1024.0;
-/// Of the time a write is served, when its file is locked.
+/// Fraction of a write's service time during which its file is locked.
 const LOCKED: f64 = 0.25;
-/// To make a write durable, within the lock.
+/// Seconds to make a write durable, within the lock.
 const DURABLE: f64 = 0.002;
 const DEPTH: u32 = 4;
-/// What is judged, and what goes before it: finding that the rule is wrong takes a while.
+/// Seconds that are judged, and seconds before them: finding that the rule is wrong takes a while.
 const SECONDS: f64 = 10.0;
 const BEFORE: f64 = 5.0;
 
@@ -26,11 +26,11 @@ struct Case {
     flow: Flow,
     threads: usize,
     connections: usize,
-    /// How many times slower the first connection is.
+    /// Factor by which the first connection is slower.
     slow: f64,
-    /// Whether all threads write to one file.
+    /// Set if all threads write to one file.
     is_shared: bool,
-    /// Of the time a write is served, when its file is locked.
+    /// Fraction of a write's service time during which its file is locked.
     locked: f64,
 }
 
@@ -42,7 +42,7 @@ struct Request {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// A connection's request needs its file now.
+    /// A connection's request locks its file.
     Locks(usize),
     /// A connection's request is answered.
     Answers(usize),
@@ -54,11 +54,11 @@ struct World {
     now: Time,
     events: BinaryHeap<Reverse<(Time, What)>>,
     queues: Vec<VecDeque<Request>>,
-    /// Who holds a file, and who waits for it.
+    /// Holder of each file's lock, and the connections that wait for it.
     locks: BTreeMap<usize, VecDeque<usize>>,
-    /// Callers that have no place yet, in order.
+    /// Callers without a slot, in order.
     waiting: VecDeque<usize>,
-    /// Pieces that a caller waits for.
+    /// Number of pieces that each caller waits for.
     open: Vec<usize>,
     carried: u64,
 }
@@ -104,7 +104,7 @@ impl World {
         self.waiting.push_back(caller);
     }
 
-    /// Lets those that wait have places, in order.
+    /// Gives slots to the waiting callers, in order.
     fn seat(&mut self) {
         let mut is_done = false;
         while !is_done {
@@ -206,7 +206,7 @@ impl World {
         self.seat();
     }
 
-    /// What all of them carry together, beside what one connection can.
+    /// Returns the throughput of all threads, relative to one connection.
     fn run(mut self) -> f64 {
         for caller in 0..self.case.threads {
             self.comes(caller);
@@ -281,8 +281,8 @@ fn several_connections_carry_several_times_as_much_where_nothing_but_they_bounds
     for case in cases() {
         let ours = chosen(case);
         let most = case.connections as f64;
-        // A file's lock bounds what one or two threads can write, and a thread that waits for a write
-        // to be durable.
+        // A file's lock bounds the writes of one or two threads, and of a thread that waits for
+        // durable writes.
         let is_bound = case.flow.direction == Direction::Write && case.threads < case.connections;
         let wanted = if is_bound { 0.0 } else { 0.75 * most };
         assert!(ours >= wanted, "{case:?}: {ours:.2} of {most}");
@@ -297,7 +297,7 @@ fn a_slow_connection_is_left_alone_and_costs_little() {
         let ours = chosen(slow);
         let better = single(slow).max(multiple(slow));
         assert!(ours >= 0.95 * better, "{slow:?}: {ours:.2} and {better:.2}");
-        // A slow one that writes holds a file's lock for long, and the others wait for it there.
+        // A slow connection that writes holds a file's lock for long, and the others wait for it.
         if case.flow.direction == Direction::Read {
             let without = Case {
                 connections: 3,

@@ -1,60 +1,60 @@
-//! The choice between settings, for calls of one kind: first by rule, then by what they carry.
+//! Chooses a setting for calls of one kind: first by rule, then by measured throughput.
 //!
-//! Settings stand in a row: thread to single, thread to multiple, the same with calls cut into 2, 4, ...
-//! pieces, at most as many as connections. What is in force is compared with another now and then: with a
-//! neighbour, or with whole calls. A window goes by as before, one with the other, one as before again. What
-//! carried clearly more than both, twice in a row, comes into force. How often is looked depends on what
-//! looking costs: a hundredth of what is carried, and less the longer nothing comes of it.
+//! Settings form a row: thread to single, thread to multiple, the latter with calls cut into 2, 4,
+//! ... pieces, at most as many as connections. From time to time the setting in force is compared
+//! with another: a neighbour, or whole calls. One window runs with the setting in force, one with
+//! the other, and one with the setting in force again. If the other carries clearly more than both,
+//! twice in a row, it comes into force. The interval between comparisons depends on their cost:
+//! they may cost a hundredth of the throughput, and less the longer they find nothing.
 
 use super::{Direction, Flow, Mapping};
 use crate::Time;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A window is this long at least, and has so many calls of each thread, or of each connection where
-/// threads have several open: chance is below the margin then.
+/// Minimum length of a window, and its minimum number of calls in total and per thread (or per
+/// connection, where threads have several calls open), so that chance stays below the margin.
 const WINDOW_MIN: Duration = Duration::from_millis(100);
 const WINDOW_CALLS_MIN: u64 = 8;
 const WINDOW_CALLS_EACH: u64 = 4;
 
-/// A window that lasts longer says nothing: there is too little to do.
+/// Maximum length of a window: in a longer one there is too little work to compare.
 const WINDOW_MAX: Duration = Duration::from_secs(10);
 
-/// A look is over after so many times what the window before it took; and after half of that window if it
-/// carries less than half.
+/// A comparison ends after this multiple of the window before it; and after half of that window if
+/// the other setting carries less than half.
 const LOOK_TIMES: f64 = 2.0;
 const HALF: f64 = 0.5;
 
-/// More than this carries clearly more (guess, revisit).
+/// A ratio above this is clearly more (guess, revisit).
 const MARGIN: f64 = 1.04;
 
-/// Times that another has to carry clearly more.
+/// Number of times that another setting must carry clearly more.
 const WINS: u32 = 2;
 
-/// What looking around may cost of what is carried.
+/// Maximum cost of comparisons, as a fraction of the throughput.
 const COST_MAX: f64 = 0.01;
 
-/// Windows until another setting is looked at: where the rule has nothing to go by, which is into how many
-/// pieces a write is best cut that has to be durable; where it is Mulconn's; and at most, so that what
-/// changed is found.
+/// Windows until another setting is tried: without a rule, which concerns the number of pieces of a
+/// write that must be durable; with Mulconn's rule; and at most, so that changes are found.
 const PATIENCE_GUESSED: f64 = 2.0;
 const PATIENCE_RULED: f64 = 32.0;
 const PATIENCE_MAX: f64 = 1000.0;
 
-/// Threads have to be in calls for this share of the time: else connections are not what bounds, and
-/// what comes through says nothing of them.
+/// Minimum fraction of time that threads spend in calls: below it, connections are not the
+/// bottleneck, and throughput says nothing about them.
 const BUSY_MIN: f64 = 0.5;
 
-/// How calls of a kind go.
+/// Setting for calls of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// To which connection.
+    /// Mapping to connections.
     pub mapping: Mapping,
-    /// Into how many pieces a call is cut, that go at once; 1 leaves it whole.
+    /// Number of concurrent pieces of a call; 1 leaves it whole.
     pub pieces: usize,
 }
 
-/// What came through in a window.
+/// Throughput of a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Seen {
     /// Bytes per second.
@@ -62,24 +62,24 @@ struct Seen {
     seconds: f64,
 }
 
-/// Another setting that is looked at.
+/// A comparison with another setting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Look {
     rung: usize,
-    /// With what is in force, just before.
+    /// Throughput of the setting in force, just before.
     before: Seen,
-    /// How often in a row it has carried clearly more.
+    /// Number of times in a row that the other setting carried clearly more.
     wins: u32,
 }
 
-/// What happens while windows pass.
+/// Phase of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// The setting is in force, and nothing else is tried.
+    /// The setting in force runs, and no other is tried.
     Holds,
-    /// Another is in its place for a window.
+    /// Another setting runs for a window.
     Tries(Look),
-    /// The setting is back, for comparison with what the other carried.
+    /// The setting in force runs again, for comparison with the other's throughput.
     Checks(Look, Seen),
 }
 
@@ -89,13 +89,13 @@ pub struct Choice {
     flow: Flow,
     connections: usize,
     rungs: Vec<Setting>,
-    /// What is in force.
+    /// Index of the setting in force.
     at: usize,
     phase: Phase,
-    /// Windows since each rung was tried, and until it is.
+    /// Windows since each setting was tried, and windows until its next trial.
     waited: Vec<f64>,
     patience: Vec<f64>,
-    /// Threads, as the rule has been told.
+    /// Number of threads last given to the rule.
     threads: usize,
     window: Window,
 }
@@ -106,13 +106,13 @@ struct Window {
     bytes: u64,
     calls: u64,
     callers: BTreeSet<u64>,
-    /// Threads that are in calls, since when it was added up, and seconds of all of them together.
+    /// Threads in calls, the time of the last sum, and their total seconds.
     inside: Vec<u64>,
     since: Time,
     busy: f64,
-    /// Calls that are open.
+    /// Number of open calls.
     open: u64,
-    /// Calls of the setting before that have to end before the window begins.
+    /// Calls of the previous setting that must end before the window begins.
     to_settle: u64,
 }
 
@@ -134,7 +134,7 @@ impl Window {
 }
 
 impl Choice {
-    /// Nothing is known yet.
+    /// Creates a choice without measurements.
     #[must_use]
     pub fn new(flow: Flow, connections: usize) -> Self {
         let multiple = |pieces| Setting {
@@ -169,7 +169,7 @@ impl Choice {
         choice
     }
 
-    /// What is in force, or tried.
+    /// Returns the setting that runs: the one in force, or the one being tried.
     #[must_use]
     pub fn setting(&self) -> Setting {
         match self.phase {
@@ -178,7 +178,8 @@ impl Choice {
         }
     }
 
-    /// The rule: what carries most where nothing but the connections bounds.
+    /// Returns the setting by the rule, which carries most if only the connections are a
+    /// bottleneck.
     fn ruled(&self, threads: usize) -> usize {
         let is_enough = threads >= self.connections;
         match (self.flow.direction, self.flow.waits) {
@@ -196,7 +197,8 @@ impl Choice {
         }
     }
 
-    /// Connections that a rung keeps at work, where nothing else bounds.
+    /// Returns the number of connections that a setting keeps busy, if nothing else is a
+    /// bottleneck.
     fn at_work(&self, rung: usize) -> usize {
         let setting = self.rungs[rung];
         match (setting.mapping, self.flow.waits) {
@@ -218,7 +220,8 @@ impl Choice {
         }
     }
 
-    /// What is to be expected of the rungs beside the one in force, before any of them was tried.
+    /// Sets the expected trials of the settings next to the one in force, before any of them was
+    /// tried.
     fn expect(&mut self) {
         let own = as_f64(self.at_work(self.at).max(1) as u64);
         let is_guess = self.flow
@@ -242,7 +245,7 @@ impl Choice {
         self.window.tick(now);
         self.window.inside.push(caller);
         self.window.callers.insert(caller);
-        // A thread more is seen at once; that there are fewer, at the end of a window.
+        // An additional thread counts immediately; a missing one at the end of a window.
         let seen = self.window.callers.len();
         if seen > self.threads {
             self.follow_rule(seen);
@@ -367,7 +370,8 @@ impl Choice {
         Phase::Holds
     }
 
-    /// What is to be looked at now: a neighbour, or whole calls; of them what has waited longest.
+    /// Returns the setting to try now: a neighbour, or whole calls; the one that has waited
+    /// longest.
     fn due(&self) -> Option<usize> {
         let below = self.at.checked_sub(1);
         let above = Some(self.at + 1).filter(|rung| *rung < self.rungs.len());
@@ -380,8 +384,8 @@ impl Choice {
     }
 }
 
-/// Windows to wait until what carries such a share is looked at for `lasted` windows: that costs a
-/// hundredth then.
+/// Returns the number of windows to wait before trying a setting with the fraction `share` of the
+/// throughput for `lasted` windows, so that trials cost a hundredth.
 fn patience(share: f64, lasted: f64) -> f64 {
     ((1.0 - share) * lasted / COST_MAX).clamp(0.0, PATIENCE_MAX)
 }
