@@ -1,15 +1,16 @@
-//! The least work of a copy between two processes: one thread at each end, one connection, nothing
-//! but the work itself. A source reads, sums, sends; a sink receives, sums, writes. Nothing is
-//! kept for another try, nothing is made safe, and names appear before their bytes.
+//! The minimal copy between two processes: one thread at each end and one connection. The source
+//! reads, checksums and sends; the sink receives, checksums and writes. It keeps no state for a
+//! retry, syncs nothing, and creates each file under its final name.
 //!
 //! ```text
 //! by_hand sink ADDRESS:PORT FOLDER
 //! by_hand source ADDRESS:PORT FOLDER
 //! ```
 //!
-//! The source prints which part of each end's time went into the sums, as an object of JSON.
+//! The source prints the share of each end's time spent on checksums, as a JSON object.
 //!
-//! `integration/bench` measures it beside dray and the others: what dray needs more is dray's own.
+//! `integration/bench` measures this program beside dray and other tools: the difference is dray's
+//! own overhead.
 #![expect(clippy::print_stderr, clippy::print_stdout, reason = "a program")]
 
 use dray_core::checksum::{Summer, Sums};
@@ -23,10 +24,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Bytes read and summed at once, as dray does it: they stay in the processor's cache.
+/// Bytes read and checksummed in one step, as in dray: they stay in the processor's cache.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Before each file: the length of its path, and its size.
+/// Bytes of the header before each file: the length of its path, and its size.
 const HEAD_BYTES: usize = 12;
 
 /// Longest path: the kernel's `PATH_MAX`.
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Sums, and counts the time that it takes.
+/// Computes checksums and measures the time this takes.
 struct Watch {
     began: Instant,
     summed: Duration,
@@ -94,7 +95,7 @@ fn source(address: &str, top: &Path) -> io::Result<()> {
         }
     }
     stream.shutdown(Shutdown::Write)?;
-    // The sink says its share when all is written, and nothing when it has found other sums.
+    // The sink sends its share after the last write, and nothing if it found other checksums.
     let mut said = [0; 8];
     stream.read_exact(&mut said).map_err(|error| {
         let what = format!("the sink has not confirmed ({error}); it says why itself");
@@ -163,7 +164,7 @@ fn sink(address: &str, top: &Path) -> io::Result<()> {
     answer.write_all(&watch.share().to_le_bytes())
 }
 
-/// Receives one file; whether its sums are those of the source.
+/// Receives one file and returns true if its checksums equal those of the source.
 fn receive(
     stream: &mut impl Read,
     path: &Path,
@@ -195,7 +196,7 @@ fn receive(
     Ok(sums == bytes_of(summer.finish()))
 }
 
-/// Fills the buffer; false at the end of the stream.
+/// Fills the buffer; returns false at the end of the stream.
 fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -214,7 +215,7 @@ fn bytes_of(sums: Sums) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// Sets a socket up as dray does within a host: nothing is paced there.
+/// Sets socket options as dray does within a host, where nothing is paced.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     Ok(rustix::net::sockopt::set_tcp_congestion(stream, "reno")?)

@@ -1,6 +1,6 @@
 //! Copies a tree of small files through two posix stores on one thread, as a sink's I/O threads
-//! would, and times the ways of making groups durable: the measurements behind the constants of
-//! `posix/sync.rs`.
+//! would, and times the ways of making groups durable. The constants of `posix/sync.rs` come from
+//! its measurements.
 //!
 //! ```text
 //! cargo run --release -p dray-store --example small_files -- copy SOURCE SINK
@@ -114,7 +114,7 @@ fn publish(sink: &PosixStore, group: &mut Vec<Written>, is_synced: bool) -> Resu
     Ok(())
 }
 
-/// Groups of small files, each synced one by one and by a single call.
+/// Times groups of small files, each synced one by one and by a single call.
 fn sync(folder: &str) -> Result<()> {
     let store = open(folder, End::Sink)?;
     let metadata = Metadata {
@@ -146,7 +146,7 @@ fn sync(folder: &str) -> Result<()> {
                 match way {
                     0 => items.iter().try_for_each(|item| store.sync_all(&[*item]))?,
                     _ => {
-                        // Enough items to be synced together, whatever the threshold.
+                        // Repeat the items past the threshold, so that they are synced together.
                         let many: Vec<_> = items.iter().cycle().take(4096).copied().collect();
                         store.sync_all(&many)?;
                     }

@@ -1,13 +1,14 @@
-//! Several connections to one server, opened as they are needed, and which of them carries a call.
+//! Pools of connections to one server: opens connections on demand and assigns calls to them.
 //!
-//! [`dray_core::connections`] decides; here is what opens, waits and counts. A store asks for a
-//! [`Lease`] for each call, or for [`Part`]s of it where it can send them at once, uses the connection
-//! from the thread it is on, and says how it went. A thread that has to wait is served in its turn.
+//! [`dray_core::connections`] decides; this module opens connections, waits and counts. A store
+//! requests a [`Lease`] for each call, or [`Part`]s of a call where it can send them concurrently.
+//! It uses the connection on its own thread and reports the outcome. Waiting threads are served in
+//! order.
 //!
-//! Non-goals: what a connection is, and trying again: a call that failed is the caller's.
+//! Non-goals: the kind of connection, and retries: the caller handles a failed call.
 //!
-//! Invariants: never more connections than said, and never more calls on one than its depth; a
-//! connection that broke is not handed out again.
+//! Invariants: the pool never exceeds the maximum number of connections, nor the depth of a
+//! connection; it never hands out a broken connection again.
 
 use dray_core::connections::{Call, Flow, Outcome, Place, Rule, Setting, Switchboard};
 use dray_core::time::nanos;
@@ -19,31 +20,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// How many, and how they are used.
+/// Number of connections, their depth and the rule that assigns calls to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionOptions {
-    /// Connections at most, 1 to [`dray_core::connections::CONNECTIONS_MAX`].
+    /// Maximum number of connections, 1 to [`dray_core::connections::CONNECTIONS_MAX`].
     pub most: usize,
-    /// Calls that may be open on one at a time: 1 where an answer comes before the next call.
+    /// Maximum number of concurrent calls on a connection: 1 where each call waits for the answer
+    /// to the previous one.
     pub depth: u32,
-    /// Who decides which carries what.
+    /// Rule that assigns calls to connections.
     pub rule: Rule,
 }
 
-/// What one connection has carried, since the first was opened in its place.
+/// Counters of one slot: its connections since the first was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Carried {
-    /// Calls, and pieces of calls, that ended well.
+    /// Calls, and pieces of calls, that succeeded.
     pub calls: u64,
-    /// Their bytes.
+    /// Bytes of these calls.
     pub bytes: u64,
-    /// How often it was opened.
+    /// Number of connections opened.
     pub opened: u64,
-    /// How often it broke, or could not be opened.
+    /// Number of connections that broke or could not be opened.
     pub broken: u64,
 }
 
-/// Connections of type `C` to one server. A clone is the same pool.
+/// Connections of type `C` to one server. Clones share one pool.
 pub struct Connections<C> {
     shared: Arc<Shared<C>>,
 }
@@ -52,7 +54,7 @@ type Open<C> = dyn Fn(usize) -> Result<C> + Send + Sync;
 
 struct Shared<C> {
     state: Mutex<State<C>>,
-    /// Something has changed for those that wait.
+    /// Signals a change of `state` to waiting threads.
     changed: Condvar,
     open: Box<Open<C>>,
     began: Instant,
@@ -61,7 +63,7 @@ struct Shared<C> {
 struct State<C> {
     board: Switchboard,
     slots: Vec<Slot<C>>,
-    /// Calls that have no place yet, in order; and the places of those that have them now.
+    /// Calls without a place, in order, and the places already assigned to waiting calls.
     waiting: VecDeque<(u64, Call)>,
     seated: BTreeMap<u64, Vec<Place>>,
     next_ticket: u64,
@@ -69,7 +71,8 @@ struct State<C> {
 
 struct Slot<C> {
     state: SlotState<C>,
-    /// Of connections that had this place: which is meant when one is said to be broken.
+    /// Number of connections opened or broken in this slot: it identifies the connection that a
+    /// report means.
     generation: u64,
     carried: Carried,
 }
@@ -80,45 +83,45 @@ enum SlotState<C> {
     Open(Arc<C>),
 }
 
-/// A piece of a call.
+/// One piece of a call.
 #[derive(Debug)]
 pub struct Part<C> {
-    /// Where in the call it begins.
+    /// Offset of the piece in the call, in bytes.
     pub offset: u64,
-    /// How long it is.
+    /// Length of the piece in bytes.
     pub bytes: u64,
-    /// The connection that carries it.
+    /// Connection that carries the piece.
     pub lease: Lease<C>,
 }
 
-/// A connection for one call. Dropped without a word, the call has failed for a reason that is not the
-/// connection's.
+/// A connection for one call. A lease dropped without a report counts as a failed call whose
+/// failure is not the connection's.
 pub struct Lease<C> {
     connection: Arc<C>,
     held: Held<C>,
-    /// Of a thread that waits: it is gone with its last piece.
+    /// Keeps the calling thread registered until the last piece of its call is dropped.
     _stay: Option<Arc<Stay<C>>>,
 }
 
-/// A place that is given back.
+/// A place that returns to the switchboard when dropped.
 struct Held<C> {
     shared: Arc<Shared<C>>,
     place: Place,
-    /// Of the connection in it, once there is one.
+    /// Generation of the connection in the place; `None` before there is a connection.
     generation: Option<u64>,
     flow: Flow,
     outcome: Outcome,
 }
 
-/// A connection that is being opened, and others wait for. Dropped without one, also by a panic, it could
-/// not be opened.
+/// A connection being opened, for which other threads wait. Dropping it without a connection, also
+/// in a panic, reports a failed open.
 struct Opening<'a, C> {
     shared: &'a Shared<C>,
     at: usize,
     is_open: bool,
 }
 
-/// A thread that is in a call.
+/// A thread inside a call.
 struct Stay<C> {
     shared: Arc<Shared<C>>,
     caller: u64,
@@ -126,18 +129,19 @@ struct Stay<C> {
 }
 
 impl<C> Lease<C> {
-    /// Which connection it is, from 0.
+    /// Returns the number of the connection, from 0.
     #[must_use]
     pub fn number(&self) -> usize {
         self.held.place.connection
     }
 
-    /// The call moved its bytes.
+    /// Reports that the call moved its bytes.
     pub fn carried(mut self) {
         self.held.outcome = Outcome::Carried;
     }
 
-    /// The connection is lost: it is closed when its last call is, and another is opened in its place.
+    /// Reports that the connection is lost: it is closed after its last call, and another is opened
+    /// in its slot.
     pub fn broken(mut self) {
         self.held.outcome = Outcome::Broken;
     }
@@ -177,7 +181,7 @@ impl<C> Drop for Held<C> {
                 slot.carried.bytes += self.place.bytes;
             }
             (Outcome::Broken, Some(generation)) if slot.generation == generation => {
-                // Another is in its place when this is said once more, or none.
+                // A repeated report then finds another generation and does nothing.
                 slot.generation += 1;
                 slot.carried.broken += 1;
                 lost = Some(std::mem::replace(&mut slot.state, SlotState::Closed));
@@ -189,13 +193,13 @@ impl<C> Drop for Held<C> {
         state.seat(now);
         drop(state);
         self.shared.changed.notify_all();
-        // Closing may take a while, and is not waited for with the lock.
+        // Closing may take a while, so it happens outside the lock.
         drop(lost);
     }
 }
 
 impl<C> Opening<'_, C> {
-    /// The connection, and which of its place's it is.
+    /// Stores the connection in its slot and returns it with its generation.
     fn done(mut self, connection: C) -> (Arc<C>, u64) {
         let connection = Arc::new(connection);
         let mut state = self.shared.lock();
@@ -228,7 +232,7 @@ impl<C> Drop for Stay<C> {
     }
 }
 
-/// The calling thread's number: those of the system are used again.
+/// Returns a number for the calling thread. The system reuses its own thread numbers.
 fn caller() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {
@@ -248,7 +252,8 @@ impl<C> Shared<C> {
 }
 
 impl<C> State<C> {
-    /// Gives places to those that wait, in order; one that waits for its own connection is passed over.
+    /// Assigns places to waiting calls in order. A call that waits for its own connection is passed
+    /// over.
     fn seat(&mut self, now: Time) {
         let waiting = std::mem::take(&mut self.waiting);
         for (ticket, call) in waiting {
@@ -261,7 +266,7 @@ impl<C> State<C> {
         }
     }
 
-    /// Whether a connection is there, or may be.
+    /// Returns true if a connection is open or being opened.
     fn is_any_open(&self) -> bool {
         let is_closed = |slot: &Slot<C>| matches!(slot.state, SlotState::Closed);
         !self.slots.iter().all(is_closed)
@@ -276,7 +281,7 @@ impl<C> Clone for Connections<C> {
 }
 
 impl<C: Send + Sync> Connections<C> {
-    /// A pool that opens its connections by `open`, which is told which one, from 0.
+    /// Returns a pool that opens connections with `open`, which gets the slot number, from 0.
     #[must_use]
     pub fn new(
         options: &ConnectionOptions,
@@ -305,17 +310,18 @@ impl<C: Send + Sync> Connections<C> {
         }
     }
 
-    /// A connection for a call of `bytes`, waited for.
+    /// Waits for a connection for a call of `bytes` and returns it.
     ///
     /// # Errors
-    /// That of `open`, where no connection is open and none can be.
+    /// The error of `open`, if no connection is open and none can be opened.
     pub fn lease(&self, flow: Flow, bytes: u64) -> Result<Lease<C>> {
         let mut leases = self.leases(flow, bytes, 1)?;
         Ok(leases.pop().expect("a call that was seated has a place"))
     }
 
-    /// Connections for a call of `bytes` that may be cut into pieces, which go at once: one part or more,
-    /// in order, that are the whole of it together. The first is waited for, and no other.
+    /// Waits for the first connection for a call of `bytes`, and takes further free ones for pieces
+    /// of the call that are sent concurrently. Returns one or more parts, in order, that together
+    /// make up the call.
     ///
     /// # Errors
     /// As [`Connections::lease`].
@@ -334,14 +340,14 @@ impl<C: Send + Sync> Connections<C> {
         Ok(leases.into_iter().map(part).collect())
     }
 
-    /// What each connection has carried.
+    /// Returns the counters of each slot.
     #[must_use]
     pub fn carried(&self) -> Vec<Carried> {
         let state = self.shared.lock();
         state.slots.iter().map(|slot| slot.carried).collect()
     }
 
-    /// What calls of a kind go by now.
+    /// Returns the setting now used for calls of this kind.
     #[must_use]
     pub fn setting(&self, flow: Flow) -> Setting {
         self.shared.lock().board.setting(flow)
@@ -368,7 +374,7 @@ impl<C: Send + Sync> Connections<C> {
                 Ok(leases) => return Ok(leases),
                 Err(error) => error,
             };
-            // One that cannot be opened is left alone, and others carry its calls, where there are any.
+            // Do not retry the failed connection here: others carry its calls, if there are any.
             let state = self.shared.lock();
             if tries > state.slots.len() || !state.is_any_open() {
                 return Err(failed);
@@ -391,7 +397,8 @@ impl<C: Send + Sync> Connections<C> {
         }
     }
 
-    /// Leases for a call. When one of its connections cannot be opened, all of its places are given back.
+    /// Returns leases for a call. If one of its connections cannot be opened, all of its places are
+    /// returned.
     fn connect(&self, call: Call, stay: &Arc<Stay<C>>) -> Result<Vec<Lease<C>>> {
         let held = self.wait_for_places(call).into_iter().map(|place| Held {
             shared: self.shared.clone(),
@@ -417,7 +424,7 @@ impl<C: Send + Sync> Connections<C> {
             .collect()
     }
 
-    /// An open connection: opened by whoever comes first, the others wait for that one.
+    /// Returns an open connection. The first thread opens it; the others wait for that thread.
     fn connection(&self, at: usize) -> Result<(Arc<C>, u64)> {
         let mut state = self.shared.lock();
         loop {

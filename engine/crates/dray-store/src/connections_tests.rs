@@ -1,4 +1,4 @@
-//! Threads, and connections that are opened, break and cannot be had.
+//! Threads with connections that open, break and cannot be opened.
 
 use super::{ConnectionOptions, Connections, Lease};
 use dray_core::connections::{Direction, Flow, Mapping, Rule};
@@ -21,7 +21,7 @@ fn options(most: usize, depth: u32, rule: Rule) -> ConnectionOptions {
 
 const MULTIPLE: Rule = Rule::Always(Mapping::ThreadToMultiple);
 
-/// Connections that know their number.
+/// Connections whose value is their number.
 fn numbers(options: &ConnectionOptions) -> Connections<usize> {
     Connections::new(options, Ok)
 }
@@ -53,7 +53,7 @@ fn who_waits_for_a_connection_does_not_wait_for_one_whose_opening_panicked() {
     let (go_on_in, go_on) = sync_channel::<()>(1);
     let go_on = Mutex::new(go_on);
     let is_first = AtomicBool::new(true);
-    // One connection that carries both calls.
+    // One connection carries both calls.
     let pool = Connections::new(&options(1, 2, MULTIPLE), move |at| {
         if is_first.swap(false, Ordering::SeqCst) {
             begun_in.send(()).expect("heard");

@@ -1,10 +1,10 @@
-//! From the system's error numbers to [`Error`]s: the only place that knows both.
+//! Converts the system's error numbers to [`Error`]s. No other module knows both.
 
 use dray_core::{End, Error, ErrorKind, RelPath, Status};
 use rustix::io::Errno;
 use std::io;
 
-/// The error for `errno`, met at `end` while trying to do `operation` (an infinitive: "open the
+/// Returns the error for `errno` at `end` from trying to do `operation` (an infinitive: "open the
 /// file") with `file`.
 #[must_use]
 pub fn error(end: End, operation: &str, file: &RelPath, errno: Errno) -> Error {
@@ -14,14 +14,14 @@ pub fn error(end: End, operation: &str, file: &RelPath, errno: Errno) -> Error {
         .cause(words(errno))
         .remedy(remedy);
     match errno {
-        // A structure of the file system is damaged: nothing heals by itself.
+        // A structure of the file system is damaged: a retry cannot succeed.
         Errno::UCLEAN => error.status(Status::Permanent),
         _ => error,
     }
 }
 
-/// What it means that this process, or host, may open no further file or socket; none: it was something
-/// else.
+/// Returns the error for a process, or host, that has reached its limit of open files or sockets;
+/// `None` for any other cause.
 #[must_use]
 pub fn too_many_open(end: End, operation: &str, error: &io::Error) -> Option<Error> {
     let errno = Errno::from_io_error(error)?;
@@ -33,7 +33,7 @@ pub fn too_many_open(end: End, operation: &str, error: &io::Error) -> Option<Err
     })
 }
 
-/// Kind and advice of an error number.
+/// Returns the kind and remedy of an error number.
 fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
     match errno {
@@ -72,7 +72,7 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
             "mount it writable, or choose another destination",
         ),
         Errno::NAMETOOLONG => (K::NameTooLong, "rename it, or leave it out with --exclude"),
-        // openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, or O_NOFOLLOW.
+        // openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, or O_NOFOLLOW, returns these.
         Errno::LOOP | Errno::XDEV => (
             K::PathEscapes,
             "a symbolic link stands in the way: name the real path",
@@ -108,12 +108,12 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
     }
 }
 
-/// What the system says, without its number.
+/// Returns the system's message without its number.
 fn words(errno: Errno) -> String {
     io_words(&io::Error::from(errno))
 }
 
-/// The same of an error of the system's library.
+/// Returns the message of an error of the standard library, without the system's error number.
 #[must_use]
 pub fn io_words(error: &io::Error) -> String {
     let text = error.to_string();

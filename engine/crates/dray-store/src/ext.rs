@@ -1,34 +1,34 @@
-//! What follows from the traits alone; nobody implements these.
+//! Functions that use only the store traits; no backend implements these.
 
 use crate::store::{ReadHandle, Store};
 use crate::types::{FileKind, MadeDir, SyncItem};
 use dray_core::{Metadata, ModifiedTime, RelPath, Result, TargetId};
 
-/// Conveniences over any [`Store`].
+/// Helper functions for any [`Store`].
 pub trait StoreExt {
-    /// Makes a folder and those above it, each that is missing with `mode`. Their names are durable
-    /// then. Tells what became of the folder itself.
+    /// Makes a folder and its missing parents, each with `mode`, and makes their names durable.
+    /// Returns whether the folder itself was created or existed.
     ///
     /// # Errors
     /// As [`Store::make_dir`] and [`Store::sync_each`].
     fn make_dirs(&self, path: &RelPath, mode: u32) -> Result<MadeDir>;
 
-    /// The number of the target with this name, if it was met.
+    /// Returns the number of the target with this name, if the store has seen it.
     fn target_named(&self, name: &str) -> Option<TargetId>;
 
-    /// The device (`st_dev`) that a target lies on, if it was met and the store has such.
+    /// Returns the device (`st_dev`) of a target, if the store has seen it and has devices.
     fn device_of(&self, target: TargetId) -> Option<u64>;
 
-    /// Whether a folder stands at `path`.
+    /// Returns true if a folder exists at `path`.
     ///
     /// # Errors
     /// As [`Store::stat`].
     fn is_folder(&self, path: &RelPath) -> Result<bool>;
 
-    /// Makes all items durable, or says why one is not.
+    /// Makes all items durable, or returns the first error.
     ///
     /// # Errors
-    /// Those of [`Store::sync_each`], and the first of its answers.
+    /// Those of [`Store::sync_each`], and the first error among its results.
     fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()>;
 }
 
@@ -44,7 +44,7 @@ impl<S: Store + ?Sized> StoreExt for S {
             let above = at.clone();
             at = at.join(&name)?;
             if self.is_folder(&at)? {
-                // What is there keeps its mode.
+                // An existing folder keeps its mode.
                 made = MadeDir::Existed;
                 continue;
             }
@@ -89,9 +89,10 @@ impl<S: Store + ?Sized> StoreExt for S {
     }
 }
 
-/// Conveniences over any [`ReadHandle`].
+/// Helper functions for any [`ReadHandle`].
 pub trait ReadExt {
-    /// Reads until `buffer` is full or the file ends; fewer bytes than asked mean the end.
+    /// Reads until `buffer` is full or the file ends. A result below the buffer's length means the
+    /// end.
     ///
     /// # Errors
     /// As [`ReadHandle::read_at`].

@@ -1,14 +1,14 @@
-//! Where bytes come from and where they go.
+//! Stores: reading and writing files of one root.
 //!
-//! Purpose: the [`Store`] trait every backend implements, with declared [`Capabilities`]; the
-//! backends every build has ([`PosixStore`], [`MemoryStore`], [`NullStore`]); wrappers with the same
-//! trait ([`mod@wrap`]: limit, trace, chaos); one [`conformance`] suite that any backend must pass;
-//! for backends that have several [`connections`] to one server, which of them carries a call.
+//! Purpose: the [`Store`] trait that every backend implements, with declared [`Capabilities`]; the
+//! backends of every build ([`PosixStore`], [`MemoryStore`], [`NullStore`]); wrappers with the same
+//! trait ([`mod@wrap`]: limit, trace, chaos); one [`conformance`] suite for all backends; for
+//! backends with several [`connections`] to one server, the choice of the connection for each call.
 //!
-//! Non-goals: retries, scheduling, the wire protocol, threads. A store does one thing when told.
+//! Non-goals: retries, scheduling, the wire protocol, threads. A store executes each call once.
 //!
-//! Invariant owned here: a file stands under its final name only by one atomic step, and no path
-//! leads out of the root it was given beneath. The contract in prose: docs/design/stores.md.
+//! Invariant owned here: a file appears under its final name only by one atomic step, and no path
+//! leads out of the store's root. The contract in prose: docs/design/stores.md.
 
 pub mod conformance;
 pub mod connections;
@@ -37,6 +37,6 @@ pub use types::{
 };
 pub use wrap::{WrapOptions, wrap};
 
-/// Most names [`Store::list_control`] returns. A control folder holds one log and one lease per
-/// unfinished file or tree; more than this is not ours (guess, revisit).
+/// Maximum number of names that [`Store::list_control`] returns. A control folder holds one log and
+/// one lease per unfinished file or tree; a folder with more names is not dray's (guess, revisit).
 pub const CONTROL_NAMES_MAX: usize = 65_536;

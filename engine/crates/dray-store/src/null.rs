@@ -1,5 +1,5 @@
-//! A store that costs nothing: a source of made-up files, a sink that swallows. Put at one end it
-//! shows what the rest of the way can do.
+//! A store without storage: a source of generated files, or a sink that discards. At one end of a
+//! transfer it exposes the throughput of the other parts.
 
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store, unsupported};
 use crate::targets::{TargetMap, Targets};
@@ -14,23 +14,23 @@ use dray_core::{
 };
 use std::sync::Arc;
 
-/// The tree a null source pretends to be: `folders` folders named `d0` and up, each with
-/// `files_per_folder` files named `f0` and up of `file_bytes` each. Without folders the files lie in
-/// the root.
+/// The generated tree of a null source: `folders` folders named `d0` and up, each with
+/// `files_per_folder` files named `f0` and up of `file_bytes` each. Without folders the files lie
+/// in the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NullTree {
-    /// Folders in the root.
+    /// Number of folders in the root.
     pub folders: u64,
-    /// Files in each.
+    /// Number of files in each folder.
     pub files_per_folder: u64,
-    /// Bytes of each.
+    /// Size of each file in bytes.
     pub file_bytes: u64,
-    /// Zeros if `None`; else bytes that do not compress, drawn from this seed, the file and the
+    /// Zeros if `None`; else incompressible bytes that depend on this seed, the file and the
     /// offset.
     pub pattern: Option<u64>,
 }
 
-/// See the module's head.
+/// A null store: see the module documentation.
 #[derive(Debug, Clone)]
 pub struct NullStore {
     end: End,
@@ -38,7 +38,7 @@ pub struct NullStore {
     targets: Arc<Targets>,
 }
 
-/// All made-up entries are of this time.
+/// Modification time of all generated entries.
 const TIME: ModifiedTime = ModifiedTime {
     seconds: 0,
     nanoseconds: 0,
@@ -53,7 +53,7 @@ const fn metadata(mode: u32) -> Metadata {
 }
 
 impl NullStore {
-    /// A source of this tree, or a sink that swallows.
+    /// Returns a source of this tree, or a sink that discards.
     #[must_use]
     pub fn new(end: End, tree: NullTree) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl NullStore {
         }
     }
 
-    /// The numbers of the folder (if there are any) and of the file that `path` means.
+    /// Returns the numbers of the folder (if there are folders) and of the file that `path` names.
     fn numbers(&self, path: &RelPath) -> Option<(Option<u64>, Option<u64>)> {
         let mut names = path.components();
         let (first, second) = (names.next(), names.next());
@@ -134,7 +134,7 @@ impl Store for NullStore {
         match self.numbers(top) {
             _ if top.is_root() => {}
             Some((None, Some(number))) => {
-                // It alone, as if the tree ended behind it.
+                // List this file only, as if it were the last of the tree.
                 (tree.files_per_folder, file) = (number + 1, Some(number));
             }
             Some((_, Some(_))) | Some((Some(_), None)) => {
@@ -144,7 +144,7 @@ impl Store for NullStore {
             _ => return Err(self.not_found("list", top)),
         }
         if options.own {
-            // None of its files is dray's own.
+            // No generated file is dray's own.
             tree.files_per_folder = 0;
         }
         Ok(Box::new(NullLister {
@@ -257,7 +257,7 @@ struct NullLister {
     tree: NullTree,
     recursive: bool,
     folder: u64,
-    /// The next file of the folder under way; `None` between folders.
+    /// Next file of the current folder; `None` between folders.
     file: Option<u64>,
     end: End,
 }
@@ -328,7 +328,7 @@ impl Iterator for NullLister {
 
 impl Lister for NullLister {
     fn skip_folder(&mut self) {
-        // The folder whose beginning came last has given no file yet.
+        // The last begun folder has returned no file yet.
         if self.tree.folders > 0 && self.file == Some(0) {
             self.file = None;
             self.folder += 1;
@@ -372,7 +372,8 @@ impl ReadHandle for NullFile {
     }
 }
 
-/// Bytes that depend on seed and offset only, so that any cut gives the same file.
+/// Fills `buffer` with bytes that depend on seed and offset only, so that any cut gives the same
+/// file.
 fn fill(seed: u64, offset: u64, buffer: &mut [u8]) {
     let skip = (offset % 8) as usize;
     let first = buffer.len().min((8 - skip) % 8);
@@ -382,7 +383,8 @@ fn fill(seed: u64, offset: u64, buffer: &mut [u8]) {
         head.copy_from_slice(&mix(seed ^ word).to_le_bytes()[skip..skip + first]);
         word += 1;
     }
-    // Whole words apart: a source that is to show what others can do must not be the slow one.
+    // Whole words have a loop of their own: a source for throughput measurements must not be the
+    // bottleneck.
     let mut words = rest.chunks_exact_mut(8);
     for bytes in &mut words {
         bytes.copy_from_slice(&mix(seed ^ word).to_le_bytes());
@@ -401,7 +403,7 @@ pub(crate) const fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// A partial file that is nowhere.
+/// A partial file whose writes are discarded.
 struct Swallow;
 
 impl Partial for Swallow {

@@ -1,4 +1,4 @@
-//! A store that can only be read: what a backend without a writing side says to everything else.
+//! A read-only store: the write calls of a backend without write support.
 
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::types::{
@@ -11,31 +11,31 @@ use dray_core::{
 
 /// The reading half of a [`Store`].
 pub trait Readable: Send + Sync {
-    /// What it is called in errors: "a web server".
+    /// Name of the backend in errors: "a web server".
     fn kind(&self) -> &'static str;
 
-    /// As [`Store::capabilities`]; those of writing are left out.
+    /// As [`Store::capabilities`], without those for writing.
     fn capabilities(&self) -> Capabilities;
 
-    /// The storage targets.
+    /// Returns the storage targets.
     fn targets(&self) -> Vec<Target>;
 
     /// As [`Store::list`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Store::list`].
     fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>>;
 
     /// As [`Store::open_read`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Store::open_read`].
     fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>>;
 
     /// As [`Store::open_listed`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Store::open_listed`].
     fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
         let _ = listed;
         self.open_read(path, ReadPurpose::Transfer)
@@ -44,7 +44,7 @@ pub trait Readable: Send + Sync {
     /// As [`Store::stat`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Store::stat`].
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>>;
 }
 

@@ -1,8 +1,9 @@
-//! The contract every backend keeps: [`Store`] and the handles it gives out.
+//! The contract of every backend: [`Store`] and its handles.
 //!
-//! A store is one exported root at one end of a transfer. It does what it is told, at once and
-//! once: calls block, are made from many threads at a time, and hold no policy: no retries, no
-//! ordering of its own, no threads. Who calls what when is docs/design/stores.md; in short:
+//! A store is one exported root at one end of a transfer. It executes each call immediately and
+//! once. Calls block, and many threads make them concurrently. A store has no policy: no retries,
+//! no ordering of its own, no threads. docs/design/stores.md describes the order of calls; in
+//! short:
 //!
 //! ```text
 //! source  list -> open_read -> (next_data) -> read_at ... state
@@ -12,9 +13,9 @@
 //! log     open_control -> read_at | append | sync | truncate | replace | try_lock
 //! ```
 //!
-//! Paths are [`RelPath`]s beneath the root and stay there whatever the tree's symbolic links say;
-//! one that would leave it fails with [`PathEscapes`]. Errors name the file, this store's end and
-//! the cause in the system's words.
+//! Paths are [`RelPath`]s beneath the root and never leave it, whatever the tree's symbolic links
+//! say; a path that would leave it fails with [`PathEscapes`]. Errors name the file, this store's
+//! end and the cause with the system's message.
 //!
 //! [`PathEscapes`]: dray_core::ErrorKind::PathEscapes
 
@@ -26,52 +27,54 @@ use crate::types::{
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 use rustix::fd::BorrowedFd;
 
-/// One root of files at one end. See the module's head for the order of calls.
+/// One root of files at one end. The module documentation shows the order of calls.
 ///
 /// Every call may fail with the kinds of [`crate::errno`]: `NotFound`, `PermissionDenied`,
-/// `NotADirectory`, `NoSpace`, `ReadOnly`, `NameTooLong`, `PathEscapes`, `Io`, `Busy` and so on; the
-/// `# Errors` sections below name only what a caller tells apart.
+/// `NotADirectory`, `NoSpace`, `ReadOnly`, `NameTooLong`, `PathEscapes`, `Io`, `Busy` and so on.
+/// The `# Errors` sections below list only the errors that callers distinguish.
 pub trait Store: Send + Sync {
-    /// What this store can do. Constant for the life of the store; cheap.
+    /// Returns the capabilities of this store. Constant for the life of the store; cheap.
     fn capabilities(&self) -> Capabilities;
 
-    /// The storage targets met so far, by number. Grows as folders on further devices are seen.
+    /// Returns the storage targets seen so far, by number. The list grows as folders on further
+    /// devices are seen.
     fn targets(&self) -> Vec<Target>;
 
-    /// Which target holds which bytes of the file at `path`. For a file that does not exist yet:
-    /// where it would be put. Its folder must exist.
+    /// Returns the targets that hold the bytes of the file at `path`. For a file that does not
+    /// exist yet: its future targets. Its folder must exist.
     ///
     /// # Errors
-    /// `NotFound` when the folder does not exist.
+    /// `NotFound` if the folder does not exist.
     fn layout(&self, path: &RelPath) -> Result<Layout>;
 
-    /// Free space where `path` lies or would lie.
+    /// Returns the free space of the storage under `path`, which need not exist.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn free_space(&self, path: &RelPath) -> Result<FreeSpace>;
 
     // ---- source ------------------------------------------------------------------------------
 
     /// Lists `top` and everything beneath it, depth first, in memory that does not grow with the
     /// number of entries. Dray's own names ([`Name::is_reserved`]) are left out, unless
-    /// [`ListOptions::own`] asks for nothing else.
+    /// [`ListOptions::own`] asks for them only.
     ///
     /// # Errors
-    /// When `top` itself cannot be listed at all (`NotFound`, `PermissionDenied`, ...); what goes
-    /// wrong further down is an item of the listing and does not end it.
+    /// If `top` itself cannot be listed at all (`NotFound`, `PermissionDenied`, ...). An error
+    /// further down is an item of the listing and does not end it.
     fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>>;
 
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// `NotFound`, `IsADirectory`, `PathEscapes` when a symbolic link stands in the way (and links
+    /// `NotFound`, `IsADirectory`, `PathEscapes` if the path contains a symbolic link (and links
     /// are not followed), `Unsupported` for sockets and devices (at the latest by
     /// [`ReadHandle::state`]).
     fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>>;
 
-    /// Opens for a transfer a file that was listed with this size and time. Where several servers have
-    /// versions of it, the one that was listed is opened, if there still is one. Whoever reads compares.
+    /// Opens for a transfer a file that was listed with this size and time. Where several servers
+    /// have versions of it, opens the listed version, if one server still has it. The reader
+    /// compares the state.
     ///
     /// # Errors
     /// As [`Store::open_read`].
@@ -82,35 +85,35 @@ pub trait Store: Send + Sync {
 
     // ---- sink --------------------------------------------------------------------------------
 
-    /// What stands at `path`, links not followed; `None` when nothing does (or its folder does not
-    /// exist).
+    /// Returns the state of the entry at `path` without following links; `None` if it (or its
+    /// folder) does not exist.
     ///
     /// # Errors
-    /// `NotADirectory` when a file stands where one of its folders should be.
+    /// `NotADirectory` if a file exists in the place of one of its folders.
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>>;
 
-    /// Whether the root is still where it was when the store was opened: who copies into a folder
-    /// that is moved away meanwhile should hear of it.
+    /// Checks that the root is still where it was when the store was opened, so that a user learns
+    /// of a destination folder that was moved.
     ///
     /// # Errors
-    /// `NotFound` names where it was, and where it is.
+    /// `NotFound` names the former and the present path.
     fn check_place(&self) -> Result<()> {
         Ok(())
     }
 
-    /// When the file at `path` was created, in nanoseconds since 1970, links not followed: of two
-    /// files that had one inode number after each other it tells which one this is. 0 where the
-    /// store cannot say, or nothing stands there.
+    /// Returns the creation time of the file at `path`, in nanoseconds since 1970, without
+    /// following links. It distinguishes successive files with the same inode number. Returns 0 if
+    /// the store does not know it, or if no entry exists there.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn born(&self, path: &RelPath) -> Result<u64> {
         let _ = path;
         Ok(0)
     }
 
-    /// What the file or link at `path` costs and when it was last touched, links not followed;
-    /// `None` when nothing stands there.
+    /// Returns the allocated size and the last change of the file or link at `path`, without
+    /// following links; `None` if no entry exists there.
     ///
     /// # Errors
     /// As [`Store::stat`].
@@ -122,43 +125,43 @@ pub trait Store: Send + Sync {
         }))
     }
 
-    /// The checksums kept with a published file (see [`Attributes::sums`]), if the file still has
-    /// the size and time it had then; `None` when nothing is known.
+    /// Returns the checksums kept with a published file (see [`Attributes::sums`]), if the file
+    /// still has the size and time recorded with them; `None` if none are known.
     ///
     /// # Errors
-    /// Of the store; a missing file is `NotFound`.
+    /// Errors of the store; a missing file is `NotFound`.
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>>;
 
-    /// Makes one folder (its parent must exist), open to its owner only until
-    /// [`Store::set_directory`]. Doing it again changes nothing, but that its owner may make entries in it
-    /// until then.
+    /// Makes one folder (its parent must exist), accessible to its owner only until
+    /// [`Store::set_directory`]. A repeated call changes nothing, except that the owner may again
+    /// make entries in the folder until then.
     ///
     /// # Errors
-    /// `NotADirectory` when something else stands there, a symbolic link included.
+    /// `NotADirectory` if another entry exists there, including a symbolic link.
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir>;
 
-    /// Sets a folder's mode, time and, if given, extended attributes. Called when everything in it
+    /// Sets a folder's mode, time and, if given, extended attributes. Called after everything in it
     /// is published; idempotent.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()>;
 
-    /// Gives the file at `path` this mode (the low nine bits) and these extended attributes. Its
-    /// content, its time and its other attributes stay. Returns whether anything was changed.
+    /// Sets the mode (the low nine bits) and these extended attributes of the file at `path`. Keeps
+    /// its content, its time and its other attributes. Returns true if anything changed.
     ///
     /// # Errors
-    /// Of the store; `NotFound` when no regular file exists there.
+    /// Errors of the store; `NotFound` when no regular file exists there.
     fn set_file(&self, path: &RelPath, metadata: &Metadata) -> Result<bool> {
         let _ = (path, metadata);
         Ok(false)
     }
 
-    /// Makes a symbolic link at `path` that says `text`, atomically: it is made as `partial` in the
-    /// same folder and renamed. The text is not followed or judged.
+    /// Makes a symbolic link at `path` with the target `text`, atomically: it is made as `partial`
+    /// in the same folder and renamed. The text is neither followed nor checked.
     ///
     /// # Errors
-    /// As [`Partial::publish`]; `Busy` when the partial name is taken; `Unsupported` without
+    /// As [`Partial::publish`]; `Busy` if the partial name is taken; `Unsupported` without
     /// [`Capabilities::symlinks`].
     fn make_symlink(
         &self,
@@ -170,14 +173,14 @@ pub trait Store: Send + Sync {
     ) -> Result<()>;
 
     /// Starts, or continues, a file of `size_bytes`: a partial file with the requested name in the
-    /// folder of `path`. A new one is that long at once and reads as zeros, without taking space;
-    /// it is readable by its owner only. What stands under the name is never replaced: only the
-    /// caller knows whether a log speaks of it.
+    /// folder of `path`. A new one has its full size immediately and reads as zeros, without taking
+    /// space; only its owner can read it. An existing entry of that name is never replaced: only
+    /// the caller knows whether a log refers to it.
     ///
     /// # Errors
-    /// When starting: `AlreadyExists` when the name is taken. When continuing: `NotFound` when the
-    /// named partial file is gone or is not the one meant (another inode): then nothing of it is
-    /// safe.
+    /// When starting: `AlreadyExists` if the name is taken. When continuing: `NotFound` if the
+    /// named partial file is gone or is not the one meant (another inode): then none of its ranges
+    /// is durable.
     fn begin(
         &self,
         path: &RelPath,
@@ -185,13 +188,14 @@ pub trait Store: Send + Sync {
         request: &PartialRequest,
     ) -> Result<Box<dyn Partial>>;
 
-    /// Writes a whole small file under the partial name, attributes set, and lets go of it: no
-    /// handle stays open. Returns which file it is. Not durable yet. `bytes` is all of the content;
-    /// where `holes` say so (in order, apart, within it) it is zeros, which a store with
-    /// [`Capabilities::holes`] does not keep.
+    /// Writes a whole small file under the partial name, sets its attributes and closes it. Returns
+    /// its identity. It is not durable yet. `bytes` is the complete content. The ranges in `holes`
+    /// (in order, disjoint, within it) are zeros, which a store with [`Capabilities::holes`] does
+    /// not allocate.
     ///
     /// # Errors
-    /// `AlreadyExists` when the name is taken; of the store. Nothing is left behind then.
+    /// `AlreadyExists` if the name is taken; errors of the store. A failed call leaves no file
+    /// behind.
     fn write_small(
         &self,
         path: &RelPath,
@@ -201,8 +205,8 @@ pub trait Store: Send + Sync {
         attributes: &Attributes<'_>,
     ) -> Result<PartialId>;
 
-    /// Gives a file written by [`Store::write_small`] its final name, if it is still the one that
-    /// call made. See [`Partial::publish`].
+    /// Gives a file written by [`Store::write_small`] its final name, if the partial name still
+    /// refers to that file. See [`Partial::publish`].
     ///
     /// # Errors
     /// As [`Partial::publish`].
@@ -214,8 +218,8 @@ pub trait Store: Send + Sync {
         how: Publish,
     ) -> Result<()>;
 
-    /// Several of [`Store::write_small`]: one answer for each, in order. A store with
-    /// [`Capabilities::takes_many`] does them at once.
+    /// Calls [`Store::write_small`] for several files and returns one result for each, in order. A
+    /// store with [`Capabilities::takes_many`] handles them concurrently.
     fn write_small_each(&self, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
         let write = |file: &SmallFile<'_>| {
             let SmallFile {
@@ -230,7 +234,7 @@ pub trait Store: Send + Sync {
         files.iter().map(write).collect()
     }
 
-    /// Several of [`Store::publish_small`], as [`Store::write_small_each`].
+    /// Calls [`Store::publish_small`] for several files, as [`Store::write_small_each`] does.
     fn publish_small_each(&self, files: &[SmallName<'_>]) -> Vec<Result<()>> {
         let publish =
             |file: &SmallName<'_>| self.publish_small(file.path, file.partial, file.id, file.how);
@@ -238,97 +242,97 @@ pub trait Store: Send + Sync {
     }
 
     /// Removes the partial file of that name in the folder of `path`; with `only`, if it is that
-    /// one: another's that has its name stays. One that is gone is fine.
+    /// file: another writer's file of the same name stays. A missing file is not an error.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()>;
 
-    /// Makes everything named durable: contents of files and partial files, and the names in
-    /// folders. There is one answer for each item, in order: a good one is on stable storage, a bad
-    /// one is not there, not what it was or may not be opened, which says nothing of the others.
-    /// Few items are synced one by one, many by one call for the whole file system; then a file
-    /// that is gone from a folder that is not may have a good answer.
+    /// Makes all items durable: contents of files and partial files, and the names in folders.
+    /// Returns one result for each item, in order. `Ok` means that the item is on stable storage.
+    /// `Err` means that the item is missing, is not of the expected kind or may not be opened, and
+    /// does not concern the other items. Few items are synced one by one, many by one call for the
+    /// whole file system. In the second case a file missing from an existing folder may get `Ok`.
     ///
     /// A name is durable when its *folder* was synced after the rename.
     ///
     /// # Errors
-    /// When a sync itself failed, or the host or the storage had not what an open needs: none of the
-    /// items may be taken to be durable. `Io` when the device
-    /// lost writes; it stays failed for the life of the store, because the system reports such a
-    /// loss once only.
+    /// If a sync itself failed, or the host or the storage lacked the resources for an open: none
+    /// of the items counts as durable. `Io` if the device lost writes; the store stays failed for
+    /// its life, because the system reports such a loss only once.
     fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>>;
 
-    /// Removes a file, a link or an empty folder. One that is gone is fine.
+    /// Removes a file, a link or an empty folder. A missing one is not an error.
     ///
     /// # Errors
-    /// `AlreadyExists` when the folder is not empty.
+    /// `AlreadyExists` if the folder is not empty.
     fn remove(&self, path: &RelPath) -> Result<()>;
 
     // ---- log and lease -----------------------------------------------------------------------
 
-    /// Opens a control file: an object log, a lease. With [`ControlMode::Create`] the file, and the
-    /// folder right above it, are made when missing, open to their owner only.
+    /// Opens a control file: an object log, a lease. With [`ControlMode::Create`] the store makes
+    /// the file, and its folder, if missing, accessible to their owner only.
     ///
     /// # Errors
     /// `NotFound` with [`ControlMode::Existing`]; `Unsupported` without
     /// [`Capabilities::can_hold_log`].
     fn open_control(&self, path: &RelPath, mode: ControlMode) -> Result<Box<dyn ControlFile>>;
 
-    /// Removes a control file, durably. One that is gone is fine.
+    /// Removes a control file, durably. A missing one is not an error.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn remove_control(&self, path: &RelPath) -> Result<()>;
 
-    /// The names in a control folder, in no order; empty when there is no such folder.
+    /// Returns the names in a control folder, in no order; empty if the folder does not exist.
     ///
     /// # Errors
     /// `LimitExceeded` past [`crate::CONTROL_NAMES_MAX`] names.
     fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>>;
 }
 
-/// A listing under way. Items come depth first: a folder's [`Directory`] item, its files and links,
-/// its folders one after the other, its [`DirectoryEnd`]. An `Err` item is one entry (or the rest of
-/// one folder) that cannot be had; the listing goes on.
+/// A listing in progress. Items come depth first: a folder's [`Directory`] item, its files and
+/// links, its folders one after the other, its [`DirectoryEnd`]. An `Err` item is one entry (or the
+/// rest of one folder) that cannot be listed; the listing continues.
 ///
 /// [`Directory`]: dray_core::EntryKind::Directory
 /// [`DirectoryEnd`]: dray_core::EntryKind::DirectoryEnd
 pub trait Lister: Iterator<Item = Result<Listed>> + Send {
-    /// Leaves out the folder whose `Directory` item came last: nothing of it follows, not its end
-    /// either. Does nothing after any other item.
+    /// Leaves out the folder of the last `Directory` item, including its end. Does nothing after
+    /// any other item.
     fn skip_folder(&mut self);
 
-    /// Whether the last error may concern a whole folder, whose entries are then missing, and not a
-    /// single entry.
+    /// Returns true if the last error may concern a whole folder, whose entries are then missing,
+    /// and false if it concerns a single entry.
     fn failed_at_folder(&self) -> bool {
         true
     }
 }
 
-/// A file open for reading. Used by several threads at once.
+/// A file open for reading. Several threads use it concurrently.
 pub trait ReadHandle: Send + Sync {
-    /// Reads at `offset` into `buffer` and says how many bytes came: at least one, unless the file
-    /// ends there or the buffer is empty. Fewer than asked is no sign of the end
-    /// ([`crate::ReadExt::read_full_at`] goes on).
+    /// Reads at `offset` into `buffer` and returns the number of bytes: at least one, unless the
+    /// file ends there or the buffer is empty. A short read is no sign of the end
+    /// ([`crate::ReadExt::read_full_at`] continues).
     ///
     /// # Errors
     /// `Io` and the like; `IsADirectory`.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Whether reads come from the storage and nothing is read ahead: one long read is faster than
-    /// its pieces then.
+    /// Returns true if reads come from the storage without read-ahead: then one long read is faster
+    /// than several short ones.
     fn is_direct(&self) -> bool {
         false
     }
 
-    /// The open file, where its store gives its blocks to copies as well ([`Partial::share`]).
+    /// Returns the open file, if its store can share its blocks with copies ([`Partial::share`]).
     fn shareable(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Before the first read of a file whose blocks may be given to copies: from here on whoever changes
-    /// it changes its modification time too, also by memory that was mapped and written before.
+    /// Called before the first read of a file whose blocks may be shared with copies. After it
+    /// every change of the file also changes its modification time, including writes through memory
+    /// that was mapped and dirtied before.
     ///
     /// # Errors
     /// `Io`.
@@ -336,14 +340,14 @@ pub trait ReadHandle: Send + Sync {
         Ok(())
     }
 
-    /// The file's size and time now. Asked after a read: if they are not those of the listing, the
-    /// bytes read belong to no known version.
+    /// Returns the file's current size and time. Called after a read: if they differ from those of
+    /// the listing, the bytes read belong to no known version.
     ///
     /// # Errors
-    /// `Unsupported` when it is not a regular file.
+    /// `Unsupported` if it is not a regular file.
     fn state(&self) -> Result<ReadState>;
 
-    /// The same with what else the file system notes of it, where there is such.
+    /// As [`ReadHandle::state`], with the inode's other fields where the store has them.
     ///
     /// # Errors
     /// As [`ReadHandle::state`].
@@ -351,8 +355,8 @@ pub trait ReadHandle: Send + Sync {
         Ok((self.state()?, None))
     }
 
-    /// What shows later whether the content was changed by somebody who put the modification time back;
-    /// `None` where nothing does. Without a call to a server.
+    /// Returns a record that later shows whether the content was changed and the modification time
+    /// set back; `None` if the store has no such record. Makes no call to a server.
     ///
     /// # Errors
     /// As [`ReadHandle::state`].
@@ -360,39 +364,39 @@ pub trait ReadHandle: Send + Sync {
         Ok(None)
     }
 
-    /// The first run of bytes at or after `offset` that is not a hole; `None` when only a hole
-    /// follows. Stores without [`Capabilities::holes`] answer with everything up to the end.
+    /// Returns the first data range (not a hole) at or after `offset`; `None` if only a hole
+    /// follows. Stores without [`Capabilities::holes`] return the whole rest of the file.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn next_data(&self, offset: u64) -> Result<Option<ByteRange>>;
 
-    /// As [`Store::known_sums`], of this very file, whatever has its name by now.
+    /// As [`Store::known_sums`], for this open file, whichever file has its name now.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn known_sums(&self) -> Result<Option<Sums>>;
 }
 
-/// A partial file being written. Used by several threads at once; dropping it leaves the partial
-/// file where it is, to be continued by a later [`Store::begin`].
+/// A partial file being written. Several threads use it concurrently. Dropping it leaves the
+/// partial file in place, to be continued by a later [`Store::begin`].
 pub trait Partial: Send + Sync {
-    /// What a log notes to find this very file again.
+    /// Returns the identity that a log records to find this file again.
     fn id(&self) -> PartialId;
 
-    /// Writes all of `bytes` at `offset`. Idempotent: the same bytes at the same place may be
-    /// written any number of times. Not durable before [`Partial::sync`].
+    /// Writes all of `bytes` at `offset`. Idempotent: the same bytes may be written at the same
+    /// offset any number of times. Not durable before [`Partial::sync`].
     ///
     /// # Errors
-    /// `NoSpace`; part of the bytes may have been written then. One that is [`dray_core::Status::Temporary`]
-    /// may be tried again. Where it may be an earlier write's, told once, it is not: nothing that was
-    /// written since the last good sync may be taken to be there.
+    /// `NoSpace`; part of the bytes may have been written. A [`dray_core::Status::Temporary`] error
+    /// permits a retry. An error that may belong to an earlier write, and is reported once, is not
+    /// temporary: then no write since the last successful sync counts as done.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Makes `range` what `from` has at `offset`, by blocks that both files have from then on: no byte
-    /// goes anywhere. `false` where the store cannot do that, or not with this file; any part of the
-    /// range may have changed then, and the caller writes all of it. Idempotent, and not durable before
-    /// [`Partial::sync`], as [`Partial::write_at`].
+    /// Makes `range` equal the bytes of `from` at `offset` by sharing blocks between both files: no
+    /// bytes are copied. Returns `false` if the store cannot do that, or not with this file; any
+    /// part of the range may have changed then, and the caller writes all of it. Like
+    /// [`Partial::write_at`], idempotent and not durable before [`Partial::sync`].
     ///
     /// # Errors
     /// `NoSpace`, `Io`.
@@ -400,9 +404,9 @@ pub trait Partial: Send + Sync {
         Ok(false)
     }
 
-    /// Takes the space of all `size_bytes` of a new file now, so that a full storage is known before the
-    /// bytes travel; `false` where the store was not opened for that, or cannot do it. Where nothing is
-    /// written the file reads as zeros as before, but is no hole any more.
+    /// Allocates the space of all `size_bytes` of a new file now, so that a full storage is
+    /// detected before the bytes travel. Returns `false` if the store was not opened for that, or
+    /// cannot do it. Unwritten ranges still read as zeros, but are not holes any more.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -410,8 +414,8 @@ pub trait Partial: Send + Sync {
         Ok(false)
     }
 
-    /// Whether the store writes to a file one call at a time, in memory, however many threads ask:
-    /// a second one would only wait there.
+    /// Returns true if the store writes to a file in memory, one call at a time: a second writer
+    /// would only wait.
     fn takes_one_writer(&self) -> bool {
         false
     }
@@ -425,24 +429,25 @@ pub trait Partial: Send + Sync {
     /// Reads back. As [`ReadHandle::read_at`].
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Makes the file `size_bytes` long.
+    /// Sets the length of the file to `size_bytes`.
     ///
     /// # Errors
     /// `NoSpace`.
     fn set_len(&self, size_bytes: u64) -> Result<()>;
 
-    /// Makes durable what was written before the call began, and what is needed to read it. On
-    /// error nothing written since the last good sync may be taken to be durable.
+    /// Makes durable all data written before the call began, and the metadata needed to read it.
+    /// After an error no write since the last successful sync counts as durable.
     ///
     /// # Errors
-    /// `Io`; the loss may be reported once only, so the caller starts the file anew.
+    /// `Io`; the system may report the loss only once, so the caller starts the file again.
     fn sync(&self) -> Result<()>;
 
-    /// Does what of [`Partial::publish`] takes long and nobody sees: it is called before, with the same
-    /// attributes, so that the lease can be looked at in between. A store without such does nothing.
+    /// Performs the slow, invisible part of [`Partial::publish`]. The caller passes the same
+    /// attributes and checks its lease between the two calls. A store without such a part does
+    /// nothing.
     ///
     /// # Errors
     /// As [`Partial::publish`].
@@ -451,36 +456,37 @@ pub trait Partial: Send + Sync {
     }
 
     /// Sets the attributes and gives the file its final name in one atomic step. Before it no
-    /// reader finds the file there, after it all of it; a file that stood there is replaced or
-    /// kept, never harmed. Durable after [`Store::sync_each`] of the folder.
+    /// reader finds the file there, after it the complete file. An existing file is replaced or
+    /// kept, never damaged. Durable after [`Store::sync_each`] of the folder.
     ///
-    /// When the outcome of an earlier try is unknown, [`Store::stat`] tells: the final name then has
-    /// this partial file's inode.
+    /// If the outcome of an earlier attempt is unknown, [`Store::stat`] shows it: the final name
+    /// then has this partial file's inode.
     ///
     /// # Errors
-    /// `AlreadyExists` ([`Publish::IfAbsent`]) and `IsADirectory` (a folder stands there): the
-    /// partial file is still there then. `NotFound` when the partial file is gone.
+    /// `AlreadyExists` ([`Publish::IfAbsent`]) and `IsADirectory` (a folder exists there): the
+    /// partial file still exists then. `NotFound` if the partial file is gone.
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()>;
 
-    /// Removes the partial file. One that is gone is fine, and another's that has its name stays.
+    /// Removes the partial file. A missing one is not an error, and another writer's file of the
+    /// same name stays.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn abort(&self) -> Result<()>;
 }
 
 /// A control file: an object log or a lease, beside the data.
 pub trait ControlFile: Send + Sync {
-    /// Bytes.
+    /// Returns the size in bytes.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn len(&self) -> Result<u64>;
 
-    /// Whether it has no bytes.
+    /// Returns true if the file is empty.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn is_empty(&self) -> Result<bool> {
         self.len().map(|bytes| bytes == 0)
     }
@@ -488,19 +494,19 @@ pub trait ControlFile: Send + Sync {
     /// As [`ReadHandle::read_at`].
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Writes at `offset`, extending the file if need be.
+    /// Writes at `offset`, extending the file if needed.
     ///
     /// # Errors
-    /// `NoSpace`; part of the bytes may stand there then.
+    /// `NoSpace`; part of the bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Writes at the end. One writer at a time.
+    /// Writes at the end. Only one writer may append at a time.
     ///
     /// # Errors
-    /// `NoSpace`; a torn tail may stand there then, which the caller truncates.
+    /// `NoSpace`; the file may end with a torn tail then, which the caller truncates.
     fn append(&self, bytes: &[u8]) -> Result<()>;
 
     /// Makes the file durable, and at the first call its name as well.
@@ -509,35 +515,35 @@ pub trait ControlFile: Send + Sync {
     /// `Io`; as [`Partial::sync`].
     fn sync(&self) -> Result<()>;
 
-    /// Cuts the file to `size_bytes`.
+    /// Truncates the file to `size_bytes`.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn truncate(&self, size_bytes: u64) -> Result<()>;
 
-    /// Puts `bytes` in the place of the whole content, atomically and durably: after a crash the
-    /// file is the old or the new one. This handle then means the new file. A lock held on the old
-    /// one is lost: locks belong on a file that is never replaced.
+    /// Replaces the whole content with `bytes`, atomically and durably: after a crash the file has
+    /// the old or the new content. This handle then refers to the new file. A lock held on the old
+    /// one is lost: only a file that is never replaced should be locked.
     ///
     /// # Errors
-    /// `NoSpace`; the old file is still there then.
+    /// `NoSpace`; the old file still exists then.
     fn replace(&self, bytes: &[u8]) -> Result<()>;
 
-    /// Takes the exclusive lock on the file; `false` when another handle holds it, in this process
-    /// or another. It falls with the handle, and so with the process.
+    /// Takes the exclusive lock on the file; returns `false` if another handle holds it, in this
+    /// process or another. Closing the handle, or the end of the process, releases it.
     ///
     /// # Errors
     /// `Unsupported` where the file system has no locks.
     fn try_lock(&self) -> Result<bool>;
 
-    /// Gives the lock back. Without a lock nothing happens.
+    /// Releases the lock. Does nothing without a lock.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     fn unlock(&self) -> Result<()>;
 }
 
-/// What a backend says to something it cannot do.
+/// Returns the error of a backend for an unsupported operation.
 #[must_use]
 pub fn unsupported(end: dray_core::End, operation: &str, path: &RelPath, cause: &str) -> Error {
     Error::new(dray_core::ErrorKind::Unsupported, end, operation)

@@ -1,20 +1,20 @@
-//! Which storage target a folder lies on: by configuration, else by device.
+//! Finds the storage target of a folder: by configuration, else by device.
 
 use crate::types::Target;
 use dray_core::{RelPath, TargetId};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-/// The configured map: folders and the name of the target they lie on. The longest folder that a
-/// path lies in wins.
+/// The configured map from folders to target names. The longest folder that contains a path
+/// applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TargetMap {
-    /// Longest first.
+    /// Folders and target names, longest folder first.
     folders: Vec<(RelPath, String)>,
 }
 
 impl TargetMap {
-    /// A map of these folders, given in any order. Several folders may have one target.
+    /// Returns a map of these folders, given in any order. Several folders may have one target.
     #[must_use]
     pub fn new(folders: impl IntoIterator<Item = (RelPath, String)>) -> Self {
         let mut folders: Vec<_> = folders.into_iter().collect();
@@ -22,13 +22,13 @@ impl TargetMap {
         Self { folders }
     }
 
-    /// Whether nothing is configured.
+    /// Returns true if no folder is configured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.folders.is_empty()
     }
 
-    /// The name of the target that the folder at `path` lies on.
+    /// Returns the target name of the folder at `path`.
     #[must_use]
     pub fn name_of(&self, path: &RelPath) -> Option<&str> {
         let at = self.index_of(path.as_bytes())?;
@@ -45,21 +45,21 @@ impl TargetMap {
     }
 }
 
-/// The numbers a store gives out for its targets. Numbers are dense, from zero, in order of first
-/// sight; the configured ones come first.
+/// The target numbers of a store: dense, from zero, in order of first use; the configured targets
+/// come first.
 #[derive(Debug)]
 pub struct Targets {
     map: TargetMap,
-    /// Same order as the map's folders.
+    /// Target numbers in the order of the map's folders.
     mapped: Vec<TargetId>,
     names: RwLock<Vec<String>>,
     devices: RwLock<HashMap<u64, TargetId>>,
-    /// The first device of each target that was met.
+    /// First device seen for each target.
     first_devices: RwLock<HashMap<TargetId, u64>>,
 }
 
 impl Targets {
-    /// Numbers for a configured map.
+    /// Returns the target numbers of a configured map.
     #[must_use]
     pub fn new(map: TargetMap) -> Self {
         let mut names = Vec::new();
@@ -77,7 +77,7 @@ impl Targets {
         }
     }
 
-    /// The target of the folder at `path` (bytes, names joined by slashes) on `device`.
+    /// Returns the target of the folder at `path` (bytes, names joined by slashes) on `device`.
     #[must_use]
     pub fn of(&self, path: &[u8], device: u64) -> TargetId {
         if let Some(at) = self.map.index_of(path) {
@@ -113,14 +113,14 @@ impl Targets {
         devices.entry(id).or_insert(device);
     }
 
-    /// The number of the target with this name; a new one if it was not met before.
+    /// Returns the number of the target with this name; assigns a new one to an unknown name.
     #[must_use]
     pub fn named(&self, name: &str) -> TargetId {
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         number(&mut names, name)
     }
 
-    /// All targets met so far.
+    /// Returns all targets seen so far.
     #[must_use]
     pub fn all(&self) -> Vec<Target> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);

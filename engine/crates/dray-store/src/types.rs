@@ -1,4 +1,4 @@
-//! The values that go into and come out of a [`crate::Store`].
+//! Arguments and results of a [`crate::Store`].
 
 pub use dray_core::FileKind;
 use dray_core::options::Links;
@@ -7,51 +7,56 @@ use dray_core::{
 };
 use std::time::Duration;
 
-/// What a store can do. Callers ask for a capability, never for a backend's name.
+/// Capabilities of a store. Callers ask for a capability, never for a backend's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Writes may go to any offset in any order. Without it each file is written front to back.
+    /// Writes may go to any offset in any order. Without it the engine writes each file front to
+    /// back.
     pub random_write: bool,
-    /// A file appears under its final name in one step that readers cannot see inside of.
+    /// A file appears under its final name in one step; readers never see an intermediate state.
     pub atomic_rename: bool,
     /// [`Publish::IfAbsent`] is atomic.
     pub publish_if_absent: bool,
     /// [`Publish::Replace`] works.
     pub publish_replace: bool,
-    /// Smallest write but for the last of a file, in bytes (multipart uploads); 1 for none.
+    /// Minimum size in bytes of every write except the last of a file (multipart uploads); 1
+    /// without a minimum.
     pub minimal_part_bytes: u64,
-    /// Writes begin and end at multiples of this many bytes but for the end of a file; 1 for none.
+    /// Writes begin and end at multiples of this many bytes, except at the end of a file; 1 without
+    /// alignment.
     pub write_alignment_bytes: u64,
-    /// Control files (object log, lease) can lie here.
+    /// The store can hold control files (object log, lease).
     pub can_hold_log: bool,
     /// Step of modification times in nanoseconds: 1 on most file systems, 10^9 on old ones.
     pub time_precision_nanoseconds: u32,
-    /// Holes are kept, and found by [`crate::ReadHandle::next_data`].
+    /// The store keeps holes, and [`crate::ReadHandle::next_data`] finds them.
     pub holes: bool,
-    /// Extended attributes are listed and set.
+    /// The store lists and sets extended attributes.
     pub xattrs: bool,
-    /// Symbolic links can be listed and made.
+    /// The store can list and make symbolic links.
     pub symlinks: bool,
-    /// Permission bits are listed and kept. A store without lists 0o644 for files, 0o755 for
-    /// folders.
+    /// The store lists and keeps permission bits. A store without them lists 0o644 for files, 0o755
+    /// for folders.
     pub mode: bool,
-    /// Longest name in bytes.
+    /// Maximum length of a name in bytes.
     pub name_bytes_max: usize,
-    /// Longest path beneath the root in bytes.
+    /// Maximum length of a path beneath the root in bytes.
     pub path_bytes_max: usize,
-    /// What is written is gone at once: nothing of it may be called safe.
+    /// The store discards all writes: no range of it may be called durable.
     pub keeps_nothing: bool,
-    /// Whoever keeps the files sums them too, and the store compares: [`Attributes::sums`] are wanted.
+    /// The server of the files also computes checksums, and the store compares them: it needs
+    /// [`Attributes::sums`].
     pub compares_sums: bool,
-    /// Each call is a way there and back: small files are handed over many at a time.
+    /// Each call costs a round trip: the sink passes many small files per call.
     pub takes_many: bool,
-    /// So long after its holder lost the lease a call of its may still change a name: whoever takes
-    /// over from one that may be alive waits. Zero where the lease falls after all calls.
+    /// Time after the loss of a lease during which a call of its former holder may still change a
+    /// name. A new holder waits that long if the former one may be alive. Zero where the lease is
+    /// released after all calls.
     pub late_calls: Duration,
 }
 
 impl Capabilities {
-    /// What the poorest store can: a base for `..Capabilities::MINIMAL`.
+    /// The capabilities of the weakest store: a base for `..Capabilities::MINIMAL`.
     pub const MINIMAL: Self = Self {
         random_write: false,
         atomic_rename: false,
@@ -74,41 +79,42 @@ impl Capabilities {
     };
 }
 
-/// A storage target and what people call it.
+/// A storage target and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its number at this store.
+    /// Number of the target at this store.
     pub id: TargetId,
-    /// Its name, from the configuration or `device 8:1`.
+    /// Name from the configuration, or `device 8:1`.
     pub name: String,
-    /// The device (`st_dev`) of the folder of it that was met first, if the store has such.
+    /// Device (`st_dev`) of the target's first seen folder, if the store has devices.
     pub device: Option<u64>,
 }
 
-/// Free and whole size of the storage under a path.
+/// Free and total size of the storage under a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeSpace {
-    /// Bytes this user may still write.
+    /// Bytes that this user may still write.
     pub free_bytes: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total_bytes: u64,
 }
 
-/// How a tree is listed.
+/// Options of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Whether folders are entered. Otherwise a folder is an `IsADirectory` item.
+    /// Enters folders. Otherwise a folder is an `IsADirectory` item.
     pub recursive: bool,
-    /// Leaves out the top folder itself: its contents stand at depth 0. The root has no name and is
-    /// always listed so.
+    /// Leaves out the top folder itself: its contents have depth 0. The root has no name and is
+    /// always listed this way.
     pub contents: bool,
-    /// What to do with symbolic links. [`Links::Follow`] goes as far as the store was opened for;
-    /// a link that leads back to a folder it lies in, or out of the root, is an error item.
+    /// Treatment of symbolic links. [`Links::Follow`] follows them within the store's
+    /// [`crate::LinkScope`]; a link that leads to one of its own parent folders, or out of the
+    /// root, is an error item.
     pub links: Links,
-    /// Whether extended attributes are listed.
+    /// Lists extended attributes.
     pub xattrs: bool,
-    /// Lists dray's own files and links ([`Name::is_reserved`]) in the place of all others. Folders
-    /// are listed and entered whatever their names.
+    /// Lists dray's own files and links ([`Name::is_reserved`]) instead of all others. Folders are
+    /// listed and entered whatever their names.
     pub own: bool,
 }
 
@@ -127,68 +133,70 @@ impl Default for ListOptions {
 /// One item of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Folders between this entry and the top of the listing; 0 at the top. A folder's
+    /// Number of folders between this entry and the top of the listing; 0 at the top. A folder's
     /// [`EntryKind::DirectoryEnd`] has the depth of its [`EntryKind::Directory`].
     pub depth: usize,
-    /// Its name in its folder.
+    /// Name of the entry in its folder.
     pub name: Name,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: EntryKind,
-    /// Its attributes. Those of a folder are complete in its [`EntryKind::DirectoryEnd`] only.
+    /// Attributes of the entry. Those of a folder are complete in its [`EntryKind::DirectoryEnd`]
+    /// only.
     pub metadata: Metadata,
-    /// Where its bytes lie. For a folder: where its files would lie by default.
+    /// Targets that hold the entry's bytes. For a folder: the default targets of its files.
     pub layout: Layout,
-    /// The store's own name of this version of the content (entity tag); empty where it has none.
+    /// The store's own name of this version of the content (entity tag); empty if the store has
+    /// none.
     pub identity: Vec<u8>,
 }
 
-/// What a file is opened for.
+/// Purpose of opening a file for reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReadPurpose {
-    /// To be sent.
+    /// The file is sent.
     #[default]
     Transfer,
-    /// To be checked after it was written: the storage itself is read, and no cache of this host. What
-    /// was written and not synced is written back first, where the system does so for such reads.
+    /// The file is verified after it was written: reads come from the storage, not from a cache of
+    /// this host. Where the system supports it for such reads, unsynced data is written back first.
     ReadBack,
 }
 
-/// Size and time of an open file.
+/// Size and modification time of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadState {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Last modification.
+    /// Time of the last modification.
     pub modified: ModifiedTime,
 }
 
-/// What a file system notes of an open file besides its content's size and time.
+/// Inode fields of an open file, other than its size and modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InodeState {
-    /// Last change of its content or of anything about it. Nobody sets it back.
+    /// Time of the last change of content or attributes (ctime). No program can set it back.
     pub changed: ModifiedTime,
     /// Permission bits, the low twelve.
     pub mode: u32,
     /// User and group.
     pub owner: (u32, u32),
-    /// Names that it has.
+    /// Number of hard links.
     pub links: u64,
 }
 
-/// An inode with what else changes the time of its last change.
+/// An inode together with a hash of its extended attributes, which also change its ctime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noted {
     /// The inode.
     pub inode: InodeState,
-    /// A hash of the names and values of its extended attributes: servers keep checksums in them while
-    /// the file is read.
+    /// Hash of the names and values of its extended attributes: servers keep checksums in them
+    /// while the file is read.
     pub attributes: u64,
 }
 
 impl InodeState {
-    /// Whether the content may be another than it was in the state `before`, though its modification
-    /// time is the same: something was changed, and it was neither the mode, the owner nor the number
-    /// of names. Extended attributes are the caller's to compare ([`Noted`]).
+    /// Returns true if the content may differ from the state `before` although its modification
+    /// time is the same: the ctime has changed, but mode, owner and number of names have not. The
+    /// caller compares extended attributes ([`Noted`]).
     #[must_use]
     pub fn may_differ_from(&self, before: &Self) -> bool {
         let attributes = |state: &Self| (state.mode, state.owner, state.links);
@@ -196,67 +204,67 @@ impl InodeState {
     }
 }
 
-/// What stands at a path of the sink.
+/// State of the entry at a path of the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileState {
-    /// What it is.
+    /// Kind of the entry.
     pub kind: FileKind,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Last modification.
+    /// Time of the last modification.
     pub modified: ModifiedTime,
     /// Permission bits, the low twelve.
     pub mode: u32,
-    /// Number of the file in its file system; 0 where there is none.
+    /// Inode number; 0 where the store has none.
     pub inode: u64,
-    /// Number of the file system; 0 where there is none.
+    /// Device number of the file system; 0 where the store has none.
     pub device: u64,
 }
 
-/// What a file costs, and when it was last touched.
+/// Space that a file takes, and time of its last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
-    /// Bytes that it takes on the storage, its holes left out; its size where that is not known.
+    /// Bytes allocated on the storage, without holes; the size where the allocation is not known.
     pub bytes: u64,
-    /// Last change of its content or of anything about it: unlike the modification time nobody sets
-    /// it back, where the store keeps such a time.
+    /// Time of the last change of content or attributes. Unlike the modification time, no program
+    /// can set it back, provided that the store keeps a ctime.
     pub changed: ModifiedTime,
 }
 
-/// What became of [`crate::Store::make_dir`].
+/// Outcome of [`crate::Store::make_dir`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MadeDir {
-    /// It was made: nothing stands in it, so nothing needs to be looked for.
+    /// The call made the folder: it is empty, so no entry needs to be looked up.
     Created,
-    /// It stood there.
+    /// The folder existed.
     Existed,
 }
 
-/// How to begin a partial file.
+/// Name and identity of a partial file to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartialRequest {
-    /// Name of the partial file, in the final file's own folder. One of dray's own
+    /// Name of the partial file, in the final file's folder. One of dray's own
     /// ([`Name::is_reserved`]).
     pub name: Name,
-    /// Continue this very file instead of starting anew.
+    /// Continue this partial file instead of starting a new one.
     pub reuse: Option<PartialId>,
 }
 
-/// Names one partial file for good: a name may be taken by another file, an inode with its device
-/// and its birth says which one is meant.
+/// Identifies one partial file. Another file may take its name; inode, device and birth time
+/// identify the file meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PartialId {
-    /// Number of the file in its file system.
+    /// Inode number.
     pub inode: u64,
-    /// Number of the file system.
+    /// Device number of the file system.
     pub device: u64,
-    /// When it was created, as [`crate::Store::born`] says; 0 when not known. Of two files that had
-    /// one inode number after each other it tells which one this is.
+    /// Creation time, as [`crate::Store::born`] returns it; 0 if unknown. It distinguishes
+    /// successive files that had the same inode number.
     pub born: u64,
 }
 
 impl PartialId {
-    /// Whether both mean one file. A birth that is not known is no contradiction.
+    /// Returns true if both identify one file. An unknown birth time matches any.
     #[must_use]
     pub const fn is(&self, other: &Self) -> bool {
         self.inode == other.inode
@@ -265,27 +273,27 @@ impl PartialId {
     }
 }
 
-/// What to do when something stands at the final name.
+/// Treatment of an existing entry at the final name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Publish {
     /// Fail with `AlreadyExists`.
     IfAbsent,
-    /// Replace it, unless it is a folder.
+    /// Replace the entry, unless it is a folder.
     Replace,
 }
 
-/// What a published file is given.
+/// Attributes of a published file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes<'a> {
     /// Mode, time, extended attributes.
     pub metadata: &'a Metadata,
-    /// Checksums to be kept with the file; given only with [`Capabilities::xattrs`] or
+    /// Checksums to keep with the file; given only with [`Capabilities::xattrs`] or
     /// [`Capabilities::compares_sums`].
     pub sums: Option<Sums>,
 }
 
 impl<'a> Attributes<'a> {
-    /// With other metadata, if there are any.
+    /// Returns these attributes with other metadata, if given.
     #[must_use]
     pub fn with(self, others: Option<&'a Metadata>) -> Self {
         Self {
@@ -294,7 +302,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Only the metadata.
+    /// Returns attributes with metadata only.
     #[must_use]
     pub const fn of(metadata: &'a Metadata) -> Self {
         Self {
@@ -304,60 +312,60 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// A small file to be written by [`crate::Store::write_small_each`].
+/// A small file for [`crate::Store::write_small_each`].
 #[derive(Debug, Clone, Copy)]
 pub struct SmallFile<'a> {
-    /// The final path.
+    /// Final path.
     pub path: &'a RelPath,
-    /// The partial file's name in the same folder.
+    /// Name of the partial file in the same folder.
     pub partial: &'a Name,
-    /// All of its content.
+    /// Complete content.
     pub bytes: &'a [u8],
-    /// Where the content is zeros.
+    /// Ranges of zeros in the content.
     pub holes: &'a [ByteRange],
-    /// What it is given.
+    /// Attributes of the file.
     pub attributes: Attributes<'a>,
 }
 
-/// A small file to be published by [`crate::Store::publish_small_each`].
+/// A small file for [`crate::Store::publish_small_each`].
 #[derive(Debug, Clone, Copy)]
 pub struct SmallName<'a> {
-    /// The final path.
+    /// Final path.
     pub path: &'a RelPath,
-    /// The partial file's name in the same folder.
+    /// Name of the partial file in the same folder.
     pub partial: &'a Name,
-    /// Which file is meant.
+    /// Identity of the partial file.
     pub id: PartialId,
-    /// How the name is given.
+    /// Treatment of an existing entry.
     pub how: Publish,
 }
 
-/// One thing to be made durable by [`crate::Store::sync_each`].
+/// One item that [`crate::Store::sync_each`] makes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncItem<'a> {
     /// Content and attributes of a published file.
     File(&'a RelPath),
     /// Content of a partial file of `path`.
     Partial {
-        /// The final path.
+        /// Final path.
         path: &'a RelPath,
-        /// The partial file's name in the same folder.
+        /// Name of the partial file in the same folder.
         name: &'a Name,
     },
-    /// The names in a folder, and its own attributes.
+    /// The names in a folder, and the folder's own attributes.
     Folder(&'a RelPath),
 }
 
-/// How to open a control file.
+/// Mode in which to open a control file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlMode {
-    /// It must be there; it is opened for reading and writing.
+    /// The file must exist; it is opened for reading and writing.
     Existing,
-    /// It must be there; it is only looked at.
+    /// The file must exist; it is opened for reading only.
     ReadOnly,
-    /// It is made when missing.
+    /// The file is created if missing.
     Create,
-    /// It must not be there (`AlreadyExists`).
+    /// The file must not exist (`AlreadyExists`).
     CreateNew,
 }
 

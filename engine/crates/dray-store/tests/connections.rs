@@ -1,5 +1,6 @@
-//! The pool over real connections, to a server whose threads sleep for each byte: what several carry beside
-//! one is in proportion, however fast the machine is. All cases are in `integration/bench/connections.py`.
+//! Tests the pool over real connections, to a server whose threads sleep for each byte: the
+//! throughput ratio of several connections to one is independent of the machine's speed. All cases
+//! are in `integration/bench/connections.py`.
 
 #[path = "../examples/connections/load.rs"]
 mod load;
@@ -65,7 +66,7 @@ fn several_connections_carry_no_more_than_the_server_does() {
         waits: true,
     };
     let came = run(flow, 8, Rule::Automatic, Some(whole));
-    // Of a second, what was under way when it began.
+    // The tolerance covers bytes in flight when the measured second began.
     assert!(came.rate < 1.25 * whole, "{:.0} of {whole}", came.rate);
 }
 

@@ -1,4 +1,4 @@
-//! What a host that has run out of something shows. One test: what it sets is the whole process's.
+//! Errors of a host with exhausted resources. One test only: its limits apply to the whole process.
 
 use dray_core::{End, ErrorKind, Metadata, Name, RelPath};
 use dray_store::{Attributes, PosixOptions, PosixStore, Store, SyncItem};

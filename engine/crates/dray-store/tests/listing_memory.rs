@@ -1,4 +1,5 @@
-//! Memory of a long listing, counted. A test program of its own: it replaces the allocator.
+//! Measures the memory of a long listing. A separate test program, because it replaces the
+//! allocator.
 
 use dray_core::{End, RelPath};
 use dray_store::{ListOptions, NullStore, NullTree, PosixOptions, PosixStore, Store};
@@ -50,7 +51,7 @@ fn a_listing_holds_a_batch_and_no_more() {
         PosixStore::open(folder.path(), End::Source, PosixOptions::default()).expect("opens");
     let (count, peak) = peak_of(&store);
     assert_eq!(count, 100_000);
-    // 4096 entries and one buffer of names more, each some 250 bytes with its name.
+    // 4096 entries and one buffer of further names, each some 250 bytes with its name.
     assert!(peak < 3 << 20, "{peak} bytes");
 
     let tree = NullTree {

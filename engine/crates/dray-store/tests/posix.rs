@@ -1,4 +1,4 @@
-//! What only a real file system shows.
+//! Behaviour that only a real file system shows.
 
 use dray_core::options::Links;
 use dray_core::{ByteRange, End, EntryKind, Error, ErrorKind, Metadata, Name, RelPath};
@@ -66,7 +66,7 @@ fn special_files_are_named_and_the_rest_is_listed() {
     assert_eq!(words.len(), 2);
     assert!(words[0].contains("cannot copy at the source: pipe: not supported (a named pipe)"));
     assert!(words[1].contains("a socket"));
-    // Named outright, a pipe neither hangs nor reads.
+    // Opening a pipe by name neither blocks nor reads.
     let handle = store
         .open_read(&path("pipe"), ReadPurpose::Transfer)
         .expect("opens");
@@ -167,7 +167,7 @@ fn followed_links_stay_beneath_the_root_and_never_go_round() {
     let (good, bad) = list(&store, Links::Follow);
     let mut found = names(&good);
     found.sort();
-    // "a" and "b" begin and end; the folder behind the link, too, with the file in it.
+    // "a" and "b" begin and end, and so does the folder behind the link, with its file.
     let expected = [
         "a",
         "a",
@@ -187,8 +187,8 @@ fn followed_links_stay_beneath_the_root_and_never_go_round() {
         .map(|error| (error.file.as_ref().expect("a file").to_string(), error.kind))
         .collect();
     kinds.sort_by(|a, b| a.0.cmp(&b.0));
-    // By the link in "inside-folder" the walk reaches "a", which is not above it there, and from
-    // there "b", which is.
+    // Through the link in "inside-folder" the walk reaches "a", which is not one of its parents
+    // there, and from there "b", which is.
     let expected = [
         ("a/b/up".to_owned(), ErrorKind::PathEscapes),
         ("broken".to_owned(), ErrorKind::NotFound),
@@ -251,7 +251,7 @@ fn the_time_of_birth_stays_with_the_file() {
     assert_eq!(first, born("one"));
     std::thread::sleep(std::time::Duration::from_millis(20));
     put(&store, &path("one")).expect("replaces");
-    // Where the file system keeps no such time, none is told.
+    // On a file system without birth times the store returns 0.
     assert!(born("one") > first || (first, born("one")) == (0, 0));
     assert_eq!(born("nothing"), 0);
 }
@@ -263,7 +263,7 @@ fn a_partial_file_of_another_birth_is_neither_published_nor_removed() {
     let (metadata, at) = (Metadata::default(), path("file"));
     let made = store.write_small(&at, &name, b"new", &[], &Attributes::of(&metadata));
     let made = made.expect("written");
-    // What had the inode before is what is meant.
+    // A file with an earlier birth, which had the same inode.
     let before = dray_store::PartialId {
         born: made.born.wrapping_sub(1),
         ..made
@@ -322,7 +322,7 @@ fn a_partial_file_in_a_folder_moved_away_is_not_published_there() {
     partial.write_at(0, b"x").expect("writes");
     fs::rename(folder.path().join("a"), folder.path().join("moved")).expect("moves");
     fs::create_dir(folder.path().join("a")).expect("makes");
-    // An open folder is believed for a second.
+    // A cached folder is valid for a second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let metadata = Metadata::default();
     let published = partial.publish(Publish::Replace, &Attributes::of(&metadata));
@@ -480,8 +480,8 @@ fn configured_folders_are_targets_and_the_rest_is_the_device() {
     assert!(found[3].starts_with("device "), "{}", found[3]);
 }
 
-/// More folders inside each other than files may be open: 1024 is the usual limit, and other tests
-/// run beside this one.
+/// More nested folders than files may be open: 1024 is the usual limit, and other tests run
+/// concurrently.
 #[test]
 fn a_tree_deeper_than_open_files_allow_is_listed() {
     const DEPTH: usize = 1500;
@@ -492,7 +492,7 @@ fn a_tree_deeper_than_open_files_allow_is_listed() {
     for _ in 0..DEPTH {
         at = at.join(&name).expect("joins");
         store.make_dir(&at).expect("makes");
-        // Comes after the folder, so that each is returned to.
+        // Comes after the folder, so that the lister returns to each folder.
         let after = at
             .parent()
             .expect("not the root")
@@ -552,7 +552,7 @@ fn sync_takes_unreadable_files_and_links() {
 #[test]
 fn what_may_not_be_read_is_an_item_and_the_rest_is_listed() {
     if rustix::process::geteuid().is_root() {
-        // Nothing is unreadable to root.
+        // Root can read everything.
         return;
     }
     let folder = TempDir::new().expect("a folder");
@@ -568,7 +568,7 @@ fn what_may_not_be_read_is_an_item_and_the_rest_is_listed() {
     chmod("secret", 0);
     let store = open(root, End::Source, LinkScope::Never);
     chmod("closed", 0o111);
-    // May be passed through, so a file in it that is named can be read.
+    // The folder permits look-ups, so a file named in it can be read.
     let opened = store.open_read(&path("closed/inside"), ReadPurpose::Transfer);
     assert!(opened.is_ok());
     chmod("closed", 0);

@@ -1,4 +1,4 @@
-//! Limit, trace and chaos do what they say; the memory store forgets what was not synced.
+//! Tests limit, trace and chaos, and that the memory store loses data that was not synced.
 
 use dray_core::rate::BytesPerSecond;
 use dray_core::{End, ErrorKind, Metadata, Name, RelPath};

@@ -1,4 +1,4 @@
-//! Threads that read or write by a pool of connections, each a file of its own.
+//! Threads that read or write through a pool of connections, each with a file of its own.
 
 use super::server::{ANSWER, BYTES_MAX, Rates, Request, Server};
 use dray_core::connections::{Direction, Flow, Rule, Setting};
@@ -13,46 +13,47 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a call, at most; and how much less some have. Calls of one length fall into step.
+/// Maximum bytes of a call, and the maximum reduction of a call's length. Calls of equal length
+/// would synchronise.
 const CALL_BYTES: u32 = 512 * 1024;
 const LESS_BYTES: u32 = 128 * 1024;
 
-/// Calls open on a connection at most.
+/// Maximum number of concurrent calls on a connection.
 const DEPTH: u32 = 4;
 
-/// What is run.
+/// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) flow: Flow,
     pub(crate) threads: u32,
     pub(crate) connections: usize,
     pub(crate) rule: Rule,
-    /// What is not counted: connections are opened in it, and settings compared.
+    /// Warm-up that is not counted: the pool opens connections and compares settings in it.
     pub(crate) before: Duration,
-    /// How long is counted.
+    /// Measured duration.
     pub(crate) length: Duration,
 }
 
-/// What came of it.
+/// Results of a run.
 pub(crate) struct Came {
     /// Bytes per second.
     pub(crate) rate: f64,
     pub(crate) carried: Vec<Carried>,
-    /// How often a file's lock was waited for at the server, and for how long in all.
+    /// Number of waits for a file's lock at the server, and their total duration.
     pub(crate) lock_waits: u64,
     pub(crate) lock_seconds: f64,
-    /// What was in force at the end.
+    /// Setting in force at the end.
     pub(crate) setting: Setting,
 }
 
-/// A connection: requests go as they come, and a thread takes the answers.
+/// A connection: callers send requests at any time, and a thread receives the answers.
 struct Wire {
     writer: Mutex<TcpStream>,
     open: Arc<Mutex<HashMap<u64, Open>>>,
     next: AtomicU64,
 }
 
-/// A request that is not answered yet.
+/// A request without an answer.
 struct Open {
     lease: Lease<Arc<Wire>>,
     answered: Sender<()>,
@@ -70,7 +71,8 @@ impl Wire {
         let open = Arc::new(Mutex::default());
         let of_reader = Arc::clone(&open);
         thread::spawn(move || {
-            // It ends with the connection; nobody waits for what was open then.
+            // The thread ends with the connection; no caller waits for the requests that were open
+            // then.
             let _ = take_answers(reader, &of_reader);
             lock(&of_reader).clear();
         });
@@ -91,7 +93,7 @@ fn take_answers(mut stream: TcpStream, open: &Mutex<HashMap<u64, Open>>) -> io::
         let answered = lock(open).remove(&u64::from_le_bytes(id));
         if let Some(Open { lease, answered }) = answered {
             lease.carried();
-            // Who does not wait has dropped the other end.
+            // A caller that does not wait has dropped the receiver.
             let _ = answered.send(());
         }
     }
@@ -110,7 +112,7 @@ fn submit(lease: Lease<Arc<Wire>>, mut request: Request, data: &[u8]) -> io::Res
     Ok(answer)
 }
 
-/// One thread: calls, one after the other, until it is over.
+/// One thread: makes calls, one after the other, until the run is over.
 fn call(
     pool: &Connections<Arc<Wire>>,
     flow: Flow,
@@ -142,7 +144,7 @@ fn call(
     Ok(())
 }
 
-/// Runs a case against a server of its own.
+/// Runs a case against its own server.
 pub(crate) fn run(case: &Case, rates: Rates) -> Result<Came, Box<dyn std::error::Error>> {
     let server = Server::start(rates)?;
     let address = server.address;

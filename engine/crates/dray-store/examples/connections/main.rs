@@ -1,11 +1,12 @@
-//! What several connections to one server carry: threads that read or write by a pool of them, and a
-//! server on the loopback whose threads serve one connection each, at a fixed rate.
+//! Measures the throughput of several connections to one server: threads read or write through a
+//! pool of connections. The server runs on the loopback; each of its threads serves one connection
+//! at a fixed rate.
 //!
 //! ```text
 //! connections read|write sync|async THREADS CONNECTIONS single|multiple|auto [NAME=NUMBER...]
 //! ```
 //!
-//! It prints one object of JSON. `integration/bench/connections.py` runs all cases.
+//! It prints one JSON object. `integration/bench/connections.py` runs all cases.
 #![expect(clippy::print_stdout, reason = "a program")]
 
 mod load;

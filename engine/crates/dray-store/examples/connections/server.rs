@@ -1,7 +1,7 @@
-//! A server whose connections are served by one thread each, at a fixed rate: what is beyond it, a
-//! connection more has to carry. A file has a lock, which a write holds for a part of its time, and for
-//! longer when it is to be durable; so writes of one file that come by several connections wait for each
-//! other, and their connections stand still meanwhile.
+//! A server with one thread per connection, each at a fixed rate: throughput beyond that rate needs
+//! another connection. Each file has a lock. A write holds it for a part of its time, and longer if
+//! it must become durable. Writes of one file over several connections therefore wait for each
+//! other and block their connections.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 /// Most bytes of one request.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// What it can do. Far below what a processor can, so that how busy the machine is does not count.
+/// Rates of the server, far below the processor's, so that the load of the machine does not matter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
     /// Bytes per second of a connection.
     pub(crate) connection: f64,
-    /// Of all together, if that is bounded.
+    /// Bytes per second of all connections together, if limited.
     pub(crate) whole: Option<f64>,
-    /// Of the time that a write takes, when it holds its file's lock.
+    /// Fraction of a write's time during which it holds its file's lock.
     pub(crate) locked: f64,
-    /// How long a write takes to be durable, in the lock.
+    /// Time that a write takes to become durable, with the lock held.
     pub(crate) durable: Duration,
 }
 
@@ -38,17 +38,17 @@ impl Default for Rates {
     }
 }
 
-/// A request, as it goes over the wire.
+/// A request on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Comes back with the answer.
+    /// Number that the answer repeats.
     pub(crate) id: u64,
-    /// Which file.
+    /// Number of the file.
     pub(crate) file: u32,
-    /// How many bytes; those of a write follow, those of a read follow the answer.
+    /// Number of bytes. Those of a write follow the request, those of a read follow the answer.
     pub(crate) bytes: u32,
     pub(crate) is_write: bool,
-    /// Whether it is answered when it is durable.
+    /// True if the server answers only when the write is durable.
     pub(crate) is_durable: bool,
 }
 
@@ -81,19 +81,19 @@ impl Request {
     }
 }
 
-/// The server; it ends with the program.
+/// The server; it runs until the program ends.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What its threads share.
+/// State shared by the server's threads.
 pub(crate) struct Shared {
     rates: Rates,
     files: Mutex<HashMap<u32, Arc<Mutex<()>>>>,
-    /// When the whole server is free again.
+    /// Time at which the whole server is free again.
     free: Mutex<Instant>,
-    /// How often a file's lock was held by another, and nanoseconds waited for it.
+    /// Number of times another thread held a file's lock, and nanoseconds waited for it.
     pub(crate) lock_waits: AtomicU64,
     pub(crate) lock_nanos: AtomicU64,
 }
@@ -113,7 +113,7 @@ impl Server {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let shared = of_all.clone();
-                // Its client has gone when it ends.
+                // A connection ends when its client closes it.
                 thread::spawn(move || shared.serve(stream).is_ok());
             }
         });
@@ -121,10 +121,10 @@ impl Server {
     }
 }
 
-/// What a late wake-up may be made up for: a sleep is longer than asked on a busy machine.
+/// Maximum oversleep that is compensated: on a busy machine a sleep is longer than requested.
 const LATE_MAX: Duration = Duration::from_millis(5);
 
-/// A thread's time, which passes as it serves. It holds how much too late it woke up last.
+/// A thread's clock, which advances as the thread serves. It holds the last oversleep.
 struct Pace(Duration);
 
 impl Pace {

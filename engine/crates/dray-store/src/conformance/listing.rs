@@ -1,4 +1,4 @@
-//! Listing: order, options, what is left out, and how much is held.
+//! Listing: order, options, omitted entries, and bounded memory.
 
 use super::{
     Case, Outcome, always, ensure, ensure_eq, ensure_error, metadata, own_name, path, put, walk,
@@ -57,7 +57,7 @@ fn build(store: &dyn Store) -> Outcome {
 
 fn depth_first(store: &dyn Store) -> Outcome {
     build(store)?;
-    // `walk` checks that each folder ends after what it holds.
+    // `walk` checks that each folder ends after its contents.
     let mut listed = walk(store, &RelPath::root(), &ListOptions::default())?;
     listed.sort();
     let expected = [
@@ -149,7 +149,7 @@ fn skip(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
-/// Skipping after anything but a folder's beginning does nothing.
+/// Skipping after any item other than a folder's beginning does nothing.
 trait SkipElsewhere {
     fn skip_folder_unless_entered(&mut self, kind: &EntryKind);
 }
@@ -230,7 +230,7 @@ fn links(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
-/// Stands for an item that did not come.
+/// A placeholder for a missing item.
 fn never() -> crate::types::Listed {
     crate::types::Listed {
         depth: 0,
@@ -242,8 +242,8 @@ fn never() -> crate::types::Listed {
     }
 }
 
-/// A listing that holds all names lists them although they are gone; one that reads as it goes does
-/// not. The second half is removed after the first item came: few of it may still be listed.
+/// A listing that holds all names in memory would list removed files; a streaming one does not. The
+/// case removes the second half after the first item: few of these files may still be listed.
 fn many(store: &dyn Store) -> Outcome {
     const ENTRIES: usize = 100_000;
     const HELD_MAX: usize = 20_000;
@@ -272,7 +272,7 @@ fn many(store: &dyn Store) -> Outcome {
             kept += 1;
         }
     }
-    // What was held of the other half, and the folder's end.
+    // The remaining items: the held part of the removed half, and the folder's end.
     let rest = listed.filter(Result::is_ok).count();
     let bound = kept + HELD_MAX / 2 + 1;
     ensure!(

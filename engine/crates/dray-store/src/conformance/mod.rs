@@ -1,4 +1,4 @@
-//! The suite that every backend passes, ours and others'.
+//! The suite that every backend passes, in this crate or elsewhere.
 //!
 //! ```no_run
 //! use dray_store::{MemoryStore, conformance};
@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Each case gets a fresh, empty store that it may write to and read from. The store's capabilities
-//! decide which cases apply; the report names those that do not, and why.
+//! decide which cases apply; the report names each case that does not apply, and the missing
+//! capability.
 
 mod control;
 mod listing;
@@ -31,19 +32,19 @@ use std::sync::Arc;
 /// Makes a fresh, empty store.
 pub type Factory<'a> = &'a dyn Fn() -> Arc<dyn Store>;
 
-/// What came of the suite.
+/// Results of the suite.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Cases that hold.
+    /// Cases that passed.
     pub passed: Vec<&'static str>,
     /// Cases that do not apply, and the missing capability.
     pub skipped: Vec<(&'static str, &'static str)>,
-    /// Cases that do not hold, and what was seen.
+    /// Cases that failed, and what they observed.
     pub failed: Vec<(&'static str, String)>,
 }
 
 impl Report {
-    /// Whether every case that applies holds.
+    /// Returns true if every applicable case passed.
     #[must_use]
     pub const fn is_passed(&self) -> bool {
         self.failed.is_empty() && !self.passed.is_empty()
@@ -70,7 +71,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What a case says when it does not hold.
+/// The message of a failed case.
 #[derive(Debug)]
 struct Broken(String);
 
@@ -84,7 +85,7 @@ type Outcome = Result<(), Broken>;
 
 struct Case {
     name: &'static str,
-    /// The capability a store may lack; `None` when the case applies.
+    /// Returns the missing capability; `None` if the case applies.
     lacks: fn(&Capabilities) -> Option<&'static str>,
     run: fn(&dyn Store) -> Outcome,
 }
@@ -92,13 +93,14 @@ struct Case {
 /// Runs all cases.
 ///
 /// # Panics
-/// Only if a thread of a case does.
+/// If a thread of a case panics.
 #[must_use]
 pub fn run(make: Factory<'_>) -> Report {
     run_without(make, &[])
 }
 
-/// Runs all cases but these: a far store may have no time for some. They are reported as skipped.
+/// Runs all cases except `left_out`, which may take too long with a remote store. They are reported
+/// as skipped.
 ///
 /// # Panics
 /// As [`run`].
@@ -156,7 +158,7 @@ macro_rules! ensure_eq {
 }
 use ensure_eq;
 
-/// Holds when `result` failed with `kind`, naming the file.
+/// Succeeds if `result` failed with `kind` and the error names the file.
 fn ensure_error<T>(result: Result<T, Error>, kind: ErrorKind, what: &str) -> Outcome {
     match result {
         Ok(_) => Err(Broken(format!("{what} went well, expected {kind:?}"))),
@@ -173,7 +175,7 @@ fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap_or_else(|_| RelPath::root())
 }
 
-/// One of dray's own names.
+/// Returns one of dray's own names.
 fn own_name(text: &str) -> Result<Name, Broken> {
     Ok(Name::new(&[RESERVED_PREFIX, text.as_bytes()].concat())?)
 }
@@ -189,14 +191,14 @@ fn metadata(seconds: i64, nanoseconds: u32) -> Metadata {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from offset to offset.
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
     (0..length)
         .map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8) ^ seed)
         .collect()
 }
 
-/// Writes and publishes a file by way of a partial one.
+/// Writes and publishes a file through a partial file.
 fn put(store: &dyn Store, path: &RelPath, bytes: &[u8]) -> Outcome {
     put_with(store, path, bytes, &metadata(1_000_000, 0))
 }
@@ -230,7 +232,7 @@ fn get(store: &dyn Store, path: &RelPath) -> Result<Vec<u8>, Broken> {
     read_all(&*handle)
 }
 
-/// The paths of a listing in its order, a folder's end as `path/`.
+/// Returns the paths of a listing in its order, a folder's end as `path/`.
 fn walk(store: &dyn Store, top: &RelPath, options: &ListOptions) -> Result<Vec<String>, Broken> {
     let mut above: Vec<String> = Vec::new();
     let mut found = Vec::new();

@@ -281,7 +281,7 @@ fn own(store: &dyn Store) -> Outcome {
     mine.write_at(0, b"mine")?;
     let taken = store.begin(&file, 5, &request);
     ensure_error(taken, ErrorKind::AlreadyExists, "beginning under its name")?;
-    // Somebody takes it for left over and begins anew.
+    // Another writer takes the partial file for a leftover and starts again.
     store.discard(&file, &request.name, None)?;
     let other = store.begin(&file, 5, &request)?;
     other.write_at(0, b"other")?;
@@ -307,7 +307,7 @@ fn own(store: &dyn Store) -> Outcome {
     let attributes = Attributes::of(&meta);
     let mine = store.write_small(&file, &request.name, b"mine", &[], &attributes)?;
     let name = &request.name;
-    // It goes elsewhere, and lives: its number is not given to the next.
+    // The file moves elsewhere and still exists: the store does not reuse its inode number.
     store.publish_small(&path("elsewhere"), name, mine, Publish::Replace)?;
     let other = store.begin(&file, 5, &request)?;
     ensure_error(
@@ -351,7 +351,7 @@ fn links(store: &dyn Store) -> Outcome {
     ensure_eq!(modified, Some(expected), "its time");
     let left = store.list_control(&RelPath::root())?;
     ensure_eq!(left.len(), 1, "names in the folder");
-    // A file takes the link's place, not that of what it points to.
+    // The file replaces the link, not the target of the link.
     put(store, &link, b"file")?;
     let kind = store.stat(&link)?.map(|state| state.kind);
     ensure_eq!(kind, Some(FileKind::File), "its kind after replacing");
@@ -374,7 +374,7 @@ fn many(store: &dyn Store) -> Outcome {
         own_name("d")?,
     ];
     let contents: [&[u8]; 4] = [b"one", b"", b"three", b"four"];
-    // One name is taken, and that is no matter of the others.
+    // One name is taken, which does not affect the other files.
     let taken = store.write_small(&paths[2], &partials[2], b"before", &[], &attributes)?;
     let files = (0..4).map(|number| SmallFile {
         path: &paths[number],
@@ -392,7 +392,8 @@ fn many(store: &dyn Store) -> Outcome {
     )?;
     let mut ids = written.into_iter().collect::<Result<Vec<_>, _>>()?;
     ids.insert(2, taken);
-    // Another's file is not published, and that is no matter of the others either.
+    // The store does not publish another writer's file, which does not affect the other files
+    // either.
     ids[3] = PartialId {
         inode: ids[3].inode.wrapping_add(1),
         ..ids[3]

@@ -1,4 +1,4 @@
-//! Reading: ends, holes, changes, and what must not be reached.
+//! Reading: ends of files, holes, changes, and paths outside the root.
 
 use super::{
     Case, Outcome, always, ensure, ensure_eq, ensure_error, get, metadata, own_name, path, pattern,
@@ -93,7 +93,7 @@ fn changed(store: &dyn Store) -> Outcome {
         (3, 10),
         "size and time"
     );
-    // Replaced by another: the open file is still the old one, the name is not.
+    // After a replacement the open handle still reads the old file, the name the new one.
     put_with(store, &path("file"), b"second", &metadata(20, 0))?;
     let bytes = read_all(&*handle);
     let state = handle.state();
@@ -215,7 +215,8 @@ fn refused(store: &dyn Store) -> Outcome {
 }
 
 fn escape(store: &dyn Store) -> Outcome {
-    // Beneath the root and out of it, relative and absolute, by one step and by many.
+    // Link texts that lead beneath and out of the root, relative and absolute, in one step and in
+    // many.
     let texts: [&[u8]; 5] = [b"/", b"..", b"../..", b"/proc/self/root", b"inside"];
     store.make_dir(&path("inside"))?;
     put(store, &path("inside/file"), b"x")?;

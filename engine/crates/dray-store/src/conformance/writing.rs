@@ -84,7 +84,7 @@ fn no_random(can: &Capabilities) -> Option<&'static str> {
     (!can.random_write).then_some("random writes")
 }
 
-/// Bytes of the deep path: more than `PATH_MAX`, 4096.
+/// Length of the deep path in bytes: more than `PATH_MAX`, 4096.
 const DEEP_BYTES: usize = 5000;
 
 fn no_deep_paths(can: &Capabilities) -> Option<&'static str> {
@@ -337,7 +337,7 @@ fn reuse(store: &dyn Store) -> Outcome {
     let mut back = [0; 10];
     partial.read_at(0, &mut back)?;
     ensure_eq!(&back, b"firstagain", "what the partial file holds");
-    // Anew: nothing of the old one shines through.
+    // A new file: it shows no bytes of the old one.
     store.discard(&file, &fresh.name, None)?;
     let partial = store.begin(&file, 4, &fresh)?;
     partial.publish(Publish::IfAbsent, &Attributes::of(&metadata(9, 0)))?;
@@ -395,7 +395,7 @@ fn abort(store: &dyn Store) -> Outcome {
     )
 }
 
-/// What is called a hole reads as zeros, wherever it lies; the rest is as given.
+/// Declared holes read as zeros, wherever they lie; the other bytes are as given.
 fn small_with_holes(store: &dyn Store, attributes: &dray_core::Metadata) -> Outcome {
     let (file, name) = (path("a/holes"), own_name("s2")?);
     let all = 200_000;
@@ -499,7 +499,7 @@ fn groups(store: &dyn Store) -> Outcome {
         .collect();
     items.extend([SyncItem::Folder(&folder), SyncItem::Folder(&root)]);
     store.sync_all(&items)?;
-    // What is not there concerns nobody else, in a group of few and of many.
+    // A missing item does not affect the others, in a small and in a large group.
     let missing = path("none/f");
     for others in [&items[..1], &items] {
         let group = [&[SyncItem::File(&missing)], others].concat();
@@ -526,7 +526,7 @@ fn remove(store: &dyn Store) -> Outcome {
     for _ in 0..2 {
         store.remove(&path("a"))?;
     }
-    // A folder of the same name is another folder.
+    // A new folder of the same name is another folder.
     store.make_dir(&path("a"))?;
     put(store, &path("a/file"), b"y")?;
     ensure_eq!(

@@ -8,14 +8,14 @@ use dray_core::{ByteRange, ErrorKind, RelPath, Result, Sums};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// An open file of a [`MemoryStore`], for whatever purpose.
+/// An open file of a [`MemoryStore`], for any purpose.
 #[derive(Debug)]
 pub(super) struct MemoryHandle {
     store: MemoryStore,
     path: RelPath,
-    /// The name it was opened by; of a partial file, the partial one.
+    /// Key of the name it was opened by; for a partial file, the partial name.
     key: Key,
-    /// Tells who holds a lock.
+    /// Identifies the handle as the holder of a lock.
     number: u64,
     /// Exchanged when a control file is replaced.
     inode: RwLock<Arc<Inode>>,
@@ -39,7 +39,8 @@ impl MemoryHandle {
 
     fn change(&self, operation: &str, end: u64, work: impl FnOnce(&mut Content)) -> Result<()> {
         let inode = self.inode();
-        // A gigabyte is plenty for a test, and no claim may take the host's memory.
+        // Limit of 1 GiB: enough for a test, and an announced size cannot exhaust the host's
+        // memory.
         if end > 1 << 30 {
             return Err(self.store.error(ErrorKind::NoSpace, operation, &self.path));
         }
@@ -79,7 +80,7 @@ impl MemoryHandle {
     fn sync(&self) {
         let mut tree = self.store.write();
         self.inode().sync();
-        // Its name only while it still has that name.
+        // Make the name durable only if it still refers to this inode.
         let named = tree.names.get(&self.key).map(|inode| inode.number);
         if named == Some(self.inode().number) {
             tree.sync_file(&self.key);

@@ -1,4 +1,4 @@
-//! Walking the names in key order: one look-up per item, nothing held.
+//! Walks the names in key order with one look-up per item and without holding names.
 
 use super::tree::{Body, Inode, Key, above, is_in, key_of, path_of};
 use super::{DEVICE, MemoryStore};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 pub(super) struct MemoryLister {
     store: MemoryStore,
     options: ListOptions,
-    /// Everything listed lies in or under it.
+    /// Folder that contains all listed entries, or the single listed entry.
     top: Key,
     /// Folders begun and not ended.
     open: Vec<Key>,
-    /// The name looked at last, and whether what is in it is left out.
+    /// The last visited name, and true if its contents are left out.
     last: Key,
     skips: bool,
-    /// The top itself, when it is to be listed.
+    /// The top itself, if it is listed.
     first: Option<Arc<Inode>>,
     entered: bool,
 }
@@ -121,7 +121,7 @@ impl MemoryLister {
         Some(self.listed(&key, depth, name, EntryKind::DirectoryEnd, metadata))
     }
 
-    /// The next name of the walk that is wanted.
+    /// Returns the next name of the walk that the options include.
     fn step(&self) -> Option<(Key, Arc<Inode>)> {
         let tree = self.store.read();
         let mut last = self.last.clone();

@@ -1,4 +1,4 @@
-//! A store in memory, for tests: it keeps apart what is written and what is durable.
+//! A store in memory for tests, which separates written data from durable data.
 
 mod handle;
 mod list;
@@ -30,13 +30,13 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty root.
+    /// Returns an empty root.
     #[must_use]
     pub fn new(end: End) -> Self {
         Self::with_targets(end, TargetMap::default())
     }
 
-    /// An empty root whose folders lie on these targets.
+    /// Returns an empty root whose folders lie on these targets.
     #[must_use]
     pub fn with_targets(end: End, map: TargetMap) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl MemoryStore {
         }
     }
 
-    /// The same files, seen from another end.
+    /// Returns a store of the same files at another end.
     #[must_use]
     pub fn seen_from(&self, end: End) -> Self {
         Self {
@@ -55,8 +55,9 @@ impl MemoryStore {
         }
     }
 
-    /// Forgets everything that was not synced: contents since their last sync, names since their
-    /// folder's. Locks fall. Handles opened before must not be used any more.
+    /// Discards everything that was not synced: contents since their last sync, names since the
+    /// last sync of their folder. Releases all locks. Handles opened before must not be used
+    /// afterwards.
     pub fn crash(&self) {
         self.write().crash();
     }
@@ -75,7 +76,7 @@ impl MemoryStore {
             .cause("in memory")
     }
 
-    /// Fails unless the folder of `key` is there, and says what is wrong on the way to it.
+    /// Fails unless the folder of `key` exists; the error names the cause on the path to it.
     fn check_folder(&self, tree: &Tree, key: &[u8], operation: &str) -> Result<()> {
         let Some(folder) = above(key) else {
             return Err(self.error(ErrorKind::IsADirectory, operation, &RelPath::root()));

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A path with zeros for slashes: zero sorts before every byte a name may have, so that plain byte
-/// order is the order of a walk, each folder right before what it holds.
+/// A path with zeros for slashes. Zero sorts before every byte of a name, so byte order is the
+/// order of a walk: each folder comes right before its contents.
 pub(super) type Key = Vec<u8>;
 
 pub(super) fn key_of(path: &RelPath) -> Key {
@@ -22,7 +22,7 @@ pub(super) fn path_of(key: &[u8]) -> RelPath {
     RelPath::parse(&bytes).unwrap_or_else(|_| RelPath::root())
 }
 
-/// The folder a key lies in; `None` for the root.
+/// Returns the folder of a key; `None` for the root.
 pub(super) fn above(key: &[u8]) -> Option<&[u8]> {
     if key.is_empty() {
         return None;
@@ -31,7 +31,7 @@ pub(super) fn above(key: &[u8]) -> Option<&[u8]> {
     Some(&key[..end])
 }
 
-/// The key of `name` beside `key`.
+/// Returns the key of `name` in the folder of `key`.
 pub(super) fn beside(key: &[u8], name: &[u8]) -> Key {
     match above(key) {
         Some(folder) if !folder.is_empty() => [folder, &[0], name].concat(),
@@ -39,7 +39,7 @@ pub(super) fn beside(key: &[u8], name: &[u8]) -> Key {
     }
 }
 
-/// What is at a name.
+/// Content of a name.
 #[derive(Debug)]
 pub(super) enum Body {
     Folder,
@@ -47,7 +47,7 @@ pub(super) enum Body {
     Link(Vec<u8>),
 }
 
-/// The bytes of a file. The durable ones are shared until the next write.
+/// The bytes of a file. The durable bytes are shared until the next write.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub(super) bytes: Arc<Vec<u8>>,
@@ -73,19 +73,19 @@ impl Content {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Meta {
     pub(super) metadata: Metadata,
-    /// Kept checksums, with the size and time they belong to.
+    /// Kept checksums, with the size and modification time they belong to.
     pub(super) sums: Option<(Sums, u64, ModifiedTime)>,
 }
 
-/// A file, folder or link whatever its names.
+/// A file, folder or link, independent of its names.
 #[derive(Debug)]
 pub(super) struct Inode {
     pub(super) number: u64,
     pub(super) body: Body,
     meta: Mutex<Meta>,
-    /// As they would be after a crash.
+    /// The attributes after a crash.
     durable_meta: Mutex<Meta>,
-    /// Number of the handle that holds the lock; 0 for none.
+    /// Number of the handle that holds the lock; 0 without a lock.
     pub(super) locked_by: AtomicU64,
 }
 
@@ -120,7 +120,7 @@ impl Inode {
         }
     }
 
-    /// The checksums that were set, if it is as it was then.
+    /// Returns the kept checksums if size and modification time have not changed since.
     pub(super) fn known_sums(&self) -> Option<Sums> {
         let size = self.size();
         let meta = self.meta();
@@ -158,7 +158,7 @@ impl Inode {
     }
 }
 
-/// Names and what they name.
+/// Names and their inodes.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) names: BTreeMap<Key, Arc<Inode>>,
@@ -177,7 +177,7 @@ impl Tree {
         }
     }
 
-    /// A new inode at `key`, whatever stood there.
+    /// Puts a new inode at `key` and replaces an existing one.
     pub(super) fn put(&mut self, key: Key, body: Body, mode: u32) -> Arc<Inode> {
         let inode = Arc::new(Inode::new(self.next_number, body, mode));
         self.next_number += 1;
@@ -185,16 +185,16 @@ impl Tree {
         inode
     }
 
-    /// The first name after `key` in the order of a walk.
+    /// Returns the first name after `key` in the order of a walk.
     pub(super) fn after(&self, key: &[u8]) -> Option<(&Key, &Arc<Inode>)> {
         self.names
             .range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded))
             .next()
     }
 
-    /// The first name after everything in the folder `key`.
+    /// Returns the first name after all contents of the folder `key`.
     pub(super) fn after_folder(&self, key: &[u8]) -> Option<(&Key, &Arc<Inode>)> {
-        // What the folder holds begins with its key and a zero.
+        // Keys of the folder's contents begin with its key and a zero.
         let end = [key, &[1]].concat();
         self.names
             .range::<[u8], _>((Bound::Included(end.as_slice()), Bound::Unbounded))
@@ -205,9 +205,9 @@ impl Tree {
         self.after(key).is_some_and(|(name, _)| is_in(name, key))
     }
 
-    /// Makes the names in a folder durable, and the folder itself. Attributes of the files in it
-    /// are another matter: stricter than file systems with a journal, where what was set before a
-    /// rename is not lost when the rename is kept.
+    /// Makes the names in a folder durable, and the folder itself, but not the attributes of its
+    /// files. This is stricter than file systems with a journal, which keep the attributes set
+    /// before a durable rename.
     pub(super) fn sync_folder(&mut self, key: &[u8]) {
         self.keep_folders(key);
         if let Some(folder) = self.names.get(key) {
@@ -227,7 +227,7 @@ impl Tree {
         }
     }
 
-    /// Makes a file's content durable, and its name if it is new: what journalling file systems do.
+    /// Makes a file's content durable, and its name if it is new, as journalling file systems do.
     pub(super) fn sync_file(&mut self, key: &[u8]) {
         if let Some(inode) = self.names.get(key).cloned() {
             inode.sync();
@@ -249,7 +249,7 @@ impl Tree {
         }
     }
 
-    /// Loses everything that is not durable.
+    /// Discards everything that is not durable.
     pub(super) fn crash(&mut self) {
         let durable = std::mem::take(&mut self.durable);
         self.names.clear();
@@ -276,7 +276,7 @@ pub(super) fn write(content: &RwLock<Content>) -> std::sync::RwLockWriteGuard<'_
     content.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time of day, as a file system would note it.
+/// Returns the wall-clock time, as a file system would record it.
 pub(super) fn now() -> ModifiedTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = since.unwrap_or_default();

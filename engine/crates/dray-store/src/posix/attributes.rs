@@ -1,4 +1,4 @@
-//! Mode, time, extended attributes, and the checksums kept among them.
+//! Mode, time, extended attributes, and the checksums kept in one of them.
 
 use super::{mode_of, size_of, time_of};
 use crate::types::Attributes;
@@ -11,16 +11,17 @@ use rustix::io::{Errno, Result};
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Where the checksums of a published file are kept.
+/// Extended attribute that holds the checksums of a published file.
 const SUMS_NAME: &str = "user.dray.sums";
 
-/// Most bytes of attribute names, and of one value, that are read (the kernel's own bounds,
+/// Maximum bytes of attribute names, and of one value, that are read (the kernel's own limits,
 /// `XATTR_LIST_MAX` and `XATTR_SIZE_MAX`).
 const XATTR_BYTES_MAX: usize = 64 * 1024;
 
-/// Sets everything on an open file or folder. `mode_is_set` says that the mode is right already.
+/// Sets all attributes of an open file or folder. `mode_is_set` is true if the mode is already
+/// right.
 ///
-/// The mode comes last: one that forbids writing would forbid setting attributes, too.
+/// The mode is set last: a mode that forbids writing would also forbid setting attributes.
 pub(super) fn set(
     fd: BorrowedFd<'_>,
     attributes: &Attributes<'_>,
@@ -29,9 +30,9 @@ pub(super) fn set(
 ) -> Result<()> {
     let metadata = attributes.metadata;
     for (name, value) in &metadata.xattrs {
-        // The sink has dropped attributes that a peer may not set. A program of this host keeps a
-        // checksum for its storage system here, so only names that grant rights are refused once
-        // more.
+        // The sink has already dropped attributes that a peer may not set. A program of this host
+        // may keep a checksum for its storage system here, so only names that grant rights are
+        // refused again.
         if attribute_rule(name) == AttributeRule::Reserved {
             return Err(Errno::PERM);
         }
@@ -40,7 +41,7 @@ pub(super) fn set(
     }
     rustix::fs::futimens(fd, &times(metadata.modified))?;
     if let Some(sums) = attributes.sums {
-        // The time as the file system keeps it, which may be coarser than the one asked for.
+        // Read the time back: the file system may round it.
         let stat = rustix::fs::fstat(fd)?;
         let value = sums_text(sums, size_of(&stat), time_of(&stat));
         rustix::fs::fsetxattr(fd, SUMS_NAME, value.as_bytes(), XattrFlags::empty())?;
@@ -51,11 +52,11 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Of a folder: what is made in it has its group.
+/// The set-group-ID bit: entries made in the folder get the folder's group.
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// Sets a folder's attributes. The bit that it has taken from where it was made stays: files that are made in
-/// it later have its group, too.
+/// Sets a folder's attributes. Keeps a set-group-ID bit that the folder inherited from its parent,
+/// so that files made in it later also get its group.
 pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata, refused: &Refused) -> Result<()> {
     let inherited = mode_of(&rustix::fs::fstat(fd)?) & SET_GROUP_ID;
     if inherited != 0 && metadata.mode & SET_GROUP_ID == 0 {
@@ -65,7 +66,7 @@ pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata, refused: &Refu
             ..metadata.clone()
         };
         match set(fd, &Attributes::of(&with_group), false, refused) {
-            // A service may be denied to set that bit (RestrictSUIDSGID).
+            // A sandbox may forbid a service to set that bit (RestrictSUIDSGID).
             Err(Errno::PERM) => {}
             set => return set,
         }
@@ -73,7 +74,8 @@ pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata, refused: &Refu
     set(fd, &Attributes::of(metadata), false, refused)
 }
 
-/// Gives an existing file the low nine bits of a mode and extended attributes, where they differ.
+/// Sets the low nine mode bits and the extended attributes of an existing file where they differ.
+/// Returns true if anything changed.
 pub(super) fn set_file(
     folder: BorrowedFd<'_>,
     name: &[u8],
@@ -86,7 +88,7 @@ pub(super) fn set_file(
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Errno::NOENT);
     }
-    // By its descriptor: another file may have the name by now.
+    // Use the descriptor: another file may have taken the name.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let mut is_changed = false;
     for (name, value) in &metadata.xattrs {
@@ -109,12 +111,12 @@ pub(super) fn set_file(
     Ok(is_changed)
 }
 
-/// An attribute that the file system did not take. It needs its own message, because the error
-/// number means a full disk.
+/// An attribute that the file system refused. It needs its own message, because the error number
+/// means a full disk.
 #[derive(Debug, Default)]
 pub(super) struct Refused(RefCell<Option<Error>>);
 
-/// With at least this much free space the disk is not full.
+/// With at least this many free bytes the disk is not full.
 const FREE_BYTES: u64 = 1 << 20;
 
 impl Refused {
@@ -143,7 +145,7 @@ impl Refused {
         self.0.replace(Some(error));
     }
 
-    /// The error of the attribute, if there is one; else `error`.
+    /// Returns the error of the attribute, if there is one; else `error`.
     pub(super) fn or(self, error: Error) -> Error {
         match (self.0.into_inner(), &error.file) {
             (Some(told), Some(file)) => told.file(file).at(error.end),
@@ -152,14 +154,14 @@ impl Refused {
     }
 }
 
-/// Gives a file or folder another mode, where `fd` may be one that was opened for nothing (`O_PATH`): its
-/// mode may forbid its owner to open it for anything else.
+/// Sets the mode of a file or folder. `fd` may be an `O_PATH` descriptor: the mode may forbid the
+/// owner to open the entry in any other way.
 pub(super) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o7777))
 }
 
-/// The modification time to set; the access time stays.
+/// Returns timestamps that set the modification time and keep the access time.
 pub(super) fn times(modified: ModifiedTime) -> Timestamps {
     Timestamps {
         last_access: Timespec {
@@ -173,7 +175,7 @@ pub(super) fn times(modified: ModifiedTime) -> Timestamps {
     }
 }
 
-/// What is listed of a file or folder.
+/// Returns the metadata of a file or folder for a listing.
 pub(super) fn metadata(stat: &Stat) -> Metadata {
     Metadata {
         mode: mode_of(stat),
@@ -182,7 +184,7 @@ pub(super) fn metadata(stat: &Stat) -> Metadata {
     }
 }
 
-/// The attributes to carry of an open file or folder, sorted by name.
+/// Returns the attributes of an open file or folder that a transfer carries, sorted by name.
 pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0; XATTR_BYTES_MAX];
     let length = match rustix::fs::flistxattr(fd, names.as_mut_slice()) {
@@ -198,7 +200,7 @@ pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         }
         match value(fd, name) {
             Ok(value) => found.push((name.to_vec(), value)),
-            // Removed meanwhile.
+            // Removed since the names were listed.
             Err(Errno::NODATA) => {}
             Err(errno) => return Err(errno),
         }
@@ -207,9 +209,10 @@ pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(found)
 }
 
-/// A hash of all names and values, also of those that are not carried; 0 without any.
+/// Returns a hash of all names and values, including those that a transfer does not carry; 0
+/// without any.
 pub(super) fn fingerprint(fd: BorrowedFd<'_>) -> u64 {
-    // What cannot be listed cannot be compared.
+    // Attributes that cannot be listed cannot be compared.
     let length = rustix::fs::flistxattr_query(fd);
     if length.unwrap_or(0) == 0 {
         return 0;
@@ -238,12 +241,12 @@ fn value(fd: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Whether extended attributes can be had here.
+/// Returns true if the file system has extended attributes.
 pub(super) fn are_supported(fd: BorrowedFd<'_>) -> bool {
     !matches!(value(fd, SUMS_NAME.as_bytes()), Err(Errno::OPNOTSUPP))
 }
 
-/// The checksums kept with an open file, if they were taken of the file as it is now.
+/// Returns the checksums kept with an open file, if they belong to its present size and time.
 pub(super) fn known_sums(fd: BorrowedFd<'_>) -> Result<Option<Sums>> {
     let text = match value(fd, SUMS_NAME.as_bytes()) {
         Ok(text) => text,
@@ -253,7 +256,8 @@ pub(super) fn known_sums(fd: BorrowedFd<'_>) -> Result<Option<Sums>> {
     let stat = rustix::fs::fstat(fd)?;
     let sums = std::str::from_utf8(&text).ok().and_then(parse_sums);
     Ok(sums.filter(|sums| {
-        // Written again and compared as a whole: size and time must be those of then.
+        // Format again and compare the whole text: size and time must be those stored with the
+        // sums.
         sums_text(*sums, size_of(&stat), time_of(&stat)).as_bytes() == text
     }))
 }

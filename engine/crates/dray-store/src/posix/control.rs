@@ -1,4 +1,4 @@
-//! The object log and the lease beside the data.
+//! Control files: the object log and the lease beside the data.
 
 use super::folders::Folders;
 use super::read::{read_at, write_all_at};
@@ -18,10 +18,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
 const PRIVATE_FOLDER: Mode = Mode::from_raw_mode(0o700);
 
-/// Tries to create the folder of control files for one file (guess, revisit).
+/// Maximum attempts to create the folder of control files for one file (guess, revisit).
 const FOLDER_TRIES: u32 = 100;
 
-/// Added to a control file's name while its next content is written.
+/// Suffix of a control file's replacement while it is written.
 const NEXT_SUFFIX: &[u8] = b".next";
 
 impl PosixStore {
@@ -76,7 +76,7 @@ impl PosixStore {
         let own = path.name();
         let next = own.and_then(|own| Name::new(&[own.as_bytes(), NEXT_SUFFIX].concat()).ok());
         let removed = self.folders.beside(path.as_bytes(), |folder, name| {
-            // Left by one who died while he replaced it.
+            // Left by a process that died during a replacement.
             if let Some(next) = &next {
                 unlink(folder, next)?;
             }
@@ -94,7 +94,7 @@ impl PosixStore {
     pub(super) fn control_names(&self, path: &RelPath) -> Result<Vec<Name>> {
         let place = self.place(path);
         let operation = "list the control folder";
-        // A descriptor of its own: the one kept for reuse has one position for everybody.
+        // A separate descriptor: the cached one has one position for all threads.
         let flags = super::resolve::FOLDER;
         let fd = match self.root.open(path.as_bytes(), flags) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
@@ -222,12 +222,12 @@ impl ControlFile for PosixControl {
                 Ok((file, sync_folder(folder)))
             })
             .map_err(self.named(operation))?;
-        // The name means the new file now, whether or not that is durable.
+        // The name refers to the new file now, durable or not.
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(file);
         self.is_name_durable
             .store(synced.is_ok(), Ordering::Release);
         synced.map_err(|errno| match errno {
-            // Want of room would say that the old content stands.
+            // `NoSpace` would mean that the old content still exists.
             Errno::NOSPC | Errno::DQUOT => self.named(operation)(Errno::IO),
             errno => self.named(operation)(errno),
         })
@@ -237,7 +237,7 @@ impl ControlFile for PosixControl {
         match self.lock(libc::F_WRLCK) {
             Ok(()) => Ok(true),
             Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-            // File systems without a lock manager.
+            // The file system has no lock manager.
             Err(Errno::INVAL | Errno::NOLCK) => {
                 Err(self.place.error("lock the control file", Errno::OPNOTSUPP))
             }

@@ -1,29 +1,30 @@
-//! Direct I/O: the bytes of large files go between the storage and the engine's buffers, and not by
-//! the page cache (`open(2)`, `O_DIRECT`). For storage that is faster than memory is copied, and for
-//! hosts whose cache is of use to somebody else.
+//! Direct I/O (`open(2)`, `O_DIRECT`): moves the bytes of large files between the storage and the
+//! engine's buffers without the page cache. It serves storage that is faster than a copy in memory,
+//! and hosts whose cache other programs need.
 //!
-//! A file is opened a second time for it, if it is large enough to be worth that. What is not aligned,
-//! such as a file's last bytes, goes by the cache through the first opening; the kernel keeps both in
-//! step. Where the file system takes no direct I/O at all, everything does.
+//! The store opens a large enough file a second time with `O_DIRECT`. Unaligned parts, such as a
+//! file's last bytes, go through the cache and the first descriptor; the kernel keeps both
+//! consistent. Where the file system has no direct I/O, all bytes go through the cache.
 
 use super::size_of;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Offsets, lengths and memory are multiples of it: no device in use asks for more.
+/// Offsets, lengths and memory addresses are multiples of this: no device in use requires more.
 pub(super) const ALIGNMENT: usize = 4096;
 
-/// Smaller files are not opened again: they travel in packs, or are over before it pays.
+/// Minimum size in bytes for a second descriptor: smaller files travel in packs, or end before
+/// direct I/O pays off.
 const LARGE: u64 = 1 << 20;
 
-/// A file's second opening.
+/// The second descriptor of a file.
 #[derive(Debug)]
 pub(super) struct Direct(OwnedFd);
 
 impl Direct {
-    /// Opens the file again that `fd` is; `None` where that, or direct I/O, cannot be had, and for what
-    /// is no file or not large.
+    /// Opens the file of `fd` again for direct I/O. Returns `None` if that fails, if `fd` is not a
+    /// regular file, or if the file is not large.
     pub(super) fn of(fd: BorrowedFd<'_>, access: OFlags) -> Option<Self> {
         let stat = rustix::fs::fstat(fd).ok()?;
         if size_of(&stat) < LARGE {
@@ -32,11 +33,11 @@ impl Direct {
         Self::of_any_size(fd, access)
     }
 
-    /// The same for a file of any size.
+    /// As [`Self::of`], for a file of any size.
     pub(super) fn of_any_size(fd: BorrowedFd<'_>, access: OFlags) -> Option<Self> {
         let stat = rustix::fs::fstat(fd).ok()?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        // To open anything else might wait for its other end.
+        // Opening another kind of file might block until its peer opens it.
         if !is_file {
             return None;
         }
@@ -46,7 +47,8 @@ impl Direct {
         opened.ok().map(Self)
     }
 
-    /// Reads what is aligned of it. `None` when nothing is, or the storage asks for more alignment.
+    /// Reads the aligned part of `buffer`. Returns `None` if no part is aligned, or if the storage
+    /// requires a larger alignment.
     pub(super) fn read_at(
         &self,
         offset: u64,
@@ -58,8 +60,8 @@ impl Direct {
         (read != Err(Errno::INVAL)).then_some(read)
     }
 
-    /// Writes what is aligned of it; answers with how much that was, which is nothing where the
-    /// storage asks for more alignment.
+    /// Writes the aligned part of `bytes` and returns its length; 0 if the storage requires a
+    /// larger alignment.
     pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> rustix::io::Result<usize> {
         let Some(length) = aligned(offset, bytes) else {
             return Ok(0);
@@ -68,9 +70,9 @@ impl Direct {
         while written < length {
             let rest = &bytes[written..length];
             match rustix::io::pwrite(&self.0, rest, offset + written as u64) {
-                // It goes on by the cache, which knows whether that is an error.
+                // The caller continues through the cache, which reports whether this is an error.
                 Ok(0) | Err(Errno::INVAL) => return Ok(written),
-                // A part that ends between two blocks cannot be gone on from here.
+                // A write that ends inside a block cannot be continued here.
                 Ok(count) if count % ALIGNMENT != 0 => return Ok(written + count),
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
@@ -81,7 +83,7 @@ impl Direct {
     }
 }
 
-/// How much of `bytes`, from its begin, may go directly to `offset`.
+/// Returns the length of the prefix of `bytes` that direct I/O can write at `offset`.
 fn aligned(offset: u64, bytes: &[u8]) -> Option<usize> {
     let length = bytes.len() - bytes.len() % ALIGNMENT;
     let is_aligned =
@@ -100,7 +102,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// `bytes` of memory that begins `past` bytes after a multiple of the alignment.
+    /// Passes `each` a buffer of `bytes` that begins `past` bytes after a multiple of the
+    /// alignment.
     fn memory(bytes: usize, past: usize, each: impl FnOnce(&mut [u8])) {
         let mut whole = vec![0; bytes + 2 * ALIGNMENT];
         let start = whole.as_ptr().addr().next_multiple_of(ALIGNMENT) - whole.as_ptr().addr();
@@ -128,7 +131,7 @@ mod tests {
 
     #[test]
     fn parts_that_go_directly_and_others_are_one_file() {
-        // Beside the build, which lies on a disk more often than a host's temporary files do.
+        // In the source folder, which is more often on a disk than the host's temporary folder.
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
         let options = PosixOptions {
             direct: true,
@@ -188,7 +191,7 @@ mod tests {
         let (pipe, mode) = (folder.path().join("pipe"), Mode::RUSR | Mode::WUSR);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, mode, 0).expect("made");
         std::fs::write(folder.path().join("small"), [0; ALIGNMENT]).expect("written");
-        // By another thread: who waits for a pipe's writer waits for ever.
+        // On another thread: opening a pipe without a writer would block for ever.
         let (opened_in, opened) = mpsc::channel();
         std::thread::spawn(move || {
             for name in ["pipe", "small"] {

@@ -1,4 +1,5 @@
-//! Open folders, so that a file costs one call relative to its folder and no walk from the root.
+//! A cache of open folders: a call for a file is relative to its folder, without a walk from the
+//! root.
 
 use super::resolve::{Root, split};
 use super::sync::{FileSystem, FileSystems};
@@ -11,27 +12,27 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Folders kept open at the most: a quarter of the usual soft limit of 1024 open files.
+/// Maximum number of folders kept open: a quarter of the usual soft limit of 1024 open files.
 const FOLDERS_MAX: usize = 256;
 
-/// Locks the folders are spread over, so that I/O threads seldom meet (guess, revisit).
+/// Number of locks over the cached folders, so that I/O threads rarely contend (guess, revisit).
 const SHARDS: usize = 16;
 
-/// How long an open folder is believed to stand where it was found. A folder that is moved away
-/// takes writes along for no longer than this (guess, revisit).
+/// Maximum age of a cached folder. Writes follow a moved folder for at most this time (guess,
+/// revisit).
 const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// An open folder.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
-    /// Number of its file system.
+    /// Device number of its file system.
     pub(super) device: u64,
     /// Target of the files in it.
     pub(super) target: TargetId,
-    /// Opened for reading; else only to pass through.
+    /// True if opened for reading; otherwise the descriptor only serves look-ups.
     pub(super) is_readable: bool,
-    /// What to sync for everything in it.
+    /// File system to sync for all entries of the folder.
     pub(super) system: Option<Arc<FileSystem>>,
     has_default_acl: OnceLock<bool>,
 }
@@ -54,8 +55,8 @@ impl Folder {
         self.fd.as_fd()
     }
 
-    /// Whether files made here get their mode from an access control list instead of the creation
-    /// mask. Asked once per folder.
+    /// Returns true if files made here get their mode from an access control list instead of the
+    /// umask. Queried once per folder.
     pub(super) fn has_default_acl(&self) -> bool {
         *self.has_default_acl.get_or_init(|| {
             let name = c"system.posix_acl_default";
@@ -101,7 +102,7 @@ impl Folders {
         }
     }
 
-    /// The folder at `path`, open.
+    /// Returns the open folder at `path`.
     pub(super) fn at(&self, path: &[u8]) -> Result<Arc<Folder>> {
         self.at_moment(path, Instant::now())
     }
@@ -121,8 +122,8 @@ impl Folders {
         Ok(folder)
     }
 
-    /// Does `work` in the folder of `path`, with the last name of `path`. Where the folder turns
-    /// out to have been removed since it was opened, it is looked up anew.
+    /// Calls `work` with the folder of `path` and the last name of `path`. If the folder was
+    /// removed since it was opened, looks it up again.
     ///
     /// The root has no folder: `EISDIR`.
     pub(super) fn beside<T>(
@@ -144,12 +145,12 @@ impl Folders {
         }
     }
 
-    /// Forgets the folder at `path`: it was removed or replaced.
+    /// Removes the folder at `path` from the cache: it was removed or replaced.
     pub(super) fn forget(&self, path: &[u8]) {
         self.shard(path).remove(path);
     }
 
-    /// Closes folders that are too old to be used again, at most once in [`AGE_MAX`]. Open folders
+    /// Closes folders that are too old to be used again, at most once per [`AGE_MAX`]. Open folders
     /// would hold the space of a removed folder, and keep its mount busy.
     fn sweep(&self, now: Instant) {
         let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,9 @@
-//! Listing a tree, depth first, in bounded memory.
+//! Lists a tree, depth first, in bounded memory.
 //!
-//! A folder is read in batches: names come from `getdents` until a batch is full, the files and
-//! links of the batch are looked at in inode order (the order they lie on the disk, more or less)
-//! and handed out by name, then its folders are entered one after the other, then the next batch is
-//! read. So a folder of a million files holds one batch, and a small folder comes out sorted.
+//! The lister reads a folder in batches. It takes names from `getdents` until a batch is full and
+//! stats the batch's files and links in inode order (roughly their order on the disk). It returns
+//! them sorted by name, then enters the batch's folders one after the other, then reads the next
+//! batch. So a folder of a million files holds one batch, and a small folder is returned sorted.
 
 use super::read::special;
 use super::resolve::{FOLDER, Root, split};
@@ -23,19 +23,20 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// Names of one batch, and fewest of a batch deep down. A batch of files with their attributes
-/// takes about 200 bytes each.
+/// Maximum number of names in a batch. A batch of files with their attributes takes about 200 bytes
+/// per name.
 const BATCH_NAMES_MAX: usize = 4096;
-/// See [`BATCH_NAMES_MAX`].
+/// Minimum number of names in a batch deep in the tree.
 const BATCH_NAMES_MIN: usize = 64;
 
-/// Names held by all folders on the way down together, before batches shrink.
+/// Names held by all open folders together above which batches shrink.
 const HELD_NAMES_MAX: usize = 4 * BATCH_NAMES_MAX;
 
-/// Folders on the way down that are kept open; those further up are opened again on the way back.
+/// Maximum number of folders kept open on the way down; the lister reopens those further up on the
+/// way back.
 const OPEN_FOLDERS_MAX: usize = 64;
 
-/// Bytes read from a folder at once; the C library's size.
+/// Bytes read from a folder in one call: the size that the C library uses.
 const BUFFER_BYTES: usize = 32 * 1024;
 
 impl PosixStore {
@@ -74,8 +75,8 @@ impl PosixStore {
     }
 }
 
-/// File systems whose files seem empty and are not: proc, cgroup, cgroup2, debugfs, tracefs and
-/// securityfs (`linux/magic.h`).
+/// File systems whose files report size 0 and have content: proc, cgroup, cgroup2, debugfs, tracefs
+/// and securityfs (`linux/magic.h`).
 const SIZELESS: [u64; 6] = [
     0x9fa0,
     0x0027_e0eb,
@@ -87,22 +88,22 @@ const SIZELESS: [u64; 6] = [
 
 /// A folder on the way down.
 struct Frame {
-    /// Closed when too many are open.
+    /// `None` while closed because too many are open.
     fd: Option<OwnedFd>,
-    /// Where reading goes on once it is open again.
+    /// Directory position at which reading resumes after a reopen.
     position: u64,
     device: u64,
     inode: u64,
     target: TargetId,
     metadata: Metadata,
-    /// Its name; `None` when it has no items of its own.
+    /// Name of the folder; `None` if the frame has no items of its own.
     name: Option<Name>,
-    /// Bytes of its parent's path.
+    /// Length of its parent's path in bytes.
     parent_length: usize,
-    /// Of the entries in it.
+    /// Depth of its entries.
     depth: usize,
     is_read: bool,
-    /// Of the batch at hand, last first.
+    /// Items of the current batch, last first.
     items: Vec<Result<Listed>>,
     folders: Vec<(Name, bool)>,
 }
@@ -113,18 +114,18 @@ pub(super) struct PosixLister {
     targets: Arc<Targets>,
     end: End,
     options: ListOptions,
-    /// Of the last frame's folder.
+    /// Path of the last frame's folder.
     path: Vec<u8>,
     frames: Vec<Frame>,
-    /// Folder names waiting in all frames.
+    /// Number of folder names waiting in all frames.
     held_names: usize,
     /// The only item of a listing whose top is not a folder.
     top: Option<Result<Listed>>,
-    /// Whether the last item was a folder's beginning.
+    /// True if the last item was a folder's beginning.
     entered: bool,
-    /// Whether the last error may concern a whole folder.
+    /// True if the last error may concern a whole folder.
     failed_at_folder: bool,
-    /// A device, and whether files there have no size worth the name.
+    /// A device, and true if its files report no useful size.
     sizeless: Cell<Option<(u64, bool)>>,
     buffer: Vec<u8>,
 }
@@ -144,7 +145,7 @@ impl PosixLister {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_link = kind == FileType::Symlink;
         if kind == FileType::Directory || (is_link && self.options.links == Links::Follow) {
-            // Entered by `next`, from a frame that holds nothing else.
+            // `next` enters it from a frame that holds no other entry.
             self.frames.push(Frame {
                 fd: Some(folder),
                 position: 0,
@@ -200,7 +201,7 @@ impl PosixLister {
         self.close_far_up();
     }
 
-    /// Keeps the number of open folders bounded however deep the tree is.
+    /// Limits the number of open folders at any depth of the tree.
     fn close_far_up(&mut self) {
         let Some(far) = self.frames.len().checked_sub(OPEN_FOLDERS_MAX + 1) else {
             return;
@@ -211,7 +212,7 @@ impl PosixLister {
         }
     }
 
-    /// Opens the last frame's folder again, if it was closed, where reading stopped.
+    /// Reopens the last frame's folder, if it was closed, at the position where reading stopped.
     fn reopen(&mut self) -> Result<(), Errno> {
         let Some(frame) = self.frames.last_mut() else {
             return Ok(());
@@ -247,8 +248,8 @@ impl PosixLister {
         let mut entries = RawDir::new(fd, buffer);
         let mut count = 0;
         let mut has_ended = false;
-        // What the system has already put into the buffer is taken whole, so that reading can go
-        // on from the folder's own position.
+        // Take all entries that are already in the buffer, so that reading can resume at the
+        // folder's own position.
         while count < wanted || !entries.is_buffer_empty() {
             let Some(entry) = entries.next() else {
                 has_ended = true;
@@ -264,7 +265,7 @@ impl PosixLister {
             };
             let bytes = entry.file_name().to_bytes();
             let is_own = bytes.starts_with(RESERVED_PREFIX);
-            // Of other files the kind alone is asked for: a look at each would cost too much.
+            // For other files use only the kind: a stat of each would cost too much.
             let is_wanted = match (self.options.own, entry.file_type()) {
                 (false, _) => !is_own,
                 (true, FileType::Directory | FileType::Unknown) => true,
@@ -287,7 +288,7 @@ impl PosixLister {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Looks at everything of a batch that is not known to be a folder, and sorts the batch.
+    /// Stats all entries of a batch that are not known to be folders, and sorts the batch.
     fn look_at_all(&mut self, mut others: Vec<(u64, Name)>) {
         let Some(mut frame) = self.frames.pop() else {
             return;
@@ -305,7 +306,7 @@ impl PosixLister {
                 };
                 let kind = FileType::from_raw_mode(stat.st_mode);
                 let is_followed = kind == FileType::Symlink && self.options.links == Links::Follow;
-                // Some file systems do not tell the kind with the name.
+                // Some file systems do not return the kind with the name.
                 if kind == FileType::Directory || is_followed {
                     frame.folders.push((name, is_followed));
                     continue;
@@ -324,7 +325,8 @@ impl PosixLister {
         self.frames.push(frame);
     }
 
-    /// Whether the size of a file says nothing: it would arrive empty. Asked once for each device.
+    /// Returns true if the size of a file is meaningless: the file would arrive empty. Queried once
+    /// for each device.
     fn tells_no_size(&self, folder: &OwnedFd, stat: &Stat) -> bool {
         let device = device_of(stat);
         match self.sizeless.get() {
@@ -338,7 +340,7 @@ impl PosixLister {
         }
     }
 
-    /// The item of a file or a link.
+    /// Returns the item of a file or a link.
     fn look_at(
         &self,
         folder: &OwnedFd,
@@ -451,7 +453,7 @@ impl PosixLister {
 
     fn open_child(&mut self, name: &Name, is_link: bool) -> Result<(OwnedFd, Stat), Errno> {
         let fd = if is_link {
-            // By its path from the root: that is what the link must stay beneath. A passage only,
+            // Open the path from the root: the link must stay beneath the root. `O_PATH` only,
             // since it may lead to a pipe or a device.
             let mut path = self.path.clone();
             if !path.is_empty() {
@@ -484,7 +486,7 @@ impl PosixLister {
         }
         let mut metadata = attributes::metadata(stat);
         if self.options.xattrs {
-            // What was opened is a passage; attributes need the file itself.
+            // The descriptor is `O_PATH`; attributes need the file itself.
             let path = self.path_of(&name)?;
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
             metadata.xattrs = self
@@ -515,7 +517,7 @@ impl PosixLister {
         }
     }
 
-    /// Leaves the last frame; its end, if it has one.
+    /// Leaves the last frame and returns its end item, if it has one.
     fn leave(&mut self) -> Option<Listed> {
         let frame = self.frames.pop()?;
         self.held_names -= frame.folders.len();
@@ -588,7 +590,7 @@ fn file_kind(stat: &Stat) -> EntryKind {
     let size = size_of(stat);
     EntryKind::File {
         size,
-        // Blocks are counted in 512 bytes whatever the file system's own are.
+        // `st_blocks` counts 512 bytes, whatever the file system's block size.
         sparse: u64::try_from(stat.st_blocks).unwrap_or(0) * 512 < size,
     }
 }

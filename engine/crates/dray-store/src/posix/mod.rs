@@ -1,8 +1,7 @@
-//! Files in folders, by the Linux kernel: local disks, Lustre, GlusterFS, CephFS, NFS.
+//! Files in folders through the Linux kernel: local disks, Lustre, GlusterFS, CephFS, NFS.
 //!
-//! Each call costs the fewest system calls it can: folders stay open (`folders.rs`), names are looked
-//! up relative to them, and no path is put together on the way. Nothing leaves the root
-//! (`resolve.rs`).
+//! Each call makes as few system calls as possible: folders stay open (`folders.rs`), look-ups are
+//! relative to them, and no path is assembled. Look-ups never leave the root (`resolve.rs`).
 
 mod attributes;
 mod control;
@@ -36,35 +35,36 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How far symbolic links on a path are followed.
+/// Extent to which symbolic links on a path are followed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum LinkScope {
-    /// Not at all: a link in the way is an error. What a sink needs.
+    /// Links are not followed: a link in a path is an error. Sinks need this.
     #[default]
     Never,
-    /// As long as they stay beneath the one of these paths that is read (relative links only), and
-    /// do not lead to dray's own files. On the way to it none is followed.
+    /// Links are followed as long as they stay beneath the one of these paths that contains the
+    /// entry (relative links only), and do not lead to dray's own files. Links in the path to it
+    /// are not followed.
     Beneath(Arc<[RelPath]>),
-    /// Wherever they lead: only for a local user who could go there anyway.
+    /// Links are followed anywhere: only for a local user who has that access anyway.
     Anywhere,
 }
 
-/// How to open a [`PosixStore`].
+/// Options for opening a [`PosixStore`].
 #[derive(Debug, Clone)]
 pub struct PosixOptions {
-    /// How far links are followed.
+    /// Extent to which links are followed.
     pub links: LinkScope,
-    /// Names of targets by folder; a folder not named lies on the target of its device.
+    /// Target names by folder; any other folder belongs to the target of its device.
     pub targets: TargetMap,
-    /// Whether to make the root, and the folders above it, when missing.
+    /// Makes the root, and its parent folders, if missing.
     pub create: bool,
-    /// Whether `openat2` may be used. Only tests of the slower way say no.
+    /// Permits `openat2`. Only tests of the slower way disable it.
     pub openat2: bool,
-    /// Whether large files pass the page cache, where the file system lets them.
+    /// Large files bypass the page cache, where the file system supports it.
     pub direct: bool,
-    /// Whether [`crate::Partial::take_space`] takes any, where the file system can do that.
+    /// [`crate::Partial::take_space`] preallocates, where the file system supports it.
     pub preallocates: bool,
-    /// Whether files may share blocks with their copies, where the file system can do that.
+    /// Files may share blocks with their copies, where the file system supports it.
     pub shares_blocks: bool,
 }
 
@@ -94,15 +94,15 @@ pub struct PosixStore {
     is_direct: bool,
     preallocates: bool,
     shares_blocks: bool,
-    /// The root's path, if the system tells.
+    /// Path of the root when it was opened, if the system reports it.
     opened_at: Option<PathBuf>,
 }
 
-/// What the owner of a folder needs to make entries in it, and to read it.
+/// Mode bits that the owner of a folder needs to read it and make entries in it.
 const OWNER_ENTERS: u32 = 0o700;
 
-/// Lets the owner of a folder make entries in it. An earlier run may have given it its mode already, and a
-/// newer tree may have more files.
+/// Permits the owner of a folder to make entries in it. An earlier run may have set its final mode
+/// already, and a newer tree may have more files.
 fn let_owner_in(folder: &Folder, name: &[u8]) -> rustix::io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(folder.fd(), name, flags, Mode::empty())?;
@@ -110,7 +110,7 @@ fn let_owner_in(folder: &Folder, name: &[u8]) -> rustix::io::Result<()> {
     attributes::set_mode(rustix::fd::AsFd::as_fd(&found), mode | OWNER_ENTERS)
 }
 
-/// A path at an end: what an error needs to know.
+/// A path at an end: the context of an error.
 #[derive(Debug, Clone)]
 struct Place {
     end: End,
@@ -175,7 +175,7 @@ impl PosixStore {
         move |errno| errno::error(end, operation, path, errno)
     }
 
-    /// The folder that `path` is or lies in.
+    /// Returns the folder that `path` names or lies in.
     fn folder_around(&self, path: &RelPath) -> rustix::io::Result<Arc<folders::Folder>> {
         match self.folders.at(path.as_bytes()) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
@@ -189,8 +189,8 @@ impl PosixStore {
         let stat = if path.is_root() {
             rustix::fs::fstat(self.root.fd())
         } else {
-            // Not by way of `beside`: most files asked for are not there yet, and looking whether
-            // the folder was exchanged would double the cost of each.
+            // Not through `beside`: most of these files do not exist yet, and a check for a
+            // replaced folder would double the cost of each.
             let (above, name) = resolve::split(path.as_bytes());
             self.folders
                 .at(above)
@@ -304,7 +304,7 @@ impl Store for PosixStore {
                     }
                     let own = rustix::process::geteuid().as_raw() == stat.st_uid;
                     if own && mode_of(&stat) & OWNER_ENTERS != OWNER_ENTERS {
-                        // If it cannot be: what is to be made in it will tell.
+                        // Ignore a failure: making an entry in the folder will report it.
                         let _ = let_owner_in(folder, name);
                     }
                     Ok(MadeDir::Existed)
@@ -313,7 +313,7 @@ impl Store for PosixStore {
             }
         });
         if made == Ok(MadeDir::Created) {
-            // One of the same name may have been removed just before.
+            // A folder of the same name may have been removed just before.
             self.folders.forget(path.as_bytes());
         }
         made.map_err(self.failed("make the folder", path))
@@ -423,13 +423,14 @@ impl Store for PosixStore {
     }
 }
 
-/// Makes the root, and the folders above it, as any program would; their names are durable then.
+/// Makes the root and its parent folders with the umask's mode, and makes their names durable.
 fn make_root(root: &Path) -> std::io::Result<()> {
     let root = std::path::absolute(root)?;
     let missing: Vec<&Path> = root.ancestors().take_while(|at| !at.exists()).collect();
     std::fs::create_dir_all(&root)?;
     for above in missing.iter().filter_map(|made| made.parent()) {
-        // Neither may be possible (a folder that only lets pass, a file system without it).
+        // The open or the sync may be impossible (a folder without read permission, a file system
+        // without sync).
         if let Ok(folder) = std::fs::File::open(above) {
             match folder.sync_all() {
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {}
@@ -440,23 +441,23 @@ fn make_root(root: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Where an open folder is just now.
+/// Returns the current path of an open folder.
 fn place_of(folder: BorrowedFd<'_>) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()
 }
 
-/// The mode that a new folder gets when nobody says which: the one other programs give it.
+/// Returns the mode of a new folder without a requested mode: 0o777 less the umask.
 #[must_use]
 pub fn default_folder_mode() -> u32 {
     match umask() {
-        // Not known.
+        // Unknown.
         0o777 => 0o755,
         mask => 0o777 & !mask,
     }
 }
 
-/// The mask taken off the mode of new files, read once (reading it by `umask` would change it for
-/// the other threads). All bits where it cannot be had: then each mode is set explicitly.
+/// Returns the umask, read once from /proc (`umask(2)` would change it for the other threads). If
+/// it cannot be read, returns all bits: then each mode is set explicitly.
 fn umask() -> u32 {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
         return 0o777;
@@ -482,7 +483,7 @@ fn state_of(stat: &Stat) -> FileState {
     }
 }
 
-/// When anything about it was changed last.
+/// Returns the ctime.
 fn changed_of(stat: &Stat) -> ModifiedTime {
     ModifiedTime {
         seconds: stat.st_ctime,
@@ -490,7 +491,7 @@ fn changed_of(stat: &Stat) -> ModifiedTime {
     }
 }
 
-/// Some systems count names in 32 bits.
+/// Some systems count hard links in 32 bits.
 fn wide(count: impl Into<u64>) -> u64 {
     count.into()
 }
@@ -507,7 +508,7 @@ fn inode_of(stat: &Stat) -> InodeState {
 fn holding_of(stat: &Stat) -> Holding {
     let inode_changed = changed_of(stat);
     Holding {
-        // Blocks are counted in 512 bytes whatever the file system's own are.
+        // `st_blocks` counts 512 bytes, whatever the file system's block size.
         bytes: u64::try_from(stat.st_blocks)
             .unwrap_or(0)
             .saturating_mul(512),
@@ -515,7 +516,7 @@ fn holding_of(stat: &Stat) -> Holding {
     }
 }
 
-/// When it was created, in nanoseconds since 1970; 0 where the file system does not keep it.
+/// Returns the creation time in nanoseconds since 1970; 0 where the file system does not keep it.
 fn birth_of(state: &Statx) -> u64 {
     if state.stx_mask & StatxFlags::BTIME.bits() == 0 {
         return 0;
@@ -534,7 +535,7 @@ fn size_of(stat: &Stat) -> u64 {
 fn time_of(stat: &Stat) -> ModifiedTime {
     ModifiedTime {
         seconds: stat.st_mtime,
-        // Below 10^9 by the kernel's promise.
+        // The kernel guarantees a value below 10^9.
         nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
     }
 }

@@ -1,4 +1,4 @@
-//! What the file system under a root can do, found out by doing it once.
+//! Probes the capabilities of the file system under a root.
 
 use super::{attributes, size_of, time_of};
 use crate::types::Capabilities;
@@ -8,14 +8,14 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::{Errno, Result};
 
-/// A time with digits in every place, so that rounding shows; an odd second for file systems that
-/// count in pairs of seconds.
+/// A time with digits in every place, so that rounding is visible; an odd second for file systems
+/// with a resolution of two seconds.
 const TIME: ModifiedTime = ModifiedTime {
     seconds: 1_234_567_891,
     nanoseconds: 123_456_789,
 };
 
-/// Bytes of the file that shows whether holes are kept: more than any block of the field.
+/// Bytes of the file that tests holes: larger than any block size in use.
 const HOLE_BYTES: u64 = 1 << 20;
 
 const POSIX: Capabilities = Capabilities {
@@ -39,13 +39,13 @@ const POSIX: Capabilities = Capabilities {
     late_calls: std::time::Duration::ZERO,
 };
 
-/// The capabilities of the file system that holds `root`. A source is not written to: nothing
-/// depends on its precision, since times are compared at the weaker end's.
+/// Returns the capabilities of the file system that holds `root`. A source is not written to: its
+/// time precision does not matter, since the engine compares times at the coarser end's precision.
 pub(super) fn capabilities(root: BorrowedFd<'_>, end: End) -> Capabilities {
     let mut found = POSIX;
     found.xattrs = attributes::are_supported(root);
     if end == End::Sink {
-        // A root that cannot be written to fails when it is first written to, with its reason.
+        // If the root is not writable, the first real write fails with the reason.
         if let Ok((precision, holes)) = try_out(root) {
             found.time_precision_nanoseconds = precision;
             found.holes = holes;
@@ -64,7 +64,7 @@ fn try_out(root: BorrowedFd<'_>) -> Result<(u32, bool)> {
     Ok((precision(kept), taken < size_of(&stat)))
 }
 
-/// A file that nobody sees and that goes by itself.
+/// Opens a file without a name, which the system removes on close.
 fn nameless(root: BorrowedFd<'_>) -> Result<OwnedFd> {
     let mode = Mode::from_raw_mode(0o600);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -80,7 +80,7 @@ fn nameless(root: BorrowedFd<'_>) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// The step of times, judged by what was kept of [`TIME`].
+/// Returns the resolution of times in nanoseconds, derived from the stored value of [`TIME`].
 fn precision(kept: ModifiedTime) -> u32 {
     if kept.seconds != TIME.seconds {
         return 2_000_000_000;

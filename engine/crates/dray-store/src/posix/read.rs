@@ -11,8 +11,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-/// A file is opened without following a link at its end, and without waiting for the other end of
-/// a pipe.
+/// Flags to open a file without following a link as its last name, and without waiting for a pipe's
+/// writer.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
@@ -28,7 +28,7 @@ impl PosixStore {
             })
         });
         let fd = match opened {
-            // The last name is a link, and links may be followed: the kernel judges where it leads.
+            // The last name is a link, and links may be followed: the kernel checks its target.
             Err(Errno::LOOP) if *self.root.scope() != super::LinkScope::Never => {
                 self.root.open(path.as_bytes(), FILE)
             }
@@ -88,8 +88,8 @@ impl ReadHandle for PosixRead {
         if !self.shares_blocks {
             return Ok(());
         }
-        // Pages that are dirty are written again and again without a word; written back, each is asked
-        // for anew. To share their blocks writes them back as well.
+        // Writes to a dirty mapped page do not update the modification time; after a write-back
+        // the next write to each page does. Sharing the blocks would write them back as well.
         rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.fd))
             .map_err(|errno| self.place.error("read the file", errno))
     }
@@ -115,7 +115,8 @@ impl ReadHandle for PosixRead {
     }
 
     fn noted(&self) -> Result<Option<Noted>> {
-        // Before the time is asked for: attributes that are set in between show in both, or in neither.
+        // Hash the attributes before reading the ctime: an attribute set in between then shows in
+        // both or in neither.
         let attributes = attributes::fingerprint(self.fd.as_fd());
         let inode = self.full_state()?.1;
         Ok(inode.map(|inode| Noted { inode, attributes }))
@@ -127,7 +128,7 @@ impl ReadHandle for PosixRead {
                 .map(|end| Some(ByteRange::between(start, end))),
             // Only a hole follows, or the end.
             Err(Errno::NXIO) => Ok(None),
-            // The file system does not look for holes.
+            // The file system cannot search for holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => rustix::fs::fstat(&self.fd)
                 .map(|stat| ByteRange::between(offset, size_of(&stat)))
                 .map(|rest| (!rest.is_empty()).then_some(rest)),
@@ -142,7 +143,7 @@ impl ReadHandle for PosixRead {
     }
 }
 
-/// The error for what is neither file nor folder nor link.
+/// Returns the error for an entry that is neither a file, a folder nor a link.
 pub(super) fn special(end: End, path: &RelPath, kind: FileType) -> dray_core::Error {
     let what = match kind {
         FileType::Fifo => "a named pipe",
@@ -157,12 +158,13 @@ pub(super) fn read_at(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> rustix::i
     rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *buffer, offset))
 }
 
-/// Most bytes that one call writes into the page cache.
+/// Maximum bytes that one call writes into the page cache.
 ///
-/// File systems with large folios (ext4 from Linux 6.16, XFS) take page cache in pieces as long as what a
-/// call writes. On a virtual machine whose free memory the host takes back, pieces of 512 KiB and more
-/// are memory that was never touched: each is a fault that the host answers, and one write of 1 MiB took
-/// twice as long as four of 256 KiB (docs/design/throughput.md, "What bounds a transfer on one host").
+/// File systems with large folios (ext4 from Linux 6.16, XFS) allocate page cache in pieces as long
+/// as a call's write. On a virtual machine whose free memory the host reclaims, pieces of 512 KiB
+/// and more are memory that was never touched: each causes a fault that the host handles, and one
+/// write of 1 MiB took twice as long as four of 256 KiB (docs/design/throughput.md, "What bounds a
+/// transfer on one host").
 const PIECE: u64 = 256 << 10;
 
 /// Writes all of `bytes`, in pieces that end at multiples of [`PIECE`].
@@ -174,7 +176,7 @@ pub(super) fn write_all_at(
     while !bytes.is_empty() {
         let piece = (PIECE - offset % PIECE).min(bytes.len() as u64) as usize;
         match rustix::io::pwrite(fd, &bytes[..piece], offset) {
-            // A device that takes nothing and says nothing.
+            // The device accepts no bytes and returns no error.
             Ok(0) => return Err(Errno::IO),
             Ok(count) => {
                 bytes = &bytes[count..];

@@ -1,8 +1,9 @@
-//! From a path beneath the root to a file descriptor, without ever leaving the root.
+//! Opens a path beneath the root without ever leaving the root.
 //!
-//! The kernel does it (`openat2` with `RESOLVE_BENEATH`), in pieces where a path is longer than it
-//! takes. Where `openat2` is missing or forbidden (Linux before 5.6, some sandboxes) each component
-//! is opened by itself with `O_NOFOLLOW`: slower, and no link is followed at all then.
+//! The kernel resolves the path (`openat2` with `RESOLVE_BENEATH`), in pieces if the path is too
+//! long for one call. Where `openat2` is missing or forbidden (Linux before 5.6, some sandboxes),
+//! each component is opened separately with `O_NOFOLLOW`: this is slower and follows no link at
+//! all.
 
 use super::{LinkScope, place_of};
 use dray_core::{Name, RelPath};
@@ -13,19 +14,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Component;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Longest path handed to the kernel at once: `PATH_MAX` (4096) with its final zero, less some air.
+/// Maximum length of a path passed to the kernel in one call: `PATH_MAX` (4096) with its final
+/// zero, less a margin.
 const PIECE_BYTES_MAX: usize = 4000;
 
-/// How to open a folder on the way or at the end.
+/// Flags to open a folder in the middle or at the end of a path.
 pub(super) const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK);
 
-/// A folder that one may pass through but not read.
+/// Flags to open a folder for look-ups only.
 const PASSAGE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Follow nothing, and stay beneath.
+/// Follows no link and stays beneath the root.
 const STRAIGHT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 /// An exported root.
@@ -54,7 +56,7 @@ impl Root {
     }
 
     /// Opens the folder at `path` (names joined by slashes, empty for the root), for reading if
-    /// that is allowed, else as a passage only. Says which.
+    /// permitted, else for look-ups only. The second value is true if it is readable.
     pub(super) fn open_folder(&self, path: &[u8]) -> Result<(OwnedFd, bool)> {
         match self.open(path, FOLDER) {
             Ok(fd) => Ok((fd, true)),
@@ -63,18 +65,18 @@ impl Root {
         }
     }
 
-    /// Opens what stands at `path`, following links as far as this root allows.
+    /// Opens the entry at `path`, following links within this root's scope.
     pub(super) fn open(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
         match &self.scope {
             LinkScope::Never => self.open_from(None, path, flags, STRAIGHT),
             LinkScope::Anywhere => self.open_from(None, path, flags, ResolveFlags::empty()),
             LinkScope::Beneath(tops) => {
                 let within = |top| Some((top, beneath(RelPath::as_bytes(top), path)?));
-                // What is read itself, and what lies elsewhere, is reached on its own path.
+                // The requested path itself, and entries outside it, are opened without links.
                 let Some((top, rest)) = tops.iter().find_map(within) else {
                     return self.open_from(None, path, flags, STRAIGHT);
                 };
-                // Mostly no link leads there, and nothing has to be asked of where one has led.
+                // Usually no link is on the path, and then no link target needs a check.
                 if !rest.split(|byte| *byte == b'/').any(is_own) {
                     match self.open_from(None, path, flags, STRAIGHT) {
                         Err(Errno::LOOP) => {}
@@ -89,10 +91,10 @@ impl Root {
         }
     }
 
-    /// Refuses what a link led to when it lies among dray's own files: what others have left unfinished
-    /// is nobody's to read. How the folders above the root are called is no matter of a link's.
+    /// Refuses a link target among dray's own files: unfinished files of others must not be read.
+    /// Names of folders above the root do not count.
     fn refuse_own(&self, fd: &OwnedFd) -> Result<()> {
-        // Without /proc nobody can say where it lies: that is no link's fault.
+        // Without /proc the location is unknown, which is not the link's fault.
         let place = |fd| place_of(fd).ok_or(Errno::NOSYS);
         let (root, place) = (place(self.fd.as_fd())?, place(fd.as_fd())?);
         let behind = place.strip_prefix(&root).unwrap_or(&place);
@@ -103,7 +105,7 @@ impl Root {
         }
     }
 
-    /// Opens what stands at `path` beneath `base`, or beneath the root.
+    /// Opens the entry at `path` beneath `base`, or beneath the root.
     fn open_from(
         &self,
         mut base: Option<OwnedFd>,
@@ -113,7 +115,7 @@ impl Root {
     ) -> Result<OwnedFd> {
         let mut rest = path;
         while rest.len() > PIECE_BYTES_MAX {
-            // A name has at most 255 bytes, so there is a slash.
+            // A name has at most 255 bytes, so the piece contains a slash.
             let cut = rest[..PIECE_BYTES_MAX]
                 .iter()
                 .rposition(|b| *b == b'/')
@@ -141,8 +143,8 @@ impl Root {
         if self.has_openat2.load(Ordering::Relaxed) {
             let opened = rustix::io::retry_on_intr(|| {
                 match rustix::fs::openat2(base, path, flags, Mode::empty(), resolve) {
-                    // A rename somewhere made the kernel unsure that the path stays beneath; the
-                    // kernel's manual says to ask again.
+                    // A concurrent rename left the kernel unsure that the path stays beneath the
+                    // root; its manual advises a retry.
                     Err(Errno::AGAIN) if resolve.contains(ResolveFlags::BENEATH) => {
                         Err(Errno::INTR)
                     }
@@ -151,8 +153,8 @@ impl Root {
             });
             match opened {
                 Err(Errno::NOSYS) => {}
-                // A sandbox may forbid the call with EPERM; a file may be refused with it too. The
-                // root itself tells which it is.
+                // A sandbox may forbid the call with EPERM, but EPERM can also concern the file. A
+                // call on the root itself distinguishes the two.
                 Err(Errno::PERM) if !self.openat2_works() => {}
                 other => return other,
             }
@@ -176,7 +178,7 @@ impl Root {
     }
 }
 
-/// The rest of `path` where it lies beneath `top`.
+/// Returns the rest of `path` beneath `top`, or `None` if it lies elsewhere.
 fn beneath<'a>(top: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     match top {
         b"" => (!path.is_empty()).then_some(path),
@@ -184,12 +186,12 @@ fn beneath<'a>(top: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Whether a name is dray's own.
+/// Returns true if a name is dray's own.
 fn is_own(name: &[u8]) -> bool {
     Name::new(name).is_ok_and(|name| name.is_reserved())
 }
 
-/// Opens component by component, following nothing.
+/// Opens a path component by component without following links.
 fn walk(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
     let mut names = path.split(|b| *b == b'/').peekable();
     let mut folder: Option<OwnedFd> = None;
@@ -207,8 +209,8 @@ fn walk(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
     }
 }
 
-/// `O_DIRECTORY | O_NOFOLLOW` on a link says "not a directory"; the caller should hear "a link", as
-/// from `openat2`.
+/// Returns `ELOOP` for a link, as `openat2` does: `O_DIRECTORY | O_NOFOLLOW` on a link fails with
+/// `ENOTDIR`.
 fn name_link(at: BorrowedFd<'_>, name: &[u8], errno: Errno) -> Errno {
     if errno != Errno::NOTDIR {
         return errno;

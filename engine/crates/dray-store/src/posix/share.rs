@@ -1,23 +1,25 @@
-//! Blocks that two files share: where the file system can (a reflink), a copy within it moves no bytes.
-//! `copy_file_range(2)` asks for that.
+//! Shares blocks between two files: where the file system has reflinks, a copy within it moves no
+//! bytes. The request is `copy_file_range(2)`.
 //!
-//! File systems that cannot copy in the kernel instead, which is no faster than to write bytes that lie in
-//! the processor's cache already; they are not asked. Nor are file servers (NFS, SMB), which copy what they
-//! have, while this host reads what it remembers: what was summed may be another version.
+//! Other file systems copy in the kernel instead, which is no faster than writing bytes from the
+//! processor's cache; the store does not ask them. It does not ask file servers (NFS, SMB) either:
+//! they copy their own version, while this host reads from its cache, so the checksums may belong
+//! to another version.
 
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
-/// What may share blocks (`statfs(2)`): XFS, btrfs, bcachefs.
+/// File systems that can share blocks (`statfs(2)`): XFS, btrfs, bcachefs.
 const CAN_SHARE: [u64; 3] = [0x5846_5342, 0x9123_683E, 0xCA45_1A4E];
 
-/// Whether files of this kind of file system (`f_type`) are worth a try.
+/// Returns true if this kind of file system (`f_type`) can share blocks.
 pub(super) fn may_share(kind: u64) -> bool {
     CAN_SHARE.contains(&kind)
 }
 
-/// Makes `length` bytes of `to`, at `to_offset`, those of `from` at `from_offset`. `false` when that
-/// cannot be had: another file system, other blocks, a file that is too short.
+/// Makes `length` bytes of `to`, at `to_offset`, equal those of `from` at `from_offset`. Returns
+/// `false` if sharing is impossible: another file system, unaligned blocks, a file that is too
+/// short.
 pub(super) fn share(
     (from, mut from_offset): (BorrowedFd<'_>, u64),
     (to, mut to_offset): (BorrowedFd<'_>, u64),
@@ -32,7 +34,8 @@ pub(super) fn share(
             Ok(count) => rest -= count as u64,
             Err(Errno::INTR) => {}
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => return Err(errno),
-            // Whatever is wrong: a write is another thing, and tells what is wrong with itself.
+            // Ignore the cause: the caller writes the bytes instead, and that write reports its own
+            // error.
             Err(_) => return Ok(false),
         }
     }

@@ -1,9 +1,9 @@
-//! Durability of many files at once.
+//! Makes many files durable in one call.
 //!
-//! Few items are synced one by one. Many are synced by one `syncfs` per file system: each `fsync` is
-//! a commit of the file system's journal and a flush of the device's cache, and a group of small
-//! files needs only one of both. `syncfs` also writes what others have written there, which is why
-//! it is not always the better one.
+//! Few items are synced one by one. Many are synced by one `syncfs` per file system: each `fsync`
+//! is a commit of the file system's journal and a flush of the device's cache, and a group of small
+//! files needs only one of both. `syncfs` also writes the dirty data of other programs, so it is
+//! not always better.
 
 use super::folders::Folder;
 use super::{Place, PosixStore};
@@ -15,31 +15,32 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Items of one file system that are still synced one by one. Measured with
-/// `examples/small_files.rs` on ext4, files of 16 KiB, host under load: one `fsync` takes 3 to 5 ms,
-/// one `syncfs` 4 to 9 ms for 1 to 64 files, so time alone would say 2; a few more, because `syncfs`
-/// also waits for whatever else is dirty on that file system.
+/// Maximum number of items of one file system that are synced one by one. Measured with
+/// `examples/small_files.rs` on ext4, files of 16 KiB, host under load: one `fsync` takes 3 to 5
+/// ms, one `syncfs` 4 to 9 ms for 1 to 64 files, so time alone would give 2. The value is higher
+/// because `syncfs` also waits for all other dirty data of that file system.
 pub(super) const SYNC_EACH_MAX: usize = 4;
 
-/// A file system met by this store.
+/// A file system that this store has seen.
 #[derive(Debug)]
 pub(super) struct FileSystem {
-    /// Kept open from the first sight on: `syncfs` reports a loss of writes to every descriptor
-    /// that was open when it happened, once.
+    /// Kept open from the first use on: `syncfs` reports a loss of writes once to each descriptor
+    /// that was open at the time.
     fd: OwnedFd,
-    /// Whether `syncfs` makes durable what was written there, and says what was lost.
+    /// True if `syncfs` makes the data durable and reports lost writes.
     syncs_whole: bool,
-    /// Whether a loss was reported. It may have been anybody's writes, so nobody's count any more.
-    /// The lock is held during `syncfs`, so that no one is told "durable" while another is told of
-    /// the loss.
+    /// True after a reported loss. The loss may concern any file, so no later sync counts as
+    /// durable. The lock is held during `syncfs`, so that no thread gets "durable" while another
+    /// gets the loss.
     has_failed: Mutex<bool>,
 }
 
-/// File systems whose `syncfs` does what `fsync` of each of their files does: ext2 to ext4, XFS, btrfs, f2fs
-/// and tmpfs (linux/magic.h). Of FUSE, Lustre and others it may return at once, with nothing committed.
+/// File systems whose `syncfs` has the effect of `fsync` of each of their files: ext2 to ext4, XFS,
+/// btrfs, f2fs and tmpfs (linux/magic.h). On FUSE, Lustre and others it may return immediately,
+/// with nothing committed.
 const SYNC_WHOLE: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
-/// From this kernel on `syncfs` says what was lost.
+/// First kernel version whose `syncfs` reports lost writes.
 const SYNCFS_SAYS: (u32, u32) = (5, 8);
 
 fn syncs_whole(fd: BorrowedFd<'_>) -> bool {
@@ -54,15 +55,15 @@ fn syncs_whole(fd: BorrowedFd<'_>) -> bool {
     *KERNEL_SAYS && kind.is_ok_and(|kind| SYNC_WHOLE.contains(&kind))
 }
 
-/// All file systems met by a store, by device number.
+/// All file systems that a store has seen, by device number.
 #[derive(Debug, Default)]
 pub(super) struct FileSystems {
     known: Mutex<HashMap<u64, Arc<FileSystem>>>,
 }
 
 impl FileSystems {
-    /// The file system `device`, watched from now on. Called for each folder that is opened, so
-    /// before anything is written there. `None` when no folder of it could be read so far.
+    /// Returns the file system `device`, watched from now on. Called for each folder that is
+    /// opened, so before any write there. Returns `None` if no folder of it could be read so far.
     pub(super) fn of(&self, folder: BorrowedFd<'_>, device: u64) -> Option<Arc<FileSystem>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.get(&device) {
@@ -84,7 +85,7 @@ impl FileSystems {
 struct Found<'a> {
     path: &'a RelPath,
     folder: Arc<Folder>,
-    /// What to sync in the folder; `None` for the folder itself.
+    /// Name to sync in the folder; `None` for the folder itself.
     name: Option<&'a [u8]>,
 }
 
@@ -122,11 +123,11 @@ impl PosixStore {
         Ok(Found { path, folder, name })
     }
 
-    /// The answer for an item that could not be opened.
+    /// Returns the result for an item that could not be opened.
     ///
     /// # Errors
-    /// When that says nothing of the item: there may be no loss at all, and the others would hardly
-    /// fare better.
+    /// If the error does not concern the item: no data may be lost at all, and the other items
+    /// would hardly succeed.
     fn answer(&self, path: &RelPath, errno: Errno) -> Result<Result<()>> {
         let error = self.place(path).error("sync", errno);
         match errno {
@@ -152,7 +153,7 @@ impl PosixStore {
             match found.open() {
                 Ok(file) => rustix::io::retry_on_intr(|| rustix::fs::fsync(file.fd()))
                     .map_err(|errno| self.place(found.path).error("sync", errno))?,
-                // May not be opened, by its mode: the whole file system, then, where that counts.
+                // The mode forbids opening the file: sync the whole file system, where that counts.
                 Err(Errno::ACCESS) if found.syncs_whole() => self.sync_file_system(found)?,
                 Err(Errno::ACCESS) => {
                     return Err(self.place(found.path).error("sync", Errno::ACCESS));
@@ -188,7 +189,7 @@ fn path_of<'a>(item: &SyncItem<'a>) -> &'a RelPath {
     }
 }
 
-/// What an `fsync` is asked of.
+/// Target of an `fsync`.
 enum ToSync<'a> {
     File(OwnedFd),
     Folder(BorrowedFd<'a>),
@@ -219,9 +220,10 @@ impl Found<'_> {
         };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::openat(folder, name, flags, Mode::empty()) {
-            // A symbolic link has no content but its text, which is durable with its folder.
+            // A symbolic link has no content except its text, which becomes durable with its
+            // folder.
             Err(Errno::LOOP) => Ok(ToSync::Folder(folder)),
-            // One that may only be written.
+            // The file may only be written.
             Err(Errno::ACCESS) => {
                 let flags = flags.difference(OFlags::RDONLY) | OFlags::WRONLY;
                 rustix::fs::openat(folder, name, flags, Mode::empty()).map(ToSync::File)

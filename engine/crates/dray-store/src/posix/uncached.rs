@@ -1,8 +1,8 @@
 //! Reads from the storage itself, not from this host's page cache.
 //!
 //! After a failed write-back the page cache shows bytes that the disk never got, and a later sync
-//! succeeds (ext4 keeps the blocks marked as unwritten). So a read through the cache proves
-//! nothing.
+//! succeeds (ext4 keeps the blocks marked as unwritten). A read through the cache is therefore no
+//! proof.
 //!
 //! Invariant: each byte returned here was read from below the page cache, except on file systems
 //! that lie in memory. Cached pages are dropped first. Then reads are direct where the file system
@@ -22,17 +22,17 @@ use std::num::NonZeroU64;
 /// Size of the aligned buffer for reads into unaligned memory.
 const BOUNCE_BYTES: usize = 256 << 10;
 
-/// Tries to write back and drop cached pages before the read fails: a process that has just read
-/// them may hold them for a moment.
+/// Maximum attempts to write back and drop cached pages before the read fails: another process that
+/// has just read them may hold them briefly.
 const TRIES: u32 = 3;
 
 /// File systems that lie in memory: tmpfs, ramfs, hugetlbfs (linux/magic.h).
 const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
-/// Pages that cannot be dropped from the cache.
+/// Error for pages that cannot be dropped from the cache.
 const HELD: Errno = Errno::BUSY;
 
-/// Reads at `offset`, past the cache. As `pread`; 0 at the end of the file.
+/// Reads at `offset`, bypassing the cache. Like `pread`, returns 0 at the end of the file.
 pub(super) fn read_at(
     fd: BorrowedFd<'_>,
     direct: Option<&Direct>,
@@ -61,7 +61,7 @@ fn drop_cached(fd: BorrowedFd<'_>, offset: u64, length: u64) {
     let _ = rustix::fs::fadvise(fd, start, length, Advice::DontNeed);
 }
 
-/// Reads through aligned memory; `None` where the storage demands a larger alignment.
+/// Reads through aligned memory; returns `None` if the storage requires a larger alignment.
 fn bounce(direct: &Direct, offset: u64, buffer: &mut [u8]) -> Option<rustix::io::Result<usize>> {
     let skip = (offset % ALIGNMENT as u64) as usize;
     let wanted = (skip + buffer.len().min(BOUNCE_BYTES)).next_multiple_of(ALIGNMENT);
@@ -93,14 +93,15 @@ fn read_dropped(fd: BorrowedFd<'_>, offset: u64, buffer: &mut [u8]) -> rustix::i
     rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *buffer, offset))
 }
 
-/// Whether the page at `offset` is cached. If the file system cannot tell, it counts as not cached.
+/// Returns true if the page at `offset` is cached. If the file system cannot tell, the page counts
+/// as not cached.
 fn is_cached(fd: BorrowedFd<'_>, offset: u64) -> bool {
     let mut byte = [0; 1];
     let mut slices = [IoSliceMut::new(&mut byte)];
     rustix::io::preadv2(fd, &mut slices, offset, ReadWriteFlags::NOWAIT).is_ok_and(|got| got > 0)
 }
 
-/// The error of a read past the cache.
+/// Returns the error of a read that bypasses the cache.
 pub(super) fn error(place: &Place, errno: Errno) -> Error {
     let error = place.error("read the file back", errno);
     if errno == HELD {
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn any_part_of_any_file_is_read_past_the_cache() {
-        // In the build folder, which lies on a disk more often than a host's temporary folder.
+        // In the source folder, which is more often on a disk than the host's temporary folder.
         let on_disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
         let in_memory = tempfile::tempdir_in("/dev/shm").expect("a folder");
         let content: Vec<u8> = (0..1_000_077_u32).map(|at| (at % 251) as u8).collect();

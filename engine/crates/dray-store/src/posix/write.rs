@@ -14,15 +14,15 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Mode of a partial file until it is published: nobody else reads what is not whole.
+/// Mode of a partial file until it is published: only its owner may read an incomplete file.
 const PRIVATE: u32 = 0o600;
 
-/// File systems that hold a file's lock while they copy a write to memory (`statfs(2)`: ext2 to ext4,
-/// tmpfs, XFS, btrfs, overlayfs). Those of networks may wait for another host in a write, and some
-/// lock ranges.
+/// File systems that hold a file's lock while they copy a write to memory (`statfs(2)`: ext2 to
+/// ext4, tmpfs, XFS, btrfs, overlayfs). Network file systems may wait for another host in a write,
+/// and some lock ranges.
 const TAKE_ONE_WRITER: [u64; 5] = [0xEF53, 0x0102_1994, 0x5846_5342, 0x9123_683E, 0x794C_7630];
 
-/// Zeros written at a time where holes cannot be punched.
+/// Zeros per write where holes cannot be punched.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 impl PosixStore {
@@ -45,7 +45,7 @@ impl PosixStore {
         let takes_one = kind.is_ok_and(|kind| TAKE_ONE_WRITER.contains(&kind));
         let may_share = self.shares_blocks && kind.is_ok_and(share::may_share);
         Ok(PosixPartial {
-            // Nothing is copied to memory under the lock.
+            // Direct I/O copies nothing to memory under the lock.
             takes_one_writer: takes_one && direct.is_none(),
             direct,
             may_share: AtomicBool::new(may_share),
@@ -80,7 +80,7 @@ impl PosixStore {
         match prepare() {
             Ok(id) => Ok((fd, id)),
             Err(errno) => {
-                // The error at hand says more than one about clearing away would.
+                // Ignore a failed cleanup: the first error is more useful.
                 let _ = unlink(&folder, name);
                 Err(place.error("begin the file", errno))
             }
@@ -107,14 +107,14 @@ impl PosixStore {
             }
         });
         let fd = match opened {
-            // A link, a folder, a pipe: not what was left here.
+            // A link, a folder or a pipe is not the partial file that was left here.
             Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(gone(place, operation)),
             other => other.map_err(|errno| place.error(operation, errno))?,
         };
         let stat = rustix::fs::fstat(&fd).map_err(|errno| place.error(operation, errno))?;
         let found = id_of(&fd).map_err(|errno| place.error(operation, errno))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        // A second name would let somebody see, or have, what is not published.
+        // Through a second name another user could read or keep an unpublished file.
         if !is_file || stat.st_nlink != 1 || !found.is(&id) {
             return Err(gone(place, operation));
         }
@@ -138,7 +138,7 @@ impl PosixStore {
         let is_plain = attributes.metadata.xattrs.is_empty() && attributes.sums.is_none();
         self.folders
             .beside(path.as_bytes(), |folder, _| {
-                // One call less where the mode given at creation is what the file gets.
+                // Saves one call if the mode given at creation is the final mode.
                 let mode_is_set = is_plain && self.mode_holds(folder, mode);
                 let first_mode = if mode_is_set { mode } else { PRIVATE };
                 let fd = create(folder, partial, first_mode)?;
@@ -154,7 +154,7 @@ impl PosixStore {
             .map_err(|errno| refused.or(self.place(path).error("write the file", errno)))
     }
 
-    /// Whether a file created with `mode` in `folder` really gets that mode.
+    /// Returns true if a file created with `mode` in `folder` gets exactly that mode.
     fn mode_holds(&self, folder: &Folder, mode: u32) -> bool {
         mode & !0o777 == 0 && mode & self.umask == 0 && !folder.has_default_acl()
     }
@@ -171,7 +171,7 @@ impl PosixStore {
             .beside(path.as_bytes(), |folder, name| {
                 let partial_bytes = partial.as_bytes();
                 match rustix::fs::symlinkat(text, folder.fd(), partial_bytes) {
-                    // Not `EXIST`: that is said of the final name.
+                    // Not `EXIST`: that concerns the final name.
                     Err(Errno::EXIST) => return Err(Errno::BUSY),
                     other => other?,
                 }
@@ -188,7 +188,7 @@ impl PosixStore {
     }
 }
 
-/// Writes a new file's content, but for its holes.
+/// Writes a new file's content except its holes.
 fn write_around(fd: BorrowedFd<'_>, bytes: &[u8], holes: &[ByteRange]) -> rustix::io::Result<()> {
     let mut at = 0;
     for hole in holes {
@@ -205,7 +205,8 @@ fn write_around(fd: BorrowedFd<'_>, bytes: &[u8], holes: &[ByteRange]) -> rustix
     Ok(())
 }
 
-/// A place in a small file's content; one that is past all memory is past its end too.
+/// Converts an offset to an index in a small file's content; saturates, since an offset beyond
+/// `usize` is past the end too.
 fn index_of(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
@@ -217,7 +218,7 @@ pub(super) struct PosixPartial {
     direct: Option<Direct>,
     id: PartialId,
     takes_one_writer: bool,
-    /// Until the file system says no.
+    /// True until the file system refuses.
     may_share: AtomicBool,
     preallocates: bool,
     name: Name,
@@ -230,17 +231,18 @@ impl PosixPartial {
         move |errno| self.place.error(operation, errno)
     }
 
-    /// As [`Self::named`], of what changes the file's bytes.
+    /// As [`Self::named`], for calls that change the file's bytes.
     fn unwritten(&self, operation: &str) -> impl Fn(Errno) -> Error {
         move |errno| not_repeated(self.place.error(operation, errno), errno)
     }
 }
 
-/// The error of a write. File systems that write behind (FUSE's, network ones) may fail one for an earlier
-/// one, and tell of that only once: a file with a gap would pass for whole if this one alone were done again.
+/// Returns the error of a write. File systems that write behind (FUSE, network ones) may report the
+/// failure of an earlier write, and only once. A retry of this call alone could then leave a gap in
+/// a file that looks complete.
 fn not_repeated(error: Error, errno: Errno) -> Error {
     match (errno, error.status) {
-        // The system would not take this call.
+        // The system did not accept this call.
         (Errno::AGAIN | Errno::INTR | Errno::NOMEM | Errno::NOBUFS, _) => error,
         (_, Status::Temporary) => error.status(Status::Exhausted),
         _ => error,
@@ -274,13 +276,13 @@ impl Partial for PosixPartial {
     }
 
     fn take_space(&self, size_bytes: u64) -> Result<bool> {
-        // A file that shares its blocks with another needs none of its own.
+        // A file that shares its blocks with another needs no blocks of its own.
         if !self.preallocates || self.may_share.load(Ordering::Relaxed) {
             return Ok(false);
         }
         let named = self.named("take the space of the file");
-        // Asked first: in looking for room that is not there the file system would take all there is,
-        // and for that moment nobody else could write.
+        // Check the free space first: a failing `fallocate` may briefly take all free space, and
+        // other programs could not write meanwhile.
         let state = rustix::fs::fstatvfs(&self.fd).map_err(&named)?;
         if state.f_bavail.saturating_mul(state.f_frsize) < size_bytes {
             return Err(named(Errno::NOSPC));
@@ -353,14 +355,14 @@ impl PosixPartial {
     }
 }
 
-/// Makes a new file; what stands under the name stays.
+/// Makes a new file; fails if the name exists.
 fn create(folder: &Folder, name: &Name, mode: u32) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(mode);
     rustix::fs::openat(folder.fd(), name.as_bytes(), flags, mode)
 }
 
-/// Makes a new file; one left under the name goes.
+/// Makes a new file and removes an existing one of that name.
 pub(super) fn create_over(folder: &Folder, name: &Name, mode: u32) -> rustix::io::Result<OwnedFd> {
     match create(folder, name, mode) {
         Err(Errno::EXIST) => {
@@ -371,8 +373,8 @@ pub(super) fn create_over(folder: &Folder, name: &Name, mode: u32) -> rustix::io
     }
 }
 
-/// Lets its owner write to a partial file that has the mode of the whole one already: the run that gave it
-/// that came no further.
+/// Permits the owner to write to a partial file that already has its final mode, set by a run that
+/// ended before publishing.
 fn let_owner_write(folder: &Folder, name: &Name, id: &PartialId) -> rustix::io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(folder.fd(), name.as_bytes(), flags, Mode::empty())?;
@@ -384,13 +386,13 @@ fn let_owner_write(folder: &Folder, name: &Name, id: &PartialId) -> rustix::io::
     }
 }
 
-/// Whether the file of this name is the one meant.
+/// Returns true if the file of this name is the one meant.
 fn is_that(folder: &Folder, name: &Name, id: PartialId) -> rustix::io::Result<bool> {
     id_at(folder.fd(), name.as_bytes()).map(|found| found.is(&id))
 }
 
-/// Gives this very partial file its final name: never another writer's file that took the name
-/// over, and never one in a folder that stands elsewhere by now.
+/// Gives this partial file its final name. Never renames another writer's file of the same name,
+/// nor a file in a folder that was moved.
 pub(super) fn publish(
     folders: &Folders,
     place: &Place,
@@ -411,10 +413,10 @@ pub(super) fn publish(
     }
 }
 
-/// Closes a file. Where a file system writes behind (FUSE's), that is where it says what was lost, once.
+/// Closes a file. File systems that write behind (FUSE) report lost writes here, once.
 fn close(fd: OwnedFd) -> rustix::io::Result<()> {
     match nix::unistd::close(fd) {
-        // It is closed all the same.
+        // The descriptor is closed all the same.
         Ok(()) | Err(nix::errno::Errno::EINTR) => Ok(()),
         Err(errno) => Err(Errno::from_raw_os_error(errno as i32)),
     }
@@ -427,7 +429,7 @@ fn rename(folder: &Folder, partial: &Name, name: &[u8], how: Publish) -> rustix:
         Publish::Replace => rustix::fs::renameat(fd, partial, fd, name),
         Publish::IfAbsent => {
             match rustix::fs::renameat_with(fd, partial, fd, name, RenameFlags::NOREPLACE) {
-                // File systems that cannot: a second name is as atomic.
+                // The file system lacks this rename: a second hard link is equally atomic.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     rustix::fs::linkat(fd, partial, fd, name, AtFlags::empty())
                         .and_then(|()| rustix::fs::unlinkat(fd, partial, AtFlags::empty()))
@@ -437,7 +439,8 @@ fn rename(folder: &Folder, partial: &Name, name: &[u8], how: Publish) -> rustix:
         }
     };
     match renamed {
-        // The folder is the same, so no path leads anywhere else: the file system cannot rename.
+        // Source and destination are in the same folder, so `EXDEV` means that the file system
+        // cannot rename.
         Err(Errno::XDEV) => Err(Errno::OPNOTSUPP),
         Err(Errno::EXIST) if is_folder(folder, name) => Err(Errno::ISDIR),
         other => other,
@@ -468,7 +471,7 @@ pub(super) fn discard(
         _ => unlink(folder, partial),
     });
     match removed {
-        // It is gone, perhaps with its folder.
+        // The file is already gone, perhaps with its folder.
         Err(Errno::NOENT) => Ok(()),
         other => other.map_err(|errno| place.error("remove the partial file", errno)),
     }
@@ -481,12 +484,12 @@ fn gone(place: &Place, operation: &str) -> Error {
         .remedy("run the same command again; the file is sent anew")
 }
 
-/// Which file is open.
+/// Returns the identity of an open file.
 fn id_of(fd: &OwnedFd) -> rustix::io::Result<PartialId> {
     id_at(fd.as_fd(), b"")
 }
 
-/// Which file has this name; without a name the open file itself.
+/// Returns the identity of the file with this name; with an empty name, of the open file itself.
 fn id_at(folder: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<PartialId> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
@@ -496,7 +499,7 @@ fn id_at(folder: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<PartialId> {
             device: rustix::fs::makedev(state.stx_dev_major, state.stx_dev_minor),
             born: birth_of(&state),
         }),
-        // A kernel, or a sandbox, without that call.
+        // The kernel, or a sandbox, lacks `statx`.
         Err(Errno::NOSYS | Errno::PERM) => {
             let stat = rustix::fs::statat(folder, name, flags)?;
             Ok(PartialId {

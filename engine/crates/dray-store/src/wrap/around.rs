@@ -1,4 +1,4 @@
-//! The store that forwards every call to another, past a hook.
+//! A store that forwards every call to another one and informs a hook.
 
 mod control;
 
@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// What is called.
+        /// The called function.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Operation { $($(#[$doc])* $name,)* }
 
         impl Operation {
-            /// Every operation.
+            /// All operations.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Its name in a trace.
+            /// Returns the name of the operation in a trace.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -107,48 +107,48 @@ operations! {
 /// One call.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// What is called.
+    /// Called function.
     pub operation: Operation,
-    /// For which file or folder.
+    /// File or folder of the call.
     pub path: &'a RelPath,
-    /// Which bytes; empty where the call is not about bytes.
+    /// Byte range of the call; empty if the call is not about bytes.
     pub range: ByteRange,
-    /// Where the file's bytes lie, where that is known without asking.
+    /// Layout of the file, if known without a call.
     pub layout: Option<&'a Layout>,
 }
 
-/// Hears of each call.
+/// A hook that is informed of each call.
 pub trait Hook: Send + Sync + 'static {
-    /// Whether the layout of each opened file is to be looked up.
+    /// Set if the layout of each opened file is to be looked up.
     const WANTS_LAYOUT: bool = false;
 
-    /// Whether a call takes longer for it than the store's own: then several to one file are worth
-    /// having under way, where the store by itself takes one writer.
+    /// Set if the hook may delay a call beyond the store's own time. Then several concurrent calls
+    /// to one file are useful even where the store takes one writer.
     const DELAYS: bool = false;
 
-    /// Before the call. May wait.
+    /// Called before the call. May wait.
     ///
     /// # Errors
-    /// The call fails with it and is not made.
+    /// The call fails with the error and is not made.
     fn before(&self, _call: &Call<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Bytes a read may return at the most; at least 1.
+    /// Returns the maximum number of bytes a read may return; at least 1.
     fn read_limit(&self, _call: &Call<'_>) -> usize {
         usize::MAX
     }
 
-    /// After a read, with the bytes that came.
+    /// Called after a read with the bytes read.
     fn read_done(&self, _call: &Call<'_>, _bytes: &mut [u8]) {}
 
-    /// The bytes to write in the place of these.
+    /// Returns the bytes to write instead of `bytes`.
     fn to_write<'a>(&self, _call: &Call<'_>, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         Cow::Borrowed(bytes)
     }
 
-    /// The attributes to publish a file with, in the place of these. May wait: it is the last moment at
-    /// which a whole file may still be refused, its sums known.
+    /// Returns replacement metadata for publishing a file, or `None` to keep it. May wait: this is
+    /// the last moment at which a complete file, with known checksums, can still be refused.
     ///
     /// # Errors
     /// The file is not published.
@@ -160,21 +160,21 @@ pub trait Hook: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Whether `after` is wanted.
+    /// Set if the hook needs `after`.
     const WANTS_AFTER: bool = false;
 
-    /// After the call.
+    /// Called after the call.
     fn after(&self, _call: &Call<'_>, _error: Option<&Error>, _started: Instant, _took: Duration) {}
 }
 
-/// A store, its calls heard by a hook.
+/// A store with a hook on its calls.
 pub struct Around<H> {
     inner: Arc<dyn Store>,
     hook: Arc<H>,
 }
 
 impl<H: Hook> Around<H> {
-    /// Puts `hook` around `inner`.
+    /// Wraps `inner` with `hook`.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>, hook: H) -> Self {
         Self {
@@ -557,7 +557,7 @@ impl<H: Hook> Partial for Handle<dyn Partial, H> {
     }
 
     fn punch_hole(&self, range: ByteRange) -> Result<()> {
-        // Not charged or described by its length: no bytes move.
+        // Without a length: no bytes move.
         self.call(Operation::PunchHole, |inner| inner.punch_hole(range))
     }
 
@@ -576,7 +576,7 @@ impl<H: Hook> Partial for Handle<dyn Partial, H> {
     }
 
     fn ready(&self, attributes: &Attributes<'_>) -> Result<()> {
-        self.inner.ready(attributes) // A part of publishing, which is what hooks hear of.
+        self.inner.ready(attributes) // A part of publishing, of which hooks are informed.
     }
 
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {

@@ -1,8 +1,8 @@
-//! Faults on purpose, drawn from a seed: errors, short reads, flipped bits, delays.
+//! Deliberate faults drawn from a seed: errors, short reads, flipped bits, delays.
 //!
-//! What happens to a call depends on the seed, the rule, the operation, the path, the offset and how
-//! often that call was made before - not on which thread came first. A rerun of the same calls meets
-//! the same faults.
+//! The fault of a call depends on the seed, the rule, the operation, the path, the offset and the
+//! number of earlier calls of that kind - not on the order of threads. A rerun of the same calls
+//! meets the same faults.
 
 use super::{Call, Hook, Operation};
 use crate::null::mix;
@@ -11,43 +11,44 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Counters of repeated calls; two calls may share one, which only moves the draws.
+/// Number of counters of repeated calls. Two calls may share a counter, which only shifts the
+/// draws.
 const COUNTERS: usize = 4096;
 
-/// What to do wrong.
+/// Kinds of faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Fail with this kind, the call not made.
+    /// The call fails with this kind and is not made.
     Error(ErrorKind),
-    /// Return half of the bytes asked for, at least one (reads).
+    /// A read returns half of the requested bytes, at least one.
     ShortRead,
-    /// Flip one bit (reads and writes).
+    /// One bit is flipped (reads and writes).
     FlipBit,
-    /// Wait first.
+    /// The call waits first.
     Delay(Duration),
 }
 
-/// When to do it.
+/// A fault and its conditions.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// To which calls; empty for every call the fault applies to.
+    /// Affected operations; empty for every call to which the fault applies.
     pub operations: Vec<Operation>,
-    /// To which paths: `*` stands for any bytes, slashes included.
+    /// Affected paths: `*` matches any bytes, slashes included.
     pub pattern: Vec<u8>,
-    /// How often, from 0 to 1.
+    /// Probability, from 0 to 1.
     pub probability: f64,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// Seed and rules. For each call every rule is drawn for; the first error ends it.
+/// Seed and rules. Every rule draws for each call; the first error ends the call.
 #[derive(Debug, Clone)]
 pub struct ChaosOptions {
     /// Seed of all draws.
     pub seed: u64,
     /// The rules.
     pub rules: Vec<Rule>,
-    /// The end errors are said to happen at.
+    /// End that the errors report.
     pub end: End,
 }
 
@@ -58,7 +59,7 @@ pub struct Chaos {
 }
 
 impl Chaos {
-    /// Faults by these rules.
+    /// Returns a hook with faults by these rules.
     #[must_use]
     pub fn new(options: ChaosOptions) -> Self {
         Self {
@@ -67,8 +68,8 @@ impl Chaos {
         }
     }
 
-    /// The rules that strike this call, of those whose fault is wanted, with a number to draw
-    /// details from.
+    /// Returns the rules that affect this call and whose fault is `wanted`, each with a number for
+    /// drawing details.
     fn struck<'a>(
         &'a self,
         call: &'a Call<'_>,
@@ -83,7 +84,7 @@ impl Chaos {
                 return None;
             }
             let draw = self.draw(index, call);
-            // The upper 53 bits are a number from 0 to 1 that a double holds exactly.
+            // The upper 53 bits give a number from 0 to 1 that a double represents exactly.
             let share = (draw >> 11) as f64 / (1u64 << 53) as f64;
             (share < rule.probability).then(|| (&rule.fault, mix(draw)))
         })
@@ -158,7 +159,7 @@ fn flip(bytes: &mut [u8], draw: u64) {
     }
 }
 
-/// Whether `text` fits `pattern`, in which `*` stands for any bytes.
+/// Returns true if `text` matches `pattern`, in which `*` matches any bytes.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let mut parts = pattern.split(|b| *b == b'*');
     let first = parts.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! At most so many bytes per second, for a whole store or for single targets: a slow disk on a fast
-//! machine, or a share of a fast one. Waiting is this wrapper's job: the calling thread sleeps.
+//! Limits the bytes per second of a whole store or of single targets: it emulates a slow disk on a
+//! fast machine, or a share of a fast one. The wrapper waits: the calling thread sleeps.
 
 use super::{Call, Hook, Operation};
 use crate::store::Store;
@@ -9,27 +9,27 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// Bytes that may go at once after a pause, as time at the full rate: long enough that a sleep's
-/// coarseness costs no throughput (guess, revisit).
+/// Burst after a pause, as time at the full rate: long enough that the coarseness of a sleep costs
+/// no throughput (guess, revisit).
 const BURST: Duration = Duration::from_millis(20);
 
 /// Limits in bytes per second.
 #[derive(Debug, Clone, Default)]
 pub struct LimitOptions {
-    /// Of everything together.
+    /// Limit of all targets together.
     pub whole: Option<BytesPerSecond>,
-    /// Of single targets, by name.
+    /// Limits of single targets, by name.
     pub targets: BTreeMap<String, RateInTime>,
 }
 
-/// A rate that may change: what a target that others use too gives them. Time begins with the first
-/// byte that passes the store's limits.
+/// A rate that changes over time, as that of a target that other programs use too. Time begins with
+/// the first byte that passes the store's limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateInTime {
     first: BytesPerSecond,
-    /// From so long after the begin, in order.
+    /// Later rates, each with its start since the beginning, in order.
     later: Vec<(Duration, BytesPerSecond)>,
-    /// What each call takes besides, however many there are at once.
+    /// Additional time of each call, independent of the number of concurrent calls.
     each: Duration,
 }
 
@@ -44,11 +44,11 @@ impl From<BytesPerSecond> for RateInTime {
 }
 
 impl RateInTime {
-    /// Reads `RATE[,RATE@SECONDS...][,+SECONDS]`: the rate at first, and others from so many seconds on;
-    /// with a plus, what each read or write takes besides.
+    /// Parses `RATE[,RATE@SECONDS...][,+SECONDS]`: the first rate, later rates with their start in
+    /// seconds, and after a plus the additional time of each read or write.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A message that describes the mistake.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let first = parts.next().unwrap_or_default();
@@ -70,7 +70,7 @@ impl RateInTime {
         Ok(read)
     }
 
-    /// The rate so long after the begin.
+    /// Returns the rate at the time `after` the beginning.
     fn at(&self, after: Duration) -> BytesPerSecond {
         let begun = self.later.iter().rfind(|(from, _)| *from <= after);
         let rate = begun.map_or(self.first, |(_, rate)| *rate);
@@ -88,15 +88,15 @@ fn read_seconds(text: &str) -> Result<Duration, String> {
 pub struct Limit {
     whole: Option<Bucket>,
     targets: BTreeMap<String, Arc<Bucket>>,
-    /// What is known of numbers; `None` for a target without a limit.
+    /// Buckets by target number; `None` for a target without a limit.
     numbers: RwLock<HashMap<TargetId, Option<Arc<Bucket>>>>,
     store: Arc<dyn Store>,
-    /// When the first byte passed.
+    /// Time at which the first byte passed.
     begin: OnceLock<Instant>,
 }
 
 impl Limit {
-    /// Limits on `store`, which is asked for the names of targets.
+    /// Returns limits on `store`, which supplies the names of targets.
     #[must_use]
     pub fn new(options: LimitOptions, store: Arc<dyn Store>) -> Self {
         let bucket = |(name, rate)| (name, Arc::new(Bucket::new(rate)));
@@ -152,7 +152,7 @@ impl Hook for Limit {
     }
 }
 
-/// Bytes as time: each take moves the moment at which the bucket is even again.
+/// Bytes as time: each take advances the time at which the bucket is empty again.
 struct Bucket {
     rate: RateInTime,
     even: Mutex<Instant>,
@@ -166,8 +166,8 @@ impl Bucket {
         }
     }
 
-    /// Waits until `bytes` may go. Those who come together wait one after the other, each at the rate
-    /// of the moment at which its turn comes.
+    /// Waits until `bytes` may pass. Concurrent takes wait one after the other, each at the rate in
+    /// force at its turn.
     fn take(&self, bytes: u64, begin: Instant) {
         let now = Instant::now();
         let go = {
@@ -178,8 +178,8 @@ impl Bucket {
             *even = start + rate.time_for(bytes).unwrap_or_default();
             *even
         };
-        // The bytes' own time is waited for before they go, so that a single take cannot exceed the
-        // rate either.
+        // The wait includes the bytes' own time, so that a single take cannot exceed the rate
+        // either.
         std::thread::sleep(go.saturating_duration_since(now) + self.rate.each);
     }
 }
@@ -243,7 +243,8 @@ mod tests {
         ] {
             assert!(RateInTime::parse(wrong).is_err(), "{wrong}");
         }
-        // Three take a tenth of a second each, less one burst; the fourth takes one second.
+        // The first three take a tenth of a second each, less one burst; the fourth takes one
+        // second.
         let bucket = Bucket::new(RateInTime::parse("1MB,100KB@0.2").expect("good"));
         let begin = Instant::now();
         (0..4).for_each(|_| bucket.take(100_000, begin));

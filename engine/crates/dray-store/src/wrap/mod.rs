@@ -1,8 +1,8 @@
 //! Stores around stores, with the same trait: limit, trace, chaos.
 //!
-//! All three are a [`Hook`] in the one forwarding store [`Around`]: a hook hears of each call before
-//! and after, and may hold it up, fail it, cut it short or spoil its bytes. Their order is decided
-//! in [`wrap`] and nowhere else.
+//! All three are a [`Hook`] in the one forwarding store [`Around`]. A hook is informed before and
+//! after each call, and may delay it, fail it, shorten it or corrupt its bytes. Only [`wrap`]
+//! decides their order.
 
 mod around;
 pub mod chaos;
@@ -17,19 +17,19 @@ use limit::LimitOptions;
 use std::sync::Arc;
 use trace::TraceSink;
 
-/// What to put around a store.
+/// Wrappers for a store.
 #[derive(Clone, Default)]
 pub struct WrapOptions {
-    /// Bytes per second.
+    /// Rate limits in bytes per second.
     pub limit: Option<LimitOptions>,
-    /// Faults.
+    /// Deliberate faults.
     pub chaos: Option<ChaosOptions>,
-    /// Where to tell what was called.
+    /// Receiver of the trace.
     pub trace: Option<TraceSink>,
 }
 
-/// Puts wrappers around a store. From the inside out: chaos (faults are the storage's), limit
-/// (a call that fails has used its share too), trace (tells what the caller saw, waiting included).
+/// Puts wrappers around a store. From the inside out: chaos (faults belong to the storage), limit
+/// (a failed call has used its share too), trace (reports what the caller saw, including waits).
 #[must_use]
 pub fn wrap(store: Arc<dyn Store>, options: WrapOptions) -> Arc<dyn Store> {
     let mut store = store;

@@ -1,4 +1,4 @@
-//! Tells of each call: what, which file, which bytes, when, how long, with what outcome.
+//! Reports each call: operation, file, byte range, time, duration and outcome.
 
 use super::{Call, Hook};
 use dray_core::Error;
@@ -6,20 +6,20 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One call that was made.
+/// One completed call.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     /// The call.
     pub call: Call<'a>,
-    /// Since the trace began.
+    /// Time since the trace began.
     pub at: Duration,
-    /// From the call to its return.
+    /// Duration of the call.
     pub took: Duration,
-    /// How it failed, if it did.
+    /// Error of the call, if it failed.
     pub error: Option<&'a Error>,
 }
 
-/// Hears the events; called from whatever thread made the call.
+/// Receives the events on the thread that made the call.
 pub type TraceSink = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// The hook.
@@ -29,7 +29,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Tells `sink`, with times from now on.
+    /// Returns a trace that reports to `sink`, with times from now on.
     #[must_use]
     pub fn new(sink: TraceSink) -> Self {
         Self {
@@ -52,8 +52,8 @@ impl Hook for Trace {
     }
 }
 
-/// A sink that writes one JSON object per line: `at_us`, `took_us`, `operation`, `path`, and where
-/// it matters `offset`, `length`, `error`. What cannot be written is dropped.
+/// Returns a sink that writes one JSON object per line: `at_us`, `took_us`, `operation`, `path`,
+/// and where present `offset`, `length`, `error`. Write errors are ignored.
 #[must_use]
 pub fn json_lines(writer: impl Write + Send + 'static) -> TraceSink {
     let writer = Mutex::new(writer);
@@ -73,7 +73,7 @@ pub fn json_lines(writer: impl Write + Send + 'static) -> TraceSink {
             line["error"] = error.to_string().into();
         }
         let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // One write per line, so that lines stay whole; a trace must not fail a transfer.
+        // One write per line keeps lines whole; a trace must not fail a transfer.
         let _ = writer.write_all(format!("{line}\n").as_bytes());
     })
 }

@@ -1,4 +1,4 @@
-//! Control files, their calls past a hook.
+//! Control files whose calls pass a hook.
 
 use super::{Handle, Hook, Operation};
 use crate::store::ControlFile;
