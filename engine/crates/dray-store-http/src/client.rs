@@ -1,4 +1,5 @@
-//! Requests and their answers: kept connections, redirects, and faults in the words of whoever knows.
+//! Sends requests and receives answers: kept connections, redirects, and errors with the server's
+//! own message.
 
 use crate::credentials::Credentials;
 use crate::names::Capitals;
@@ -16,23 +17,23 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, DefaultConnector};
 
-/// A server that does not take a connection for so long is not there.
+/// Maximum time to connect; a server that takes longer counts as unreachable.
 const CONNECT_MAX: Duration = Duration::from_secs(15);
 
-/// A connection on which nothing moves for so long is lost. A server may compute a checksum or
-/// fetch a file from a tape's buffer before it says a word (guess, revisit).
+/// Maximum time without any byte on a connection before it counts as lost. A server may compute a
+/// checksum or fetch a file from a tape's buffer before it answers (guess, revisit).
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(120);
 
-/// Redirects that are followed, one after the other.
+/// Maximum number of successive redirects.
 const REDIRECTS_MAX: usize = 10;
 
-/// Connections kept for the next request.
+/// Maximum number of connections kept for later requests.
 const KEPT_MAX: usize = 256;
 
-/// A kept connection that was not used for so long is closed: servers close theirs by then.
+/// Maximum idle time of a kept connection: servers close theirs after about as long.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
-/// Bytes of an error's page that are looked at for the cause.
+/// Bytes of an error page that are searched for the cause.
 const REASON_BYTES: u64 = 512;
 
 /// One request.
@@ -41,47 +42,47 @@ pub(crate) struct Ask<'a> {
     pub(crate) place: &'a Place,
     pub(crate) headers: &'a [(&'a str, &'a str)],
     pub(crate) body: &'static str,
-    /// What is tried, as an infinitive, and with what.
+    /// Description of the request for errors: an infinitive, and the file.
     pub(crate) operation: &'static str,
     pub(crate) file: &'a RelPath,
 }
 
-/// A server's answer, whatever its status.
+/// A server's answer with any status.
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Where it came from: after redirects another place than was asked.
+    /// Place that answered: after redirects it differs from the requested one.
     pub(crate) place: Place,
     response: http::Response<ureq::Body>,
 }
 
 impl Answer {
-    /// A header's text.
+    /// Returns the text of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
     }
 
-    /// Whether XRootD's own server gives it.
+    /// Returns true if the answer comes from XRootD's own server.
     fn is_of_xrootd(&self) -> bool {
         let server = self.header("server").unwrap_or_default();
         server.to_ascii_lowercase().starts_with("xrootd")
     }
 
-    /// The length of the whole body as announced.
+    /// Returns the announced length of the whole body in bytes.
     pub(crate) fn length(&self) -> Option<u64> {
         self.header("content-length")?.trim().parse().ok()
     }
 
-    /// What follows the head.
+    /// Returns a reader of the body.
     pub(crate) fn into_body(self) -> impl Read {
         self.response.into_body().into_reader()
     }
 }
 
-/// Asks one server, and those it redirects to.
+/// Sends requests to one server, and to those it redirects to.
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: ureq::Agent,
-    /// Past every proxy.
+    /// Agent that bypasses every proxy.
     direct: ureq::Agent,
     home: Origin,
     credentials: Credentials,
@@ -90,7 +91,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client of `home`, to which the credentials go.
+    /// Returns a client of `home`, the only server that gets the credentials.
     pub(crate) fn new(home: Origin, credentials: Credentials, end: End) -> Self {
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::Specific(Arc::new(authorities())))
@@ -126,15 +127,15 @@ impl Client {
         }
     }
 
-    /// Asks, and follows redirects. Any status is an answer.
+    /// Sends a request and follows redirects. Returns an answer with any status.
     ///
     /// # Errors
-    /// When no answer comes, or redirects go round.
+    /// If no answer comes, or redirects form a loop.
     pub(crate) fn ask(&self, ask: &Ask<'_>) -> Result<Answer> {
         self.follow(ask, &mut |ask, place| self.ask_once(ask, place))
     }
 
-    /// Asks by `once`, and again where it is redirected to.
+    /// Sends a request with `once`, and again to each place it is redirected to.
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -208,7 +209,7 @@ impl Client {
             .remedy("name the file where it lies"))
     }
 
-    /// Asks one place, and repeats the request while the server is busy and patience lasts.
+    /// Sends a request to one place, and repeats it while the server is busy and patience lasts.
     fn patiently(
         &self,
         ask: &Ask<'_>,
@@ -234,7 +235,8 @@ impl Client {
         }
     }
 
-    /// Refuses encoded content: its bytes are not the file's, and none was requested.
+    /// Refuses encoded content: its bytes are not the file's, and the request did not ask for an
+    /// encoding.
     fn refuse_coded(&self, ask: &Ask<'_>, answer: &Answer) -> Result<()> {
         let coding = answer.header("content-encoding").unwrap_or_default().trim();
         let is_plain = coding.is_empty() || coding.eq_ignore_ascii_case("identity");
@@ -250,14 +252,15 @@ impl Client {
             .remedy("configure the server to send it unencoded, or use another program"))
     }
 
-    /// A request to `place`, with the credentials that belong there.
+    /// Returns a request to `place`, with the credentials for that server.
     fn head(&self, ask: &Ask<'_>, place: &Place) -> Result<http::request::Builder> {
         let uri = format!("{}{}", place.origin, place.target);
         let mut request = http::Request::builder().method(ask.method).uri(uri);
         for (name, value) in ask.headers {
             request = request.header(*name, *value);
         }
-        // Whoever else a redirect leads to was given a way of its own by the server that knows us.
+        // Other servers get no credentials: the home server put what they need into the redirect's
+        // URL.
         if place.origin.is(&self.home) {
             let is_private = place.origin.is_secure || place.origin.is_loopback();
             for (name, value) in self.credentials.for_server(is_private)? {
@@ -267,7 +270,8 @@ impl Client {
         Ok(request)
     }
 
-    /// By a proxy, where the environment names one. A proxy's loopback is its own host's.
+    /// Returns the agent for a server: with the proxy of the environment, except for loopback
+    /// addresses, since a proxy's loopback is its own host's.
     fn agent_for(&self, origin: &Origin) -> &ureq::Agent {
         match origin.is_loopback() {
             true => &self.direct,
@@ -285,7 +289,7 @@ impl Client {
         self.answered(ask, place, answered)
     }
 
-    /// Sends a body to one place; redirects are an answer.
+    /// Sends a body to one place and returns its answer, which may be a redirect.
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -324,7 +328,7 @@ impl Client {
         })
     }
 
-    /// The error of a request that had no answer, or whose answer broke off.
+    /// Returns the error of a request without an answer, or with an answer that broke off.
     fn no_answer(&self, ask: &Ask<'_>, server: &Origin, error: &ureq::Error) -> Error {
         if let ureq::Error::Io(error) = error
             && let Some(lack) = too_many_open(End::Here, ask.operation, error)
@@ -349,7 +353,7 @@ impl Client {
         }
         match kind {
             ErrorKind::InvalidRequest => fault.remedy("check the address"),
-            // A later try may reach a server that speaks.
+            // A later attempt may reach a server that speaks HTTP.
             ErrorKind::Protocol => fault
                 .status(Status::Temporary)
                 .remedy("check that a web server answers there"),
@@ -357,14 +361,14 @@ impl Client {
         }
     }
 
-    /// The error of a body that broke off.
+    /// Returns the error of a body that broke off.
     pub(crate) fn cut_off(&self, ask: &Ask<'_>, server: &Origin, error: &std::io::Error) -> Error {
         self.fault(kind_of(error), ask)
             .cause(format!("{server}: {error}"))
             .remedy("look at the server")
     }
 
-    /// The error that an answer's status means.
+    /// Returns the error for an answer's status.
     pub(crate) fn refused(&self, ask: &Ask<'_>, answer: Answer) -> Error {
         let status = answer.status;
         let (kind, remedy) = meaning(status);
@@ -384,7 +388,7 @@ impl Client {
         }
     }
 
-    /// An error about what is asked.
+    /// Returns an error about the request.
     pub(crate) fn fault(&self, kind: ErrorKind, ask: &Ask<'_>) -> Error {
         Error::new(kind, self.end, ask.operation).file(ask.file)
     }
@@ -397,7 +401,7 @@ fn kind_of(error: &std::io::Error) -> ErrorKind {
     }
 }
 
-/// Kind and advice of a status (RFC 9110, section 15).
+/// Returns kind and remedy of a status (RFC 9110, section 15).
 fn meaning(status: u16) -> (ErrorKind, &'static str) {
     match status {
         401 => (
@@ -425,10 +429,10 @@ fn meaning(status: u16) -> (ErrorKind, &'static str) {
     }
 }
 
-/// The first line that an error's page says in plain words.
+/// Returns the first plain-text line of an error page.
 fn reason(body: impl Read) -> String {
     let mut bytes = Vec::new();
-    // What cannot be read says nothing.
+    // An unreadable body gives no reason.
     let _ = body.take(REASON_BYTES).read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty());
@@ -438,7 +442,7 @@ fn reason(body: impl Read) -> String {
     line.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
-/// Whom to believe about servers: the system's authorities (or those of `SSL_CERT_FILE` and
+/// Returns the trusted certificate authorities: the system's (or those of `SSL_CERT_FILE` and
 /// `SSL_CERT_DIR`), and those of `X509_CERT_DIR`, where the grid keeps its own.
 fn authorities() -> Vec<Certificate<'static>> {
     let mut found = rustls_native_certs::load_native_certs().certs;
@@ -459,7 +463,7 @@ mod tests {
     use dray_core::{End, ErrorKind, RelPath, Result};
     use ureq::http;
 
-    /// Asks a server that redirects to `to`, which answers; nobody is connected to.
+    /// Sends a request to a fake server that redirects to `to`, which answers. Makes no connection.
     fn redirected(from: &str, to: &str) -> Result<u16> {
         redirected_by("a server", from, to)
     }

@@ -1,4 +1,4 @@
-//! Who asks: headers for the one server they are meant for. They are never shown.
+//! Credentials: headers for one server only. They are never shown.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use std::ffi::OsString;
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Whoever renews a token puts the new one into the file in time; it is looked at this often.
+/// Interval between reads of the token's file: renewing programs replace the token in time.
 const FILE_FRESH: Duration = Duration::from_secs(30);
 
-/// Longest token; those of the field have one to four KiB.
+/// Maximum length of a token; tokens in use have one to four KiB.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
 
-/// What a request bears to prove who asks. See [`Credentials::for_server`] for where it goes.
+/// The credentials of requests. [`Credentials::for_server`] decides which server gets them.
 #[derive(Default)]
 pub struct Credentials {
-    /// Headers that go to the server as given.
+    /// Headers for the server, as given.
     headers: Vec<(String, String)>,
     token: Option<Token>,
 }
@@ -40,17 +40,17 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// None.
+    /// Returns empty credentials.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// These headers, which somebody meant for this very server.
+    /// Returns credentials of these headers, which the user meant for this server.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names a header whose value cannot be sent, or that is not the
-    /// caller's to set.
+    /// [`ErrorKind::InvalidRequest`] names a header whose value cannot be sent, or that the caller
+    /// may not set.
     pub fn of_headers(headers: Vec<(String, String)>) -> Result<Self> {
         for (name, value) in &headers {
             let is_name = !name.is_empty()
@@ -71,11 +71,12 @@ impl Credentials {
         })
     }
 
-    /// A bearer token as the environment gives it: `BEARER_TOKEN`, else the file that
-    /// `BEARER_TOKEN_FILE` names, which is read again from time to time. `variable` looks one up.
+    /// Returns the bearer token of the environment: `BEARER_TOKEN`, else the content of the file
+    /// that `BEARER_TOKEN_FILE` names, which is read again periodically. `variable` looks up a
+    /// variable.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] for a token that is none.
+    /// [`ErrorKind::InvalidRequest`] for an invalid token.
     pub fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let given = variable("BEARER_TOKEN").filter(|token| !token.is_empty());
         let token = match (given, variable("BEARER_TOKEN_FILE")) {
@@ -95,11 +96,12 @@ impl Credentials {
         })
     }
 
-    /// What goes to the server these are meant for. A token of the environment was not given for
-    /// one server: it goes where nobody can listen only (`is_private`: TLS, or this host).
+    /// Returns the headers for the server that these credentials belong to. A token of the
+    /// environment was not given for one server: it is sent only if nobody else can listen
+    /// (`is_private`: TLS, or this host).
     ///
     /// # Errors
-    /// When the token's file cannot be read.
+    /// If the token's file cannot be read.
     pub(crate) fn for_server(&self, is_private: bool) -> Result<Vec<(&str, String)>> {
         let given = self.headers.iter();
         let mut headers: Vec<(&str, String)> = given

@@ -1,4 +1,4 @@
-//! What a WebDAV server says of a folder and what lies in it (RFC 4918, PROPFIND).
+//! Parses a WebDAV server's answers about a folder and its entries (RFC 4918, PROPFIND).
 
 use crate::url::{decode, read_path};
 use dray_core::{ModifiedTime, RelPath};
@@ -6,10 +6,10 @@ use quick_xml::events::Event;
 use quick_xml::name::ResolveResult;
 use quick_xml::reader::NsReader;
 
-/// WebDAV's own namespace.
+/// Namespace of WebDAV.
 const NAMESPACE: &str = "DAV:";
 
-/// What is asked for.
+/// Body of a PROPFIND request.
 pub(crate) const QUESTION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\
 <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/>\
 <D:getetag/></D:prop></D:propfind>";
@@ -17,7 +17,7 @@ pub(crate) const QUESTION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\
 /// One file or folder of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Where it lies beneath the server's root.
+    /// Path beneath the server's root.
     pub(crate) path: RelPath,
     pub(crate) is_folder: bool,
     pub(crate) size: Option<u64>,
@@ -34,10 +34,10 @@ struct Response {
     tag: String,
 }
 
-/// Reads an answer. `is_raw`: the server writes paths as they are, without escapes.
+/// Parses an answer. `is_raw` is true if the server writes paths without escapes.
 ///
 /// # Errors
-/// Why it is no such answer.
+/// The reason why the answer is invalid.
 pub(crate) fn read(answer: &str, is_raw: bool) -> Result<Vec<Found>, String> {
     let mut reader = NsReader::from_str(answer);
     let mut found = Vec::new();
@@ -101,7 +101,7 @@ fn is_folder(response: Option<&mut Response>) {
 
 fn close(response: Response, is_raw: bool) -> Result<Found, String> {
     let text = response.href.as_bytes();
-    // An absolute address, or a path of this server.
+    // `href` is an absolute URL or a path on this server.
     let path = match response.href.split_once("://") {
         Some((_, rest)) if !response.href.starts_with('/') => {
             let slash = rest.find('/').unwrap_or(rest.len());
@@ -131,7 +131,7 @@ fn read_raw(text: &[u8]) -> Result<RelPath, String> {
     RelPath::parse(&joined).map_err(|error| error.cause)
 }
 
-/// A time as HTTP writes it (RFC 9110, section 5.6.7); it has whole seconds.
+/// Parses an HTTP date (RFC 9110, section 5.6.7); its resolution is one second.
 pub(crate) fn read_time(text: &str) -> Option<ModifiedTime> {
     let time = httpdate::parse_http_date(text).ok()?;
     let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
@@ -141,13 +141,14 @@ pub(crate) fn read_time(text: &str) -> Option<ModifiedTime> {
     })
 }
 
-/// An entity tag that stands for the very bytes; a weak one does not (RFC 9110, section 8.8.1).
+/// Returns a strong entity tag, which identifies the exact bytes; `None` for a weak one (RFC 9110,
+/// section 8.8.1).
 pub(crate) fn strong(text: &str) -> Option<String> {
     let is_quoted = text.len() >= 2 && text.starts_with('"') && text.ends_with('"');
     is_quoted.then(|| text.to_owned())
 }
 
-/// An entity tag, weak or strong, without the mark of a weak one.
+/// Returns an entity tag, weak or strong, without the prefix of a weak one.
 pub(crate) fn opaque(text: &str) -> Option<String> {
     let text = text.trim();
     strong(text.strip_prefix("W/").unwrap_or(text))

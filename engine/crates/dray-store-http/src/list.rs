@@ -1,4 +1,4 @@
-//! Walks what a server shows of a folder, depth first, one folder in memory for each level.
+//! Walks a server's folders, depth first, with one folder in memory for each level.
 
 use crate::dav::Found;
 use crate::read::or_unknown;
@@ -8,25 +8,25 @@ use dray_store::{ListOptions, Listed, Lister};
 use std::sync::Arc;
 use std::vec::IntoIter;
 
-/// What is done when a folder is listed.
+/// Name of the operation in errors.
 const OPERATION: &str = "list";
 
-/// Levels of folders at the most: a server can make them up (guess, revisit).
+/// Maximum depth of folders: a server can invent any number (guess, revisit).
 const DEPTH_MAX: usize = 256;
 
-/// A listing under way.
+/// A listing in progress.
 pub(crate) struct Walk {
     server: Arc<Server>,
     options: ListOptions,
-    /// What stands at the top, until it is told.
+    /// Entry at the top, until it is returned.
     top: Option<Found>,
     levels: Vec<Level>,
-    /// The folder told last, whose contents come next.
+    /// The last returned folder, whose contents come next.
     entered: Option<(RelPath, Name)>,
 }
 
 struct Level {
-    /// The folder's own name; none for the top of a listing of contents.
+    /// Name of the folder; `None` for the top of a listing of contents.
     name: Option<Name>,
     rest: IntoIter<Found>,
 }
@@ -41,7 +41,7 @@ impl Walk {
             levels: Vec::new(),
             entered: None,
         };
-        // dray keeps nothing of its own on a server that it only reads.
+        // dray keeps no files of its own on a read-only server.
         if options.own {
             return Ok(walk);
         }
@@ -57,7 +57,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// What lies in a folder: files before folders, each by name.
+    /// Returns the contents of a folder: files before folders, each by name.
     fn children(&self, folder: &RelPath) -> Result<IntoIter<Found>> {
         let Some(mut found) = self.server.propfind(folder, "1", OPERATION)? else {
             let fault = Error::new(ErrorKind::Unsupported, self.server.end, OPERATION);
@@ -74,7 +74,7 @@ impl Walk {
                 .cause("the server does not call it a folder")
                 .remedy("name it without a slash at the end"));
         }
-        // Whatever else a server names does not lie in it.
+        // Drop all other entries that the server lists: they are not in the folder.
         found.retain(|found| found.path.parent().as_ref() == Some(folder));
         found.sort_by(|one, other| {
             let key = |found: &Found| (found.is_folder, found.path.clone());
@@ -104,7 +104,7 @@ impl Walk {
         }
     }
 
-    /// Folders told and not ended.
+    /// Returns the number of folders returned and not ended.
     fn depth(&self) -> usize {
         let named = self.levels.iter().filter(|level| level.name.is_some());
         named.count()

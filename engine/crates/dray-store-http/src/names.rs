@@ -1,17 +1,17 @@
-//! Names of header fields with capitals, as servers wrote them for twenty years.
+//! Writes the names of header fields with capitals, as clients did for twenty years.
 //!
-//! Field names have no case (RFC 9110, section 5.1), and the client's library sends small letters.
-//! XRootD's server up to 5.5 knows `Range` and `Content-Length` with capitals only: it sends the
-//! whole file for `range`, and takes the body after `content-length` for the next request. So what
-//! goes out is rewritten on its way, in place: a letter's case changes no length.
+//! Field names are case-insensitive (RFC 9110, section 5.1), and the client library sends lower
+//! case. XRootD's server up to 5.5 knows `Range` and `Content-Length` with capitals only: it sends
+//! the whole file for `range`, and takes the body after `content-length` for the next request. This
+//! module therefore rewrites outgoing names in place: the case of a letter changes no length.
 
 use ureq::Error;
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
-/// Longest name that is looked at; the one that counts is shorter.
+/// Maximum length of an examined name; the relevant one is shorter.
 const NAME_BYTES: usize = 32;
 
-/// Puts itself around every connection.
+/// Wraps every connection.
 #[derive(Debug)]
 pub(crate) struct Capitals;
 
@@ -30,7 +30,7 @@ impl<In: Transport> Connector<In> for Capitals {
     }
 }
 
-/// A connection whose requests have capitals.
+/// A connection that writes the names of its requests with capitals.
 #[derive(Debug)]
 pub(crate) struct Capitalised<In> {
     inner: In,
@@ -53,19 +53,21 @@ impl<In: Transport> Transport for Capitalised<In> {
         loop {
             let has_more = self.inner.await_input(timeout)?;
             let input = self.inner.buffers().input();
-            // What follows is an answer's head or body, and may begin with any bytes.
+            // Otherwise the input is the head or body of a final answer, which may begin with any
+            // bytes.
             if !self.writer.expects || input.is_empty() {
                 return Ok(has_more);
             }
             let begun = interim(input);
             self.writer.expects = begun == Interim::Unfinished;
             match begun {
-                // Its rest is on the way.
+                // The rest of the interim answer is still to come.
                 Interim::Unfinished if has_more => {}
                 Interim::Fields(length) => {
                     let buffers = self.inner.buffers();
                     buffers.input_consume(length);
-                    // What follows at once needs no word before it.
+                    // If the final answer is already here, the library needs no `100 Continue`
+                    // before it.
                     if buffers.input().is_empty() {
                         let room = buffers.input_append_buf();
                         if let Some(room) = room.get_mut(..CONTINUE.len()) {
@@ -89,23 +91,23 @@ impl<In: Transport> Transport for Capitalised<In> {
     }
 }
 
-/// An interim answer as the library takes it.
+/// An interim answer in the form that the library accepts.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// What its status line begins with.
+/// Start of its status line.
 const INTERIM: &[u8] = b"HTTP/1.1 100";
 
-/// Longest interim answer that is waited for.
+/// Maximum length of an interim answer.
 const INTERIM_BYTES_MAX: usize = 4096;
 
-/// What an input begins with.
+/// Start of an input.
 #[derive(Debug, PartialEq, Eq)]
 enum Interim {
-    /// Nothing of the kind, or one without fields.
+    /// No interim answer, or one without fields.
     Plain,
-    /// Part of one.
+    /// A part of an interim answer.
     Unfinished,
-    /// One with fields; its bytes.
+    /// An interim answer with fields; its length in bytes.
     Fields(usize),
 }
 
@@ -124,7 +126,7 @@ fn interim(input: &[u8]) -> Interim {
     }
 }
 
-/// Where in a request the next byte stands.
+/// Position of the next byte in a request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum At {
     #[default]
@@ -134,21 +136,21 @@ enum At {
         is_word_start: bool,
     },
     Value,
-    /// The line feed of the empty line.
+    /// At the line feed of the empty line.
     HeadEnd,
     Body {
         left: u64,
     },
 }
 
-/// Follows requests one after the other, and writes capitals.
+/// Follows successive requests and writes capitals.
 #[derive(Debug, Default)]
 struct Writer {
     at: At,
     name: Vec<u8>,
-    /// Of the body, once its header was seen. dray sends no chunks.
+    /// Length of the body, once its header was seen. dray sends no chunked bodies.
     length: u64,
-    /// An answer before the answer was asked for, and nothing has come yet.
+    /// Set if the request expects an interim answer and no answer has come yet.
     expects: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Decides when to repeat a request that a server refused for now (429, 503).
 //!
 //! The server's `Retry-After` is honoured (RFC 9110, section 10.2.3). Without one, pauses double.
-//! No reader of a client sends requests to a server while the pause of any reader lasts.
+//! While the pause of any reader lasts, no reader of the same client sends requests to that server.
 
 use crate::url::Origin;
 use std::collections::HashMap;
@@ -12,17 +12,17 @@ use std::time::{Duration, Instant, SystemTime};
 /// The first pause without `Retry-After`; later pauses double.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// The longest such pause.
+/// The longest pause without `Retry-After`.
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// Most pauses without `Retry-After`, for one request.
+/// Maximum number of pauses without `Retry-After` for one request.
 const UNASKED_MAX: u32 = 5;
 
-/// Most time that one request spends in pauses. If a server asks for more, the error is `Busy`, and
-/// the caller decides.
+/// Maximum total pause of one request. If a server asks for more, the error is `Busy`, and the
+/// caller decides.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether a status means that the same request may succeed later.
+/// Returns true if the status means that the same request may succeed later.
 pub(crate) const fn is_busy(status: u16) -> bool {
     matches!(status, 429 | 503)
 }
@@ -35,7 +35,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// The wait after one more busy answer; none once patience is used up.
+    /// Returns the wait after one more busy answer; `None` once patience is used up.
     pub(crate) fn next(&mut self, asked: Option<Duration>) -> Option<Duration> {
         let wait = match asked {
             Some(asked) => spread(asked.max(FIRST)),
@@ -51,14 +51,15 @@ impl Patience {
     }
 }
 
-/// Up to a tenth longer, so that readers do not repeat their requests simultaneously.
+/// Returns a wait up to a tenth longer, so that readers do not repeat their requests
+/// simultaneously.
 fn spread(wait: Duration) -> Duration {
     let draw = RandomState::new().hash_one(0) >> 32;
     let part = u32::try_from(draw).unwrap_or_default();
     wait + wait.mul_f64(0.1 * f64::from(part) / f64::from(u32::MAX))
 }
 
-/// What `Retry-After` asks for: seconds, or a time by the server's own clock (its `Date`).
+/// Parses `Retry-After`: seconds, or a time by the server's own clock (its `Date`).
 pub(crate) fn read_retry_after(text: &str, date: Option<&str>) -> Option<Duration> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -85,7 +86,7 @@ impl Pauses {
         *held = until.max(*held);
     }
 
-    /// Waits until a server may be asked.
+    /// Waits until the pause of a server is over.
     pub(crate) fn sit_out(&self, server: &Origin) {
         loop {
             let left = {
@@ -128,7 +129,7 @@ mod tests {
         ] {
             assert_eq!(seconds(time, date), Some(10), "{time}");
         }
-        // It is over already, by the server's clock or by ours.
+        // The time is already past, by the server's clock or by ours.
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:27 GMT", date), Some(0));
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:27 GMT", None), Some(0));
         for wrong in ["", "-1", "1.5", "soon", "+3"] {

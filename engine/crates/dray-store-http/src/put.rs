@@ -1,4 +1,4 @@
-//! Sends one file to a web server, front to back, by PUT.
+//! Sends one file to a web server, front to back, with PUT.
 
 use crate::client::Ask;
 use crate::redirect::Place;
@@ -8,34 +8,34 @@ use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result, Sums};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
-/// What is done.
+/// Name of the operation in errors.
 const OPERATION: &str = "send the file";
 
-/// How what a server says of a file that it was sent is taken.
+/// Verification of a sent file by the server's checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// A server that says nothing keeps a file that nobody has checked: that is a failure.
+    /// A server without a checksum is an error: nothing has verified the file.
     Required,
-    /// Compared if the server says something.
+    /// Compares the checksum if the server has one.
     Offered,
-    /// Not asked for.
+    /// Does not request a checksum.
     Never,
 }
 
-/// One file to be sent.
+/// One file to send.
 #[derive(Debug)]
 pub struct Sending<'a> {
     /// The file, open for reading.
     pub file: &'a File,
-    /// Where it goes on the server.
+    /// Path of the file on the server.
     pub path: &'a RelPath,
-    /// Whether a file that stands there may be replaced.
+    /// Permits replacing an existing file.
     pub may_overwrite: bool,
     /// See [`Verify`].
     pub verify: Verify,
 }
 
-/// Sums and counts what is read.
+/// Checksums and counts the bytes read.
 struct Counted<'a> {
     file: &'a File,
     left: u64,
@@ -63,12 +63,12 @@ impl Read for Counted<'_> {
 }
 
 impl HttpStore {
-    /// Sends a file, and compares what the server then says of it. `tell` hears how many bytes were
-    /// handed out. Nothing of an earlier try is kept: HTTP has no way to go on.
+    /// Sends a file, and compares the server's checksum with the sent one. `tell` receives the
+    /// number of bytes sent. A retry starts from the beginning: HTTP cannot resume a PUT.
     ///
     /// # Errors
-    /// `AlreadyExists`; `ChecksumMismatch` when the server has other bytes than were read;
-    /// `SourceChanged`; of the server.
+    /// `AlreadyExists`; `ChecksumMismatch` if the server has other bytes than were read;
+    /// `SourceChanged`; errors of the server.
     pub fn put(&self, sending: &Sending<'_>, tell: &(dyn Fn(u64) + Sync)) -> Result<()> {
         let server = self.server();
         let path = sending.path;
@@ -102,7 +102,7 @@ impl HttpStore {
     }
 }
 
-/// Sends all of it, to where redirects lead.
+/// Sends the whole file and follows redirects.
 fn send(
     server: &Server,
     sending: &Sending<'_>,
@@ -110,12 +110,12 @@ fn send(
     tell: &(dyn Fn(u64) + Sync),
 ) -> Result<Sums> {
     let announced = length.to_string();
-    // A server that sends the file elsewhere says so before it gets a byte.
+    // With `Expect`, a server that redirects the file answers before it receives any byte.
     let headers = [
         ("Content-Length", announced.as_str()),
         ("Expect", "100-continue"),
     ];
-    // Nothing can be waited for before nothing (RFC 9110, section 10.1.1).
+    // `Expect` is invalid without a body (RFC 9110, section 10.1.1).
     let headers = &headers[..if length > 0 { 2 } else { 1 }];
     let mut sums = Sums::EMPTY;
     let mut body = |ask: &Ask<'_>, place: Place| {

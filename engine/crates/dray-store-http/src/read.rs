@@ -1,4 +1,4 @@
-//! One file, read by ranges. Every answer says which version of the file it is of.
+//! Reads one file by ranges. Every answer is checked for the version of the file.
 
 use crate::client::{Answer, Ask};
 use crate::redirect::Place;
@@ -10,45 +10,45 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How old the server's word on size and time may be while more of the file is read, where its answers
-/// do not carry them: asking after each object would cost a round trip each. After the last of the
-/// reads it is always asked (guess, revisit).
+/// Maximum age of the server's size and time during reads, for answers that do not carry them: a
+/// query after each object would cost a round trip each. After the last read the server is always
+/// queried (guess, revisit).
 const STATE_AGE: Duration = Duration::from_secs(1);
 
 /// A file open for reading.
 pub(crate) struct HttpFile {
     server: Arc<Server>,
     path: RelPath,
-    /// What was known when it was opened.
+    /// State of the file when it was opened.
     known: Known,
     last: Mutex<Last>,
-    /// Held by the first who asks, until an answer has come.
+    /// Held by the first request until its answer comes.
     settling: Mutex<()>,
-    /// Reads under way.
+    /// Number of reads in progress.
     busy: AtomicU32,
-    /// Reads that have ended.
+    /// Number of completed reads.
     ended: AtomicU64,
 }
 
 #[derive(Default)]
 struct Last {
-    /// Where redirects led to: asked first the next time.
+    /// Target of the last redirect: requested first the next time.
     place: Option<Place>,
-    /// Whether the first question has ended.
+    /// Set when the first request has ended.
     is_settled: bool,
-    /// Whether the answers so far, all of them, have said which version they are of; none without
-    /// an answer. Many threads read by one handle: none may be excused by what another one's said.
+    /// True if all answers so far carried a version; `None` without an answer. Many threads share
+    /// one handle: one answer with a version must not stand for another without.
     are_known: Option<bool>,
-    /// What the server was last asked for, if it was.
+    /// Result of the last state query, if there was one.
     asked: Option<Asked>,
 }
 
-/// What the server has said of size and time when it was asked.
+/// Size and time from a state query.
 #[derive(Clone, Copy)]
 struct Asked {
     state: ReadState,
     at: Instant,
-    /// Reads that had ended before.
+    /// Number of reads completed before the query.
     ended: u64,
 }
 
@@ -69,9 +69,9 @@ impl HttpFile {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a range, where the last answer came from first: a redirect may have expired. Until the first
-    /// answer only one is asked for: a cluster might send each to another of its servers, whose files need
-    /// not be the same.
+    /// Requests a range, first from the place of the last answer, and from the home server if that
+    /// redirect has expired. Until the first answer only one request is sent: a cluster might
+    /// redirect each to another server, whose files may differ.
     fn get(&self, range: &str) -> Result<Answer> {
         let is_settled = self.last().is_settled;
         let _first = (!is_settled).then(|| {
@@ -99,7 +99,7 @@ impl HttpFile {
         }
         let answer = ask(&home);
         let mut last = self.last();
-        // After a failure too: others do not wait for theirs one after the other.
+        // Also after a failure, so that the waiting requests do not fail one after the other.
         last.is_settled = true;
         let answer = answer?;
         if !answer.place.origin.is(&home.origin) && answer.status == 206 {
@@ -119,7 +119,7 @@ impl HttpFile {
         }
     }
 
-    /// Looks which version an answer is of; one that is not the opened one is refused.
+    /// Checks the version of an answer; refuses any other version than the opened one.
     fn note(&self, answer: &Answer, size: u64) -> Result<()> {
         let seen = Known::of_answer(answer, Some(size));
         if let (Some(known), Some(seen)) = (&self.known.tag, &seen.tag)
@@ -134,7 +134,7 @@ impl HttpFile {
         if seen.modified.is_some() && seen.modified != self.known.modified {
             return Err(self.changed("it was changed at another time than when it was opened"));
         }
-        // The tag is the same, and so is the file.
+        // Both are equal to the opened version, since differences were refused above.
         let is_known = seen.modified.is_some() || (seen.tag.is_some() && self.known.tag.is_some());
         let mut last = self.last();
         last.are_known = Some(is_known && last.are_known.unwrap_or(true));
@@ -142,7 +142,7 @@ impl HttpFile {
     }
 
     fn changed(&self, cause: &str) -> dray_core::Error {
-        // Whoever opens it next is told of the version that is there then.
+        // The next opening gets the version that exists then.
         self.server.forget(&self.path);
         let home = self.server.place(&self.path);
         let fault = self
@@ -154,14 +154,14 @@ impl HttpFile {
             .remedy("run the same command again once the file is left alone")
     }
 
-    /// What the server has said already, where that is enough. What is not `opened` stays: of what was
-    /// read nobody can tell which version it is of.
+    /// Returns the known state, if no new query is needed. A state other than `opened` is final:
+    /// the version of the bytes read is then unknown.
     fn still_holds(&self, opened: ReadState) -> Option<ReadState> {
         let asked = self.last().asked?;
         if asked.state != opened {
             return Some(asked.state);
         }
-        // Whoever reads asks at the end.
+        // Readers in progress will query at their end.
         let are_others = self.busy.load(Ordering::SeqCst) > 0;
         let is_judged = self.ended.load(Ordering::SeqCst) == asked.ended;
         let is_young = asked.at.elapsed() < STATE_AGE;
@@ -204,7 +204,7 @@ impl HttpFile {
                     .unwrap_or(wanted)
                     .min(wanted);
             }
-            // The whole file is what was asked for.
+            // The whole file was requested.
             200 if offset == 0 && end == self.known.size => {
                 if answer.length().is_some_and(|size| size != self.known.size) {
                     return Err(self.changed("its size has changed since it was opened"));
@@ -242,7 +242,7 @@ impl HttpFile {
             }
         }
         if filled == 0 {
-            // Its head was right. A proxy whose own server went away ends an answer so: try again.
+            // The head was right. A proxy that lost its own server ends an answer like this: retry.
             let fault = self.server.client.fault(ErrorKind::Unreachable, &ask);
             let cause = match announced {
                 Some(bytes) => format!("{} sends nothing of {bytes} bytes", place.origin),
@@ -250,7 +250,7 @@ impl HttpFile {
             };
             return Err(fault.cause(cause).remedy("look at the server"));
         }
-        // Its end must be read for the connection to be kept.
+        // The connection is kept only if its end is read.
         let more = body.read(&mut [0]);
         if is_whole && (matches!(more, Ok(1)) || filled < buffer.len()) {
             return Err(self.changed("its size has changed since it was opened"));
@@ -263,7 +263,8 @@ impl ReadHandle for HttpFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.busy.fetch_add(1, Ordering::SeqCst);
         let read = self.read(offset, buffer);
-        // Before it counts as idle: whoever finds all idle knows of all that was read.
+        // Count before the read counts as idle: a thread that finds no reads in progress then sees
+        // all completed reads.
         self.ended.fetch_add(1, Ordering::SeqCst);
         self.busy.fetch_sub(1, Ordering::SeqCst);
         read
@@ -278,11 +279,11 @@ impl ReadHandle for HttpFile {
             size: self.known.size,
             modified: or_unknown(self.known.modified),
         };
-        // Each of them was compared when it came.
+        // Each answer was compared on arrival.
         if self.last().are_known == Some(true) {
             return Ok(opened);
         }
-        // Answers without time and tag (XRootD's among them) leave no way but to ask.
+        // Answers without time and tag (XRootD's among them) require a query.
         if let Some(state) = self.still_holds(opened) {
             return Ok(state);
         }
@@ -296,7 +297,7 @@ impl ReadHandle for HttpFile {
             self.server.forget(&self.path);
         }
         let mut last = self.last();
-        // Nor does a word that comes late take back another's.
+        // A late answer does not replace one that showed a change.
         if last.asked.is_none_or(|asked| asked.state == opened) {
             let state = now;
             last.asked = Some(Asked { state, at, ended });
@@ -314,7 +315,8 @@ impl ReadHandle for HttpFile {
     }
 }
 
-/// First byte, last byte and, where told, size of the whole (RFC 9110, section 14.4).
+/// Parses the first byte, the last byte and, if present, the size of the whole file (RFC 9110,
+/// section 14.4).
 pub(crate) fn read_content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
     let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
@@ -325,7 +327,7 @@ pub(crate) fn read_content_range(text: &str) -> Option<(u64, u64, Option<u64>)> 
     Some((first.trim().parse().ok()?, last.trim().parse().ok()?, size))
 }
 
-/// When a file was changed, if that is known at all.
+/// Returns the modification time, or 0 if it is unknown.
 pub(crate) const fn or_unknown(time: Option<ModifiedTime>) -> ModifiedTime {
     match time {
         Some(time) => time,

@@ -1,9 +1,9 @@
-//! What a request names, and where a redirect leads.
+//! Places of requests, and the targets of redirects.
 
 use crate::url::{HttpUrl, Origin, decode, encode, mended};
 use dray_core::RelPath;
 
-/// Something on a server, as a request names it.
+/// A resource on a server, as a request names it.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) origin: Origin,
@@ -23,7 +23,7 @@ impl Place {
         }
     }
 
-    /// With a slash at the end of the path, as a folder is named.
+    /// Returns the place with a slash at the end of its path, as a folder is named.
     pub(crate) fn into_folder(mut self) -> Self {
         let at = self.target.find('?').unwrap_or(self.target.len());
         if !self.target[..at].ends_with('/') {
@@ -32,18 +32,18 @@ impl Place {
         self
     }
 
-    /// The path's bytes.
+    /// Returns the bytes of the path.
     pub(crate) fn named(&self) -> Vec<u8> {
         let path = self.target.split('?').next().unwrap_or_default();
         decode(path.as_bytes()).unwrap_or_default()
     }
 
-    /// Whether it names the same file, of whatever server.
+    /// Returns true if both name the same file, on any server.
     pub(crate) fn names_as(&self, other: &Self) -> bool {
         self.named() == other.named()
     }
 
-    /// Whether its name, written as it is, is an address of another file.
+    /// Returns true if the unescaped name is also the escaped form of another file's name.
     pub(crate) fn may_be_confused(&self) -> bool {
         let name = self.named();
         let is_escape = |part: &[u8]| {
@@ -52,8 +52,9 @@ impl Place {
         name.windows(3).any(is_escape) || name.contains(&b'#')
     }
 
-    /// A redirect's location as it was meant: XRootD's servers, up to 5.5, give names as they are. Where
-    /// that is the very name that was asked for, none of its bytes is an escape or a border.
+    /// Corrects a redirect's location: XRootD's servers, up to 5.5, send names without escapes. If
+    /// the location contains exactly the requested name, none of its bytes is an escape or a
+    /// delimiter.
     pub(crate) fn meant(&self, location: &[u8]) -> String {
         let (head, rest) = location.split_at(start_of_path(location));
         let named = self.named();
@@ -66,7 +67,7 @@ impl Place {
         }
     }
 
-    /// Where a redirect leads.
+    /// Returns the target of a redirect.
     pub(crate) fn redirected(&self, location: &str) -> Option<Self> {
         if location.starts_with('/') && !location.starts_with("//") {
             return Some(Self {
@@ -123,7 +124,7 @@ impl Place {
     }
 }
 
-/// Whether an address names its scheme.
+/// Returns true if a location names its scheme.
 fn has_scheme(location: &str) -> bool {
     let head = location.split(['/', '?', '#']).next().unwrap_or_default();
     head.split_once(':').is_some_and(|(scheme, _)| {
@@ -134,7 +135,7 @@ fn has_scheme(location: &str) -> bool {
     })
 }
 
-/// A path without `.` and `..`; above the root is the root.
+/// Removes `.` and `..` from a path; `..` at the root stays at the root.
 fn without_dots(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut parts = path.trim_start_matches('/').split('/').peekable();
@@ -155,10 +156,10 @@ fn without_dots(path: &str) -> String {
     format!("/{}", kept.join("/"))
 }
 
-/// Where the path begins in an address.
+/// Returns the index at which the path begins in a location.
 fn start_of_path(location: &[u8]) -> usize {
     let scheme = location.windows(3).position(|part| part == b"://");
-    // Of a bare path all is the path, whatever stands in its name.
+    // A location without a server is all path, even if it contains `://`.
     let Some(scheme) = scheme.filter(|_| !location.starts_with(b"/")) else {
         return 0;
     };
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn a_redirect_to_a_bare_name_leads_to_that_name() {
         for (asked, location, wanted) in [
-            // A server that escapes, and one that does not.
+            // A server that escapes names, and one that does not.
             ("/my%2520file", "http://b:1/my%2520file", "/my%2520file"),
             ("/my%2520file", "http://b:1/my%20file", "/my%2520file"),
             ("/my%20file", "http://b:1/my file?x=%2F", "/my%20file?x=%2F"),

@@ -1,4 +1,5 @@
-//! A web server as a store: what it says of a path, and which question it answers.
+//! A web server as a store: queries the state of paths, and remembers which methods the server
+//! supports.
 
 use crate::client::{Answer, Ask, Client, SILENCE_MAX};
 use crate::credentials::Credentials;
@@ -19,33 +20,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Longest answer about one folder: a few hundred thousand files (guess, revisit).
+/// Maximum length of an answer about one folder: a few hundred thousand files (guess, revisit).
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
-/// How often a server that says nothing is asked for the sum of one file: for an hour in all, as each
-/// question waits two minutes (guess, revisit).
+/// Maximum number of requests for one file's checksum to a server that does not answer: an hour in
+/// all, as each request waits two minutes (guess, revisit).
 const QUESTIONS_MAX: u32 = 30;
 
-/// Files that are remembered between listing and opening.
+/// Maximum number of files remembered between listing and opening.
 const REMEMBERED_MAX: usize = 1 << 16;
 
-/// Whether a range was refused because there is no byte at all.
+/// Returns true if a range was refused because the file is empty.
 fn is_empty(answer: &Answer) -> bool {
     let range = answer.header("content-range");
     range.is_some_and(|range| range.trim() == "bytes */0")
 }
 
-/// What is known of a file.
+/// Known state of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) size: u64,
     pub(crate) modified: Option<ModifiedTime>,
-    /// Its strong entity tag.
+    /// Strong entity tag of the file.
     pub(crate) tag: Option<String>,
 }
 
 impl Known {
-    /// What an answer's head says; `size` where somebody knows better than `Content-Length`.
+    /// Returns the state in an answer's head; `size` replaces `Content-Length` where the caller
+    /// knows better.
     pub(crate) fn of_answer(answer: &Answer, size: Option<u64>) -> Self {
         Self {
             size: size.or_else(|| answer.length()).unwrap_or_default(),
@@ -59,9 +61,9 @@ impl Known {
 /// another version; equality proves nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Said {
-    /// The entity tag, weak or strong, without the mark of a weak one.
+    /// Entity tag, weak or strong, without the prefix of a weak one.
     tag: Option<String>,
-    /// The digest of the whole file (RFC 9530, RFC 3230), as written.
+    /// Digest of the whole file (RFC 9530, RFC 3230), as written.
     digest: Option<String>,
 }
 
@@ -76,7 +78,7 @@ impl Said {
         }
     }
 
-    /// Whether both can describe one version.
+    /// Returns true if both can describe one version.
     fn may_be(&self, other: &Self) -> bool {
         let same = |one: &Option<String>, other: &Option<String>| match (one, other) {
             (Some(one), Some(other)) => one == other,
@@ -92,13 +94,13 @@ impl Said {
     }
 }
 
-/// What all handles of a store share.
+/// State shared by all handles of a store.
 pub(crate) struct Server {
     pub(crate) client: Client,
     origin: Origin,
     query: Option<String>,
     pub(crate) end: End,
-    /// Whether it answers PROPFIND, as far as is known.
+    /// False once the server has shown that it does not support PROPFIND.
     is_dav: AtomicBool,
     remembered: Mutex<HashMap<RelPath, Known>>,
     /// Version information of files that are being read, shared by all handles.
@@ -110,7 +112,7 @@ impl Server {
         Place::new(&self.origin, path, self.query.as_deref())
     }
 
-    /// Keeps what a listing told until the file is opened.
+    /// Remembers a file's state from a listing until the file is opened.
     pub(crate) fn remember(&self, path: &RelPath, known: Known) {
         let mut remembered = self
             .remembered
@@ -122,8 +124,8 @@ impl Server {
         remembered.insert(path.clone(), known);
     }
 
-    /// Drops what was kept of a file that is another by now: asked by that, the server would refuse
-    /// it again and again.
+    /// Forgets the remembered state of a changed file: requests with the old state would fail again
+    /// and again.
     pub(crate) fn forget(&self, path: &RelPath) {
         let mut remembered = self
             .remembered
@@ -134,7 +136,7 @@ impl Server {
         said.remove(path);
     }
 
-    /// Whether an answer is consistent with earlier answers about the file.
+    /// Returns true if an answer is consistent with earlier answers about the file.
     pub(crate) fn is_as_said(&self, path: &RelPath, now: &Said) -> bool {
         if *now == Said::default() {
             return true;
@@ -149,7 +151,7 @@ impl Server {
         may_be
     }
 
-    /// What was kept of a file.
+    /// Returns the remembered state of a file.
     pub(crate) fn recall(&self, path: &RelPath) -> Option<Known> {
         let remembered = self
             .remembered
@@ -158,8 +160,8 @@ impl Server {
         remembered.get(path).cloned()
     }
 
-    /// A folder and what lies in it, or the file at `path` alone; none when the server does not
-    /// answer such questions.
+    /// Returns a folder and its entries, or the file at `path` alone; `None` if the server does not
+    /// support PROPFIND.
     pub(crate) fn propfind(
         &self,
         path: &RelPath,
@@ -184,16 +186,16 @@ impl Server {
         let answer = self.client.ask(&ask)?;
         match answer.status {
             207 => {}
-            // Not a word of WebDAV.
+            // The server does not speak WebDAV.
             200 | 400 | 405 | 501 => {
                 self.is_dav.store(false, Ordering::Relaxed);
                 return Ok(None);
             }
-            // A server that lets files be read and nothing else says so, too.
+            // A server that only permits reading files answers with this, too.
             403 => return Ok(None),
             _ => return Err(self.client.refused(&ask, answer)),
         }
-        // XRootD's server writes paths as they are.
+        // XRootD's server writes paths without escapes.
         let is_raw = answer
             .header("server")
             .is_some_and(|server| server.to_ascii_lowercase().starts_with("xrootd"));
@@ -220,10 +222,10 @@ impl Server {
         Ok(Some(found))
     }
 
-    /// What stands at `path`.
+    /// Returns the entry at `path`.
     pub(crate) fn look(&self, path: &RelPath, operation: &'static str) -> Result<Found> {
         if let Some(found) = self.propfind(path, "0", operation)? {
-            // After a redirect the one that is told of has another name there.
+            // After a redirect the single entry may have another name.
             let is_alone = found.len() == 1;
             let own = found
                 .into_iter()
@@ -236,8 +238,8 @@ impl Server {
         self.head(path, operation)
     }
 
-    /// What the head of a file says. Who may only read it, by a signed address say, asks for its
-    /// first byte.
+    /// Returns the state in the head of a file. If only reads are permitted, as by a signed URL,
+    /// requests the first byte.
     fn head(&self, path: &RelPath, operation: &'static str) -> Result<Found> {
         let place = self.place(path);
         let ask = Ask {
@@ -263,7 +265,7 @@ impl Server {
                     .and_then(read_content_range)
                     .and_then(|range| range.2),
                 200 => answer.length(),
-                // There is no first byte of an empty file; all of it can be asked for.
+                // An empty file has no first byte; request the whole file.
                 416 if is_empty(&answer) => {
                     answer = self.client.ask(&Ask {
                         headers: &[],
@@ -295,7 +297,7 @@ impl Server {
         })
     }
 
-    /// A file that was found, if one can tell when it changes.
+    /// Returns the state of a found file, if its changes can be detected.
     pub(crate) fn as_file(&self, found: Found, operation: &'static str) -> Result<Known> {
         let fault = |kind| Error::new(kind, self.end, operation).file(&found.path);
         if found.is_folder {
@@ -316,8 +318,8 @@ impl Server {
         })
     }
 
-    /// The checksum that the server knows of a file, if it knows one. A server that has to read the file for
-    /// it says nothing meanwhile, and is asked again as long as somebody `waits`.
+    /// Returns the server's checksum of a file, if it has one. A server that reads the file first
+    /// sends no answer meanwhile; the request is repeated as long as `waits` returns true.
     pub(crate) fn digest(
         &self,
         path: &RelPath,
@@ -327,7 +329,7 @@ impl Server {
         loop {
             let asked = Instant::now();
             let said = self.digest_once(path);
-            // Not one that says at once that something behind it takes too long.
+            // Not an immediate answer that a server behind it takes too long.
             let is_silent = matches!(&said, Err(error) if error.kind == ErrorKind::TimedOut)
                 && asked.elapsed() >= SILENCE_MAX / 2;
             if !is_silent || questions >= QUESTIONS_MAX || !waits() {
@@ -355,7 +357,7 @@ impl Server {
     }
 }
 
-/// adler32 among the digests of RFC 3230, eight hexadecimal digits or fewer.
+/// Returns the adler32 among the digests of RFC 3230, eight hexadecimal digits or fewer.
 fn read_digest(text: &str) -> Option<Checksum> {
     text.split(',').find_map(|one| {
         let (algorithm, value) = one.trim().split_once('=')?;
@@ -372,8 +374,8 @@ pub struct HttpStore {
 }
 
 impl HttpStore {
-    /// The server of `url`, asked with these credentials. What follows a question mark in it goes
-    /// with every request. Nothing is asked yet.
+    /// Returns a store of the server of `url` with these credentials. The URL's query is part of
+    /// every request. Sends no request yet.
     #[must_use]
     pub fn new(url: &HttpUrl, credentials: Credentials, end: End) -> Self {
         let origin = url.origin.clone();
@@ -396,10 +398,10 @@ impl HttpStore {
         &self.server
     }
 
-    /// Size and time of a file, asked now.
+    /// Queries size and time of a file now.
     ///
     /// # Errors
-    /// Of the server; `Unsupported` when nobody could tell whether the file changes.
+    /// Errors of the server; `Unsupported` if changes of the file cannot be detected.
     pub fn state_now(&self, path: &RelPath) -> Result<ReadState> {
         let found = self.server.look(path, "look at the file")?;
         let known = self.server.as_file(found, "look at the file")?;
@@ -409,11 +411,11 @@ impl HttpStore {
         })
     }
 
-    /// The checksum that the server gives for a whole file, if it gives one that dray can compare.
-    /// A server that does not keep it reads the file for it before it answers.
+    /// Returns the server's checksum of a whole file, if dray can compare its algorithm. A server
+    /// without a stored checksum reads the file before it answers.
     ///
     /// # Errors
-    /// Of the server.
+    /// Errors of the server.
     pub fn checksum(&self, path: &RelPath, waits: &dyn Fn() -> bool) -> Result<Option<Checksum>> {
         self.server.digest(path, waits)
     }

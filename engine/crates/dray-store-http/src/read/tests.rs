@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const NEW: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-/// A server of a file of two bytes, which answers each question by the next of these heads.
+/// A server with a file of two bytes, which answers each request with the next of these heads.
 fn serve(heads: Vec<String>) -> HttpStore {
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let port = listener.local_addr().expect("an address").port();
@@ -42,12 +42,12 @@ fn serve(heads: Vec<String>) -> HttpStore {
     HttpStore::new(&url, Credentials::none(), End::Source)
 }
 
-/// One byte of two, of the version of that time.
+/// The head of an answer with one byte of two, and further headers.
 fn part(at: u64, more: &str) -> String {
     format!("206 Part\r\nContent-Range: bytes {at}-{at}/2{more}")
 }
 
-/// The file of that server as it was listed: old.
+/// Opens the file of that server in its listed, old version.
 fn open(store: &HttpStore) -> Box<dyn ReadHandle> {
     let path = RelPath::parse(b"a").expect("good");
     let known = Known {
@@ -71,7 +71,7 @@ fn no_answer_of_another_version_is_excused_by_one_that_comes_later() {
     let file = open(&store);
     let error = file.read_at(0, &mut [0]).expect_err("of the new one");
     assert_eq!(error.kind, ErrorKind::SourceChanged);
-    // Another thread's answer, on its way since before the change.
+    // An answer to another thread, sent before the change.
     assert_eq!(file.read_at(1, &mut [0]).expect("of the old one"), 1);
     assert_eq!(file.state().expect("known").modified.seconds, 784_111_777);
 }
@@ -82,7 +82,7 @@ fn who_answers_without_a_version_is_asked_whatever_others_say() {
     let store = serve(vec![
         part(0, ""),
         part(1, &modified(OLD)),
-        // No PROPFIND, and no HEAD: the first byte tells.
+        // PROPFIND and HEAD are refused; a GET of the first byte has the state.
         "405 No".to_owned(),
         "405 No".to_owned(),
         part(0, &modified(NEW)),
@@ -91,7 +91,7 @@ fn who_answers_without_a_version_is_asked_whatever_others_say() {
     assert_eq!(file.read_at(0, &mut [0]).expect("reads"), 1);
     assert_eq!(file.read_at(1, &mut [0]).expect("reads"), 1);
     assert_eq!(file.state().expect("asked").modified.seconds, 784_111_778);
-    // Nor is it opened as the old one again.
+    // The next opening does not use the old state either.
     assert_eq!(
         store.server().recall(&RelPath::parse(b"a").expect("good")),
         None
@@ -104,7 +104,7 @@ fn who_answers_without_a_version_is_asked_once_after_the_last_read() {
     let first = |time| part(0, &format!("\r\nLast-Modified: {time}"));
     let store = serve(vec![
         part(0, ""),
-        // No PROPFIND; then HEAD is refused each time, and the first byte tells.
+        // PROPFIND is refused, then HEAD each time; a GET of the first byte has the state.
         no(),
         no(),
         first(OLD),
@@ -115,10 +115,10 @@ fn who_answers_without_a_version_is_asked_once_after_the_last_read() {
     let file = open(&store);
     let modified = || file.state().expect("known").modified.seconds;
     assert_eq!(file.read_at(0, &mut [0]).expect("reads"), 1);
-    // The second needs no answer.
+    // The second query needs no request.
     assert_eq!((modified(), modified()), (784_111_777, 784_111_777));
     assert_eq!(file.read_at(1, &mut [0]).expect("reads"), 1);
-    // Nor does what has changed become what it was.
+    // The changed state stays.
     assert_eq!((modified(), modified()), (784_111_778, 784_111_778));
 }
 
@@ -144,7 +144,7 @@ fn a_whole_answer_of_another_length_is_another_version() {
     assert_eq!(error.kind, ErrorKind::SourceChanged);
 }
 
-/// Reads the head of the next request; gives where it is answered, and the head.
+/// Reads the head of the next request and returns the socket and the head.
 fn asked(listener: &TcpListener) -> (TcpStream, String) {
     let (socket, _) = listener.accept().expect("accepts");
     let lines = BufReader::new(socket.try_clone().expect("clones")).lines();
@@ -166,7 +166,7 @@ fn reads_at_one_time_come_from_the_server_that_the_first_was_sent_to() {
         loop {
             let (mut socket, _) = asked(&home);
             counted.fetch_add(1, Ordering::SeqCst);
-            // Long enough for the others to ask as well.
+            // Long enough for the other threads to send requests as well.
             std::thread::sleep(Duration::from_millis(50));
             let head = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close";
             write!(socket, "{head}\r\nLocation: {place}\r\n\r\n").expect("writes");
