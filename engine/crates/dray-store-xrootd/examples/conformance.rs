@@ -1,5 +1,6 @@
-//! Runs the stores' conformance suite against a folder of a real server: `conformance root://HOST//FOLDER`.
-//! Each case has a folder of its own there, which stays. Further words are cases that are left out.
+//! Runs the stores' conformance suite against a folder of a real server: `conformance
+//! root://HOST//FOLDER`. Each case has a folder of its own there, which is not removed. Further
+//! arguments are cases to leave out.
 
 use dray_store::{Store, conformance};
 use dray_store_xrootd::{SinkOptions, Url, XrootdSink};

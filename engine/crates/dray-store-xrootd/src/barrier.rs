@@ -1,17 +1,18 @@
-//! Makes names durable at a server that cannot be asked to: no request of the protocol is about a folder.
+//! Makes names durable at a server whose protocol has no such request: none of its requests syncs a
+//! folder.
 //!
-//! A file beside the names is made longer and made durable. File systems that journal in order (ext4, XFS,
-//! ZFS) have then made durable every change of names before. It has to become longer: a write that
-//! changes nothing of the file itself need not reach the journal. And something has to be written: a
-//! server passes over a sync of a handle that nothing was written by. One file system knows nothing of the
-//! names of another, so there is such a file for each that was met.
+//! The sink extends a barrier file beside the names and syncs it. File systems that journal in
+//! order (ext4, XFS, ZFS) have then made durable every earlier change of names. The file must grow:
+//! a write that changes no metadata of the file need not reach the journal. There must also be a
+//! write: a server ignores a sync of a handle without writes. A file system does not sync the names
+//! of another one, so the sink keeps one barrier file for each.
 
 use crate::client::{Mode, RemoteFile, client};
 use crate::server::{OWN_MODE, Server, lock, random};
 use dray_core::{Name, RelPath, Result};
 use std::collections::HashSet;
 
-/// The file; it has no name any more.
+/// The barrier file; it is already unlinked.
 pub(crate) struct Barrier {
     file: RemoteFile,
     length: u64,
@@ -20,11 +21,11 @@ pub(crate) struct Barrier {
 impl Barrier {
     fn new(server: &Server, folder: &RelPath) -> Result<Self> {
         let number = random();
-        // As a partial file's: whoever clears away what was left behind knows it.
+        // A partial file's name, so that the cleanup of leftovers recognises it.
         let name = Name::new(format!(".dray-{number:016x}.part").as_bytes())?;
         let path = folder.join(&name)?;
         let file = server.open_file(&path, 0, Mode::New(OWN_MODE))?;
-        // So it goes with the handle, whatever becomes of this process.
+        // Unlinked now, so that it disappears with the handle, also if this process dies.
         let removed = server
             .asked(&path)
             .and_then(|asked| client()?.remove(&server.login(), &asked, false));
@@ -34,18 +35,19 @@ impl Barrier {
 }
 
 impl Server {
-    /// Makes durable the names that were given, taken and removed before in these folders, and in others of
+    /// Makes durable all names given, taken and removed before in these folders, and in others of
     /// their file systems.
     ///
     /// # Errors
-    /// Of the server; then none of them may be taken to be durable.
+    /// Errors of the server; then none of the names counts as durable.
     pub(crate) fn settle_names<'a>(
         &self,
         folders: impl IntoIterator<Item = &'a RelPath>,
     ) -> Result<()> {
         let mut settled = HashSet::new();
         for folder in folders {
-            // Asked each time: a folder may have become another since. One that is gone has no names.
+            // Query each time: a folder may have been replaced since. A missing folder has no
+            // names.
             let Some(found) = self.look(folder)? else {
                 continue;
             };
@@ -59,7 +61,7 @@ impl Server {
 
     fn settle_device(&self, device: u32, folder: &RelPath) -> Result<()> {
         let mut barriers = lock(&self.barriers);
-        // One that fails is not used again.
+        // A failed barrier is not used again.
         let mut made = match barriers.remove(&device) {
             Some(made) => made,
             None => Barrier::new(self, folder)?,

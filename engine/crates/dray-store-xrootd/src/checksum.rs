@@ -1,17 +1,19 @@
-//! What a server knows of a file's content: a checksum to compare a copy with.
+//! Requests a server's checksum of a file, to compare a copy with.
 
 use crate::client::client;
 use crate::url::{Url, asked};
 use dray_core::{Checksum, ErrorKind, RelPath, Result};
 
-/// Asked for by name when a server's own choice is none that dray computes, in this order.
+/// Algorithms to request by name, in this order, if dray does not compute the server's default
+/// algorithm.
 pub(crate) const NAMES: &[&str] = &["adler32", "crc32c"];
 
-/// Asks the server for the checksum of the file at `path`. It reads the whole file when nobody has asked
-/// before, so this may take as long. None when it has none that dray computes.
+/// Requests the server's checksum of the file at `path`. Without a stored checksum the server reads
+/// the whole file, so this may take as long. Returns `None` if the server has none that dray
+/// computes.
 ///
 /// # Errors
-/// Of the server, when it does not answer at all or refuses; of the client's loading.
+/// Errors of the server, if it does not answer at all or refuses; errors of loading the client.
 pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
     let ask = |name: Option<&str>| {
         let name = name.map(|name| format!("cks.type={name}"));
@@ -19,7 +21,7 @@ pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
         client()?.checksum(&url.login(0), &query)
     };
     let mut refused = None;
-    // Its own choice first: that is the one it has stored.
+    // The server's default algorithm first: its checksum is stored.
     for name in [None].into_iter().chain(NAMES.iter().copied().map(Some)) {
         match ask(name) {
             Ok(answer) => {
@@ -28,7 +30,7 @@ pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
                 }
             }
             Err(error) if has_none(error.kind) => {}
-            // Another name would fare no better.
+            // Another algorithm would fail likewise.
             Err(error) => {
                 refused = Some(error);
                 break;
@@ -38,17 +40,17 @@ pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
     refused.map_or(Ok(None), Err)
 }
 
-/// Whether a refusal may be about the algorithm.
+/// Returns true if a refusal may concern the algorithm.
 const fn has_none(kind: ErrorKind) -> bool {
     is_unknown(kind) || matches!(kind, ErrorKind::ChecksumMismatch)
 }
 
-/// Whether a refusal is about the algorithm, and not about this file.
+/// Returns true if a refusal concerns the algorithm, and not this file.
 pub(crate) const fn is_unknown(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unsupported | ErrorKind::InvalidRequest)
 }
 
-/// Reads "adler32 37dc018b"; none for an algorithm that dray does not compute.
+/// Parses "adler32 37dc018b"; returns `None` for an algorithm that dray does not compute.
 pub(crate) fn read(answer: &str) -> Option<Checksum> {
     let mut words = answer.split_ascii_whitespace();
     let (name, value) = (words.next()?, words.next()?);

@@ -1,64 +1,67 @@
-//! Which of several replicas is read next. Pure: what is known of each comes in, and the time with it.
+//! Chooses the replica of the next read. Pure: the state of each replica and the time are
+//! arguments.
 //!
-//! Each replica has a part of the file that it is meant to be read for, as the scheduler was told
-//! ([`crate::located`]). It is read for it unless others would be clearly sooner: so a slow server
-//! holds up what it is reading, and not all that it was meant for, and one that stands still gets
-//! nothing more. One that has failed is left alone for a while, one with another version for good.
+//! The scheduler's layout assigns each part of the file to one replica ([`crate::located`]). A part
+//! is read from its assigned replica unless another would be clearly sooner. So a slow server
+//! delays only its reads in progress, not all parts assigned to it, and a stalled one gets no
+//! further reads. A failed replica rests for a while; one with another version is excluded for
+//! good.
 
 use std::time::{Duration, Instant};
 
-/// How many times as long the meant replica may take as the best: what differs by less goes by turns of
-/// the scheduler, which knows all that is under way. Here and below as in `dray_sched::congestion`.
+/// Maximum ratio of the assigned replica's expected time to the best one's. The scheduler, which
+/// knows all reads in progress, handles smaller differences by its order of reads. Here and below
+/// as in `dray_sched::congestion`.
 const SOONER_TIMES: u32 = 3;
 
-/// What takes less is never slow.
+/// Expected times below this are never slow.
 const SLOW_MIN: Duration = Duration::from_millis(2);
 
-/// How much of a read's time goes into the average.
+/// Divisor of the moving average: each read has the weight 1/4.
 const WEIGHT: u32 = 4;
 
-/// How long it is believed that a replica is slow of which nothing is read meanwhile: then one read
-/// finds out (guess, revisit).
+/// Time for which an idle replica counts as slow: then one read measures it again (guess, revisit).
 const BELIEF: Duration = Duration::from_secs(1);
 
-/// How long a replica that has failed is left alone while there are others: a server that began anew
-/// is there again after about as long, and whoever tries a dead one waits for its time to run out
-/// (guess, revisit).
+/// Rest of a failed replica while there are others: a restarting server returns after about this
+/// time, and each attempt at a dead one costs its full timeout (guess, revisit).
 pub(crate) const REST: Duration = Duration::from_secs(60);
 
 fn is_young(seen: Instant, now: Instant) -> bool {
     now.saturating_duration_since(seen) < BELIEF
 }
 
-/// What is known of one replica.
+/// State of one replica.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Track {
-    /// When the reads under way were begun.
+    /// Start times of the reads in progress.
     under_way: Vec<Instant>,
-    /// What a read takes, and when that was last seen; none before one has ended.
+    /// Average duration of a read, and time of the last measurement; `None` before the first read
+    /// has ended.
     pace: Option<(Duration, Instant)>,
-    /// It has failed, and is left alone until then.
+    /// End of the rest after a failure.
     rests_until: Option<Instant>,
-    /// How often it has failed.
+    /// Number of failures.
     failures: u32,
-    /// It holds another version of the file.
+    /// Set if the replica holds another version of the file.
     is_other: bool,
 }
 
 impl Track {
-    /// A read begins.
+    /// Records the start of a read.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.under_way.push(now);
     }
 
-    /// A read that was begun then has ended: by data, which took so long, or by an error. What it took
-    /// to open the file is no part of that, or whoever was opened first would seem to be slow.
+    /// Records the end of the read that started at `began`: with data after `took`, or with an
+    /// error. `took` excludes opening the file, which would make the first opened replica seem
+    /// slow.
     pub(crate) fn end(&mut self, began: Instant, took: Option<Duration>, now: Instant) {
         if let Some(at) = self.under_way.iter().position(|other| *other == began) {
             self.under_way.swap_remove(at);
         }
         if let Some(took) = took {
-            // What is not believed any more has no weight.
+            // An expired average has no weight.
             let known = self.pace.filter(|(_, seen)| is_young(*seen, began));
             let pace = known.map_or(took, |(pace, _)| pace - pace / WEIGHT + took / WEIGHT);
             self.pace = Some((pace, now));
@@ -66,18 +69,18 @@ impl Track {
         }
     }
 
-    /// It has failed.
+    /// Records a failure.
     pub(crate) fn rest(&mut self, now: Instant) {
         self.rests_until = Some(now + REST);
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// How often it has failed.
+    /// Returns the number of failures.
     pub(crate) const fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// It holds another version.
+    /// Records that the replica holds another version.
     pub(crate) const fn leave(&mut self) {
         self.is_other = true;
     }
@@ -86,8 +89,8 @@ impl Track {
         self.rests_until.is_some_and(|until| now < until)
     }
 
-    /// When one more read of it would end, told from now. What is under way for longer than usual says
-    /// that it has become slower.
+    /// Returns the expected time until one more read would end. A read in progress for longer than
+    /// usual shows that the replica has become slower.
     fn expected(&self, usual: Duration, now: Instant) -> Duration {
         let waits = self
             .under_way
@@ -97,7 +100,7 @@ impl Track {
         let known = self.pace.filter(|(_, seen)| is_believed(*seen));
         let pace = known.map_or(usual, |(pace, _)| pace);
         let pace = pace.max(waits.max().unwrap_or_default()).max(SLOW_MIN);
-        // A named bound of readers keeps the number small.
+        // The number of reads is small: it is limited by the number of readers.
         pace.saturating_mul(
             u32::try_from(self.under_way.len())
                 .unwrap_or(u32::MAX)
@@ -106,10 +109,10 @@ impl Track {
     }
 }
 
-/// The replica to be read: the one that is `meant`, unless others would be sooner. The last one,
-/// the manager, is read only when no other is left and none was of another version; those in
-/// `tried` have failed for this very read. When all of them rest, they are read all the same, once:
-/// there is nothing better. None: nothing is left.
+/// Returns the replica to read: the one `meant`, unless another would be sooner. The last one, the
+/// manager, is read only if no other is left and no replica was of another version. Those in
+/// `tried` have failed for this read. If all replicas rest, one of them is read once all the same.
+/// Returns `None` if no replica is left.
 pub(crate) fn choose(
     tracks: &[Track],
     meant: usize,
@@ -136,8 +139,8 @@ pub(crate) fn choose(
         })
     };
     let up = soonest(&mut (0..last).filter(is_up));
-    // Whoever the manager names has a time of its own: once a replica has become another one, so may that
-    // be, and nothing would tell.
+    // The server that the manager chooses has a modification time of its own: once a replica has
+    // changed, that server may have the changed version too, undetected.
     let is_one_version = tracks.iter().all(|track| !track.is_other);
     let resort = Some(last).filter(|last| is_one_version && is_up(last));
     up.or(resort).or_else(|| match tried {
@@ -154,7 +157,8 @@ mod tests {
 
     const USUAL: Duration = Duration::from_millis(10);
 
-    /// Two servers and the manager, which have each read once, in so many times the usual time.
+    /// Two servers and the manager; each has completed one read, in this multiple of the usual
+    /// time.
     fn tracks(times: &[u32], now: Instant) -> Vec<Track> {
         let track = |times: &u32| {
             let mut track = Track::default();

@@ -1,4 +1,4 @@
-//! The XRootD client, as plugins/xrootd/xrdcl/dray_xrdcl.h describes it. The only place that calls it.
+//! The XRootD client, as described in plugins/xrootd/xrdcl/dray_xrdcl.h. Only this module calls it.
 
 mod change;
 mod file;
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// Names the library when it lies somewhere else than beside the program.
+/// Environment variable with the path of the library, if it does not lie beside the program.
 pub const LIBRARY_VARIABLE: &str = "DRAY_XRDCL";
 
 const LIBRARY: &str = "libdray-xrdcl.so";
@@ -29,7 +29,7 @@ const VERSION: u32 = 4;
 const DIRECTORY: u32 = 1;
 /// `DRAY_XRDCL_SPECIAL`.
 const SPECIAL: u32 = 2;
-/// What stands in the place of a kind while nothing has failed.
+/// Kind of an error structure without an error.
 const NO_ERROR: i32 = -1;
 /// `DRAY_XRDCL_LOCKED`.
 const LOCKED: i32 = 17;
@@ -37,9 +37,9 @@ const LOCKED: i32 = 17;
 const NO_ATTRIBUTE: i32 = 18;
 /// Bytes of `dray_xrdcl_error.words`.
 const WORDS_BYTES: usize = 1020;
-/// What is done when a file is opened, for errors.
+/// Name of the opening operation in errors.
 const OPEN: &str = "open the file";
-/// Most bytes of an answer to a question for a checksum: a name of 16, a value of 128.
+/// Maximum bytes of an answer to a checksum request: a name of 16, a value of 128.
 const ANSWER_BYTES: u32 = 512;
 
 /// `struct dray_xrdcl_error`.
@@ -81,19 +81,19 @@ struct RawFile {
 
 type Take = extern "C" fn(*mut c_void, *const c_char, u64, *const RawState) -> i32;
 
-/// What stands at a path of a server.
+/// State of the entry at a path of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) size: u64,
     pub(crate) modified: ModifiedTime,
     pub(crate) is_folder: bool,
     pub(crate) is_special: bool,
-    /// Number of the file at its server; 0 where it is not told.
+    /// Number of the file at its server; 0 if the server sends none.
     pub(crate) id: u64,
 }
 
 impl Found {
-    /// Whether it has this size and time.
+    /// Returns true if the file has this size and time.
     pub(crate) fn is(&self, state: &ReadState) -> bool {
         self.size == state.size && self.modified == state.modified
     }
@@ -112,12 +112,12 @@ impl Found {
     }
 }
 
-/// Entries of a folder, and why they may not be all.
+/// Entries of a folder, and an error if the list may be incomplete.
 pub(crate) type Entries = (Vec<(Result<Name>, Found)>, Option<Error>);
 
 type Words<'a> = *const c_char;
 
-/// The loaded library's entry points. It stays loaded, since its threads outlive every call.
+/// Entry points of the loaded library. It stays loaded, since its threads outlive every call.
 pub(crate) struct Client {
     _library: Library,
     set: unsafe extern "C" fn(Words<'_>, i32) -> i32,
@@ -163,31 +163,31 @@ pub(crate) struct Client {
     ) -> i32,
 }
 
-/// A question that is answered by a text.
+/// A request with a text as its answer.
 type Asked =
     unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, u32, *mut RawError) -> i32;
 
 static CLIENT: OnceLock<Result<Client>> = OnceLock::new();
 
-/// How often the client tries to reach a server, the last time without waiting, and how many seconds each
-/// time takes. Its own five times two minutes leave who has named a wrong port without a word for eight
-/// minutes, and a signal without effect. What the environment says (`XRD_CONNECTIONRETRY`,
-/// `XRD_CONNECTIONWINDOW`) counts more.
+/// Number of the client's attempts to reach a server, the last one without a wait, and seconds of
+/// each attempt. The client's defaults of five times two minutes would leave a user with a wrong
+/// port without a message for eight minutes, and signals without effect. The environment
+/// (`XRD_CONNECTIONRETRY`, `XRD_CONNECTIONWINDOW`) takes precedence.
 const REACHING: [(&CStr, i32); 2] = [(c"ConnectionRetry", 2), (c"ConnectionWindow", 15)];
 
-/// The client; loaded at the first call.
+/// Returns the client; loads it at the first call.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] with what to build or install.
+/// [`ErrorKind::Unsupported`] names what to build or install.
 pub(crate) fn client() -> Result<&'static Client> {
     CLIENT.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
-/// Has the client use so many data connections for each connection it logs in by, where the server
-/// allows it; before the first URL is used. With 0 or 1 the one that it logs in by is all.
+/// Sets the number of data streams per login connection, for servers that permit it. Call it before
+/// the first URL is used. With 0 or 1 the login connection carries all data.
 ///
 /// # Errors
-/// When the client cannot be loaded.
+/// If the client cannot be loaded.
 pub fn set_substreams(count: u32) -> Result<()> {
     let name = words("SubStreamsPerChannel")?;
     let count = streams::of_channel(count);
@@ -202,18 +202,18 @@ unsafe extern "C" {
     safe fn _exit(status: c_int) -> !;
 }
 
-/// Ends the process. Where the client was loaded, the exit handlers do not run: XrdCl's destroy what
-/// its threads still use, and calls that nobody waits for any more.
+/// Ends the process. If the client was loaded, no exit handlers run: XrdCl's handlers destroy objects
+/// that its threads and abandoned calls still use.
 pub fn end_process(code: u8) -> ! {
     if CLIENT.get().is_none() {
         std::process::exit(code.into());
     }
-    // What cannot be written now, nobody would write later.
+    // No later code could write what this flush cannot.
     let _ = std::io::stdout().flush();
     _exit(code.into())
 }
 
-/// Where the library may lie, in order.
+/// Returns the possible paths of the library, in order.
 fn places() -> Vec<PathBuf> {
     if let Some(named) = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty()) {
         return vec![named.into()];
@@ -227,7 +227,7 @@ fn places() -> Vec<PathBuf> {
             places.push(above.join("lib").join(LIBRARY));
         }
     }
-    // Without a slash: wherever the system looks for libraries.
+    // Without a slash: the loader searches the system's library folders.
     places.push(LIBRARY.into());
     places
 }
@@ -317,7 +317,7 @@ fn words(text: impl AsRef<[u8]>) -> Result<CString> {
     })
 }
 
-/// Calls the client with room for an error, and makes what came of it ours.
+/// Calls the client with an error buffer and converts the result.
 fn call(operation: &str, call: impl FnOnce(*mut RawError) -> i64) -> Result<u64> {
     let mut raw = RawError::none();
     let answer = call(&raw mut raw);
@@ -349,7 +349,7 @@ fn failed(operation: &str, raw: &RawError) -> Error {
     };
     let said = CStr::from_bytes_until_nul(&raw.words).map(CStr::to_string_lossy);
     let said = said.unwrap_or_default();
-    // One line; XrdCl's begins with a mark that says nothing to whoever reads ours.
+    // One line; the mark at the start of XrdCl's message is of no use to dray's users.
     let said = said
         .trim()
         .trim_start_matches("[ERROR] ")
@@ -372,39 +372,39 @@ fn failed(operation: &str, raw: &RawError) -> Error {
     }
 }
 
-/// How a file is opened.
+/// Mode in which to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// To be read. A file that somebody writes is refused ([`ErrorKind::Busy`]).
+    /// For reading. Fails for a file that another client writes ([`ErrorKind::Busy`]).
     Read,
-    /// To be read, whoever writes it.
+    /// For reading, even if another client writes it.
     ReadShared,
-    /// To be read and written, alone: a file that anybody has open is refused.
+    /// For reading and writing, exclusively: fails if any client has it open.
     Update,
-    /// To be read and written, whoever has it open.
+    /// For reading and writing, even if other clients have it open.
     UpdateShared,
-    /// Made, with these permission bits; it must not be there.
+    /// Created with these permission bits; it must not exist.
     New(u32),
-    /// To be read, from one of several servers that have it: its calls take about so many seconds at the
-    /// most, and it is not opened anew when its connection is lost.
+    /// For reading from one of several servers with the file: its calls take at most about this
+    /// many seconds, and the client does not reopen it after a lost connection.
     Replica(u32),
 }
 
 impl Mode {
-    /// The header's numbers: how, and permission bits.
+    /// Returns the header's numbers for mode and permission bits.
     const fn numbers(self) -> (u32, u32) {
         match self {
             Self::Read => (0, 0),
             Self::ReadShared => (4, 0),
             Self::Update => (1, 0),
             Self::UpdateShared => (1 | 4, 0),
-            // Whether it is there is said by the making itself, and not by who has it open.
+            // Shared, so that creation reports an existing file even if a client has it open.
             Self::New(mode) => (2 | 4, mode),
             Self::Replica(_) => (8, 0),
         }
     }
 
-    /// How long a call may take; 0: as long as the client's own settings say.
+    /// Returns the maximum duration of a call in seconds; 0 for the client's own settings.
     const fn seconds(self) -> u32 {
         match self {
             Self::Replica(seconds) => seconds,
@@ -413,15 +413,16 @@ impl Mode {
     }
 }
 
-/// What came of opening a file alone.
+/// Result of opening a file exclusively.
 pub(crate) enum Alone {
     Opened(RemoteFile),
-    /// Others have it open; in the server's words, who.
+    /// Other clients have the file open; the server's message names them.
     Locked(String),
 }
 
 impl Client {
-    /// Opens a file. Of one that is to be made and that somebody has open it says that it is there.
+    /// Opens a file. If the file is to be created and another client has it open, the error is
+    /// `AlreadyExists`.
     pub(crate) fn open(&'static self, url: &[u8], how: Mode) -> Result<RemoteFile> {
         match self.open_raw(url, how)? {
             Ok(file) => Ok(file),
@@ -436,8 +437,8 @@ impl Client {
         }
     }
 
-    /// Opens a file to write, alone. Only a file that others have open is locked: a server that has too
-    /// much to do says nothing of that.
+    /// Opens a file for writing, exclusively. Only a file that others have open is `Locked`: an
+    /// overloaded server gives another error.
     pub(crate) fn open_alone(&'static self, url: &[u8]) -> Result<Alone> {
         match self.open_raw(url, Mode::Update)? {
             Ok(file) => Ok(Alone::Opened(file)),
@@ -446,7 +447,7 @@ impl Client {
         }
     }
 
-    /// The handle, or the client's own answer.
+    /// Returns the handle, or the client's own error.
     fn open_raw(
         &'static self,
         url: &[u8],
@@ -473,7 +474,8 @@ impl Client {
         }
     }
 
-    /// Looks at a path of the server; the path may have a question mark and what follows it.
+    /// Returns the state of a path on the server; the path may contain a question mark and
+    /// parameters.
     pub(crate) fn look(&self, server: &str, path: &[u8]) -> Result<Found> {
         let (server, path) = (words(server)?, words(path)?);
         let mut state = RawState::default();
@@ -486,8 +488,8 @@ impl Client {
         Ok(Found::of(&state))
     }
 
-    /// Lists one folder, in the server's order. An error beside entries: of a cluster some servers have
-    /// not answered, and the folder may hold more.
+    /// Lists one folder, in the server's order. An error beside entries means that some servers of
+    /// a cluster have not answered, and the folder may contain more.
     pub(crate) fn list(&self, server: &str, path: &[u8]) -> Result<Entries> {
         let (server, path) = (words(server)?, words(path)?);
         let mut entries: Vec<(Result<Name>, Found)> = Vec::new();
@@ -505,13 +507,13 @@ impl Client {
         }
     }
 
-    /// What the server answers to a question for a checksum: "NAME VALUE".
+    /// Returns the server's answer to a checksum request: "NAME VALUE".
     pub(crate) fn checksum(&self, server: &str, query: &[u8]) -> Result<String> {
         ask("ask for the checksum", self.checksum, server, query)
     }
 }
 
-/// Asks something that is answered by a text.
+/// Sends a request that is answered with a text.
 fn ask(operation: &str, asked: Asked, server: &str, query: impl AsRef<[u8]>) -> Result<String> {
     let (server, query) = (words(server)?, words(query)?);
     said(operation, |to, error| {
@@ -520,7 +522,7 @@ fn ask(operation: &str, asked: Asked, server: &str, query: impl AsRef<[u8]>) -> 
     })
 }
 
-/// Calls the client with room for ANSWER_BYTES bytes of a text.
+/// Calls the client with a text buffer of ANSWER_BYTES bytes.
 fn said(operation: &str, ask: impl FnOnce(*mut c_char, *mut RawError) -> i32) -> Result<String> {
     let mut answer = vec![0_u8; ANSWER_BYTES as usize];
     call(operation, |error| {
@@ -530,7 +532,7 @@ fn said(operation: &str, ask: impl FnOnce(*mut c_char, *mut RawError) -> i32) ->
     Ok(text.unwrap_or_default().trim().to_owned())
 }
 
-/// Puts an entry of a folder into the vector that `context` is.
+/// Appends an entry of a folder to the vector behind `context`.
 extern "C" fn take(
     context: *mut c_void,
     name: *const c_char,

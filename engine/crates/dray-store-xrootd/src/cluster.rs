@@ -1,8 +1,8 @@
-//! The replicas of a file, where a store's URL names a cluster's manager: of the one file that the URL
-//! names all of them, of others the one that was listed.
+//! The replicas of a file, if a store's URL names a cluster's manager: all replicas of the file
+//! that the URL names, and for other files the listed one.
 //!
-//! Non-goals: a file of a folder from several servers. Nothing compares its checksum, and only a checksum
-//! tells that two replicas of one size are one file.
+//! Non-goals: reading a file of a folder from several servers. No program compares its checksum,
+//! and only a checksum shows that two replicas of one size are equal.
 
 use crate::checksum;
 use crate::client::{Found, client};
@@ -12,67 +12,70 @@ use dray_core::{ErrorKind, Layout, RelPath, Result};
 use dray_store::ReadState;
 use std::sync::{Arc, OnceLock};
 
-/// A smaller file is read as the manager says. To ask for its servers is a round trip or two, and to log
-/// in at each further one takes four and more: at a gigabit, and 50 ms there and back, one server has
-/// given it out by then.
+/// Smaller files are read from the server that the manager chooses. A query for a file's servers
+/// costs a round trip or two, and a login at each further one takes four or more: at one gigabit
+/// and a round-trip time of 50 ms one server has sent the file by then.
 const BYTES_MIN: u64 = 64 << 20;
 
-/// Servers of one file that are read at the most: each costs connections and readers (guess, revisit).
+/// Maximum number of servers to read one file from: each costs connections and readers (guess,
+/// revisit).
 const REPLICAS_MAX: usize = 8;
 
-/// Servers of a folder that are asked for one file at the most (guess, revisit).
+/// Maximum number of a folder's servers that are queried for one file (guess, revisit).
 const SERVERS_MAX: usize = 64;
 
-/// A manager that has not heard of a file lately lets who asks wait for its servers' answers: five
-/// seconds by default (`cms.delay lookup`). It is waited for as long as so many bytes may take at a
-/// gigabyte per second, which is next to nothing of the whole file's time.
+/// A manager that has no recent information about a file makes clients wait for its servers'
+/// answers: five seconds by default (`cms.delay lookup`). dray waits as long as the file's bytes
+/// take at this rate, which is a negligible part of the whole transfer.
 const BYTES_PER_SECOND_OF_WAITING: u64 = 1 << 30;
 const WAIT_SECONDS_MAX: u64 = 10;
 
-/// How long servers may take to say what they have, all at once.
+/// Maximum seconds for the servers to answer a query of a file's state, sent to all concurrently.
 const LOOK_SECONDS: u32 = 5;
 
-/// What was found out about the file.
+/// Result of the search for replicas.
 #[derive(Default)]
 pub(crate) struct Cluster {
-    /// Set once, when it is first asked, and for good: a copy that came from several servers must not
-    /// become one from whatever the manager says, which has another time.
+    /// Set once, at the first query, and for good: a copy from several servers must not become one
+    /// from the server that the manager chooses, which has another time.
     located: OnceLock<Option<Arc<Located>>>,
-    /// Whether it is a cluster at all.
+    /// True if the server is a cluster's manager.
     is_cluster: OnceLock<bool>,
 }
 
-/// Whether a server says that it sends clients to others.
+/// Returns true if a server's role is to redirect clients to others.
 fn is_manager(role: &str) -> bool {
     role.contains("manager") || role.contains("supervisor")
 }
 
-/// How long a manager may think about a file of so many bytes.
+/// Returns the maximum seconds a manager may take to find a file of this size.
 fn wait_seconds(bytes: u64) -> u32 {
     let seconds = (bytes / BYTES_PER_SECOND_OF_WAITING).clamp(1, WAIT_SECONDS_MAX);
     u32::try_from(seconds).unwrap_or(1)
 }
 
 impl XrootdStore {
-    /// Whether the file is read from several servers: then only a checksum of the whole tells that it is
-    /// one file, and has to be compared. Not before the file was listed or looked at.
+    /// Returns true if the file is read from several servers: then only a checksum of the whole
+    /// shows that it is one file, and has to be compared. Valid after the file was listed or
+    /// queried.
     #[must_use]
     pub fn is_from_several(&self) -> bool {
         matches!(self.cluster().located.get(), Some(Some(_)))
     }
 
-    /// What the file at `path` is, and where it lies: its replicas, where several count, else as
-    /// the server has said.
+    /// Returns the state and the layout of the file at `path`: those of its replicas, if there are
+    /// several, else those that the server sent.
     ///
     /// # Errors
-    /// When replicas were found before, and are others now, or none of their servers answers.
+    /// If replicas were found before and have changed, or if none of their servers answers.
     pub(crate) fn examine(&self, path: &RelPath, found: Found) -> Result<(Found, Layout)> {
         let is_known = self.cluster().located.get().is_some();
         let Some(located) = self.locate(path, &found) else {
             return Ok((found, Self::whole()));
         };
         if is_known {
-            // As it was when the copy began, though the oldest replica may be gone by now.
+            // Keep the state at the start of the copy, although the oldest replica may be gone by
+            // now.
             self.stand(path, &located)?;
         }
         let found = Found {
@@ -86,14 +89,14 @@ impl XrootdStore {
         Ok((found, layout))
     }
 
-    /// The replicas of the file at `path`, if they are known and several.
+    /// Returns the replicas of the file at `path`, if several are known.
     pub(crate) fn located(&self, path: &RelPath) -> Option<Arc<Located>> {
         let known = self.cluster().located.get().cloned().flatten();
         known.filter(|_| path == self.url().path())
     }
 
-    /// Finds the replicas, once. Whatever fails here is no fault of the file's: it is read as the manager
-    /// says.
+    /// Finds the replicas, once. A failure here is not the file's fault: it is then read from the
+    /// server that the manager chooses.
     fn locate(&self, path: &RelPath, found: &Found) -> Option<Arc<Located>> {
         let options = self.options();
         let may_be = options.replicas && options.authorised == Authorised::Always;
@@ -113,8 +116,8 @@ impl XrootdStore {
         Ok(self.has_sums(&located).then_some(located))
     }
 
-    /// A server whose replica is the one that was listed; none where there is none, or no cluster. An
-    /// error: who may have it does not answer.
+    /// Returns a server whose replica has the listed state; `None` without such a replica, or
+    /// without a cluster. Fails if a server that may have it does not answer.
     pub(crate) fn server_that_has(
         &self,
         path: &RelPath,
@@ -123,8 +126,8 @@ impl XrootdStore {
         if !self.is_cluster()? {
             return Ok(None);
         }
-        // A manager that has not heard of a file lately names those first that answer it first; who has
-        // its folder it knows, because that was listed.
+        // A manager without recent information about a file names only the servers that answer
+        // first. It knows the servers of the file's folder, because that was listed.
         let mut silent = None;
         for asked in [Some(path.clone()), path.parent()].into_iter().flatten() {
             for (server, found) in self.found_where(&asked, path, listed.size, SERVERS_MAX)? {
@@ -135,11 +138,12 @@ impl XrootdStore {
                 }
             }
         }
-        // One that does not answer may be the one that has it.
+        // A server that does not answer may have the replica.
         silent.map_or(Ok(None), Err)
     }
 
-    /// What the servers of a file say of it, of so many bytes; nothing where there is no cluster.
+    /// Returns the file's state on each of its servers; empty without a cluster. `bytes` is the
+    /// file's size.
     fn found_at_each(&self, path: &RelPath, bytes: u64) -> Result<Vec<(String, Found)>> {
         if !self.is_cluster()? {
             return Ok(Vec::new());
@@ -151,8 +155,8 @@ impl XrootdStore {
         Ok(answered.collect())
     }
 
-    /// What the servers that have `asked`, the first so many by name, say of the file at `path`, and those
-    /// that do not answer.
+    /// Returns the state of the file at `path` on the servers that have `asked` (the first `most`
+    /// by name), including those that do not answer.
     fn found_where(
         &self,
         asked: &RelPath,
@@ -169,7 +173,8 @@ impl XrootdStore {
         Ok(servers.into_iter().zip(answers).collect())
     }
 
-    /// Whether the server sends its clients to others. An answer that fails is not remembered.
+    /// Returns true if the server redirects its clients to others. A failed query is not
+    /// remembered.
     fn is_cluster(&self) -> Result<bool> {
         if let Some(known) = self.cluster().is_cluster.get() {
             return Ok(*known);
@@ -178,7 +183,8 @@ impl XrootdStore {
         Ok(*self.cluster().is_cluster.get_or_init(|| is_cluster))
     }
 
-    /// Whether a server of the file's tells checksums: what was read from several is compared with one.
+    /// Returns true if a server of the file offers checksums: data read from several servers is
+    /// compared with one.
     fn has_sums(&self, located: &Located) -> bool {
         let first = located
             .replicas
@@ -191,7 +197,7 @@ impl XrootdStore {
         checksum::NAMES.iter().any(|name| said.contains(name))
     }
 
-    /// Whether the replicas are still what they were.
+    /// Checks that the replicas have not changed.
     fn stand(&self, path: &RelPath, located: &Located) -> Result<()> {
         let servers = located
             .replicas
@@ -215,7 +221,7 @@ impl XrootdStore {
         Err(error.cause(cause).remedy(remedy))
     }
 
-    /// What each server says of the file; none of one that does not answer.
+    /// Returns the file's state on each server; `None` for a server that does not answer.
     fn look_at_each<'a>(
         &self,
         path: &RelPath,

@@ -1,9 +1,9 @@
 //! Log and lease at a server.
 //!
-//! The lock is the server's own rule that a file has one writer, or readers: who opens a file to write, and
-//! alone, holds it until the handle falls, and that falls with the connection, and so with the process.
-//! Readers look past it. A handle is opened only when it is used, since an open one is in the way of whoever
-//! wants the lock.
+//! The lock is the server's own rule that a file has either one writer or readers. A client that
+//! opens a file for writing, exclusively, holds the lock until the handle closes; the handle closes
+//! with the connection, and so with the process. Readers ignore the lock. A handle is opened only
+//! for use, since an open one blocks clients that want the lock.
 
 use crate::client::{Alone, Mode, RemoteFile};
 use crate::server::{OWN_MODE, Server, folder_of, lock};
@@ -13,21 +13,21 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a lock is tried again while others only look at the file, and how often. A look is one
-/// question and its answer.
+/// Maximum duration and interval of attempts to take a lock while other clients only read the file.
+/// A read is one request and its answer.
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
-/// How the file is open.
+/// State of the file's handle.
 enum Handle {
     None,
     Reading(Arc<RemoteFile>),
     Writing(Arc<RemoteFile>),
-    /// To write, alone.
+    /// Open for writing, exclusively.
     Locked(Arc<RemoteFile>),
 }
 
-/// See the module's head.
+/// A control file at a server.
 pub(crate) struct RemoteControl {
     server: Arc<Server>,
     path: RelPath,
@@ -49,7 +49,7 @@ impl RemoteControl {
             ControlMode::Create => {
                 if server.look(path)?.is_none() {
                     match make() {
-                        // Somebody else has just made it.
+                        // Another client has just made it.
                         Err(error) if error.kind != ErrorKind::AlreadyExists => return Err(error),
                         _ => {}
                     }
@@ -87,8 +87,8 @@ impl RemoteControl {
         Ok(file)
     }
 
-    /// Opens the file that has the name now. A server gives whoever opens a name the handle that it has by
-    /// that name, also of a file that was replaced since, as long as somebody else keeps that one open.
+    /// Opens the file that has the name now. A server may return the handle of a replaced file by
+    /// its old name, as long as another client keeps that one open.
     fn named(&self, how: Mode) -> Result<RemoteFile> {
         let until = Instant::now() + LOOK_PATIENCE;
         loop {
@@ -116,16 +116,17 @@ impl RemoteControl {
         Ok(Server::is_that(&found, Server::id(&opened)))
     }
 
-    /// Opens it to write, alone; none while somebody else has it, or when it is gone.
+    /// Opens the file for writing, exclusively; `None` while another client holds it, or if it is
+    /// gone.
     fn take(&self) -> Result<Option<RemoteFile>> {
         let until = Instant::now() + LOOK_PATIENCE;
         loop {
             match self.server.open_alone(&self.path) {
                 Ok(Alone::Opened(file)) => return Ok(Some(file)),
-                // Who held it has removed it meanwhile.
+                // The former holder has removed it.
                 Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
-                // Writers hold it; readers are gone in a moment.
+                // A writer holds it; readers close it soon.
                 Ok(Alone::Locked(who)) if !who.contains("reader") => return Ok(None),
                 Ok(Alone::Locked(_)) if Instant::now() >= until => return Ok(None),
                 Ok(Alone::Locked(_)) => {}
@@ -134,7 +135,8 @@ impl RemoteControl {
         }
     }
 
-    /// A server may be told to let everybody write everything (`nolock`): then nobody is kept out.
+    /// Checks that the server enforces locks: it may be configured to let every client write
+    /// everything (`nolock`).
     fn check_locks(&self) -> Result<()> {
         let mut has_locks = lock(&self.server.has_locks);
         if *has_locks {
@@ -182,7 +184,7 @@ impl ControlFile for RemoteControl {
     }
 
     fn sync(&self) -> Result<()> {
-        // By the handle that has written: a server makes nothing durable by another.
+        // Sync by the handle that has written: a server makes nothing durable by another.
         match &*lock(&self.handle) {
             Handle::Writing(file) | Handle::Locked(file) => self.about(file.sync()),
             Handle::None | Handle::Reading(_) => Ok(()),
@@ -198,7 +200,7 @@ impl ControlFile for RemoteControl {
         let other = beside(&self.path)?;
         let asked = self.server.asked(&other)?;
         let client = Server::client()?;
-        // One that an earlier run did not come to rename.
+        // A replacement that an earlier run did not rename.
         self.about(client.remove(&self.server.login(), &asked, false))?;
         let file = self.server.open_file(&other, 0, Mode::New(OWN_MODE))?;
         let written = file
@@ -208,7 +210,7 @@ impl ControlFile for RemoteControl {
         let which = Server::id(&self.about(file.state(true))?);
         drop(file);
         let mut handle = lock(&self.handle);
-        // What is opened next is the new one.
+        // The next opening gets the new file.
         *handle = Handle::None;
         self.server
             .give_name(&self.path, &other, which, Publish::Replace)?;
@@ -225,7 +227,7 @@ impl ControlFile for RemoteControl {
         let Some(file) = self.take()? else {
             return Ok(false);
         };
-        // Of one that was replaced or removed the lock keeps nobody out.
+        // A lock on a replaced or removed file excludes nobody.
         match self.has_name(&file) {
             Ok(true) => {}
             Ok(false) => return Ok(false),
@@ -249,7 +251,7 @@ impl ControlFile for RemoteControl {
     }
 }
 
-/// The name under which a control file's next content is written.
+/// Returns the path under which a control file's replacement is written.
 fn beside(path: &RelPath) -> Result<RelPath> {
     let name = path.name().ok_or_else(|| {
         Error::new(

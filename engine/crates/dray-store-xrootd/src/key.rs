@@ -1,29 +1,29 @@
-//! Opening a file by the key of a third-party copy, of which the server's answer may be lost.
+//! Opens a file by the key of a third-party copy, whose answer the server may lose.
 
 use crate::client::{Mode, RemoteFile, client};
 use dray_core::{End, Error, ErrorKind, Result};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// From here on an answer is taken to be lost (guess: a client that shows the key to one server shows it to
-/// the other within a second or two; the server itself drops the key after a minute).
+/// Time after which an answer counts as lost (guess: a client that sends the key to one server
+/// sends it to the other within a second or two; the server itself drops the key after a minute).
 const LOST: Duration = Duration::from_secs(10);
 
 /// Opens a file by a key.
 ///
-/// A server lets whoever comes before the client has shown it the key wait. When the client does so in
-/// the very moment between that decision and the word to wait, XRootD (5.5, `XrdOfsTPCInfo::Reply`)
-/// drops its answer: the key is good, and nobody is told. Who asks again is let in. The first one goes
-/// on waiting beside it, for a server that has to fetch the file first, and knows the key no more,
-/// answers that one. Should the client not have shown the key by then, the server takes the second for
-/// somebody else's and refuses both.
+/// A server makes a client wait if it comes before the user's client has registered the key. If the
+/// registration happens between that decision and the answer "wait", XRootD (5.5,
+/// `XrdOfsTPCInfo::Reply`) drops its answer: the key is valid, and nobody is informed. A second
+/// request succeeds. The first request waits in parallel: a server that must fetch the file first
+/// no longer knows the key, and answers the first one. If the user's client has not registered the
+/// key by then, the server takes the second request for a stranger's and refuses both.
 pub(crate) fn open(url: &[u8]) -> Result<RemoteFile> {
     let url = url.to_owned();
     ask_again(LOST, move || client()?.open(&url, Mode::Read))
 }
 
-/// What one of two openings brings, the second begun when the first has brought nothing for so long.
-/// When both fail it is the first one's error.
+/// Returns the result of one of two openings; the second begins if the first has not answered
+/// within `lost`. If both fail, returns the error of the first.
 fn ask_again<T: Send + 'static>(
     lost: Duration,
     open: impl Fn() -> Result<T> + Clone + Send + 'static,
@@ -31,7 +31,7 @@ fn ask_again<T: Send + 'static>(
     let (tell, heard) = channel();
     let begin = |number: u32| {
         let (told, open) = (tell.clone(), open.clone());
-        // One that comes late is dropped, which closes it.
+        // A late file is dropped, which closes it.
         let begun = std::thread::Builder::new().spawn(move || told.send((number, open())).is_ok());
         if let Err(error) = begun {
             let error = Error::new(ErrorKind::Busy, End::Source, "open the file")
@@ -44,7 +44,7 @@ fn ask_again<T: Send + 'static>(
     match heard.recv_timeout(lost) {
         Ok((_, opened)) => return opened,
         Err(RecvTimeoutError::Timeout) => begin(2),
-        // Its thread has panicked: the second one's answer tells more than that.
+        // The thread has panicked: an error of a second opening is more useful.
         Err(RecvTimeoutError::Disconnected) => return open(),
     }
     drop(tell);
@@ -77,7 +77,8 @@ mod tests {
         Error::new(ErrorKind::PermissionDenied, End::Source, what.to_owned())
     }
 
-    /// Runs with what each opening does, by its number; says how many there were.
+    /// Runs `ask_again` with `what`, which gets the number of the opening; returns the result and
+    /// the number of openings.
     fn run(what: fn(u32) -> Result<u32>) -> (Result<u32>, u32) {
         let count = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&count);
@@ -103,7 +104,7 @@ mod tests {
             Ok(number)
         });
         assert_eq!(opened.0.expect("opened"), 2);
-        // The key is used up: the first one has it, and its server fetches the file.
+        // The key is used up: the first request has it, and its server fetches the file.
         let opened = run(|number| match number {
             1 => {
                 std::thread::sleep(4 * LOST);

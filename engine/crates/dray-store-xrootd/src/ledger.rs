@@ -1,40 +1,41 @@
-//! Which changes of a file a sync makes durable.
+//! Records which changes of a file a sync makes durable.
 //!
-//! Invariant: a change that the server had not answered when a sync began is none of that sync's, whenever it
-//! reached the server: by another connection it may have come there behind it.
+//! Invariant: a sync never covers a change that the server had not answered when the sync began,
+//! whenever the change reached the server: over another connection it may have arrived after the
+//! sync.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a sync that begins now makes durable.
+/// The changes that a sync starting now makes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
-/// See the module's head.
+/// A counter of a file's changes: see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Each change counts when it is sent and once more when it is answered.
+    /// Incremented when a change is sent and again when it is answered.
     changes: AtomicU64,
-    /// Of them, those that are durable.
+    /// Value of `changes` that is durable.
     durable: AtomicU64,
 }
 
 impl Ledger {
-    /// Something is sent that changes the file, or its answer came, a bad one too.
+    /// Records that a change of the file is sent, or that its answer came, good or bad.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// To be taken before the sync is sent.
+    /// Returns the mark of a sync; called before the sync is sent.
     pub(crate) fn mark(&self) -> Mark {
         Mark(self.changes.load(Ordering::SeqCst))
     }
 
-    /// A sync that began at the mark has succeeded.
+    /// Records that a sync that began at the mark has succeeded.
     pub(crate) fn settled(&self, mark: Mark) {
         self.durable.fetch_max(mark.0, Ordering::SeqCst);
     }
 
-    /// Whether all is durable.
+    /// Returns true if all changes are durable.
     pub(crate) fn is_clean(&self) -> bool {
         self.durable.load(Ordering::SeqCst) == self.changes.load(Ordering::SeqCst)
     }
@@ -50,7 +51,7 @@ mod tests {
         assert!(ledger.is_clean());
         ledger.changed();
         assert!(!ledger.is_clean());
-        // The write is under way while the sync is sent, and answered before the sync ends.
+        // The write is sent before the sync and answered before the sync ends.
         let mark = ledger.mark();
         ledger.changed();
         ledger.settled(mark);

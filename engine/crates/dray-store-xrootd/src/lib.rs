@@ -1,15 +1,15 @@
-//! Files of XRootD servers (`root://`, `roots://`), to be read and written.
+//! Reads and writes files of XRootD servers (`root://`, `roots://`).
 //!
-//! Purpose: a [`Readable`](dray_store::Readable) over the XRootD client, [`XrootdStore`]; a store of one
-//! folder to write to, [`XrootdSink`]; what a URL of such a server says, [`Url`]; the checksums that a
-//! server knows of its files, [`checksum`].
+//! Purpose: a [`Readable`](dray_store::Readable) over the XRootD client, [`XrootdStore`]; a store
+//! that writes to one folder, [`XrootdSink`]; the URL of a file on a server, [`Url`]; a server's
+//! checksums of its files, [`checksum`].
 //!
-//! Non-goals: the protocol itself (XrdCl speaks it), retries beyond those that XrdCl makes by itself.
+//! Non-goals: the protocol itself (XrdCl speaks it), retries beyond XrdCl's own.
 //!
 //! Invariants owned here: the client is loaded when the first URL is used and not before, from a
-//! library with a plain C interface (plugins/xrootd/xrdcl), so that dray is built, and runs, where
-//! there is no XRootD; what was authorised for one opening is opened once, unless the answer is lost
-//! (`key`); no secret of a URL is in a message; a process ends without the client's exit handlers
+//! library with a plain C interface (plugins/xrootd/xrdcl), so that dray builds and runs without
+//! XRootD; a file authorised for one opening is opened once, unless the answer is lost (`key`);
+//! messages contain no secret of a URL; a process ends without the client's exit handlers
 //! ([`end_process`]). In prose: docs/design/xrootd.md.
 
 mod barrier;

@@ -1,4 +1,4 @@
-//! Listing a server's folders, depth first; one answer of the server per folder.
+//! Lists a server's folders, depth first, with one request per folder.
 
 use crate::client::Found;
 use crate::located::listed;
@@ -7,17 +7,17 @@ use dray_core::{EntryKind, Error, ErrorKind, Layout, Metadata, Name, RelPath, Re
 use dray_store::{ListOptions, Listed, Lister, unsupported};
 use std::collections::VecDeque;
 
-/// Servers tell no permissions that would mean anything elsewhere.
+/// Modes of listed entries: a server's permissions have no meaning elsewhere.
 const FILE_MODE: u32 = 0o644;
 const FOLDER_MODE: u32 = 0o755;
 
-/// A folder under way.
+/// A folder in progress.
 struct Frame {
     path: RelPath,
-    /// None for a top of which only the contents are listed.
+    /// Name of the folder; `None` for a top of which only the contents are listed.
     name: Option<Name>,
     found: Found,
-    /// What is left of it; none before it was asked for.
+    /// Remaining entries; `None` before the server was queried.
     left: Option<VecDeque<(Result<Name>, Found)>>,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct RemoteLister {
     store: XrootdStore,
     options: ListOptions,
     frames: Vec<Frame>,
-    /// The top itself, when it is to be listed.
+    /// The top itself, if it is listed.
     first: Option<(RelPath, Name, Found)>,
-    /// Whether the last item was a folder's beginning.
+    /// True if the last item was a folder's beginning.
     entered: bool,
 }
 
@@ -127,7 +127,7 @@ impl RemoteLister {
         }
     }
 
-    /// Asks for the innermost folder's entries: files first, by name.
+    /// Queries the innermost folder's entries and sorts them: files first, by name.
     fn ask(&mut self) -> Option<Error> {
         let frame = self.frames.last_mut()?;
         if frame.left.is_some() {
@@ -146,7 +146,8 @@ impl RemoteLister {
     }
 }
 
-/// A cluster's servers may each have the same folder, and replicas of one file.
+/// Merges entries of the same name: a cluster's servers may each have the same folder, and replicas
+/// of one file.
 fn merged(entries: Vec<(Result<Name>, Found)>) -> VecDeque<(Result<Name>, Found)> {
     let mut left: VecDeque<(Result<Name>, Found)> = VecDeque::with_capacity(entries.len());
     let mut replicas = Vec::new();

@@ -1,21 +1,23 @@
-//! Which replicas of a cluster's file count, and what the file is by them. Pure.
+//! Selects the valid replicas of a cluster's file, and derives the file's size and time from them.
+//! Pure.
 //!
-//! Invariant: what a file is known by, its size and its time, depends on the replicas there are, and
-//! never on which of them was asked or read.
+//! Invariant: size and time of a file depend on its existing replicas, never on which of them was
+//! queried or read.
 
 use crate::client::Found;
 use dray_core::{Layout, ModifiedTime, TargetId};
 
-/// Bytes that are read from one replica before the next one's turn: more than an object has, as a rule,
-/// and little enough that the smallest file that is read so has a part for each (guess, revisit).
+/// Bytes read from one replica before the next one's turn: more than an object usually has, and
+/// little enough that the smallest file read from several servers has a part for each (guess,
+/// revisit).
 pub(crate) const STRIPE_BYTES: u64 = 8 << 20;
 
-/// One replica that counts.
+/// One valid replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Replica {
     /// Its server, as host and port.
     pub(crate) server: String,
-    /// Its time, by its server's own clock.
+    /// Its modification time, by its server's own clock.
     pub(crate) modified: ModifiedTime,
 }
 
@@ -23,19 +25,19 @@ pub(crate) struct Replica {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Located {
     pub(crate) size: u64,
-    /// What is told as the file's time.
+    /// Reported modification time of the file.
     pub(crate) modified: ModifiedTime,
-    /// By name of the server; never empty.
+    /// Replicas by name of the server; never empty.
     pub(crate) replicas: Vec<Replica>,
 }
 
 impl Located {
-    /// What replicas say of a file, and what the cluster's manager said of it, which had it from any of
-    /// them. Those of another size than most are left out; of as many of either size, those that the
-    /// manager's answer was of. None when none counts.
+    /// Selects replicas from their states and from the state that the cluster's manager sent, which
+    /// comes from any one of them. Drops those of another size than the majority; in a tie the
+    /// manager's size wins. Returns `None` if no replica is valid.
     ///
-    /// Times are no measure: each replica has that of its own coming. The oldest is told, which no later
-    /// replica changes.
+    /// Times are not compared: each replica has its own time of arrival. The oldest time is
+    /// reported, which no later replica changes.
     pub(crate) fn of(manager: &Found, found: Vec<(String, Found)>) -> Option<Self> {
         let files = found.into_iter();
         let mut files: Vec<_> = files
@@ -63,13 +65,14 @@ impl Located {
         })
     }
 
-    /// Which replica is meant for the byte at `offset`: as [`Self::layout`] says.
+    /// Returns the index of the replica assigned to the byte at `offset`, consistent with
+    /// [`Self::layout`].
     pub(crate) fn meant(&self, offset: u64) -> usize {
         let count = self.replicas.len().max(1) as u64;
         usize::try_from(offset / STRIPE_BYTES % count).unwrap_or(0)
     }
 
-    /// Which target is to be read for which bytes, of targets in the order of the replicas.
+    /// Returns the assignment of byte ranges to targets, which are in the order of the replicas.
     pub(crate) fn layout(targets: Vec<TargetId>) -> Layout {
         match targets.as_slice() {
             [one] => Layout::Single(*one),
@@ -80,8 +83,8 @@ impl Located {
         }
     }
 
-    /// Whether the replicas are the ones that were found, as far as their servers answer now. None when
-    /// no server does: then nothing is known.
+    /// Returns true if the replicas that answer now are unchanged. Returns `None` if no server
+    /// answers.
     pub(crate) fn still_stands(&self, answers: &[Option<Found>]) -> Option<bool> {
         let pairs = self.replicas.iter().zip(answers);
         let mut answered = pairs
@@ -93,10 +96,10 @@ impl Located {
     }
 }
 
-/// What a listing tells of a name that several servers have listed: of the size that most say, the oldest,
-/// whoever came first. None of none.
+/// Returns the state to list for a name that several servers have listed: of the majority's size,
+/// the oldest, in any order of answers. Returns `None` for an empty list.
 pub(crate) fn listed(found: &[Found]) -> Option<Found> {
-    // What a server says nothing of counts where none says more.
+    // Special entries count only if there are no others.
     let said: Vec<&Found> = found.iter().filter(|found| !found.is_special).collect();
     if said.is_empty() {
         return found.first().copied();
@@ -107,7 +110,7 @@ pub(crate) fn listed(found: &[Found]) -> Option<Found> {
     usual.min_by_key(|found| key(&found.modified)).copied()
 }
 
-/// The size that most replicas have; of as many of either, the one that was told, or the larger.
+/// Returns the size of the most replicas; in a tie the manager's, or the larger.
 fn usual_size(sizes: &[u64], told: Option<u64>) -> Option<u64> {
     let count = |size: u64| sizes.iter().filter(|other| **other == size).count();
     let weight = |size: &u64| (count(*size), Some(*size) == told, *size);

@@ -1,29 +1,29 @@
-//! What is noted with a file that was written: the protocol can neither set a file's time nor name its
-//! content, so both are kept in an attribute of the file.
+//! The note kept with a written file: the protocol can neither set a file's time nor identify its
+//! content, so an attribute of the file holds both.
 
 use dray_core::{ModifiedTime, Sums};
 
-/// The attribute, as clients name it.
+/// Name of the attribute, as clients use it.
 pub(crate) const ATTRIBUTE: &str = "dray.of";
 
-/// The attribute of a partial file that tells it from another with its number.
+/// Attribute of a partial file that distinguishes it from a later file with the same number.
 pub(crate) const BIRTH: &str = "dray.born";
 
-/// The first word of a note: its form.
+/// First word of a note: its format version.
 const FORM: &str = "1";
 
-/// What a file is a copy of. It counts while the file has the size, and the time at its server, that it
-/// had then.
+/// Origin of a file. It is valid while the file has the size, and the time at its server, recorded
+/// with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) size: u64,
-    /// The source's time.
+    /// Modification time at the source.
     pub(crate) modified: ModifiedTime,
     pub(crate) sums: Option<Sums>,
 }
 
 impl Note {
-    /// The note without its last word, the file's time at the server in seconds.
+    /// Returns the note without its last word, the file's time at the server in seconds.
     pub(crate) fn text(&self) -> String {
         let (crc32c, adler32) = match self.sums {
             Some(sums) => (
@@ -40,8 +40,8 @@ impl Note {
         format!("{FORM} {size} {seconds} {nanoseconds} {crc32c} {adler32}")
     }
 
-    /// Reads the note of a file of this size and time; none for one of another state, or for a text that
-    /// is no note.
+    /// Parses the note of a file of this size and time; returns `None` for the note of another
+    /// state, or for a text that is no note.
     pub(crate) fn read(text: &[u8], size: u64, at_server: i64) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let words: Vec<&str> = text.split(' ').collect();

@@ -1,12 +1,13 @@
-//! A partial file of a server, written by several connections.
+//! A partial file of a server, written over several connections.
 //!
-//! Invariant: what was written is called durable only by the handle that was open all the while. A server
-//! whose host began anew in between has lost it, and a handle that was opened afterwards would not know.
+//! Invariant: data counts as durable only by a sync of the handle that was open all the time. A
+//! server whose host restarted in between has lost the data, and a handle opened afterwards would
+//! not show it.
 //!
-//! A server has one flag for a file, whoever has it open: a write sets it before its bytes come to the
-//! storage, and a sync takes it back and makes durable what has come. So the next sync would do nothing about
-//! bytes that came in between. Before each sync the file is therefore made as long as it is, which sets the
-//! flag; nobody but the sync takes it back then.
+//! A server has one dirty flag per file, shared by all handles. A write sets the flag before its
+//! bytes reach the storage; a sync clears it and makes durable the bytes that have arrived. So the
+//! next sync would ignore bytes that arrived in between. Before each sync the sink therefore
+//! truncates the file to its present length, which sets the flag; only the sync then clears it.
 
 use crate::client::{Found, Mode, RemoteFile};
 use crate::ledger::{Ledger, Mark};
@@ -16,31 +17,31 @@ use dray_store::{Attributes, Partial, PartialId, Publish};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// See the module's head.
+/// An open partial file: see the module documentation.
 pub(crate) struct Open {
     server: Arc<Server>,
-    /// The final name.
+    /// Final path.
     path: RelPath,
-    /// The partial one.
+    /// Partial path.
     partial: RelPath,
     id: PartialId,
-    /// Whose sync counts.
+    /// The handle whose sync counts.
     first: Mutex<Option<Arc<RemoteFile>>>,
-    /// By the number of the login.
+    /// Further handles by the number of their login.
     others: Mutex<Vec<Option<Arc<RemoteFile>>>>,
     ledger: Ledger,
-    /// How long the file is.
+    /// Length of the file in bytes.
     bytes: AtomicU64,
-    /// What was written may be lost.
+    /// Set if written data may be lost.
     is_doubted: AtomicBool,
-    /// Held while it is synced, and while its length changes. A server answers a second sync at once while
-    /// the first is under way.
+    /// Held during a sync, and during a change of the length. A server answers a second sync
+    /// immediately while the first is in progress.
     syncing: Mutex<()>,
-    /// What it was made ready with to have its name.
+    /// Attributes with which the file was made ready for publishing.
     is_ready: Mutex<Option<Ready>>,
 }
 
-/// What a file gets with its name.
+/// Attributes of a published file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Ready {
     mode: u32,
@@ -86,7 +87,7 @@ impl Open {
         self.id
     }
 
-    /// The very file once more.
+    /// Opens the same file again.
     fn reopen(&self, login: usize) -> Result<Arc<RemoteFile>> {
         open_same(&self.server, &self.path, &self.partial, self.id, login).map(Arc::new)
     }
@@ -109,7 +110,7 @@ impl Open {
     }
 
     fn by(&self, login: usize) -> Result<Arc<RemoteFile>> {
-        // Whichever writes, this one is there to make it durable.
+        // Whichever handle writes, the first must be open to make the data durable.
         let first = self.first()?;
         if login == 0 {
             return Ok(first);
@@ -126,7 +127,7 @@ impl Open {
         Ok(opened)
     }
 
-    /// A handle whose connection is gone is not used again.
+    /// Drops a handle whose connection is lost.
     fn forget(&self, login: usize) {
         if login == 0 {
             self.is_doubted.store(true, Ordering::SeqCst);
@@ -135,13 +136,13 @@ impl Open {
         }
     }
 
-    /// Notes that there is something to be made durable: when it is sent, and again when it is answered, for
-    /// a sync in between may have come to the server before it.
+    /// Records data to be made durable: when it is sent, and again when it is answered, since a
+    /// sync in between may have reached the server before it.
     pub(crate) fn soil(self: &Arc<Self>) {
         self.ledger.changed();
         *lock(&self.is_ready) = None;
         let mut dirty = lock(&self.server.dirty);
-        // In the place of one that had the name before.
+        // Replaces an earlier file of the same name.
         dirty.insert(self.partial.clone(), Arc::clone(self));
         lock(&self.server.clean).remove(&self.partial);
     }
@@ -150,7 +151,7 @@ impl Open {
     fn change(self: &Arc<Self>, change: impl FnOnce() -> Result<()>) -> Result<()> {
         self.soil();
         let changed = change();
-        // One that failed may have come to the server all the same.
+        // A failed change may have reached the server all the same.
         self.soil();
         changed
     }
@@ -168,7 +169,7 @@ impl Open {
             }
         };
         let end = offset.saturating_add(bytes.len() as u64);
-        // A sync says how long the file is: no write makes it longer meanwhile.
+        // A sync sends the length of the file: no write may extend the file meanwhile.
         let longer = (end > self.bytes.load(Ordering::SeqCst)).then(|| lock(&self.syncing));
         let written = self.change(|| file.write(offset, bytes, self.server.pages));
         if longer.is_some() {
@@ -190,7 +191,7 @@ impl Open {
         }
     }
 
-    /// What has to be made durable, and by which handle; none when all is.
+    /// Returns the pending sync and its handle; `None` if all data is durable.
     fn start_sync(&self) -> Result<Option<Started<'_>>> {
         let one = lock(&self.syncing);
         if self.ledger.is_clean() {
@@ -198,7 +199,8 @@ impl Open {
         }
         let file = self.first()?;
         Ok(Some(Started {
-            // Before the call: what is not answered by now may not be covered by it.
+            // Take the mark before the call: the sync may not cover changes that are not answered
+            // by now.
             mark: self.ledger.mark(),
             bytes: self.bytes.load(Ordering::SeqCst),
             file,
@@ -223,24 +225,25 @@ impl Open {
         Ok(())
     }
 
-    /// Lets go of the server's handles: while there is one, nobody else may open the name.
+    /// Closes the server's handles: while one is open, no other client may open the name.
     fn close(&self) {
         *lock(&self.first) = None;
         lock(&self.others).clear();
     }
 
-    /// It is no partial file any more.
+    /// Removes the file from the partial files.
     fn forget_name(&self) {
         self.close();
         lock(&self.server.dirty).remove(&self.partial);
         lock(&self.server.clean).remove(&self.partial);
     }
 
-    /// All of publishing but the name. It may take as long as the server reads the file.
+    /// Performs all of publishing except the renaming. May take as long as the server needs to read
+    /// the file.
     fn ready(self: &Arc<Self>, attributes: &Attributes<'_>) -> Result<()> {
         let wanted = Ready::of(attributes);
-        // What is not durable yet stays so without this handle: the next one would not know. And before the
-        // note: a sync sets the file's time.
+        // Sync before the handle closes: a later handle would not know about the data. Sync before
+        // the note is set: a sync sets the file's time.
         sync_all(std::slice::from_ref(self))?;
         let found = self.found()?;
         if !self.server.has_mark(&self.partial, self.id)? {
@@ -261,7 +264,7 @@ impl Open {
         Ok(())
     }
 
-    /// The partial file, which must be this one.
+    /// Returns the state of the partial file, which must be this one.
     fn found(&self) -> Result<Found> {
         let found = self.server.look(&self.partial)?;
         found
@@ -275,7 +278,7 @@ impl Open {
             self.ready(attributes)?;
         }
         self.close();
-        // Only now, and only this: it looks once more which file has the partial name.
+        // The renaming comes last and alone: it checks again which file has the partial name.
         self.server
             .give_name(&self.path, &self.partial, self.id, how)?;
         self.forget_name();
@@ -292,7 +295,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         let mut begun = lock(&self.server.begun);
-        // Another may have its name by now.
+        // Another file may have its name by now.
         if begun
             .get(&self.partial)
             .is_some_and(|open| open.strong_count() == 0)
@@ -302,7 +305,7 @@ impl Drop for Open {
     }
 }
 
-/// A sync that was begun: nobody else begins one of that file meanwhile.
+/// A sync in progress: no other sync of that file begins meanwhile.
 struct Started<'a> {
     file: Arc<RemoteFile>,
     bytes: u64,
@@ -310,12 +313,12 @@ struct Started<'a> {
     _one: MutexGuard<'a, ()>,
 }
 
-/// Makes durable what was written to each of these, all at once.
+/// Makes durable the writes to each of these files, concurrently.
 ///
 /// # Errors
-/// The first of theirs: then nothing of them may be taken to be durable.
+/// The first error; then none of the files counts as durable.
 pub(crate) fn sync_all(files: &[Arc<Open>]) -> Result<()> {
-    // In one order, so that no two wait for each other.
+    // Lock in a fixed order, so that no two calls wait for each other.
     let mut files: Vec<&Arc<Open>> = files.iter().collect();
     files.sort_by(|one, other| one.partial.as_bytes().cmp(other.partial.as_bytes()));
     let mut started: Vec<(&Arc<Open>, Started<'_>)> = Vec::new();
@@ -336,7 +339,7 @@ pub(crate) fn sync_all(files: &[Arc<Open>]) -> Result<()> {
             Ok(each) => each.get(number).cloned(),
             Err(error) => Some(Err(error.clone())),
         };
-        // Each hears how it ended, also after another has failed.
+        // Record the result of each file, also after another has failed.
         let ended = open.end_sync(
             one.mark,
             answer.unwrap_or_else(|| Err(Server::unanswered())),
@@ -346,12 +349,12 @@ pub(crate) fn sync_all(files: &[Arc<Open>]) -> Result<()> {
     all
 }
 
-/// The permission bits of a file: its server's own user is never shut out.
+/// Returns the permission bits of a file, which always include the server's own user.
 pub(crate) const fn file_mode(mode: u32) -> u32 {
     (mode & 0o777) | 0o600
 }
 
-/// Opens a partial file to go on with it, if it is the very one.
+/// Opens a partial file to continue it, if it is the same file.
 pub(crate) fn open_same(
     server: &Arc<Server>,
     path: &RelPath,
@@ -359,7 +362,7 @@ pub(crate) fn open_same(
     id: PartialId,
     login: usize,
 ) -> Result<RemoteFile> {
-    // A handle of a process that has just died, or one of ours, may still be there.
+    // Shared: a handle of a process that has just died, or one of ours, may still be open.
     let opened = server
         .open_file(partial, login, Mode::UpdateShared)
         .map_err(|error| error.file(path))?;
@@ -373,7 +376,7 @@ pub(crate) fn open_same(
     )
 }
 
-/// What the sink holds of an open partial file.
+/// The sink's handle of an open partial file.
 pub(crate) struct RemotePartial(pub(crate) Arc<Open>);
 
 impl Partial for RemotePartial {
@@ -389,7 +392,7 @@ impl Partial for RemotePartial {
     }
 
     fn punch_hole(&self, range: ByteRange) -> Result<()> {
-        // The protocol knows no holes.
+        // The protocol has no holes.
         let zeros = vec![0; usize::try_from(range.length.min(ZEROS_BYTES)).unwrap_or(0)];
         let mut at = range.offset;
         while at < range.end() {

@@ -1,4 +1,4 @@
-//! Reading one file by several connections.
+//! Reads one file over several connections.
 
 use crate::client::{Found, Mode, RemoteFile, client};
 use crate::key;
@@ -9,21 +9,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How old the server's word on size and time may be while more of the file is read: asking for each
-/// object would cost a round trip each. After the last of the reads it is always asked (guess, revisit).
+/// Maximum age of the server's size and time during reads: a query for each object would cost a
+/// round trip each. After the last read the server is always queried (guess, revisit).
 const STATE_AGE: Duration = Duration::from_secs(1);
 
-/// One of a file's connections: opened when all before it are busy.
+/// One connection of a file: opened when all connections before it are busy.
 #[derive(Default)]
 struct Slot {
     file: Mutex<Option<Arc<RemoteFile>>>,
-    /// Reads under way.
+    /// Number of reads in progress.
     busy: AtomicU32,
-    /// Reads that have ended.
+    /// Number of completed reads.
     ended: AtomicU64,
-    /// How many of them ended before the server was last asked by this connection for size and time.
+    /// Number of reads completed before the last query of size and time over this connection.
     judged: AtomicU64,
-    /// It has opened another version of the file, and is left alone.
+    /// Set if the connection has opened another version of the file; it is not used.
     is_other: AtomicBool,
 }
 
@@ -33,24 +33,25 @@ impl Slot {
     }
 }
 
-/// What the server has said of size and time.
+/// Last size and time from the server.
 struct Seen {
     found: Found,
     at: Instant,
-    /// Another answer than at the opening has come: what was read is of no one version.
+    /// Set if the server has returned another state than at the opening: then the data read belongs
+    /// to no single version.
     has_changed: bool,
 }
 
-/// How a file is opened and read.
+/// Options for opening and reading a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct How {
-    /// Connections at the most.
+    /// Maximum number of connections.
     pub(crate) connections: u32,
-    /// Whether each page comes with a checksum.
+    /// Requests a checksum for each page.
     pub(crate) pages: bool,
-    /// Whether it may be opened once only.
+    /// Permits only one opening of the file.
     pub(crate) is_once: bool,
-    /// How long a call may take, where another server has the file too.
+    /// Maximum duration of a call in seconds, where another server has the file too.
     pub(crate) seconds: Option<u32>,
 }
 
@@ -60,7 +61,7 @@ impl How {
     }
 }
 
-/// A file of a server, open by one connection or more.
+/// A file of a server, open on one connection or more.
 pub(crate) struct RemoteReader {
     url: Url,
     path: RelPath,
@@ -70,7 +71,7 @@ pub(crate) struct RemoteReader {
 }
 
 impl RemoteReader {
-    /// Opens the file at the server of `url`, by the first of its connections.
+    /// Opens the file at the server of `url` on its first connection.
     pub(crate) fn open(url: &Url, path: &RelPath, how: How) -> Result<Self> {
         let at = url.at(path, 0)?;
         let first = Arc::new(match how.is_once {
@@ -106,7 +107,7 @@ impl RemoteReader {
         })
     }
 
-    /// Size and time when it was opened.
+    /// Returns size and time at the opening.
     pub(crate) fn opened(&self) -> Found {
         self.seen().found
     }
@@ -115,7 +116,7 @@ impl RemoteReader {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection with the fewest reads under way, the earliest of several.
+    /// Returns the connection with the fewest reads in progress, the first of several.
     fn choose(&self) -> (usize, &Slot) {
         let mut best = (0, &self.slots[0]);
         let mut least = u32::MAX;
@@ -128,8 +129,8 @@ impl RemoteReader {
         best
     }
 
-    /// The file as a connection has it open; it is opened if it is not. None: what stands there now is
-    /// another version than was opened first, and nothing was read by this connection.
+    /// Returns the file as opened on a connection; opens it if needed. Returns `None` if the entry
+    /// is now another version than the one opened first, and this connection has read nothing.
     fn file(&self, number: usize, slot: &Slot) -> Result<Option<Arc<RemoteFile>>> {
         let mut file = slot.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &*file {
@@ -139,9 +140,10 @@ impl RemoteReader {
             return Err(lost());
         }
         let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?, self.how.mode())?);
-        // It came with the opening: nothing more is asked.
+        // The state came with the opening: no further request is sent.
         if !is_same(&opened.state(false)?, &self.seen().found) {
-            // The first still reads what it has opened; and of a cluster's replicas each has its own time.
+            // The first connection still reads the version it opened; and each replica of a cluster
+            // has its own time.
             if number > 0 && slot.ended.load(Ordering::SeqCst) == 0 {
                 slot.is_other.store(true, Ordering::Relaxed);
                 return Ok(None);
@@ -152,13 +154,13 @@ impl RemoteReader {
         Ok(Some(opened))
     }
 
-    /// From now on nothing that is read counts.
+    /// Marks the file as changed: later reads are invalid.
     fn changed(&self) -> Error {
         self.seen().has_changed = true;
         changed()
     }
 
-    /// A connection that failed is not used again: whoever tries again gets another.
+    /// Drops a failed connection: a retry opens another.
     fn forget(slot: &Slot, failed: &Arc<RemoteFile>) {
         let mut file = slot.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.as_ref().is_some_and(|file| Arc::ptr_eq(file, failed)) {
@@ -170,8 +172,8 @@ impl RemoteReader {
         self.by_any(|number, slot| self.read_by(number, slot, offset, buffer))
     }
 
-    /// Reads, and asks by the same connection for size and time before anything is given out. Tells how
-    /// long that took, without what it took to open a connection.
+    /// Reads, and then queries size and time over the same connection before the data is returned.
+    /// Returns the duration as well, without the time to open a connection.
     pub(crate) fn read_and_ask(&self, offset: u64, buffer: &mut [u8]) -> Result<(usize, Duration)> {
         self.by_any(|number, slot| {
             if self.file(number, slot)?.is_none() {
@@ -186,7 +188,7 @@ impl RemoteReader {
         })
     }
 
-    /// By the connection that has the least to do; by another one where it reads nothing.
+    /// Uses the least busy connection; another one if `read` returns `None`.
     fn by_any<T>(&self, mut read: impl FnMut(usize, &Slot) -> Result<Option<T>>) -> Result<T> {
         loop {
             let (number, slot) = self.choose();
@@ -199,7 +201,7 @@ impl RemoteReader {
         }
     }
 
-    /// None: not by this connection.
+    /// Returns `None` if this connection cannot read the file.
     fn read_by(
         &self,
         number: usize,
@@ -211,14 +213,16 @@ impl RemoteReader {
             return Ok(None);
         };
         let read = file.read(offset, buffer, self.how.pages);
-        // Before it counts as idle: whoever finds all idle knows of all that was read.
+        // Count before the read counts as idle: a thread that finds no reads in progress then sees
+        // all completed reads.
         slot.ended.fetch_add(1, Ordering::SeqCst);
         Self::forget_if_lost(slot, &file, &read);
         read.map(Some)
     }
 
-    /// Size and time, as the server knew them after the last read that has ended, or `anew`. While other
-    /// reads are under way, whose end will ask again, up to [`STATE_AGE`] old.
+    /// Returns size and time after the last completed read, or with `anew` from a new query. While
+    /// other reads are in progress, which will query at their end, the values may be up to
+    /// [`STATE_AGE`] old.
     pub(crate) fn found(&self, anew: bool) -> Result<Found> {
         let is_idle = |slot: &Slot| slot.busy.load(Ordering::SeqCst) == 0;
         let are_others = !self.slots.iter().all(is_idle);
@@ -234,8 +238,8 @@ impl RemoteReader {
             }
         }
         let asked = Instant::now();
-        // Each by itself: the client opens a file anew when its connection is lost, and may so have
-        // come to another version by one connection alone.
+        // Query each connection: the client reopens a file after a lost connection, and may then
+        // have another version on that connection alone.
         for (number, slot) in self.slots.iter().enumerate() {
             if number == 0 || slot.has_unjudged() {
                 self.judge(number, slot)?;
@@ -249,7 +253,7 @@ impl RemoteReader {
         Ok(seen.found)
     }
 
-    /// Asks the server something about the file, by the first connection's opening of it.
+    /// Sends the server a question about the file, over the first connection's handle.
     pub(crate) fn ask(&self, question: &str, wait: Duration) -> Result<String> {
         let Some(file) = self.file(0, &self.slots[0])? else {
             return Err(lost());
@@ -257,7 +261,7 @@ impl RemoteReader {
         file.ask(question, wait)
     }
 
-    /// Asks by one connection for size and time, and compares with those of the opening.
+    /// Queries size and time over one connection, and compares them with those at the opening.
     fn judge(&self, number: usize, slot: &Slot) -> Result<()> {
         let ended = slot.ended.load(Ordering::SeqCst);
         let Some(file) = self.file(number, slot)? else {
@@ -297,7 +301,7 @@ fn lost() -> Error {
         .remedy("ask for the copy again: it goes on from what is safe")
 }
 
-/// What a store gives out: handles of one opening may be many.
+/// A handle of a store; one opening may have many.
 pub(crate) struct Handle(pub(crate) Arc<RemoteReader>);
 
 impl ReadHandle for Handle {
@@ -310,7 +314,7 @@ impl ReadHandle for Handle {
         read.map_err(|error| error.file(&reader.path))
     }
 
-    // One long read is one question to the server; its pieces would be as many round trips.
+    // One long read is one request to the server; its pieces would be as many round trips.
     fn is_direct(&self) -> bool {
         true
     }

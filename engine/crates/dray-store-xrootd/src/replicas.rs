@@ -1,8 +1,8 @@
-//! Reading one file from all servers that have it.
+//! Reads one file from all servers that have it.
 //!
-//! Invariant: bytes are given out only after the server they came from, asked by the same connection
-//! after the read, has said the size and the time that its replica had from the beginning. So one that
-//! is lost, or changes, takes nothing along that was given out before: others go on.
+//! Invariant: data is returned only after its server, queried over the same connection after the
+//! read, has reported the replica's original size and time. A lost or changed replica therefore
+//! does not invalidate data returned before: other replicas continue.
 
 use crate::choice::{Track, choose};
 use crate::located::Located;
@@ -13,17 +13,18 @@ use dray_store::{ReadHandle, ReadState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// How long a server may take for one call while others have the file: far beyond what an object takes,
-/// and short of the minute in which XrdCl gives up a connection (guess, revisit).
+/// Maximum seconds of a server's call while others have the file: far beyond the time of an object,
+/// and below the minute after which XrdCl gives up a connection (guess, revisit).
 const CALL_SECONDS: u32 = 20;
 
-/// A file of several servers.
+/// A file with replicas on several servers.
 pub(crate) struct ReplicaReader {
     url: Url,
     path: RelPath,
     located: Arc<Located>,
     how: How,
-    /// Of the servers, and of the manager, which is asked where no server is left: it may know others.
+    /// Readers of the servers, and last of the manager, which is used if no server is left: it may
+    /// know others.
     readers: Vec<Mutex<Option<Arc<RemoteReader>>>>,
     tracks: Mutex<Vec<Track>>,
 }
@@ -33,7 +34,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ReplicaReader {
-    /// Nothing is opened before it is read.
+    /// Returns a reader. Opens nothing before the first read.
     pub(crate) fn new(url: &Url, path: &RelPath, located: Arc<Located>, how: How) -> Self {
         let count = located.replicas.len() + 1;
         Self {
@@ -46,15 +47,17 @@ impl ReplicaReader {
         }
     }
 
-    /// The reader of a replica; opened when it is first needed. An error of the kind `SourceChanged`: it
-    /// holds another version. `failures`: how often it had failed when it was chosen.
+    /// Returns the reader of a replica; opens it at first use. `failures` is the replica's number
+    /// of failures when it was chosen. An error of the kind `SourceChanged` means that the replica
+    /// holds another version.
     fn reader(&self, number: usize, failures: u32) -> Result<Arc<RemoteReader>> {
         let mut reader = lock(&self.readers[number]);
         if let Some(reader) = &*reader {
             return Ok(Arc::clone(reader));
         }
         if lock(&self.tracks)[number].failures() != failures {
-            // Whoever was before us in this line has tried already, and an opening may take long.
+            // Another thread tried while this one waited for the lock, and an opening may take
+            // long.
             return Err(
                 Error::new(ErrorKind::Unreachable, End::Source, "open the file")
                     .cause("its server has just failed"),
@@ -68,7 +71,7 @@ impl ReplicaReader {
         };
         let opened = Arc::new(RemoteReader::open(&url, &self.path, how)?);
         let found = opened.opened();
-        // Whoever the manager sends us to has a time of its own.
+        // The server that the manager chooses has a time of its own.
         let is_same_time = replica.is_none_or(|one| one.modified == found.modified);
         if found.size != self.located.size || !is_same_time {
             return Err(
@@ -80,9 +83,9 @@ impl ReplicaReader {
         Ok(opened)
     }
 
-    /// What is opened next is compared anew with what was found at first.
+    /// Drops a failed reader; the next opening is compared with the original state again.
     fn forget(&self, number: usize, failed: &Arc<RemoteReader>) {
-        // While somebody opens it, it is being replaced already.
+        // A thread that holds the lock is already replacing it.
         if let Ok(mut reader) = self.readers[number].try_lock()
             && reader
                 .as_ref()
@@ -96,7 +99,7 @@ impl ReplicaReader {
         let meant = self.located.meant(offset);
         let mut tried = Vec::new();
         let mut first = None;
-        // Not the same again: each has its turn once at the most, and what is told is the first failure.
+        // Try each replica at most once, and report the first failure.
         loop {
             let began = Instant::now();
             let chosen = {
@@ -143,7 +146,7 @@ fn none_left() -> Error {
         .remedy("run the same command again once the file is left alone")
 }
 
-/// What a store gives out of such a file.
+/// A store's handle of such a file.
 pub(crate) struct ReplicaHandle(pub(crate) ReplicaReader);
 
 impl ReadHandle for ReplicaHandle {
@@ -155,12 +158,12 @@ impl ReadHandle for ReplicaHandle {
         read.map_err(|error| error.file(&self.0.path))
     }
 
-    // As of one server.
+    // As for one server.
     fn is_direct(&self) -> bool {
         true
     }
 
-    // Every read has asked already.
+    // Every read has already queried the state.
     fn state(&self) -> Result<ReadState> {
         Ok(ReadState {
             size: self.0.located.size,

@@ -1,4 +1,4 @@
-//! The server that a sink writes to: paths beneath the destination folder, and what is asked of it.
+//! The server that a sink writes to: paths beneath the destination folder, and requests.
 
 use crate::barrier::Barrier;
 use crate::checksum;
@@ -15,47 +15,49 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Bytes on their way to the server. Each call is answered before its thread makes the next.
+/// Writes to the server. Each call is answered before its thread makes the next.
 pub(crate) const WRITES: Flow = Flow {
     direction: Direction::Write,
     waits: true,
 };
 
-/// Calls open on one connection: the client sends them one behind the other (guess, revisit).
+/// Maximum number of concurrent calls on one connection: the client sends them in sequence (guess,
+/// revisit).
 const DEPTH: u32 = 16;
 
-/// How often a server is asked for the sum of one file: it may take hours to read it (guess, revisit).
+/// Maximum number of requests for the checksum of one file: a server may need hours to read it
+/// (guess, revisit).
 const QUESTIONS_MAX: u32 = 16;
 
-/// The mode that a file has unless its source has another: what a store without modes lists.
+/// Default mode of a file: the mode that a store without modes lists.
 pub(crate) const FILE_MODE: u32 = 0o644;
-/// The mode of a file of dray's own, and of one that is not whole: its owner's alone.
+/// Mode of dray's own files and of incomplete ones: accessible to their owner only.
 pub(crate) const OWN_MODE: u32 = 0o600;
-/// The same as the first of folders.
+/// Default mode of a folder.
 pub(crate) const FOLDER_MODE: u32 = 0o755;
 
-/// A server, and the folder that is written to.
+/// A server, and the destination folder.
 pub(crate) struct Server {
     url: Url,
     base: RelPath,
-    /// Which of the client's logins carries a write; each is a connection of its own.
+    /// Assigns writes to the client's logins; each login is a connection of its own.
     pub(crate) logins: Connections<usize>,
-    /// How many they are.
+    /// Number of logins.
     pub(crate) connections: usize,
     pub(crate) pages: bool,
-    /// The checksum that the server computes, if it is one that dray knows.
+    /// Algorithm of the server's checksums, if dray knows it.
     algorithm: Option<&'static str>,
-    /// Partial files with bytes that are not durable yet.
+    /// Partial files with data that is not durable yet.
     pub(crate) dirty: Mutex<HashMap<RelPath, Arc<Open>>>,
-    /// Partial files that are open.
+    /// Open partial files.
     pub(crate) begun: Mutex<HashMap<RelPath, Weak<Open>>>,
-    /// Partial files whose bytes were made durable by this process.
+    /// Partial files whose data this process made durable.
     pub(crate) clean: Mutex<HashSet<RelPath>>,
-    /// By the number of their file system.
+    /// Barrier files by the number of their file system.
     pub(crate) barriers: Mutex<HashMap<u32, Barrier>>,
-    /// Which server has the files, as host and port.
+    /// Server of the files, as host and port.
     data_server: Mutex<Option<String>>,
-    /// Whether the server was seen to refuse a second writer.
+    /// Set once the server has refused a second writer.
     pub(crate) has_locks: Mutex<bool>,
 }
 
@@ -63,15 +65,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a URL names may be no one server.
+/// Returns the error for a URL that does not name a single server.
 fn not_one(url: &Url, what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, End::Sink, "write to the server")
         .cause(format!("{} {what}", url.server()))
         .remedy("name one of its data servers by itself: `xrdfs HOST locate '*'` shows them")
 }
 
-/// A manager sends each file to whichever server it likes, and a proxy's files are elsewhere: a file, its
-/// partial file and its log belong on one, and what that says is synced must be there.
+/// Refuses managers and proxies: a manager places each file on any server, and a proxy's files are
+/// elsewhere. A file, its partial file and its log must be on one server, and synced data must be
+/// on that server.
 fn check_role(url: &Url, role: &str) -> Result<()> {
     match role.trim() {
         "server" | "none" => Ok(()),
@@ -85,11 +88,12 @@ fn check_role(url: &Url, role: &str) -> Result<()> {
     }
 }
 
-/// Each login asks for the name's addresses by itself and takes any: of several hosts one would sync what
-/// another has written. One host may have an address of each kind.
+/// Refuses names of several hosts: each login resolves the name separately and takes any address,
+/// so one host would sync what another has written. One host may have an IPv4 and an IPv6 address.
 fn check_name(url: &Url) -> Result<()> {
     let found = (url.host_name(), 0).to_socket_addrs();
-    // A name that is not known here the client would not find either; it has just found it.
+    // A name that does not resolve here would not resolve for the client either, which has just
+    // connected.
     let found: HashSet<IpAddr> = found.into_iter().flatten().map(|at| at.ip()).collect();
     check_addresses(url, &found)
 }
@@ -106,7 +110,7 @@ fn check_addresses(url: &Url, found: &HashSet<IpAddr>) -> Result<()> {
 }
 
 impl Server {
-    /// The server of `url`, and the folder there. It is asked what it is.
+    /// Opens the server of `url` and the folder there. Queries the server's role.
     pub(crate) fn open(url: Url, connections: usize, pages: bool) -> Result<Self> {
         let client = client()?;
         let role = client.config(&url.login(0), "role")?;
@@ -123,7 +127,7 @@ impl Server {
             base: url.path().clone(),
             pages: pages || url.pages(),
             url,
-            // The client connects by itself, at the first call.
+            // The client connects at the first call.
             logins: Connections::new(&options, Ok),
             connections: connections.max(1),
             algorithm: algorithm.copied(),
@@ -152,22 +156,22 @@ impl Server {
         self.algorithm.is_some()
     }
 
-    /// The client's answers are fewer than its questions.
+    /// Returns the error for a missing answer of the client.
     pub(crate) fn unanswered() -> Error {
         Error::new(ErrorKind::Internal, End::Sink, "write the files").cause("no answer came")
     }
 
-    /// The path from the server's root.
+    /// Returns the path from the server's root.
     pub(crate) fn full(&self, path: &RelPath) -> Result<RelPath> {
         self.base.join_path(path)
     }
 
-    /// The URL of a path, for one of the logins.
+    /// Returns the URL of a path, for one of the logins.
     pub(crate) fn at(&self, path: &RelPath, login: usize) -> Result<Vec<u8>> {
         self.url.at(&self.full(path)?, login)
     }
 
-    /// A path as the server's file system calls take it.
+    /// Returns a path in the form of the server's file system calls.
     pub(crate) fn asked(&self, path: &RelPath) -> Result<Vec<u8>> {
         self.with(path, None)
     }
@@ -176,12 +180,12 @@ impl Server {
         asked(&self.full(path)?, [question, Some(self.url.cgi())])
     }
 
-    /// Tells of a failure with a path of this sink.
+    /// Returns an error with a path of this sink.
     pub(crate) fn error(kind: ErrorKind, operation: &str, path: &RelPath) -> Error {
         Error::new(kind, End::Sink, operation).file(path)
     }
 
-    /// What a call of the client's says, about a path of this sink.
+    /// Adds a path of this sink to the error of a client's call.
     pub(crate) fn about<T>(path: &RelPath, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.file(path).at(End::Sink))
     }
@@ -193,7 +197,7 @@ impl Server {
         Self::about(path, opened.and_then(|file| self.check_server(file)))
     }
 
-    /// A file that was opened must be at the same server as the first.
+    /// Checks that an opened file is on the same server as the first.
     fn check_server(&self, file: RemoteFile) -> Result<RemoteFile> {
         let server = file.server()?;
         let mut known = lock(&self.data_server);
@@ -209,7 +213,7 @@ impl Server {
         }
     }
 
-    /// Opens a file to write, alone.
+    /// Opens a file for writing, exclusively.
     pub(crate) fn open_alone(&self, path: &RelPath) -> Result<Alone> {
         let opened = self.at(path, 0).and_then(|url| client()?.open_alone(&url));
         Self::about(path, opened).and_then(|alone| match alone {
@@ -218,7 +222,7 @@ impl Server {
         })
     }
 
-    /// What stands at a path.
+    /// Returns the state of the entry at a path.
     pub(crate) fn look(&self, path: &RelPath) -> Result<Option<Found>> {
         let asked = self.asked(path)?;
         match client()?.look(&self.login(), &asked) {
@@ -228,7 +232,8 @@ impl Server {
         }
     }
 
-    /// The note of a file that was found, if it has one that counts. A server that keeps none has none.
+    /// Returns the note of a found file, if it has a valid one. A server without attributes has no
+    /// notes.
     pub(crate) fn note(&self, path: &RelPath, found: &Found) -> Result<Option<Note>> {
         let asked = self.asked(path)?;
         match client()?.attribute(&self.login(), &asked, ATTRIBUTE) {
@@ -238,7 +243,7 @@ impl Server {
         }
     }
 
-    /// Notes what a file is a copy of, beside its size and time at the server.
+    /// Sets the note about a file's origin, with the file's size and time at the server.
     pub(crate) fn set_note(
         &self,
         path: &RelPath,
@@ -254,18 +259,19 @@ impl Server {
         let asked = self.asked(path)?;
         match client()?.set_attribute(&self.login(), &asked, ATTRIBUTE, &text) {
             Err(error) if is_lost(&error) => Err(error.file(path).at(End::Sink)),
-            // A server without attributes keeps the file all the same; a later copy sends it again.
+            // Ignore a server without attributes: the file is kept, and a later copy sends it
+            // again.
             _ => Ok(()),
         }
     }
 
-    /// The question for a file's checksum, where the server computes one.
+    /// Returns the request for a file's checksum, if the server computes one.
     fn question(&self, path: &RelPath) -> Result<Option<Vec<u8>>> {
         let name = self.algorithm.map(|name| format!("cks.type={name}"));
         name.map(|name| self.with(path, Some(&name))).transpose()
     }
 
-    /// Has the server sum a file, and compares.
+    /// Requests the server's checksum of a file, and compares.
     ///
     /// # Errors
     /// [`ErrorKind::ChecksumMismatch`].
@@ -277,9 +283,9 @@ impl Server {
         loop {
             match client()?.checksum(&self.login(), &question) {
                 Ok(answer) => return compare_answer(path, &answer, sums),
-                // It does not know this one after all: nothing is compared.
+                // The server does not know the algorithm after all: nothing is compared.
                 Err(error) if checksum::is_unknown(error.kind) => return Ok(()),
-                // It is still reading: the client waits half an hour for each answer.
+                // The server is still reading: the client waits half an hour for each answer.
                 Err(error) if error.kind == ErrorKind::TimedOut && questions < QUESTIONS_MAX => {
                     questions += 1;
                 }
@@ -288,26 +294,26 @@ impl Server {
         }
     }
 
-    /// Which file was found, as a log notes it. The number of its file system is another after the
-    /// server's host has begun anew, so it is left out.
+    /// Returns the identity of a found file for the log. The number of its file system changes when
+    /// the server's host restarts, so it is left out.
     pub(crate) const fn id(found: &Found) -> PartialId {
         id_of(found.id)
     }
 
-    /// Number of the file system that has what was found, while the server's host runs.
+    /// Returns the number of the file system of a found file, valid while the server's host runs.
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
     pub(crate) const fn device(found: &Found) -> u32 {
         found.id as u32
     }
 
-    /// Whether it is the file that is meant, as its number tells. A server that tells none tells nothing.
+    /// Returns true if the numbers show the same file. False if the server sends no numbers.
     pub(crate) fn is_that(found: &Found, id: PartialId) -> bool {
         let inode = Self::id(found).inode;
         inode != 0 && inode == id.inode
     }
 
-    /// What a file was marked with when it was begun; 0 for one without, or at a server that keeps no
-    /// attributes.
+    /// Returns the mark that a file got when it was begun; 0 for a file without one, or at a server
+    /// without attributes.
     pub(crate) fn birth(&self, path: &RelPath) -> Result<u64> {
         let asked = self.asked(path)?;
         match client()?.attribute(&self.login(), &asked, BIRTH) {
@@ -320,10 +326,10 @@ impl Server {
         }
     }
 
-    /// Marks a file that was just begun, so that another with its number later is not taken for it.
+    /// Marks a new file, so that a later file with the same number is not mistaken for it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the server does not tell files apart at all.
+    /// [`ErrorKind::Unsupported`] if the server does not identify files at all.
     pub(crate) fn mark(&self, path: &RelPath, found: &Found) -> Result<PartialId> {
         let id = Self::id(found);
         if id.inode == 0 {
@@ -343,13 +349,13 @@ impl Server {
         }
     }
 
-    /// Whether a file with the number that is meant also has its mark.
+    /// Returns true if the file at `path` has the mark of `id`, or `id` has none.
     pub(crate) fn has_mark(&self, path: &RelPath, id: PartialId) -> Result<bool> {
         Ok(id.born == 0 || self.birth(path)? == id.born)
     }
 }
 
-/// Differs each time; not for secrets.
+/// Returns a different number each time; not for secrets.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
@@ -358,7 +364,8 @@ pub(crate) fn folder_of(path: &RelPath) -> RelPath {
     path.parent().unwrap_or_else(RelPath::root)
 }
 
-/// A file's number at its server: the upper half is the inode's, the lower one its file system's.
+/// Returns the identity for a file's number at its server: the upper half is the inode's number,
+/// the lower one the file system's.
 pub(crate) const fn id_of(number: u64) -> PartialId {
     PartialId {
         inode: number >> 32,
@@ -367,17 +374,17 @@ pub(crate) const fn id_of(number: u64) -> PartialId {
     }
 }
 
-/// As [`id_of`], the other way; 0 for a file whose number is not known.
+/// The inverse of [`id_of`]; 0 for a file whose number is unknown.
 pub(crate) const fn number_of(id: PartialId) -> u64 {
     id.inode << 32
 }
 
-/// Whether an error says that the way to the server is gone.
+/// Returns true if an error means that the connection to the server is lost.
 pub(crate) const fn is_lost(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Unreachable | ErrorKind::TimedOut)
 }
 
-/// Compares what a server answers, "adler32 37dc018b", with what was written.
+/// Compares a server's answer, "adler32 37dc018b", with the checksums of the written data.
 fn compare_answer(path: &RelPath, answer: &str, sums: &Sums) -> Result<()> {
     let Some(known) = checksum::read(answer) else {
         return Ok(());

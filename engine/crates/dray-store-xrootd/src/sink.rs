@@ -1,4 +1,4 @@
-//! A folder of a server as a store to write to.
+//! A store that writes to a folder of a server.
 
 use crate::client::{Mode, RemoteFile};
 use crate::control::RemoteControl;
@@ -19,12 +19,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How a server is written to.
+/// Options for writing to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SinkOptions {
-    /// Connections at the most.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// Whether each page of 4 KiB goes with a checksum that the server compares.
+    /// Sends a checksum with each page of 4 KiB, which the server compares.
     pub pages: bool,
 }
 
@@ -37,24 +37,24 @@ impl Default for SinkOptions {
     }
 }
 
-/// A change of names is given up by the client after `CHANGE_SECONDS` (plugins/xrootd/xrdcl/common.hh), which
-/// it looks for every 15 seconds. Until then it may ask again after a lost connection, when the lease has
-/// fallen with that.
+/// Maximum delay of a late call. The client gives up a renaming after `CHANGE_SECONDS`
+/// (plugins/xrootd/xrdcl/common.hh), which it checks every 15 seconds. Until then it may repeat the
+/// request after a lost connection, although the lease was lost with that connection.
 const LATE_CALLS: Duration = Duration::from_secs(15 + 15 + 2);
 
-/// A folder of a server, to be written to.
+/// A folder of a server, for writing.
 pub struct XrootdSink {
     server: Arc<Server>,
-    /// The same server from its root down.
+    /// The same server from its root.
     reader: XrootdStore,
 }
 
 impl XrootdSink {
-    /// The folder that `url` names. The server is asked what it is; the folder need not be there.
+    /// Opens the folder that `url` names. Queries the server's role; the folder need not exist.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] when the XRootD client cannot be loaded, or the server only sends
-    /// clients elsewhere; of the server.
+    /// [`ErrorKind::Unsupported`] if the XRootD client cannot be loaded, or the server only
+    /// redirects clients; errors of the server.
     pub fn open(url: Url, options: SinkOptions) -> Result<Self> {
         let reader = XrootdStore::open(url.clone(), End::Sink, XrootdOptions::default())?;
         let server = Server::open(url, options.connections, options.pages);
@@ -64,7 +64,7 @@ impl XrootdSink {
         })
     }
 
-    /// The same server from another folder down.
+    /// Opens another folder of the same server.
     ///
     /// # Errors
     /// As [`XrootdSink::open`].
@@ -72,10 +72,10 @@ impl XrootdSink {
         Self::open(self.server.url().with_path(folder), options)
     }
 
-    /// Makes the folder and those above it, where they are missing.
+    /// Makes the folder and its missing parents.
     ///
     /// # Errors
-    /// [`ErrorKind::NotADirectory`] when something else stands there; of the server.
+    /// [`ErrorKind::NotADirectory`] if another entry exists there; errors of the server.
     pub fn make_root(&self) -> Result<()> {
         let root = RelPath::root();
         match self.server.look(&root)? {
@@ -105,7 +105,7 @@ impl XrootdSink {
         }
     }
 
-    /// A partial file that another process has written, to be made durable.
+    /// Returns a partial file written by another process, to be made durable.
     fn adopted(&self, path: &RelPath, partial: &RelPath) -> Result<Arc<Open>> {
         let known = lock(&self.server.begun)
             .get(partial)
@@ -129,7 +129,7 @@ impl XrootdSink {
 
 impl Drop for XrootdSink {
     fn drop(&mut self) {
-        // Each holds the server in turn.
+        // Each `Open` holds a reference to the server, which holds the map.
         lock(&self.server.dirty).clear();
     }
 }
@@ -237,7 +237,7 @@ impl Store for XrootdSink {
     }
 
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
-        // A server calls it done when there is one already.
+        // A server reports success for an existing folder.
         match self.server.look(path)? {
             Some(found) if found.is_folder => return Ok(MadeDir::Existed),
             Some(_) => return Err(not_a_folder("make the folder", path)),
@@ -249,7 +249,7 @@ impl Store for XrootdSink {
     }
 
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
-        // The server's own user is never shut out.
+        // The mode always includes the server's own user.
         let mode = (metadata.mode & 0o777) | 0o700;
         if mode == FOLDER_MODE {
             return Ok(());
@@ -280,7 +280,8 @@ impl Store for XrootdSink {
     ) -> Result<Box<dyn Partial>> {
         let partial = beside(path, &request.name)?;
         if let Some(id) = request.reuse {
-            // With what this process has written and not made durable, if there is any.
+            // Return the open file with this process's writes that are not durable yet, if there is
+            // one.
             if let Some(open) = lock(&self.server.dirty).get(&partial)
                 && open.id().is(&id)
             {
@@ -302,7 +303,7 @@ impl Store for XrootdSink {
         if size_bytes > 0
             && let Err(error) = begun.set_len(size_bytes)
         {
-            // Nobody else knows of it.
+            // No other process knows of it.
             let _ = begun.abort();
             return Err(error);
         }
@@ -380,7 +381,7 @@ impl Store for XrootdSink {
                         Err(error) if is_lost(&error) => return Err(error),
                         Err(error) => Err(error),
                         Ok(open) => {
-                            // Named twice it is still one file.
+                            // A partial file named twice is synced once.
                             let open = open.filter(|open| {
                                 let is_it = |other: &Arc<Open>| Arc::ptr_eq(other, open);
                                 !written.iter().any(is_it)
@@ -390,7 +391,7 @@ impl Store for XrootdSink {
                         }
                     }
                 }
-                // What was published was durable before; only its name may not be.
+                // The content was durable before publishing; the name may not be.
                 SyncItem::File(path) => {
                     changed.insert(folder_of(path));
                     Ok(())
@@ -443,7 +444,7 @@ impl Store for XrootdSink {
                     .cause(format!("more than {CONTROL_NAMES_MAX} names")),
             );
         }
-        // A name that none of ours can be is nobody's log.
+        // An invalid name cannot belong to a log.
         Ok(entries
             .into_iter()
             .filter_map(|(name, _)| name.ok())
@@ -451,14 +452,14 @@ impl Store for XrootdSink {
     }
 }
 
-/// The answer to the one file that was asked about.
+/// Returns the single result.
 fn only<T>(path: &RelPath, answers: Vec<Result<T>>) -> Result<T> {
     let missing = || Server::error(ErrorKind::Internal, "write the file", path);
     let mut answers = answers.into_iter();
     answers.next().unwrap_or_else(|| Err(missing()))
 }
 
-/// A file that is read back.
+/// A file opened for reading back.
 struct Reading {
     file: RemoteFile,
     path: RelPath,

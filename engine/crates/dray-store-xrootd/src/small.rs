@@ -1,4 +1,4 @@
-//! Small files, many at a time; names; what goes away.
+//! Batches of small files, renamings and removals.
 
 use crate::client::{Renaming, Small};
 use crate::note::{ATTRIBUTE, Note};
@@ -7,13 +7,13 @@ use crate::server::{Server, folder_of, id_of, lock, number_of};
 use dray_core::{Name, RelPath, Result};
 use dray_store::{PartialId, Publish, SmallFile, SmallName};
 
-/// Where the partial file of `path` lies.
+/// Returns the path of the partial file of `path`.
 pub(crate) fn beside(path: &RelPath, partial: &Name) -> Result<RelPath> {
     folder_of(path).join(partial)
 }
 
-/// The good ones of these, and for each what is left to be said: that it was bad, or that the answer
-/// follows.
+/// Separates the successful values from the results: an error stays in place, `Ok` means that the
+/// value's own result follows.
 fn sift<T>(made: Vec<Result<T>>) -> (Vec<T>, Vec<Result<()>>) {
     let mut good = Vec::with_capacity(made.len());
     let said = made
@@ -23,18 +23,18 @@ fn sift<T>(made: Vec<Result<T>>) -> (Vec<T>, Vec<Result<()>>) {
     (good, said)
 }
 
-/// Puts answers where they belong.
+/// Puts later results in the places of the successful values.
 fn unsift<T>(said: Vec<Result<()>>, answers: Vec<Result<T>>) -> Vec<Result<T>> {
     let mut answers = answers.into_iter();
     let each = said.into_iter().map(|said| {
         said?;
-        // As many were asked for.
+        // The client returns as many results as were requested.
         answers.next().unwrap_or_else(|| Err(Server::unanswered()))
     });
     each.collect()
 }
 
-/// Writes small files: each is durable then.
+/// Writes small files; each `Ok` is durable.
 pub(crate) fn write(server: &Server, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
     let made = files.iter().enumerate().map(|(count, file)| {
         let at = beside(file.path, file.partial)?;
@@ -71,7 +71,7 @@ pub(crate) fn write(server: &Server, files: &[SmallFile<'_>]) -> Vec<Result<Part
     let answers = answers.map(|((file, at), written)| match written {
         Ok(written) => {
             let id = id_of(written.id);
-            // What nobody has summed on its way is summed where it lies.
+            // The server compared no checksum on arrival, so it reads the file for one.
             if let (true, Some(sums)) = (written.is_plain, &file.attributes.sums)
                 && let Err(error) = server.compare(&at, sums)
             {
@@ -83,7 +83,8 @@ pub(crate) fn write(server: &Server, files: &[SmallFile<'_>]) -> Vec<Result<Part
         }
         Err(failed) => {
             if let Some(number) = failed.left {
-                // The first reason counts. Without its number it stays: another's may have the name.
+                // Report the first error. A file without a known number stays: its name may belong
+                // to another.
                 let _ = server.discard(file.path, &at, Some(id_of(number)));
             }
             Server::about(file.path, Err(failed.error))
@@ -92,7 +93,7 @@ pub(crate) fn write(server: &Server, files: &[SmallFile<'_>]) -> Vec<Result<Part
     unsift(said, answers.collect())
 }
 
-/// Gives small files their names.
+/// Gives small files their final names.
 pub(crate) fn publish(server: &Server, files: &[SmallName<'_>]) -> Vec<Result<()>> {
     let made = files.iter().map(|file| {
         let at = beside(file.path, file.partial)?;
@@ -127,7 +128,7 @@ pub(crate) fn publish(server: &Server, files: &[SmallName<'_>]) -> Vec<Result<()
 }
 
 impl Server {
-    /// Gives a file another name in its folder; `id` is of the one that is meant.
+    /// Renames a file within its folder; `id` identifies the file meant.
     pub(crate) fn give_name(
         &self,
         path: &RelPath,
@@ -146,7 +147,7 @@ impl Server {
         Self::about(path, moved)
     }
 
-    /// Removes a partial file, if it is the one that is meant.
+    /// Removes a partial file, if it is the one meant.
     pub(crate) fn discard(
         &self,
         path: &RelPath,

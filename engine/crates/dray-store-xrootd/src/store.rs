@@ -1,4 +1,4 @@
-//! The store: one server's files, to be read.
+//! The store that reads one server's files.
 
 use crate::client::{Entries, Found, client};
 use crate::cluster::Cluster;
@@ -15,28 +15,28 @@ use dray_store::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often what authorises a reader may be shown.
+/// Number of openings that a reader's authorisation permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Authorised {
-    /// At every opening: credentials, or none are needed.
+    /// Any number: with credentials, or if none are needed.
     #[default]
     Always,
-    /// At one opening, as the key of a third-party copy.
+    /// One opening, as with the key of a third-party copy.
     Once,
 }
 
-/// How a server is read.
+/// Options for reading from a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XrootdOptions {
-    /// How often it may be opened.
+    /// Number of permitted openings.
     pub authorised: Authorised,
-    /// Connections of a file that several readers read, at the most.
+    /// Maximum number of connections for a file with several readers.
     pub connections: u32,
-    /// Whether each page of 4 KiB comes with a checksum of its own; the URL may ask for it too.
+    /// Requests a checksum with each page of 4 KiB; the URL may request it too.
     pub pages: bool,
-    /// Whether a large file is read from all servers of a cluster that have it. Only a checksum of the
-    /// whole tells whether their replicas are equal: for who compares one, and gives the copy no name
-    /// without that where [`XrootdStore::is_from_several`].
+    /// Reads a large file from all servers of a cluster that have it. Only a checksum of the whole
+    /// shows that their replicas are equal. Set it only if the caller compares one before it
+    /// publishes the copy, where [`XrootdStore::is_from_several`] is true.
     pub replicas: bool,
 }
 
@@ -51,25 +51,25 @@ impl Default for XrootdOptions {
     }
 }
 
-/// A server's files, from its root down.
+/// A server's files, from its root.
 #[derive(Clone)]
 pub struct XrootdStore {
     url: Url,
     end: End,
     options: XrootdOptions,
     targets: Arc<Targets>,
-    /// The one file, if it may be opened once only.
+    /// The one file, if it may be opened only once.
     one: Option<Arc<RemoteReader>>,
-    /// What is known of the file at the URL's path, if a cluster has it.
+    /// Replicas of the file at the URL's path, if a cluster has it.
     cluster: Arc<Cluster>,
 }
 
 impl XrootdStore {
-    /// A store of the server that `url` names. With [`Authorised::Once`] it is of the one file at that
-    /// path, which is opened now; else the server is not asked yet.
+    /// Returns a store of the server that `url` names. With [`Authorised::Once`] it holds the one
+    /// file at that path, which is opened now; otherwise no request is sent yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] when the XRootD client cannot be loaded; of the opening.
+    /// [`ErrorKind::Unsupported`] if the XRootD client cannot be loaded; errors of the opening.
     pub fn open(url: Url, end: End, options: XrootdOptions) -> Result<Self> {
         client()?;
         let server = [(RelPath::root(), url.server())];
@@ -92,11 +92,11 @@ impl XrootdStore {
         Ok(store)
     }
 
-    /// Size and time of a file as the server knows them now, or as all its servers do: asked before a copy
+    /// Queries size and time of a file at the server, or at all its servers; called before a copy
     /// is published.
     ///
     /// # Errors
-    /// Of the server.
+    /// Errors of the server.
     pub fn state_now(&self, path: &RelPath) -> Result<ReadState> {
         let found = match &self.one {
             Some(one) => one.found(true),
@@ -111,11 +111,12 @@ impl XrootdStore {
         })
     }
 
-    /// Asks the server something about the file at `path` that only a plug-in of it understands. It is
-    /// asked by an open file, so whoever answers knows that the server lets this reader have it.
+    /// Sends the server a question about the file at `path` for one of its plug-ins. The request
+    /// uses an open file, so the plug-in knows that the server permits this reader to read it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] when it has no such plug-in; of the opening, and of the server.
+    /// [`ErrorKind::Unsupported`] if the server has no such plug-in; errors of the opening, and of
+    /// the server.
     pub fn ask(&self, path: &RelPath, question: &str, wait: Duration) -> Result<String> {
         let answer = match &self.one {
             Some(one) => one.ask(question, wait),
@@ -124,7 +125,7 @@ impl XrootdStore {
         answer.map_err(|error| error.file(path).at(self.end))
     }
 
-    /// The URL it was opened by.
+    /// Returns the URL of the store.
     #[must_use]
     pub const fn url(&self) -> &Url {
         &self.url
@@ -138,7 +139,7 @@ impl XrootdStore {
         &self.cluster
     }
 
-    /// The storage target that a server of the cluster is.
+    /// Returns the storage target of a server of the cluster.
     pub(crate) fn target(&self, server: &str) -> TargetId {
         self.targets.named(&self.url.with_host(server).server())
     }
@@ -151,7 +152,8 @@ impl XrootdStore {
         Error::new(kind, self.end, operation).file(path)
     }
 
-    /// All of a server's files are on one target, and so are those of a cluster that nobody has located.
+    /// Layout of a file on one server, and of a cluster's file without located replicas: one
+    /// target.
     pub(crate) const fn whole() -> Layout {
         Layout::Single(TargetId(0))
     }
@@ -174,7 +176,7 @@ impl XrootdStore {
         }
     }
 
-    /// A path as the server's file system calls take it.
+    /// Returns a path in the form of the server's file system calls.
     pub(crate) fn asked(&self, path: &RelPath) -> Result<Vec<u8>> {
         asked(path, [Some(self.url.cgi())])
     }
@@ -187,7 +189,7 @@ impl XrootdStore {
         client()?.list(&self.url.login(0), &self.asked(folder)?)
     }
 
-    /// All entries of a folder, including partial files and logs.
+    /// Returns all entries of a folder, including partial files and logs.
     pub(crate) fn control_entries(&self, folder: &RelPath) -> Result<Entries> {
         let mut asked = self.asked(folder)?;
         if !asked.ends_with(OWN.as_bytes()) {
@@ -246,8 +248,8 @@ impl Readable for XrootdStore {
         if reader.opened().is(listed) {
             return Ok(Box::new(Handle(Arc::new(reader))));
         }
-        // Of a cluster, the manager may have named another server than the listing came from. Where none
-        // has that version, whoever reads says so.
+        // A cluster's manager may have chosen another server than the listing came from. If no
+        // server has the listed version, the reader reports the change.
         let server = self.server_that_has(path, listed);
         let reader = match server.map_err(|error| error.file(path).at(self.end))? {
             Some(server) => self.reader_at(&self.url.with_host(&server), path, false)?,

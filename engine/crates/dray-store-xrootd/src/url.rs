@@ -1,9 +1,9 @@
-//! What a URL of an XRootD server says.
+//! The URL of a file on an XRootD server.
 
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use std::fmt;
 
-/// Schemes that the XRootD client takes, and whether they ask for TLS.
+/// Schemes that the XRootD client accepts; true if they ask for TLS.
 const SCHEMES: &[(&str, bool)] = &[
     ("root", false),
     ("xroot", false),
@@ -11,28 +11,28 @@ const SCHEMES: &[(&str, bool)] = &[
     ("xroots", true),
 ];
 
-/// What says in a URL that each page of 4 KiB comes, or goes, with a checksum of its own. It is for us,
-/// and no server hears of it.
+/// Parameter of a URL that requests a checksum with each page of 4 KiB, in both directions. dray
+/// evaluates it and does not send it to a server.
 const PAGES: &str = "dray.pages";
 
 /// A file or folder of a server: `root://[user@]host[:port]//path[?cgi]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
     tls: bool,
-    /// Name to log in by, if one is given; never a password.
+    /// Login name, if one is given; never a password.
     user: Option<String>,
     /// `host[:port]`.
     host: String,
-    /// Beneath the server's root.
+    /// Path beneath the server's root.
     path: RelPath,
-    /// What follows the question mark: may hold tokens and keys.
+    /// Parameters after the question mark: may contain tokens and keys.
     cgi: String,
-    /// See [`PAGES`].
+    /// Value of [`PAGES`].
     pages: bool,
 }
 
 impl Url {
-    /// Whether `text` begins as such a URL.
+    /// Returns true if `text` begins like such a URL.
     #[must_use]
     pub fn is_meant(text: &[u8]) -> bool {
         let mut schemes = SCHEMES.iter();
@@ -42,18 +42,18 @@ impl Url {
         })
     }
 
-    /// Reads one.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`], without what may be secret in it.
+    /// [`ErrorKind::InvalidRequest`]; the message omits parts that may be secret.
     pub fn parse(text: &str) -> Result<Self> {
         Self::read(text.as_bytes())
     }
 
-    /// As [`Self::parse`]; names in the path may hold any bytes.
+    /// As [`Self::parse`]; names in the path may contain any bytes.
     ///
     /// # Errors
-    /// As of [`Self::parse`].
+    /// As [`Self::parse`].
     pub fn read(whole: &[u8]) -> Result<Self> {
         let bad = |why: &str| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the URL")
@@ -84,7 +84,7 @@ impl Url {
             return Err(bad("it names no host"));
         }
         let user = user.map(|user| user.split_once(':').map_or(user, |(name, _)| name));
-        // One slash or many: a server knows absolute paths only.
+        // One slash or several: a server has absolute paths only.
         let names = path.split(|byte| *byte == b'/');
         let names: Vec<&[u8]> = names.filter(|name| !name.is_empty()).collect();
         let path = RelPath::parse(&names.join(&b'/'))?;
@@ -99,14 +99,14 @@ impl Url {
         })
     }
 
-    /// Asks for TLS whatever the scheme says.
+    /// Requests TLS, whatever the scheme.
     #[must_use]
     pub const fn with_tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// The same at another server, `host[:port]`.
+    /// Returns the same URL at another server, `host[:port]`.
     #[must_use]
     pub(crate) fn with_host(&self, host: &str) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl Url {
         }
     }
 
-    /// Another path of the same server.
+    /// Returns the URL of another path on the same server.
     #[must_use]
     pub fn with_path(&self, path: &RelPath) -> Self {
         Self {
@@ -124,13 +124,13 @@ impl Url {
         }
     }
 
-    /// The server, as `host[:port]`.
+    /// Returns the server, as `host[:port]`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The server without its port.
+    /// Returns the server without its port.
     pub(crate) fn host_name(&self) -> &str {
         if let Some((inside, _)) = self
             .host
@@ -144,31 +144,32 @@ impl Url {
             .map_or(&*self.host, |(name, _)| name)
     }
 
-    /// The path beneath the server's root.
+    /// Returns the path beneath the server's root.
     #[must_use]
     pub const fn path(&self) -> &RelPath {
         &self.path
     }
 
-    /// What follows the question mark. It may be secret.
+    /// Returns the parameters after the question mark. They may be secret.
     #[must_use]
     pub fn cgi(&self) -> &str {
         &self.cgi
     }
 
-    /// Whether it asks for a checksum with each page (`dray.pages=1`).
+    /// Returns true if it requests a checksum with each page (`dray.pages=1`).
     #[must_use]
     pub const fn pages(&self) -> bool {
         self.pages
     }
 
-    /// Whether it carries the key of a third-party copy: it may be opened once.
+    /// Returns true if it carries the key of a third-party copy: it may be opened once.
     #[must_use]
     pub fn has_key(&self) -> bool {
         self.cgi.split('&').any(|pair| pair.starts_with("tpc.key="))
     }
 
-    /// Without what is about one third-party copy: what else the server is asked needs none of it.
+    /// Removes the parameters of a third-party copy: other requests to the server need none of
+    /// them.
     #[must_use]
     pub fn without_keys(&self) -> Self {
         let pairs = self.cgi.split('&');
@@ -179,7 +180,8 @@ impl Url {
         }
     }
 
-    /// The server without path, user and secrets: for messages, and as a storage target's name.
+    /// Returns the server without path, user and secrets: for messages, and as a storage target's
+    /// name.
     #[must_use]
     pub fn server(&self) -> String {
         format!("{}://{}", self.scheme(), self.host)
@@ -192,8 +194,8 @@ impl Url {
         }
     }
 
-    /// The server as the client takes it. `connection` 0 is the one that was named; each other number
-    /// logs in by another name, which has the client make a connection of its own for it.
+    /// Returns the server in the form of the client. `connection` 0 is the named login; each other
+    /// number logs in by another name, for which the client makes a separate connection.
     pub(crate) fn login(&self, connection: usize) -> String {
         let user = match (&self.user, connection) {
             (None, 0) => String::new(),
@@ -208,7 +210,7 @@ impl Url {
         format!("{}://{user}{}", self.scheme(), self.host)
     }
 
-    /// The URL of another path of the same server, as the client takes it.
+    /// Returns the URL of another path on the same server, in the form of the client.
     pub(crate) fn at(&self, path: &RelPath, connection: usize) -> Result<Vec<u8>> {
         let mut at = self.login(connection).into_bytes();
         at.push(b'/');
@@ -217,17 +219,17 @@ impl Url {
     }
 }
 
-/// The parameter by which dray's wrapper of a server's storage recognises dray's own calls (see
+/// Parameter by which dray's wrapper of a server's storage recognises dray's own calls (see
 /// `plugins/xrootd/common/hidden.hh`): it hides names that begin with `.dray-` from other clients.
 pub(crate) const OWN: &str = "dray.own=1";
 
-/// Whether a path names a partial file or a log, or lies in a folder of them.
+/// Returns true if a path names a partial file or a log, or lies in a folder of them.
 fn is_own(path: &RelPath) -> bool {
     let mut names = path.as_bytes().split(|byte| *byte == b'/');
     names.any(|name| name.starts_with(b".dray-"))
 }
 
-/// A path and its parameters, in the form of the server's file system calls.
+/// Returns a path and its parameters, in the form of the server's file system calls.
 pub(crate) fn asked<const N: usize>(path: &RelPath, parts: [Option<&str>; N]) -> Result<Vec<u8>> {
     let mut asked = vec![b'/'];
     asked.extend(named(path)?);
@@ -240,11 +242,12 @@ pub(crate) fn asked<const N: usize>(path: &RelPath, parts: [Option<&str>; N]) ->
     Ok(asked)
 }
 
-/// What is for the server, and whether pages are asked for; none if that is not said as it should be.
+/// Returns the parameters for the server, and true if pages are requested; `None` if that parameter
+/// is invalid.
 fn without_pages(cgi: &str) -> Option<(String, bool)> {
     let mut pages = false;
     let mut kept = Vec::new();
-    // The server's program gets `?&tpc.key=...`.
+    // A server starts its copy program with `?&tpc.key=...`.
     for pair in cgi.trim_start_matches('&').split('&') {
         match pair.split_once('=').unwrap_or((pair, "")) {
             (PAGES, "1") => pages = true,
@@ -256,7 +259,7 @@ fn without_pages(cgi: &str) -> Option<(String, bool)> {
     Some((kept.join("&"), pages))
 }
 
-/// A path as the client takes it: it would read a question mark as the end of it.
+/// Returns a path in the form of the client, which would take a question mark as its end.
 fn named(path: &RelPath) -> Result<&[u8]> {
     let name = path.as_bytes();
     if !name.contains(&b'?') {
@@ -270,7 +273,7 @@ fn named(path: &RelPath) -> Result<&[u8]> {
     )
 }
 
-/// Without what may be secret.
+/// Omits parts that may be secret.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}//{}", self.server(), self.path)

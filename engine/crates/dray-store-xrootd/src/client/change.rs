@@ -1,24 +1,24 @@
-//! What changes a server's files.
+//! Requests that change a server's files.
 
 use super::{Client, RemoteFile, ask, call, words};
 use dray_core::{ErrorKind, Result};
 use std::ffi::c_char;
 
-/// Bytes of an attribute that is ours, at the most.
+/// Maximum bytes of an attribute of dray's.
 const ATTRIBUTE_BYTES: u64 = 512;
 
 impl Client {
-    /// What the server says of itself under this name.
+    /// Returns the server's configuration value of this name.
     pub(crate) fn config(&self, server: &str, name: &str) -> Result<String> {
         ask("ask what the server can do", self.config, server, name)
     }
 
-    /// What the server says of the space beneath a path.
+    /// Returns the server's answer about the space beneath a path.
     pub(crate) fn space(&self, server: &str, path: &[u8]) -> Result<String> {
         ask("ask for the free space", self.space, server, path)
     }
 
-    /// Makes a folder; with `above` those above it too, and one that is there is fine.
+    /// Makes a folder. With `above`, also makes missing parents and accepts an existing folder.
     pub(crate) fn make_dir(&self, server: &str, path: &[u8], mode: u32, above: bool) -> Result<()> {
         let (server, path) = (words(server)?, words(path)?);
         call("make the folder", |error| {
@@ -29,7 +29,7 @@ impl Client {
         .map(|_| ())
     }
 
-    /// Removes a file, or with `folder` an empty folder. One that is gone is fine.
+    /// Removes a file, or with `folder` an empty folder. A missing one is not an error.
     pub(crate) fn remove(&self, server: &str, path: &[u8], folder: bool) -> Result<()> {
         let (server, path) = (words(server)?, words(path)?);
         let removed = call("remove", |error| {
@@ -71,7 +71,7 @@ impl Client {
         .map(|_| ())
     }
 
-    /// An attribute; [`ErrorKind::NotFound`] without it.
+    /// Returns an attribute; [`ErrorKind::NotFound`] without it.
     pub(crate) fn attribute(&self, server: &str, path: &[u8], name: &str) -> Result<Vec<u8>> {
         let (server, path, name) = (words(server)?, words(path)?, words(name)?);
         let mut value = vec![0_u8; ATTRIBUTE_BYTES as usize];
@@ -87,7 +87,7 @@ impl Client {
 }
 
 impl RemoteFile {
-    /// Writes all of it. With `pages` each page of 4 KiB goes with a checksum.
+    /// Writes all of `bytes`. With `pages` each page of 4 KiB carries a checksum.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8], pages: bool) -> Result<()> {
         let mut at = 0;
         while at < bytes.len() {
@@ -105,7 +105,7 @@ impl RemoteFile {
         Ok(())
     }
 
-    /// Makes durable what was written by this handle.
+    /// Makes durable all writes of this handle.
     pub(crate) fn sync(&self) -> Result<()> {
         call("make the file durable", |error| {
             // SAFETY: the handle is open; room for the error lives until the call returns.
@@ -114,7 +114,7 @@ impl RemoteFile {
         .map(|_| ())
     }
 
-    /// Makes the file so long.
+    /// Sets the length of the file.
     pub(crate) fn truncate(&self, bytes: u64) -> Result<()> {
         call("set the file's length", |error| {
             // SAFETY: the handle is open; room for the error lives until the call returns.
@@ -124,5 +124,5 @@ impl RemoteFile {
     }
 }
 
-/// Bytes of one write at the most; objects are smaller.
+/// Maximum bytes of one write; objects are smaller.
 const WRITE_BYTES_MAX: usize = 1 << 30;

@@ -1,4 +1,4 @@
-//! A file of a server that is open.
+//! An open file of a server.
 
 use super::{ANSWER_BYTES, Client, Found, RawFile, RawState, call, said, words};
 use dray_core::Result;
@@ -6,16 +6,16 @@ use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Bytes of one read at the most: far above any object's, below what the protocol's number holds.
+/// Maximum bytes of one read: far above any object's, below the protocol's limit.
 const READ_BYTES_MAX: u32 = 1 << 30;
-/// Most bytes of an answer of a plug-in: servers hold no longer one (2 KiB).
+/// Maximum bytes of a plug-in's answer: servers send at most 2 KiB.
 const PLUGIN_ANSWER_BYTES: u32 = 4096;
 
 /// An open file of a server. Closed when dropped.
 pub(crate) struct RemoteFile {
     pub(super) client: &'static Client,
     pub(super) file: NonNull<RawFile>,
-    /// How long a call may take; 0: as long as the client's own settings say.
+    /// Maximum duration of a call in seconds; 0 for the client's own settings.
     pub(super) seconds: u32,
 }
 
@@ -26,7 +26,7 @@ unsafe impl Send for RemoteFile {}
 unsafe impl Sync for RemoteFile {}
 
 impl RemoteFile {
-    /// Reads at `offset` as much as there is; less than asked for only at the end.
+    /// Reads at `offset` until the buffer is full or the file ends.
     pub(crate) fn read(&self, offset: u64, buffer: &mut [u8], pages: bool) -> Result<usize> {
         let bytes = u32::try_from(buffer.len()).unwrap_or(READ_BYTES_MAX);
         let bytes = bytes.min(READ_BYTES_MAX);
@@ -42,7 +42,7 @@ impl RemoteFile {
             .min(buffer.len()))
     }
 
-    /// The server that has it, as host and port.
+    /// Returns the server of the file, as host and port.
     pub(crate) fn server(&self) -> Result<String> {
         said("ask which server has the file", |to, error| {
             // SAFETY: the handle is open; `to` has ANSWER_BYTES bytes.
@@ -50,7 +50,7 @@ impl RemoteFile {
         })
     }
 
-    /// Size and time, `anew` from the server.
+    /// Returns size and time, with `anew` from a new query to the server.
     pub(crate) fn state(&self, anew: bool) -> Result<Found> {
         let mut state = RawState::default();
         call("look at the file", |error| {
@@ -61,7 +61,7 @@ impl RemoteFile {
         Ok(Found::of(&state))
     }
 
-    /// Asks the server something that a plug-in of it may understand.
+    /// Sends the server a question for one of its plug-ins.
     pub(crate) fn ask(&self, question: &str, wait: Duration) -> Result<String> {
         let question = words(question)?;
         let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);

@@ -1,10 +1,10 @@
-//! Which servers of a cluster have a file, and what each says of it.
+//! Finds the servers of a cluster that have a file, and the state of the file on each.
 
 use super::{Client, Found, RawError, RawState, Words, call, failed, words};
 use dray_core::Result;
 use std::ffi::{CStr, CString};
 
-/// Most bytes of the addresses of a file's servers: some dozens of them.
+/// Maximum bytes of the addresses of a file's servers: some dozens of them.
 const PLACES_BYTES: u32 = 4096;
 
 /// `struct dray_xrdcl_looked`.
@@ -16,8 +16,8 @@ pub(super) struct RawLooked {
 }
 
 impl Client {
-    /// The servers of a cluster that would give a file out now, as HOST:PORT. One that lets clients wait
-    /// longer than so many seconds has not answered.
+    /// Returns the servers of a cluster that offer a file now, as HOST:PORT. A manager that makes
+    /// clients wait longer than `seconds` counts as not answering.
     pub(crate) fn locate(&self, manager: &str, path: &[u8], seconds: u32) -> Result<Vec<String>> {
         let (manager, path) = (words(manager)?, words(path)?);
         let mut answer = vec![0_u8; PLACES_BYTES as usize];
@@ -35,7 +35,7 @@ impl Client {
             .collect())
     }
 
-    /// Looks at one path of many servers at once. An answer for each.
+    /// Queries one path on many servers concurrently. Returns a result for each.
     pub(crate) fn look_each(
         &self,
         servers: &[String],

@@ -1,4 +1,4 @@
-//! Many small files, many names and many syncs at once.
+//! Batches of small files, of names and of syncs.
 
 use super::{Client, RawError, RawFile, RemoteFile, Words, call, failed, words};
 use dray_core::{Error, Result};
@@ -30,44 +30,44 @@ pub(super) struct RawRenaming {
     error: RawError,
 }
 
-/// A small file to be written.
+/// A small file to write.
 pub(crate) struct Small<'a> {
-    /// It must not be there.
+    /// URL of the file, which must not exist.
     pub(crate) url: Vec<u8>,
     pub(crate) bytes: &'a [u8],
-    /// Name of the attribute that it gets.
+    /// Name of the attribute to set.
     pub(crate) attribute: &'a str,
-    /// Its value, which a blank and the file's time at the server follow.
+    /// Value of the attribute; the client appends a blank and the file's time at the server.
     pub(crate) value: String,
     pub(crate) mode: u32,
 }
 
-/// A file that was written.
+/// A written file.
 pub(crate) struct Written {
-    /// Its number at the server.
+    /// Number of the file at the server.
     pub(crate) id: u64,
-    /// Whether the server has compared no sum of it on its way.
+    /// True if the server compared no checksum of the data on arrival.
     pub(crate) is_plain: bool,
 }
 
-/// A file that was not written, and which one is left under its name, if that is known.
+/// A file that could not be written, and the number of the remaining file of that name, if known.
 pub(crate) struct NotWritten {
     pub(crate) error: Error,
     pub(crate) left: Option<u64>,
 }
 
-/// A name to be given.
+/// A renaming.
 pub(crate) struct Renaming {
     pub(crate) from: Vec<u8>,
     pub(crate) to: Vec<u8>,
-    /// The file that is meant; 0 for any.
+    /// Number of the file meant; 0 for any.
     pub(crate) id: u64,
     pub(crate) if_absent: bool,
 }
 
 impl Client {
-    /// Writes small files, each page checked on its way where the server does that, makes them durable and
-    /// lets go of them. An answer for each.
+    /// Writes small files, each page checked on arrival where the server does that, makes them
+    /// durable and closes them. Returns a result for each.
     pub(crate) fn write_small(
         &self,
         files: &[Small<'_>],
@@ -112,7 +112,8 @@ impl Client {
         Ok(raw.iter().map(answer).collect())
     }
 
-    /// Makes durable what was written to each of these files, which are so long. An answer for each.
+    /// Makes durable the writes to each of these files, given with their lengths. Returns a result
+    /// for each.
     pub(crate) fn sync_each(&self, files: &[(&RemoteFile, u64)]) -> Result<Vec<Result<()>>> {
         let handles = files.iter().map(|(file, _)| file.file.as_ptr());
         let handles: Vec<*mut RawFile> = handles.collect();
@@ -131,7 +132,7 @@ impl Client {
         Ok(errors.iter().map(answer).collect())
     }
 
-    /// Gives files other names. An answer for each.
+    /// Renames files. Returns a result for each.
     pub(crate) fn move_each(&self, server: &str, each: &[Renaming]) -> Result<Vec<Result<()>>> {
         let server = words(server)?;
         let text =

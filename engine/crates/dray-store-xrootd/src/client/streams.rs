@@ -1,9 +1,10 @@
-//! How many streams a connection has beneath it.
+//! Number of streams beneath a connection.
 
-/// Streams of a session that a server takes (XRootD protocol, `kXR_bind`).
+/// Maximum number of streams of a session that a server accepts (XRootD protocol, `kXR_bind`).
 const MOST: u32 = 16;
 
-/// Streams of a channel that has so many for data: with more than one the first carries none.
+/// Returns the number of streams of a channel with this many data streams: with more than one data
+/// stream, the first stream carries no data.
 pub(super) fn of_channel(data: u32) -> i32 {
     let streams = match data {
         0 | 1 => 1,
