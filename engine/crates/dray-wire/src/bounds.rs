@@ -1,84 +1,84 @@
-//! Bounds of single fields. Whole frames, payloads and counts are bounded by the [`Limits`] that
-//! two ends agree on; these are fixed, because a field must fit in the smallest frame allowed.
+//! Bounds of single fields. The [`Limits`] that two ends agree on bound whole frames, payloads and
+//! counts; the field bounds are fixed, because a field must fit in the smallest permitted frame.
 
 use crate::message::Limits;
 use dray_core::{End, Entry, EntryKind, Error, ErrorKind, Result, plan};
 
-/// Longest body of a HELLO, and of whatever else comes before both have been read: a stranger may
-/// make this end hold no more than this.
+/// Maximum body of a HELLO, and of every frame before both HELLOs have been read: an
+/// unauthenticated peer can make this end hold at most this much.
 pub const HELLO_BYTES_MAX: u32 = 64 << 10;
 
-/// Smallest [`Limits::control_bytes_max`] an end may declare. The largest thing that cannot be
+/// Minimum [`Limits::control_bytes_max`] that an end may declare. The largest part that cannot be
 /// split is an entry with a symlink and all its attributes: at most 205 101 bytes.
 pub const CONTROL_BYTES_MIN: u32 = 256 << 10;
 
-/// Longest text of a symbolic link (Linux stops at 4 KiB; others do not).
+/// Maximum length of a symbolic link's text (Linux stops at 4 KiB; others do not).
 pub const SYMLINK_BYTES_MAX: usize = 64 << 10;
 
-/// Most extended attributes of one entry.
+/// Maximum number of extended attributes of one entry.
 pub const XATTRS_MAX: usize = 1024;
-/// Longest name of an extended attribute (Linux: `XATTR_NAME_MAX`).
+/// Maximum length of an extended attribute's name (Linux: `XATTR_NAME_MAX`).
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
-/// Longest value of an extended attribute (Linux: `XATTR_SIZE_MAX`).
+/// Maximum length of an extended attribute's value (Linux: `XATTR_SIZE_MAX`).
 pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of all names and values of one entry's extended attributes.
+/// Maximum bytes of all names and values of one entry's extended attributes.
 pub const XATTRS_BYTES_MAX: usize = 128 << 10;
 
-/// Most targets of one layout (Lustre stripes over 2 000 OSTs at most).
+/// Maximum number of targets of one layout (Lustre stripes over 2 000 OSTs at most).
 pub const LAYOUT_TARGETS_MAX: usize = 4096;
 
-/// Bytes of entries announced and not closed: for each that may be live, so many (guess, revisit: a
-/// path and a few attributes), and
+/// Budget of bytes per entry announced and not closed (guess, revisit: a path and a few
+/// attributes).
 const LIVE_ENTRY_BYTES: u64 = 1 << 10;
-/// so many more: a deep path of folders and the largest entry that can travel always find room.
+/// Additional budget, so that a deep path of folders and the largest permitted entry always fit.
 const LIVE_BYTES_MORE: u64 = 512 << 10;
 
-/// Separate runs of bytes of one file that a sink has, or DONE names, at the most. A quarter of
+/// Maximum number of separate byte runs of one file that a sink has, or DONE names. A quarter of
 /// its objects at random makes most; this is 2^20 objects of such a file.
 pub const RUNS_PER_FILE_MAX: usize = 1 << 18;
-/// The same of all files announced and not closed: about 100 bytes of memory each.
+/// Maximum number of runs of all files announced and not closed: about 100 bytes of memory each.
 pub const RUNS_MAX: usize = 1 << 20;
 
-/// Blocks of one source without a payload that have no final state yet at the most: they spend no
-/// credit (guess, revisit: as many as a sync interval of half a second brings).
+/// Maximum number of one source's blocks without a payload and without a final state: they spend no
+/// credit (guess, revisit: the number in a sync interval of half a second).
 pub const HOLE_BLOCKS_MAX: u32 = 4096;
 
-/// Most storage targets that a sink may name in one session, in layouts and in CREDIT (Lustre has
-/// up to 2 000 OSTs, and the source remembers a queue of each).
+/// Maximum number of storage targets that a sink may name in one session, in layouts and in CREDIT
+/// (Lustre has up to 2 000 OSTs, and the source keeps a queue for each).
 pub const SINK_TARGETS_MAX: usize = 1 << 14;
 
-/// Most objects and targets that are remembered one by one, of live files on several targets. A
-/// file beyond this bound is sent as if it lay on one target.
+/// Maximum number of objects and targets remembered one by one, of live files on several targets. A
+/// file beyond this bound is sent as if it were on one target.
 pub const STRIPED_MAX: u64 = 1 << 18;
 
-/// Most blocks of a source without a final state, and most ranges that wait to be sent again: they
-/// are remembered whether or not they hold a buffer.
+/// Maximum number of a source's blocks without a final state, and of ranges that wait to be sent
+/// again: the source remembers them whether or not they hold a buffer.
 pub const BLOCKS_MAX: usize = 1 << 16;
 
-/// Most paths in one CONNECT.
+/// Maximum number of paths in one CONNECT.
 pub const PATHS_MAX: usize = 4096;
 pub use dray_core::patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 
-/// Most addresses in a CONNECT or ACCEPT.
+/// Maximum number of addresses in a CONNECT or ACCEPT.
 pub const ADDRESSES_MAX: usize = 64;
-/// Longest address: a DNS name of 255 bytes, a colon, a port, brackets.
+/// Maximum length of an address: a DNS name of 255 bytes, a colon, a port, brackets.
 pub const ADDRESS_BYTES_MAX: usize = 272;
 
-/// Longest [`crate::message::Hello::software`].
+/// Maximum length of [`crate::message::Hello::software`].
 pub const SOFTWARE_BYTES_MAX: usize = 256;
-/// Longest [`crate::message::Hello::token`] (WLCG tokens are a few KiB).
+/// Maximum length of [`crate::message::Hello::token`] (WLCG tokens are a few KiB).
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
-/// Most checksum algorithms in a HELLO.
+/// Maximum number of checksum algorithms in a HELLO.
 pub const CHECKSUMS_MAX: usize = 32;
 
-/// Longest operation of an error; longer ones are cut by the sender.
+/// Maximum length of an error's operation; the sender truncates a longer one.
 pub const ERROR_OPERATION_BYTES_MAX: usize = 256;
-/// Longest cause of an error; longer ones are cut by the sender.
+/// Maximum length of an error's cause; the sender truncates a longer one.
 pub const ERROR_CAUSE_BYTES_MAX: usize = 4096;
-/// Longest remedy of an error; longer ones are cut by the sender.
+/// Maximum length of an error's remedy; the sender truncates a longer one.
 pub const ERROR_REMEDY_BYTES_MAX: usize = 1024;
 
-/// Permission bits that travel.
+/// Permission bits that are sent.
 pub const MODE_BITS: u32 = 0o7777;
 
 impl Default for Limits {
@@ -94,7 +94,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What holds on a control connection until both HELLOs have been read.
+    /// Returns the limits of a control connection until both HELLOs have been read.
     #[must_use]
     pub const fn before_hello() -> Self {
         Self {
@@ -106,15 +106,16 @@ impl Limits {
     }
 }
 
-/// Bytes of names, link texts and attributes of entries announced and not closed at the most, as
-/// [`entry_bytes`] counts them.
+/// Returns the maximum bytes of names, link texts and attributes of entries announced and not
+/// closed, as [`entry_bytes`] counts them.
 #[must_use]
 pub const fn live_bytes_max(live_entries_max: u32) -> u64 {
     live_entries_max as u64 * LIVE_ENTRY_BYTES + LIVE_BYTES_MORE
 }
 
-/// What an entry whose whole path has `path_bytes` takes of [`live_bytes_max`] until it is closed. A
-/// directory takes its path when it begins and its attributes when it ends.
+/// Returns the bytes that an entry takes of [`live_bytes_max`] until it is closed; `path_bytes` is
+/// the length of its whole path. A directory takes its path when it begins and its attributes when
+/// it ends.
 #[must_use]
 pub fn entry_bytes(entry: &Entry, path_bytes: usize) -> u64 {
     let xattrs = entry.metadata.xattrs.iter();
@@ -128,10 +129,11 @@ pub fn entry_bytes(entry: &Entry, path_bytes: usize) -> u64 {
     bytes as u64
 }
 
-/// Whether an entry can travel. The lister asks before it announces one, so that an odd entry fails
-/// alone and not the frame it would have been in.
+/// Checks that an entry can be sent. The lister calls it before it announces an entry, so that an
+/// invalid entry fails alone and not with its whole frame.
 ///
 /// # Errors
+/// [`ErrorKind::LimitExceeded`] or [`ErrorKind::InvalidRequest`] naming the field.
 /// [`ErrorKind::LimitExceeded`] or [`ErrorKind::InvalidRequest`] naming the field.
 pub fn check_entry(entry: &Entry) -> Result<()> {
     let over = |field: &str, have: usize, most: usize| {

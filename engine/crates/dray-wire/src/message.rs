@@ -1,5 +1,6 @@
-//! The messages. FT-LADS's set is the heart (CONNECT, NEW_FILE, FILE_ID, NEW_BLOCK, BLOCK_SYNC,
-//! FILE_CLOSE, BYE; Kasu et al. 2019, listing 1); around it what a real transfer needs more.
+//! The messages. The core is the set of FT-LADS (CONNECT, NEW_FILE, FILE_ID, NEW_BLOCK, BLOCK_SYNC,
+//! FILE_CLOSE, BYE; Kasu et al. 2019, listing 1); the others cover the additional needs of a real
+//! transfer.
 
 use dray_core::content::ContentKey;
 use dray_core::options::Options;
@@ -9,25 +10,25 @@ use dray_core::{
     TargetId, TransferId,
 };
 
-/// Feature bits a peer must know or refuse the session.
+/// Feature bits for which a peer that does not know them must refuse the session.
 pub mod mandatory {
     /// Segments of files may span objects, and objects may span files.
     pub const PACKS: u64 = 1 << 0;
-    /// A sink at this end keeps nothing: what is safe by its word is gone.
+    /// A sink at this end stores nothing: data it reports as durable is discarded.
     pub const KEEPS_NOTHING: u64 = 1 << 1;
 }
 
 /// Feature bits a peer may ignore.
 pub mod optional {
-    /// Holes travel as ranges, not as zeros.
+    /// Holes are sent as ranges, not as zeros.
     pub const HOLES: u64 = 1 << 0;
-    /// Extended attributes travel.
+    /// Extended attributes are sent.
     pub const XATTRS: u64 = 1 << 1;
-    /// Data streams may run in clear, authenticated at their join.
+    /// Data streams may be unencrypted, authenticated at their join.
     pub const CLEAR_DATA: u64 = 1 << 2;
-    /// The dialler was asked, by name or by what it is, to talk to an end that keeps nothing.
+    /// The dialler's user chose a peer that stores nothing, by its name or its kind.
     pub const NULL_MEANT: u64 = 1 << 3;
-    /// A source announces entries as soon as the session is there, before the sink's READY.
+    /// A source announces entries as soon as the session exists, before the sink's READY.
     pub const EARLY_ENTRIES: u64 = 1 << 4;
     /// A sink reads `resume` in CONNECT.
     pub const RESUME: u64 = 1 << 5;
@@ -39,29 +40,29 @@ pub mod checksum_id {
     pub const CRC32C_ADLER32: u8 = 1;
 }
 
-/// Bounds an end declares; the other must keep them.
+/// Limits that an end declares and the other must respect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest body of a control frame in bytes.
+    /// Maximum body of a control frame in bytes.
     pub control_bytes_max: u32,
-    /// Longest payload of a block in bytes.
+    /// Maximum payload of a block in bytes.
     pub object_bytes_max: u64,
-    /// Most segments in one block.
+    /// Maximum number of segments in one block.
     pub segments_max: u32,
-    /// Most entries announced and not yet closed.
+    /// Maximum number of entries announced and not yet closed.
     pub live_entries_max: u32,
 }
 
 /// First message of either side on a control connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Oldest and newest protocol version spoken.
+    /// Oldest and newest protocol version supported.
     pub versions: (u16, u16),
     /// [`mandatory`] bits in use.
     pub mandatory: u64,
-    /// [`optional`] bits understood.
+    /// [`optional`] bits supported.
     pub optional: u64,
-    /// Bounds of this end.
+    /// Limits of this end.
     pub limits: Limits,
     /// [`checksum_id`]s this end can compute, best first.
     pub checksums: Vec<u8>,
@@ -71,17 +72,17 @@ pub struct Hello {
     pub token: Vec<u8>,
 }
 
-/// Which end of the transfer somebody is.
+/// Role of an end in the transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Reads.
+    /// Reads the files.
     Source,
-    /// Writes, and owns the log.
+    /// Writes the files, and owns the log.
     Sink,
 }
 
 impl Role {
-    /// The end that has this role, for errors.
+    /// Returns the end with this role, for errors.
     #[must_use]
     pub const fn end(self) -> End {
         match self {
@@ -94,117 +95,119 @@ impl Role {
 /// The driver's request to the passive end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
-    /// The caller's name of the transfer.
+    /// The caller's identifier of the transfer.
     pub transfer: TransferId,
-    /// Counts the driver's sessions of this transfer, from 1; a cancel names it.
+    /// Number of the driver's session of this transfer, from 1; a cancel names it.
     pub attempt: u32,
-    /// What the passive end is to be.
+    /// Role of the passive end.
     pub passive_role: Role,
     /// Passive sink: the destination folder, then the paths in it that will be written (none: any).
-    /// Passive source: what to read. Bytes, as typed.
+    /// Passive source: the paths to read. Bytes, as typed.
     pub paths: Vec<Vec<u8>>,
-    /// Where and what of the files to read; to a passive sink only the range means something.
+    /// Selection of the files to read; for a passive sink only the range has a meaning.
     pub selection: Selection,
     /// Options for both ends.
     pub options: Options,
-    /// What the caller demands of the (single) file.
+    /// Checksum that the caller requires for the (single) file.
     pub demanded: Option<Checksum>,
-    /// Data streams the driver would like.
+    /// Number of data streams that the driver requests.
     pub streams: u16,
-    /// Whether data streams run in clear.
+    /// Set if data streams are unencrypted.
     pub clear_data: bool,
-    /// Addresses of the driver where the passive end may dial, should it have to.
+    /// Addresses of the driver for the case that the passive end must dial.
     pub addresses: Vec<String>,
 }
 
-/// Which entries of a tree are listed.
+/// Selection of a tree's entries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
-    /// Whether folders are entered.
+    /// Set if folders are entered.
     pub recursive: bool,
-    /// Patterns of names or paths to take; empty takes all.
+    /// Patterns of names or paths to include; empty includes all.
     pub include: Vec<String>,
-    /// Patterns to leave out.
+    /// Patterns to exclude.
     pub exclude: Vec<String>,
     /// Only these bytes of a single file.
     pub range: Option<ByteRange>,
-    /// The bytes that a single file must have, before any range is cut from it.
+    /// Required size of a single file, before a range is cut from it.
     pub size: Option<u64>,
-    /// The new name of what is named directly, which is one file.
+    /// New name of the directly named entry, which must be one file.
     pub rename: Option<Name>,
-    /// How links are treated.
+    /// Treatment of links.
     pub links: dray_core::options::Links,
 }
 
-/// The passive end's consent.
+/// The passive end's acceptance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accept {
-    /// Names the session when data streams join.
+    /// Identifies the session when data streams join.
     pub ticket: [u8; 16],
     /// Proves a data stream's right to join (HMAC key); secret, sent over TLS only.
     pub key: [u8; 32],
-    /// Addresses where data streams may join (several NICs or hosts); empty: where control is.
+    /// Addresses where data streams may join (several NICs or hosts); empty: the address of the
+    /// control connection.
     pub addresses: Vec<String>,
-    /// Data streams granted.
+    /// Number of data streams granted.
     pub streams: u16,
 }
 
-/// The sink's first word to a source: what it can do.
+/// The sink's first message to a source: its capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
     /// Precision of modification times at the sink in nanoseconds.
     pub precision_nanoseconds: u32,
-    /// Largest object the sink takes, in bytes.
+    /// Maximum object size of the sink, in bytes.
     pub object_bytes_max: u64,
-    /// Most entries announced and not yet closed.
+    /// Maximum number of entries announced and not yet closed.
     pub live_entries_max: u32,
-    /// Files up to this many bytes are packed, several to an object, and published in one step.
+    /// Maximum size of files that are packed, several to an object, and published in one step.
     pub pack_bytes_max: u64,
-    /// Whether the sink keeps holes.
+    /// Set if the sink preserves holes.
     pub holes: bool,
-    /// For a sink without random writes: objects of one file that may be on the way, in order.
+    /// For a sink without random writes: maximum number of objects of one file on the way, in
+    /// order.
     pub ordered_window: Option<u32>,
 }
 
-/// What the sink decided about one announced file.
+/// The sink's decision about one announced file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileId {
-    /// Which.
+    /// Index of the file.
     pub index: FileIndex,
     /// The decision.
     pub verdict: FileVerdict,
 }
 
-/// See [`FileId`].
+/// Decision about a file; see [`FileId`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileVerdict {
-    /// Send what the [`Message::Done`] messages before this one did not name.
+    /// Send the ranges that the [`Message::Done`] messages before this one did not name.
     Want {
         /// Bytes of an object (adopted from the log on resume).
         object_bytes: u64,
         /// The sink's targets of the file.
         layout: Layout,
     },
-    /// The published file is the same already.
+    /// The published file is already the same.
     Adopted,
-    /// Another file stands there and may not be replaced.
+    /// Another file exists at the destination and may not be replaced.
     Skipped,
-    /// The sink cannot take it.
+    /// The sink cannot accept it.
     Failed(Error),
 }
 
 /// A part of a block's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// The file it belongs to.
+    /// File of the part.
     pub file: FileIndex,
-    /// Where in the file.
+    /// Range in the file.
     pub range: ByteRange,
-    /// What it is.
+    /// Kind of the part.
     pub kind: SegmentKind,
 }
 
-/// See [`Segment`].
+/// Kind of a [`Segment`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentKind {
     /// Bytes in the payload, with their checksums.
@@ -216,7 +219,7 @@ pub enum SegmentKind {
 /// Head of an object on a data stream; the payload follows, data segments one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockHead {
-    /// This attempt.
+    /// Identifier of this attempt.
     pub id: BlockId,
     /// The sink target whose credit it spends.
     pub target: TargetId,
@@ -225,7 +228,7 @@ pub struct BlockHead {
 }
 
 impl BlockHead {
-    /// Bytes of the payload; `None` when the claimed lengths overflow.
+    /// Returns the bytes of the payload; `None` if the claimed lengths overflow.
     #[must_use]
     pub fn payload_bytes(&self) -> Option<u64> {
         self.segments
@@ -237,7 +240,7 @@ impl BlockHead {
     }
 }
 
-/// How far an object has come at the sink.
+/// State of an object at the sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockState {
     /// Written: its buffer is free again.
@@ -246,33 +249,33 @@ pub enum BlockState {
     Durable,
     /// Refused (wrong bytes); the object must be sent again as a new attempt.
     Nack(Error),
-    /// The sink does not have it and will not take it any more (its stream was lost).
+    /// The sink does not have it and will not accept it any more (its stream was lost).
     Dropped,
 }
 
 /// End of a file at the sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileClosed {
-    /// Which entry.
+    /// Index of the entry.
     pub index: FileIndex,
-    /// Its checksums when published (of no bytes for folders and links), or why not.
+    /// Checksums of the published file (of no bytes for folders and links), or the error.
     pub result: Result<Sums, Error>,
-    /// Bytes that an earlier run had made safe already.
+    /// Bytes that an earlier run had already made durable.
     pub bytes_resumed: u64,
 }
 
-/// What the sink says at the end of a transfer.
+/// The sink's counts at the end of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Files published by this session.
     pub files: u64,
-    /// Files that stood there already and were the same.
+    /// Files that existed already and were the same.
     pub files_adopted: u64,
-    /// Files that stood there and were left.
+    /// Files that existed and were not replaced.
     pub files_skipped: u64,
     /// Files that failed.
     pub files_failed: u64,
-    /// Folders and links made.
+    /// Folders and links created.
     pub others: u64,
     /// Bytes of the published files.
     pub bytes: u64,
@@ -281,89 +284,90 @@ pub struct Totals {
 /// A control message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Opening word.
+    /// Opens the session.
     Hello(Hello),
     /// The driver's request.
     Connect(Connect),
-    /// Consent to it.
+    /// Accepts the request.
     Accept(Accept),
-    /// Refusal, to any request.
+    /// Refuses any request.
     Refuse(Error),
     /// The sink is prepared.
     Ready(Ready),
     /// Entries of the manifest, in order (FT-LADS NEW_FILE, in batches).
     NewFiles(Vec<Entry>),
-    /// What could not be listed; each error names its path.
+    /// Errors of the listing; each names its path.
     ListFailed(Vec<Error>),
-    /// The manifest is complete: how many entries it has.
+    /// The manifest is complete.
     ListEnd {
-        /// Entries announced in all.
+        /// Number of announced entries.
         entries: u64,
     },
-    /// Ranges of a file that are safe at the sink; repeated as often as needed before its FileId.
+    /// Ranges of a file that are durable at the sink; repeated as often as needed before its
+    /// FileId.
     Done {
-        /// Which file.
+        /// Index of the file.
         index: FileIndex,
         /// Ranges, ascending.
         ranges: Vec<ByteRange>,
     },
     /// The sink's decisions (FT-LADS FILE_ID, in batches).
     FileIds(Vec<FileId>),
-    /// More objects may be sent to these targets.
+    /// Permits more objects for these targets.
     Credit(Vec<(TargetId, u32)>),
-    /// Outcomes of objects (FT-LADS BLOCK_SYNC, in batches).
+    /// States of objects (FT-LADS BLOCK_SYNC, in batches).
     BlockSync(Vec<(BlockId, BlockState)>),
     /// Entries that are finished at the sink (FT-LADS FILE_CLOSE, in batches).
     FileClose(Vec<FileClosed>),
     /// The source cannot deliver a file it announced.
     FileAbort {
-        /// Which.
+        /// Index of the file.
         index: FileIndex,
-        /// Why.
+        /// Reason.
         error: Error,
     },
-    /// A data stream died; the sink answers each object with a state.
+    /// A data stream failed; the sink answers with the state of each object.
     StreamLost {
-        /// Which.
+        /// Number of the stream.
         stream: StreamId,
-        /// Objects sent on it whose state is not known.
+        /// Objects sent on it whose state is unknown.
         blocks: Vec<BlockId>,
     },
-    /// From now on at most this many bytes per second; `None` lifts the limit.
+    /// Maximum rate from now on, in bytes per second; `None` lifts the limit.
     Rate(Option<u64>),
     /// Asks for a [`Message::Pong`].
     Ping(u64),
     /// Answers a [`Message::Ping`].
     Pong(u64),
-    /// Nothing moved to or from this target for so many milliseconds.
+    /// Nothing moved to or from this target for this time.
     Stall {
         /// The sender's own target.
         target: TargetId,
-        /// How long.
+        /// Length of the pause.
         milliseconds: u64,
     },
-    /// The sender will end soon: no new work, finish what is under way.
+    /// The sender will end soon: start no new work, finish the objects under way.
     GoAway(Error),
-    /// Stop this attempt.
+    /// Stops this attempt.
     Cancel {
-        /// The driver's attempt; another is ignored.
+        /// The driver's attempt; the sink ignores other numbers.
         attempt: u32,
-        /// Whether partial data and log are removed.
+        /// Set if partial data and log must be removed.
         purge: bool,
     },
-    /// How long the sender was in each stage so far. Those who do not know it pass over it.
+    /// Time the sender has spent in each stage. Peers that do not know the message ignore it.
     Profile(Times),
-    /// Hand blocks to so many streams from now on, those with the lowest numbers.
+    /// Number of streams to use from now on, those with the lowest numbers.
     Streams(u32),
-    /// The sink is done with everything.
+    /// The sink has finished all entries.
     Verdict(Totals),
-    /// The verdict has been stored by the driver's side; the log may go.
+    /// The driver's side has stored the verdict; the log may be deleted.
     VerdictStored,
-    /// Last word.
+    /// Ends the session.
     Bye,
 }
 
-/// First and only message of a data stream's dialler.
+/// First and only message of the dialler on a data stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Join {
     /// Ticket of the session.
@@ -374,5 +378,5 @@ pub struct Join {
     pub proof: [u8; 32],
 }
 
-/// Re-exported for those who build log headers from announced entries.
+/// Re-exported for code that builds log headers from announced entries.
 pub type Content = ContentKey;

@@ -1,17 +1,17 @@
-//! What two ends agree on: a pure function of both HELLOs, the same at both ends.
+//! Negotiation of two ends: a pure function of both HELLOs, with the same result at both ends.
 
 use crate::bounds;
 use crate::message::{Hello, Limits, checksum_id, mandatory, optional};
 use dray_core::{End, Error, ErrorKind, Result, StreamId, plan};
 
-/// Oldest version spoken by this build.
+/// Oldest version supported by this build.
 pub const VERSION_OLDEST: u16 = 1;
-/// Newest version spoken by this build.
+/// Newest version supported by this build.
 pub const VERSION_NEWEST: u16 = 1;
 
 /// [`mandatory`] bits this build knows.
 pub const MANDATORY_KNOWN: u64 = mandatory::PACKS | mandatory::KEEPS_NOTHING;
-/// Those of them that every session uses.
+/// Known bits that every session uses.
 pub const MANDATORY_USED: u64 = mandatory::PACKS;
 /// [`optional`] bits this build knows.
 pub const OPTIONAL_KNOWN: u64 = optional::HOLES
@@ -23,40 +23,40 @@ pub const OPTIONAL_KNOWN: u64 = optional::HOLES
 /// [`checksum_id`]s this build can compute, best first.
 pub const CHECKSUMS_KNOWN: &[u8] = &[checksum_id::CRC32C_ADLER32];
 
-/// What holds for the rest of a session.
+/// Parameters for the rest of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreed {
-    /// The newest version both speak.
+    /// Newest version that both ends support.
     pub version: u16,
-    /// Mandatory bits either end uses; both know them.
+    /// Mandatory bits that either end uses; both know them.
     pub mandatory: u64,
-    /// Optional bits both understand.
+    /// Optional bits that both ends support.
     pub optional: u64,
-    /// Each the lower of both.
+    /// The lower limit of both ends, each.
     pub limits: Limits,
     /// The checksum of segments and files.
     pub checksum: u8,
 }
 
 impl Agreed {
-    /// Whether an [`optional`] feature is in use.
+    /// Returns true if an [`optional`] feature is in use.
     #[must_use]
     pub const fn has(&self, optional_bit: u64) -> bool {
         self.optional & optional_bit != 0
     }
 
-    /// Whether an end said that its sink keeps nothing.
+    /// Returns true if an end has announced that its sink stores nothing.
     #[must_use]
     pub const fn keeps_nothing(&self) -> bool {
         self.mandatory & mandatory::KEEPS_NOTHING != 0
     }
 }
 
-/// Finds what both ends can do. Gives the same whichever end calls it.
+/// Negotiates the parameters of a session. Returns the same at either end.
 ///
 /// # Errors
 /// [`ErrorKind::IncompatiblePeer`] without a common version or checksum, or with a mandatory bit
-/// this build does not know; [`ErrorKind::LimitExceeded`] when a declared limit is too low to work
+/// this build does not know; [`ErrorKind::LimitExceeded`] if a declared limit is too low to work
 /// with.
 pub fn negotiate(ours: &Hello, theirs: &Hello) -> Result<Agreed> {
     Ok(Agreed {
@@ -123,8 +123,9 @@ fn mandatory_bits(ours: &Hello, theirs: &Hello) -> Result<u64> {
     ))
 }
 
-/// The common algorithm that stands first in both lists taken together; of two that stand equally,
-/// the lower number. Symmetric, because neither end knows which of them the other takes for first.
+/// Returns the common algorithm with the lowest sum of its positions in both lists; of two with the
+/// same sum, the one with the lower number. Symmetric, because the ends do not know which of them
+/// is first.
 fn checksum(ours: &Hello, theirs: &Hello) -> Result<u8> {
     let place = |list: &[u8], id: u8| list.iter().position(|other| *other == id);
     let common = ours.checksums.iter().filter_map(|id| {
@@ -183,15 +184,15 @@ fn lower(ours: &Limits, theirs: &Limits) -> Limits {
     }
 }
 
-/// Begins what a join proves, so that the session key signs nothing else that looks like it.
+/// Prefix of a join's proof, so that the session key authenticates no other data of the same form.
 const PROOF_LABEL: [u8; 16] = *b"dray join v1\0\0\0\0";
 
 /// Bytes of [`proof_input`].
 pub const PROOF_INPUT_BYTES: usize = 16 + 16 + 4 + 32;
 
-/// What a dialler proves it knows the session's key with: `Join::proof` is the HMAC-SHA256, under
-/// `Accept::key`, of these bytes: label 16 (`dray join v1` and four zeros), ticket 16, stream 4
-/// (little-endian), challenge 32.
+/// Returns the bytes by which a dialler proves that it knows the session's key: `Join::proof` is
+/// the HMAC-SHA256, under `Accept::key`, of label 16 (`dray join v1` and four zeros), ticket 16,
+/// stream 4 (little-endian), challenge 32.
 #[must_use]
 pub fn proof_input(
     ticket: &[u8; 16],

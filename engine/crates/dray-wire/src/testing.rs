@@ -1,4 +1,5 @@
-//! Generators of random messages within the protocol's bounds, for property tests here and above.
+//! Generators of random messages within the protocol's bounds, for property tests here and in other
+//! crates.
 
 use crate::message::{
     Accept, BlockHead, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Join, Limits,
@@ -15,17 +16,17 @@ use proptest::option;
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// Random bytes, up to `most` of them.
+/// Generates random bytes, up to `most` of them.
 fn some_bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..=most)
 }
 
-/// Text for people.
+/// Generates text for people.
 fn text() -> impl Strategy<Value = String> {
     "\\PC{0,24}"
 }
 
-/// A name, not always UTF-8.
+/// Generates a name, not always UTF-8.
 pub fn name() -> impl Strategy<Value = Name> {
     prop_oneof![
         vec(any::<u8>(), 1..=12),
@@ -35,7 +36,7 @@ pub fn name() -> impl Strategy<Value = Name> {
     .prop_filter_map("not a name", |bytes| Name::new(&bytes).ok())
 }
 
-/// A path of a few names, the root included.
+/// Generates a path of a few names, including the root.
 pub fn path() -> impl Strategy<Value = RelPath> {
     vec(name(), 0..4).prop_filter_map("not a path", |names| {
         names
@@ -44,7 +45,7 @@ pub fn path() -> impl Strategy<Value = RelPath> {
     })
 }
 
-/// A range, also one at the end of the 64-bit space.
+/// Generates a range, including one at the end of the 64-bit space.
 pub fn range() -> impl Strategy<Value = ByteRange> {
     (any::<u64>(), any::<u64>()).prop_map(|(offset, length)| ByteRange {
         offset,
@@ -52,7 +53,7 @@ pub fn range() -> impl Strategy<Value = ByteRange> {
     })
 }
 
-/// Ranges as DONE has them: ascending, apart or touching, none empty.
+/// Generates ranges as in DONE: ascending, separate or adjacent, none empty.
 fn ascending_ranges() -> impl Strategy<Value = Vec<ByteRange>> {
     vec((0..1u64 << 40, 1..1u64 << 40), 0..20).prop_map(|steps| {
         let mut end = 0;
@@ -68,12 +69,12 @@ fn ascending_ranges() -> impl Strategy<Value = Vec<ByteRange>> {
     })
 }
 
-/// Any sums.
+/// Generates any sums.
 pub fn sums() -> impl Strategy<Value = Sums> {
     (any::<u32>(), any::<u32>()).prop_map(|(crc32c, adler32)| Sums { crc32c, adler32 })
 }
 
-/// Any error of a known kind.
+/// Generates an error of any known kind.
 pub fn error() -> impl Strategy<Value = Error> {
     let kind = proptest::sample::select(ErrorKind::ALL);
     let status = prop_oneof![
@@ -109,7 +110,7 @@ pub fn error() -> impl Strategy<Value = Error> {
         )
 }
 
-/// An entry of any kind.
+/// Generates an entry of any kind.
 pub fn entry() -> impl Strategy<Value = Entry> {
     let kind = prop_oneof![
         4 => (any::<u64>(), any::<bool>())
@@ -146,7 +147,7 @@ pub fn entry() -> impl Strategy<Value = Entry> {
         })
 }
 
-/// A layout of up to nine targets.
+/// Generates a layout of up to nine targets.
 pub fn layout() -> impl Strategy<Value = Layout> {
     prop_oneof![
         any::<u32>().prop_map(|target| Layout::Single(TargetId(target))),
@@ -159,7 +160,7 @@ pub fn layout() -> impl Strategy<Value = Layout> {
     ]
 }
 
-/// Limits two ends may declare.
+/// Generates limits that an end may declare.
 pub fn limits() -> impl Strategy<Value = Limits> {
     (
         crate::bounds::CONTROL_BYTES_MIN..=u32::MAX,
@@ -177,7 +178,7 @@ pub fn limits() -> impl Strategy<Value = Limits> {
         )
 }
 
-/// A HELLO; any versions, bits and checksums.
+/// Generates a HELLO with any versions, bits and checksums.
 pub fn hello() -> impl Strategy<Value = Hello> {
     (
         (any::<u16>(), any::<u16>()),
@@ -398,7 +399,7 @@ fn times() -> impl Strategy<Value = Times> {
     })
 }
 
-/// Any control message.
+/// Generates any control message.
 pub fn message() -> impl Strategy<Value = Message> {
     let block = || any::<u64>().prop_map(BlockId);
     let index = || any::<u64>().prop_map(FileIndex);
@@ -444,7 +445,7 @@ pub fn message() -> impl Strategy<Value = Message> {
     prop_oneof![setup, files, objects, session]
 }
 
-/// A head within the default limits, of up to nine segments.
+/// Generates a head within the default limits, of up to nine segments.
 pub fn block_head() -> impl Strategy<Value = BlockHead> {
     let most = Limits::default().object_bytes_max / 9;
     let data = (0..=u64::MAX - most, 1..=most, sums())
@@ -467,7 +468,7 @@ pub fn block_head() -> impl Strategy<Value = BlockHead> {
     })
 }
 
-/// Any join.
+/// Generates any join.
 pub fn join() -> impl Strategy<Value = Join> {
     (any::<[u8; 16]>(), any::<u32>(), any::<[u8; 32]>()).prop_map(|(ticket, stream, proof)| Join {
         ticket,

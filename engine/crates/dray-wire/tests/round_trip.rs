@@ -1,4 +1,4 @@
-//! Everything that can be said survives the way into bytes and back, and nothing else is taken.
+//! Every message survives encoding and decoding, and the decoder accepts nothing else.
 
 use dray_wire::codec::{
     Decoder, PREFIX_BYTES, Prefix, decode, decode_block_head, decode_join, encode,
@@ -14,7 +14,7 @@ fn encoded(message: &Message) -> Vec<u8> {
     out
 }
 
-/// Reads one frame that is all there.
+/// Decodes one complete frame.
 fn decoded(frame: &[u8]) -> dray_core::Result<Option<Message>> {
     let limits = Limits::default();
     let (prefix, body) = frame.split_first_chunk::<PREFIX_BYTES>().expect("a prefix");
@@ -41,7 +41,8 @@ fn decoded_head(frame: &[u8]) -> dray_core::Result<Option<BlockHead>> {
     )
 }
 
-/// Sets the crc of a frame whose body was tampered with, so that the fields themselves are judged.
+/// Sets the crc of a frame whose body was changed, so that the decoder checks the fields
+/// themselves.
 fn reseal(frame: &mut [u8]) {
     let length = u32::try_from(frame.len() - PREFIX_BYTES).expect("short");
     frame[..4].copy_from_slice(&length.to_le_bytes());
@@ -118,10 +119,10 @@ proptest! {
             prop_assert_eq!(decoder.next(&mut piece), Ok(None), "incomplete at {}", length);
             prop_assert_eq!(decoder.is_between_frames(), length == 0);
             if length >= PREFIX_BYTES {
-                // The same cut by one who makes the prefix fit.
+                // The same cut, by a sender with a matching prefix.
                 let mut frame = whole[..length].to_vec();
                 reseal(&mut frame);
-                // HELLO may lose nothing either: its fields have no optional tail.
+                // HELLO cannot be cut either: its fields have no optional tail.
                 prop_assert!(decoded(&frame).is_err(), "cut at {}", length);
             }
         }
@@ -149,7 +150,7 @@ proptest! {
         if let Ok(Some(message)) = decoded(&frame) {
             let again = encoded(&message);
             let is_hello = matches!(message, Message::Hello(_));
-            // An error kind of a newer peer becomes `Other`; everything else comes out as it went in.
+            // An error kind of a newer peer becomes `Other`; all other fields are unchanged.
             if !is_hello && !format!("{message:?}").contains("kind: Other") {
                 prop_assert_eq!(again, frame);
             }

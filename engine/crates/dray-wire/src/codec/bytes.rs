@@ -1,14 +1,14 @@
-//! Reading and writing of the plain parts: integers, flags, byte strings, counts.
+//! Reads and writes primitive values: integers, flags, byte strings, counts.
 
 use dray_core::{End, Error, ErrorKind, Result};
 
-/// A cursor over a frame's body. Every getter names its field, so that an error can.
+/// A cursor over a frame's body. Every getter takes the name of its field, for errors.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     frame: &'static str,
 }
 
-/// An error of a frame that came in.
+/// Returns an error for a received frame.
 pub(super) fn refused(kind: ErrorKind, frame: &str, cause: String) -> Error {
     let remedy = match kind {
         ErrorKind::LimitExceeded => {
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         Ok(i64::from_le_bytes(self.array(field)?))
     }
 
-    /// A u64 that something is divided by, or that would stop all progress if it were zero.
+    /// Reads a u64 that must not be zero: it is a divisor, or zero would stop all progress.
     pub(super) fn u64_above_zero(&mut self, field: &str) -> Result<u64> {
         match self.u64(field)? {
             0 => Err(self.wrong(field, "zero")),
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An optional value: a flag, then the value if the flag is 1.
+    /// Reads an optional value: a flag, then the value if the flag is 1.
     pub(super) fn option<T>(
         &mut self,
         field: &str,
@@ -148,8 +148,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A counted list. The count is believed only as far as the rest of the frame can bear it out,
-    /// an item taking at least `item_bytes_min`; so nothing is allocated for a claim.
+    /// Reads a counted list. The count must fit the rest of the frame, with at least
+    /// `item_bytes_min` per item, so a false count allocates nothing.
     pub(super) fn list<T>(
         &mut self,
         field: &str,
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    /// Ends the body. Bytes left over are an error unless `extended`.
+    /// Ends the body. Remaining bytes are an error unless `extended`.
     pub(super) fn end(self, extended: bool) -> Result<()> {
         if self.bytes.is_empty() || extended {
             return Ok(());
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// An error of a frame that cannot go out.
+/// Returns an error for a frame that cannot be sent.
 pub(super) fn unsendable(field: &str, have: u64, most: u64) -> Error {
     Error::new(
         ErrorKind::LimitExceeded,
@@ -240,7 +240,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, field: &str, bytes: &[u8], most: usiz
     }
 }
 
-/// A text for people, cut between two characters when it is too long.
+/// Writes a text for people, truncated at a character if it is too long.
 pub(super) fn put_cut_text(out: &mut Vec<u8>, text: &str, most: usize) {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! Control messages as frames.
+//! Encodes and decodes control messages as frames.
 
 use super::bytes::{Reader, put_flag, put_option, put_u8, put_u32, put_u64, refused};
 use super::fields::{
@@ -16,17 +16,16 @@ use dray_core::time::nanos;
 use dray_core::{BlockId, ByteRange, ErrorKind, FileIndex, Result, StreamId, TargetId};
 use std::time::Duration;
 
-/// Stages that there can be: each has a number of one byte, and none is 0.
+/// Maximum number of stages: each has a number of one byte, and none has 0.
 const STAGES_MAX: usize = 255;
 
-/// Appends `message` to `out` in as many frames as `limits` (the agreed ones) ask for: NEW_FILES,
-/// LIST_FAILED, DONE, FILE_IDS, CREDIT, BLOCK_SYNC, FILE_CLOSE and STREAM_LOST are split, the rest is
-/// one frame.
-/// Returns the number of frames.
+/// Appends `message` to `out`, in as many frames as `limits` (the agreed ones) require: NEW_FILES,
+/// LIST_FAILED, DONE, FILE_IDS, CREDIT, BLOCK_SYNC, FILE_CLOSE and STREAM_LOST are split, every
+/// other message is one frame. Returns the number of frames.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] when a field is over its bound or an unsplittable part does not fit
-/// in a frame; `out` is then as it was. See [`crate::bounds::check_entry`].
+/// [`ErrorKind::LimitExceeded`] if a field is over its bound or an unsplittable part does not fit
+/// in a frame; `out` is then unchanged. See [`crate::bounds::check_entry`].
 pub fn encode(message: &Message, limits: &Limits, out: &mut Vec<u8>) -> Result<usize> {
     let start = out.len();
     let done = encode_frames(message, limits, out);
@@ -88,7 +87,7 @@ fn encode_frames(message: &Message, limits: &Limits, out: &mut Vec<u8>) -> Resul
     }
 }
 
-/// Writes `items` as a counted list behind `head`, in as many frames as needed, at least one.
+/// Writes `items` as a counted list after `head`, in as many frames as needed, at least one.
 fn split<T>(
     number: u8,
     limits: &Limits,
@@ -185,7 +184,7 @@ fn put_single(out: &mut Vec<u8>, message: &Message) -> Result<()> {
         Message::Streams(count) => put_u32(out, *count),
         Message::Verdict(totals) => put_totals(out, totals),
         Message::VerdictStored | Message::Bye => {}
-        // The others are lists and split before they come here.
+        // The other messages are lists; `encode_frames` has split them already.
         Message::NewFiles(_)
         | Message::ListFailed(_)
         | Message::Done { .. }
@@ -198,11 +197,11 @@ fn put_single(out: &mut Vec<u8>, message: &Message) -> Result<()> {
     Ok(())
 }
 
-/// Reads the body of a control frame; `None` for a frame of an unknown type that may be ignored.
+/// Decodes the body of a control frame; `None` for a frame of an unknown type that may be ignored.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] when the checksum or a field is wrong, [`ErrorKind::LimitExceeded`] when
-/// a field is over its bound; the cause names the field.
+/// [`ErrorKind::Protocol`] if the checksum or a field is wrong, [`ErrorKind::LimitExceeded`] if a
+/// field is over its bound; the cause names the field.
 pub fn decode(prefix: &Prefix, body: &[u8], limits: &Limits) -> Result<Option<Message>> {
     prefix.check(body)?;
     if prefix.is_passed_over() {
@@ -223,7 +222,8 @@ pub fn decode(prefix: &Prefix, body: &[u8], limits: &Limits) -> Result<Option<Me
     {
         read_connect_extension(&mut reader, connect)?;
     }
-    // HELLO comes before a version is agreed, so what a newer peer adds must not end the talk.
+    // HELLO comes before a version is agreed, so a newer peer's additional fields must not end the
+    // session.
     reader.end(prefix.is_extended() || prefix.frame_type == frame_type::HELLO)?;
     Ok(Some(message))
 }
@@ -415,7 +415,7 @@ fn read_times(reader: &mut Reader<'_>) -> Result<Times> {
         }
         before = number;
         let time = Duration::from_nanos(reader.u64("time.nanoseconds")?);
-        // One of a later version is not ours to name.
+        // Stages of later versions are ignored.
         if let Some(stage) = Stage::from_number(number) {
             times.add(stage, time);
         }

@@ -1,4 +1,4 @@
-//! What opens a connection, and what runs on a data connection.
+//! The opening of a connection, and the frames of a data connection.
 
 use super::bytes::{Reader, put_u8, put_u32, put_u64, refused, unsendable};
 use super::fields::{put_range, put_sums, read_range, read_sums};
@@ -6,26 +6,26 @@ use super::{OpenFrame, PREFIX_BYTES, Prefix, frame_name, frame_type};
 use crate::message::{BlockHead, Join, Limits, Segment, SegmentKind};
 use dray_core::{BlockId, ErrorKind, FileIndex, Result, StreamId, TargetId};
 
-/// Bytes before everything else on every connection.
+/// Length of the preamble, the first bytes of every connection.
 pub const PREAMBLE_BYTES: usize = 8;
 
-/// First bytes of every connection: a listener that serves more than sessions knows them by these.
+/// First bytes of every connection, by which a listener recognises dray among other protocols.
 pub const MAGIC: [u8; 4] = *b"DRAY";
 
-/// Bytes of a CHALLENGE frame with its prefix.
+/// Length of a CHALLENGE frame with its prefix.
 pub const CHALLENGE_FRAME_BYTES: usize = PREFIX_BYTES + 32;
 
-/// Bytes of a JOIN frame with its prefix.
+/// Length of a JOIN frame with its prefix.
 pub const JOIN_FRAME_BYTES: usize = PREFIX_BYTES + 16 + 4 + 32;
 
 /// id 8, target 4, count 4.
 const HEAD_BYTES_FIXED: u32 = 16;
 /// kind 1, file 8, range 16.
 const HOLE_BYTES: usize = 25;
-/// The same and the sums 8.
+/// Like a hole, plus 8 bytes of checksums.
 const SEGMENT_BYTES_MAX: u32 = 33;
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connection {
     /// Messages of one session.
@@ -34,27 +34,27 @@ pub enum Connection {
     Data,
 }
 
-/// What follows the preamble.
+/// Layer that follows the preamble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Security {
     /// A TLS 1.3 handshake; frames run inside it.
     Tls,
-    /// Frames. On a control connection only by the admin's word.
+    /// Frames. On a control connection only if the administrator permits it.
     Clear,
 }
 
-/// The dialler's first bytes, never encrypted: they tell a listening port what comes, and strangers
-/// apart from peers before anything is allocated for them.
+/// The dialler's first bytes, never encrypted: they announce the connection to a listening port,
+/// which rejects other programs before it allocates anything for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preamble {
-    /// What the connection is for.
+    /// Purpose of the connection.
     pub connection: Connection,
-    /// What follows.
+    /// Layer that follows.
     pub security: Security,
 }
 
 impl Preamble {
-    /// As bytes.
+    /// Returns the preamble as bytes.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; PREAMBLE_BYTES] {
         let [m0, m1, m2, m3] = MAGIC;
@@ -69,7 +69,7 @@ impl Preamble {
         [m0, m1, m2, m3, connection, security, 0, 0]
     }
 
-    /// From bytes.
+    /// Parses a preamble.
     ///
     /// # Errors
     /// [`ErrorKind::Protocol`] for anything but a preamble.
@@ -102,12 +102,12 @@ fn not_a_preamble(bytes: &[u8]) -> dray_core::Error {
     refused(ErrorKind::Protocol, "preamble", cause)
 }
 
-/// The listener's first word on a data connection: fresh random bytes, so that a recorded join is
-/// worth nothing on another connection.
+/// The listener's first frame on a data connection: fresh random bytes, so that a recorded join is
+/// useless on another connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Challenge(pub [u8; 32]);
 
-/// A CHALLENGE frame.
+/// Encodes a CHALLENGE frame.
 #[must_use]
 pub fn encode_challenge(challenge: &Challenge) -> [u8; CHALLENGE_FRAME_BYTES] {
     sealed(frame_type::CHALLENGE, |out| {
@@ -115,10 +115,10 @@ pub fn encode_challenge(challenge: &Challenge) -> [u8; CHALLENGE_FRAME_BYTES] {
     })
 }
 
-/// Reads a CHALLENGE frame.
+/// Decodes a CHALLENGE frame.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] for anything else.
+/// [`ErrorKind::Protocol`] for any other frame.
 pub fn decode_challenge(frame: &[u8; CHALLENGE_FRAME_BYTES]) -> Result<Challenge> {
     let mut reader = open_fixed(frame, frame_type::CHALLENGE)?;
     let challenge = Challenge(reader.array("challenge")?);
@@ -126,7 +126,7 @@ pub fn decode_challenge(frame: &[u8; CHALLENGE_FRAME_BYTES]) -> Result<Challenge
     Ok(challenge)
 }
 
-/// A JOIN frame.
+/// Encodes a JOIN frame.
 #[must_use]
 pub fn encode_join(join: &Join) -> [u8; JOIN_FRAME_BYTES] {
     sealed(frame_type::JOIN, |out| {
@@ -136,10 +136,10 @@ pub fn encode_join(join: &Join) -> [u8; JOIN_FRAME_BYTES] {
     })
 }
 
-/// Reads a JOIN frame. Whether its proof holds is for the owner of the key to say.
+/// Decodes a JOIN frame. The owner of the key must check its proof.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] for anything else.
+/// [`ErrorKind::Protocol`] for any other frame.
 pub fn decode_join(frame: &[u8; JOIN_FRAME_BYTES]) -> Result<Join> {
     let mut reader = open_fixed(frame, frame_type::JOIN)?;
     let join = Join {
@@ -151,7 +151,7 @@ pub fn decode_join(frame: &[u8; JOIN_FRAME_BYTES]) -> Result<Join> {
     Ok(join)
 }
 
-/// A frame whose length is known: `N` with its prefix.
+/// Encodes a frame of known length: `N` bytes including its prefix.
 fn sealed<const N: usize>(number: u8, put: impl FnOnce(&mut Vec<u8>)) -> [u8; N] {
     let mut out = Vec::with_capacity(N);
     let frame = OpenFrame::begin(&mut out, number);
@@ -165,8 +165,8 @@ fn sealed<const N: usize>(number: u8, put: impl FnOnce(&mut Vec<u8>)) -> [u8; N]
     bytes
 }
 
-/// The body of a frame whose length is known. CHALLENGE and JOIN come before anything is known of
-/// the peer, so nothing of them is negotiable: no flags, no other length.
+/// Returns the body of a frame of known length. CHALLENGE and JOIN come before anything is known of
+/// the peer, so nothing in them is negotiable: no flags, no other length.
 fn open_fixed(frame: &[u8], number: u8) -> Result<Reader<'_>> {
     let name = frame_name(number);
     let wrong = |cause| refused(ErrorKind::Protocol, name, cause);
@@ -185,16 +185,16 @@ fn open_fixed(frame: &[u8], number: u8) -> Result<Reader<'_>> {
     Ok(Reader::new(body, name))
 }
 
-/// Longest head of a block under these limits.
+/// Returns the maximum length of a block's head under these limits.
 #[must_use]
 pub const fn head_bytes_max(limits: &Limits) -> u32 {
     HEAD_BYTES_FIXED.saturating_add(limits.segments_max.saturating_mul(SEGMENT_BYTES_MAX))
 }
 
-/// Appends the frame of a block's head to `out`; the payload is to follow on the stream.
+/// Appends the frame of a block's head to `out`; the payload must follow on the stream.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] over the agreed limits; `out` is then as it was.
+/// [`ErrorKind::LimitExceeded`] over the agreed limits; `out` is then unchanged.
 pub fn encode_block_head(head: &BlockHead, limits: &Limits, out: &mut Vec<u8>) -> Result<()> {
     let payload = head.payload_bytes();
     if payload.is_none_or(|payload| payload > limits.object_bytes_max) {
@@ -238,12 +238,12 @@ pub fn encode_block_head(head: &BlockHead, limits: &Limits, out: &mut Vec<u8>) -
     frame.seal(out, head_bytes_max(limits))
 }
 
-/// Reads the head of a block; `None` for a frame of an unknown type that may be ignored. A head
-/// that is returned has at least one segment, and its payload's length is known and within
+/// Decodes the head of a block; `None` for a frame of an unknown type that may be ignored. A
+/// returned head has at least one segment, and its payload's length is known and within
 /// `limits.object_bytes_max`.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] when the checksum or a field is wrong, [`ErrorKind::LimitExceeded`] over
+/// [`ErrorKind::Protocol`] if the checksum or a field is wrong, [`ErrorKind::LimitExceeded`] over
 /// the agreed limits; the cause names the field.
 pub fn decode_block_head(
     prefix: &Prefix,

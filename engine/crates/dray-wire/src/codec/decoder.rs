@@ -1,20 +1,20 @@
-//! Reads a control connection's messages from bytes as they come.
+//! Decodes a control connection's messages from bytes as they arrive.
 
 use super::{PREFIX_BYTES, Prefix, decode};
 use crate::message::{Limits, Message};
 use dray_core::{Error, Result};
 
-/// First allocation for a frame that comes in pieces; it then grows with what has come, so that an
+/// First allocation for an incomplete frame; it then grows with the received bytes, so that an
 /// announced length costs nothing.
 const BUFFER_BYTES_FIRST: usize = 4096;
 
-/// Takes bytes in pieces of any size and gives messages. It holds at most one frame that has not
-/// come whole: never more than `control_bytes_max` and a prefix.
+/// Takes bytes in pieces of any size and returns messages. It holds at most one incomplete frame:
+/// never more than `control_bytes_max` and a prefix.
 ///
-/// Order of calls: [`Self::next`] with a slice, until it gives `None` and the slice is empty; then
-/// again with the bytes that came next. After HELLO, [`Self::set_limits`]. At the end of the
-/// connection, [`Self::is_between_frames`] tells a clean end from a torn one. After an error all
-/// further calls give the same error: the place in the byte stream is lost.
+/// Order of calls: [`Self::next`] with a slice, until it returns `None` and the slice is empty;
+/// then again with the next received bytes. After HELLO, [`Self::set_limits`]. At the end of the
+/// connection, [`Self::is_between_frames`] distinguishes a clean end from a torn one. After an
+/// error all further calls return the same error: the position in the byte stream is lost.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
@@ -22,7 +22,7 @@ pub struct Decoder {
     failed: Option<Error>,
 }
 
-/// A prefix, its body, and what comes after.
+/// A prefix, its body, and the bytes after it.
 type WholeFrame<'a> = (Prefix, &'a [u8], &'a [u8]);
 
 impl Default for Decoder {
@@ -32,7 +32,8 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder at the start of a frame. [`Default`] gives one for the start of a connection.
+    /// Creates a decoder at the start of a frame. [`Default`] creates one for the start of a
+    /// connection.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
         Self {
@@ -42,27 +43,28 @@ impl Decoder {
         }
     }
 
-    /// Changes the limits for what comes next.
+    /// Changes the limits for the next frames.
     pub const fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// Whether no part of a frame is held.
+    /// Returns true if the decoder holds no part of a frame.
     #[must_use]
     pub const fn is_between_frames(&self) -> bool {
         self.partial.is_empty()
     }
 
-    /// Bytes allocated for a frame that has not come whole.
+    /// Returns the bytes allocated for an incomplete frame.
     #[must_use]
     pub const fn bytes_held(&self) -> usize {
         self.partial.capacity()
     }
 
-    /// Takes bytes off the front of `input` up to the end of the next message and gives it; `None`
-    /// when more bytes are needed, and `input` is then empty.
+    /// Consumes bytes from the front of `input` up to the end of the next message and returns it;
+    /// `None` if more bytes are needed, and `input` is then empty.
     ///
     /// # Errors
+    /// Those of [`Prefix::parse`] and [`decode`].
     /// Those of [`Prefix::parse`] and [`decode`].
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Message>> {
         if let Some(error) = &self.failed {
@@ -79,7 +81,7 @@ impl Decoder {
     fn advance(&mut self, input: &mut &[u8]) -> Result<Option<Message>> {
         loop {
             if self.partial.is_empty() {
-                // The usual case: the frame is here whole and is read where it lies.
+                // The usual case: the frame is complete in `input` and is decoded in place.
                 if let Some((prefix, body, rest)) = self.whole_frame(input)? {
                     *input = rest;
                     match decode(&prefix, body, &self.limits)? {
@@ -98,7 +100,8 @@ impl Decoder {
             }
             let body = self.partial.get(PREFIX_BYTES..).unwrap_or_default();
             let message = decode(&prefix, body, &self.limits)?;
-            // Given back, so that a connection that once had a long frame is not dear for ever.
+            // Freed, so that a connection that once had a long frame does not keep its memory for
+            // ever.
             self.partial = Vec::new();
             if message.is_some() {
                 return Ok(message);
@@ -125,7 +128,7 @@ impl Decoder {
         Prefix::parse(&bytes, self.limits.control_bytes_max)
     }
 
-    /// Moves bytes from `input` until `wanted` are held; whether they are.
+    /// Moves bytes from `input` until `wanted` are held. Returns true if they are.
     fn fill(&mut self, input: &mut &[u8], wanted: usize) -> bool {
         let missing = wanted.saturating_sub(self.partial.len());
         let (taken, rest) = input.split_at(missing.min(input.len()));

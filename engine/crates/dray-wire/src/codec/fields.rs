@@ -1,5 +1,5 @@
-//! The parts that messages share: entries, ranges, errors, options, layouts. Each has a `put_` and a
-//! `read_` side by side, in the order of the fields in docs/design/wire-protocol.md.
+//! Parts that several messages share: entries, ranges, errors, options, layouts. Each has a `put_`
+//! and a `read_` function, in the order of the fields in docs/design/wire-protocol.md.
 
 use super::bytes::{
     Reader, put_bytes, put_cut_text, put_flag, put_i64, put_list, put_option, put_u8, put_u16,
@@ -274,7 +274,7 @@ pub(super) fn read_options(reader: &mut Reader<'_>) -> Result<Options> {
         order,
         object_bytes: reader.u64_above_zero("options.object_bytes")?,
         verify: reader.flag("options.verify")?,
-        // Behind the last field of CONNECT, where an older peer passes it over.
+        // After the last field of CONNECT, where an older peer ignores it.
         resume: ResumeMode::default(),
         xattrs: reader.flag("options.xattrs")?,
         checksum_attributes: reader.flag("options.checksum_attributes")?,

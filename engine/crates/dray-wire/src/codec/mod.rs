@@ -1,9 +1,9 @@
-//! Frames: messages as bytes and back. The layout is docs/design/wire-protocol.md; this module is
-//! one implementation of it, `integration/wire/decoder.py` another.
+//! Frames: encodes messages as bytes and decodes them. The layout is docs/design/wire-protocol.md;
+//! this module is one implementation of it, `integration/wire/decoder.py` another.
 //!
 //! A control connection: [`Preamble`], TLS, then frames. Writing: [`encode`] appends a message to a
-//! buffer, in as many frames as the peer's limits ask for. Reading: [`Decoder`], fed with whatever
-//! bytes came, or [`Prefix::parse`] and [`decode`] by those who read exact lengths.
+//! buffer, in as many frames as the peer's limits require. Reading: [`Decoder`] takes bytes as they
+//! arrive; callers that read exact lengths use [`Prefix::parse`] and [`decode`].
 //!
 //! A data connection: [`Preamble`], then the listener's [`Challenge`], the dialler's join, then
 //! block heads, each followed by its payload ([`encode_block_head`], [`decode_block_head`]).
@@ -30,11 +30,11 @@ use dray_core::{ErrorKind, Result};
 /// Bytes before the body of every frame.
 pub const PREFIX_BYTES: usize = 12;
 
-/// Flag: the body has fields that the agreed version does not know; a reader ignores what follows
-/// the fields it knows. Without the flag such bytes are an error.
+/// Flag: the body has fields that the agreed version does not know; a reader ignores the bytes
+/// after the fields it knows. Without the flag such bytes are an error.
 pub const FLAG_EXTENDED: u8 = 1;
 
-/// Frame types from here on may be skipped by those who do not know them.
+/// First frame type that peers may skip if they do not know it.
 pub const TYPE_IGNORABLE: u8 = 0x80;
 
 /// The numbers of the frame types.
@@ -74,7 +74,7 @@ pub mod frame_type {
     pub const STREAMS: u8 = 0x81;
 }
 
-/// The name of a frame type in errors and in the specification.
+/// Returns the name of a frame type, as in errors and in the specification.
 #[must_use]
 pub const fn frame_name(number: u8) -> &'static str {
     match number {
@@ -111,10 +111,10 @@ pub const fn frame_name(number: u8) -> &'static str {
     }
 }
 
-/// What stands before a frame's body.
+/// The prefix of a frame's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
-    /// Bytes of the body that follows; of a BLOCK, bytes of the head without the payload.
+    /// Length of the body that follows; for a BLOCK, length of the head without the payload.
     pub body_bytes: u32,
     /// See [`frame_type`].
     pub frame_type: u8,
@@ -125,7 +125,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Reads a prefix whose body may have at most `body_bytes_max` bytes: a control connection's
+    /// Parses a prefix whose body may have at most `body_bytes_max` bytes: a control connection's
     /// [`crate::message::Limits::control_bytes_max`], or [`head_bytes_max`].
     ///
     /// # Errors
@@ -157,8 +157,8 @@ impl Prefix {
         Ok(prefix)
     }
 
-    /// Whether the frame is skipped: its type is not known here, and may be ignored by those who do
-    /// not know it.
+    /// Returns true if the frame is skipped: its type is unknown here, and may be ignored by peers
+    /// that do not know it.
     #[must_use]
     pub fn is_passed_over(&self) -> bool {
         self.frame_type >= TYPE_IGNORABLE && frame_name(self.frame_type) == "unknown"
@@ -173,7 +173,7 @@ impl Prefix {
         [b0, b1, b2, b3, self.frame_type, self.flags, 0, 0]
     }
 
-    /// Compares the body with the prefix.
+    /// Compares the body's length and checksum with the prefix.
     fn check(&self, body: &[u8]) -> Result<()> {
         let name = frame_name(self.frame_type);
         if u32::try_from(body.len()) != Ok(self.body_bytes) {
@@ -211,7 +211,7 @@ impl OpenFrame {
         }
     }
 
-    /// The body ends with fields that a peer may ignore.
+    /// Marks the body as ending with fields that a peer may ignore.
     const fn extended(mut self) -> Self {
         self.flags |= FLAG_EXTENDED;
         self

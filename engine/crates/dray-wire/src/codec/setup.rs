@@ -120,7 +120,7 @@ pub(super) fn read_connect(reader: &mut Reader<'_>) -> Result<Connect> {
     })
 }
 
-/// Writes the fields of CONNECT that a peer may ignore, if one is not as usual; says whether it did.
+/// Writes the optional fields of CONNECT, if one differs from its default. Returns true if it did.
 pub(super) fn put_connect_extension(out: &mut Vec<u8>, connect: &Connect) -> bool {
     match connect.options.resume {
         ResumeMode::Verify => false,
@@ -131,7 +131,7 @@ pub(super) fn put_connect_extension(out: &mut Vec<u8>, connect: &Connect) -> boo
     }
 }
 
-/// Reads what [`put_connect_extension`] writes, from a CONNECT that is EXTENDED.
+/// Reads the fields written by [`put_connect_extension`], from a CONNECT that is EXTENDED.
 pub(super) fn read_connect_extension(reader: &mut Reader<'_>, connect: &mut Connect) -> Result<()> {
     connect.options.resume = match reader.u8("resume")? {
         0 => ResumeMode::Verify,

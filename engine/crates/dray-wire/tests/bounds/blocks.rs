@@ -1,4 +1,4 @@
-//! The head of a block keeps its bounds, whoever wrote it.
+//! The head of a block respects its bounds, whatever its sender.
 
 use crate::common::framed;
 use dray_core::{BlockId, ByteRange, ErrorKind, FileIndex, Sums, TargetId};
@@ -43,7 +43,7 @@ fn blocks_are_bounded() {
             "{why}"
         );
         assert_eq!(out.is_empty(), !is_good);
-        // One who keeps no limits.
+        // A sender without limits.
         out.clear();
         encode_block_head(&head, &wide, &mut out).expect("within wide limits");
         let (prefix, body) = out.split_first_chunk::<PREFIX_BYTES>().expect("a prefix");

@@ -1,4 +1,4 @@
-//! What a sender refuses to put into a frame, how it splits the rest, and what a decoder holds.
+//! Messages that a sender refuses to encode, the splitting of others, and the memory of a decoder.
 
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
 use dray_core::{
@@ -11,7 +11,7 @@ use dray_wire::message::{
     Accept, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Limits, Message, Selection,
 };
 
-/// Within: travels. Over: refused by the sender.
+/// Checks that `within` is sent, and that the sender refuses `over`.
 #[track_caller]
 fn bounded(field: &str, within: &Message, over: &Message) {
     let limits = Limits {
@@ -327,7 +327,7 @@ fn the_decoder_holds_one_frame_at_the_most() {
         assert_eq!(decoder.next(&mut &[0u8][..]), Ok(None));
         assert!(decoder.bytes_held() <= 100_000 + PREFIX_BYTES);
     }
-    // The last byte ends it: an empty list and far too many bytes behind it.
+    // The last byte completes a frame with an empty list and far too many bytes after it.
     let error = decoder.next(&mut &[0u8][..]).expect_err("a bad frame");
     let mut bye = &framed(frame_type::BYE, 0, &[])[..];
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Every bound is reached: what is just within it is taken, what is just over it is refused by name,
-//! by the sender and by the reader.
+//! Every bound is tested from both sides: values just within it are accepted, and both sender and
+//! reader refuse values just over it, naming the field.
 
 mod blocks;
 mod common;

@@ -1,4 +1,5 @@
-//! What a peer may not send: absurd counts, nonsense in fields, frames of the wrong kind or size.
+//! Frames that a peer may not send: absurd counts, invalid fields, frames of the wrong kind or
+//! size.
 
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
 use dray_core::options::ResumeMode;
@@ -41,7 +42,7 @@ fn absurd_counts_fail_before_anything_is_allocated() {
             "items claimed",
         );
     }
-    // One item too many for the bytes that are there.
+    // One more item than the available bytes hold.
     let body = [&3u32.to_le_bytes()[..], &[0; 16]].concat();
     refused(
         &framed(frame_type::CREDIT, 0, &body),
@@ -85,12 +86,12 @@ fn at_least_one_stream_is_to_be_used() {
     refused(&streams(0), ErrorKind::Protocol, "streams");
 }
 
-/// A list of `count` items, each `item`.
+/// Returns a list of `count` items, each `item`.
 fn repeated(count: u32, item: &[u8]) -> Vec<u8> {
     [&count.to_le_bytes()[..], &item.repeat(count as usize)].concat()
 }
 
-/// The sender's own checks do not guard a reader: these frames are made by one who has none.
+/// The sender's own checks do not protect a reader: these frames come from a sender without checks.
 #[test]
 fn bounds_hold_against_a_sender_that_keeps_none() {
     let empty = [0; 4];

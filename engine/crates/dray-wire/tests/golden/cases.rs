@@ -1,7 +1,7 @@
-//! One example of everything that can be said, with every variant of every part in some of them.
+//! One example of every message, with every variant of every part in some of them.
 //!
-//! The examples belong to one session as far as that goes: entries 0 to 3 of a manifest of eight are
-//! in NEW_FILES, and the decisions, closes, blocks and credits speak of these eight.
+//! The examples belong to one session where possible: entries 0 to 3 of a manifest of eight are in
+//! NEW_FILES, and the decisions, closes, blocks and credits refer to these eight.
 
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::profile::{Stage, Times};
@@ -258,7 +258,7 @@ fn file_ids() -> Vec<FileId> {
     .collect()
 }
 
-/// Every control message, most once, some in more than one form.
+/// Returns every control message, most once, some in more than one form.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     let ready = Ready {
         precision_nanoseconds: 1,
@@ -399,7 +399,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     ]
 }
 
-/// A source's: most of it waited for the network.
+/// Returns times of a source that mostly waited for the network.
 fn times() -> Times {
     let mut times = Times::default();
     times.add(Stage::List, Duration::from_micros(1500));
@@ -408,8 +408,8 @@ fn times() -> Times {
     times
 }
 
-/// A block of what DONE left open of one object, a hole of that file, and a small file; and its
-/// payload.
+/// Returns a block with the range of one object that DONE left open, a hole of that file, and a
+/// small file; and its payload.
 pub(crate) fn block() -> (BlockHead, Vec<u8>) {
     let first = b"bytes of one file";
     let second = b"and of another";
@@ -438,8 +438,8 @@ pub(crate) fn block() -> (BlockHead, Vec<u8>) {
     (head, [&first[..], second].concat())
 }
 
-/// The answer to the challenge of [`CHALLENGE`], with ticket and key of ACCEPT. The proof was computed
-/// apart; `integration/wire/test_decoder.py` computes it again.
+/// Returns the answer to [`CHALLENGE`], with ticket and key of ACCEPT. The proof was computed
+/// independently; `integration/wire/test_decoder.py` computes it again.
 pub(crate) fn join() -> Join {
     Join {
         ticket: *b"ticket of 16 byt",
@@ -452,5 +452,5 @@ pub(crate) fn join() -> Join {
     }
 }
 
-/// What the listener sends before [`join`].
+/// The listener's challenge before [`join`].
 pub(crate) const CHALLENGE: Challenge = Challenge([0x5a; 32]);

@@ -1,7 +1,7 @@
 //! The captured frames in integration/wire/golden: this build writes and reads them byte for byte.
-//! Beside each stands what it says, as JSON, for decoders in other languages.
+//! Next to each is its content as JSON, for decoders in other languages.
 //!
-//! `DRAY_BLESS=1 cargo test -p dray-wire --test golden` writes them anew. A change in them is a
+//! `DRAY_BLESS=1 cargo test -p dray-wire --test golden` writes them again. A change in them is a
 //! change of the protocol: see "Versions" in docs/design/wire-protocol.md.
 
 mod cases;
@@ -34,7 +34,7 @@ fn frame(connection: &str, number: u8, flags: u8, fields: Value) -> Value {
     })
 }
 
-/// A frame with any flags and body.
+/// Returns a frame with any flags and body.
 fn sealed(number: u8, flags: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).expect("short");
     let mut bytes = length.to_le_bytes().to_vec();
