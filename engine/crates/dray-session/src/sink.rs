@@ -2,6 +2,7 @@
 //! acknowledges, verifies, publishes.
 
 mod accept;
+mod announce;
 mod api;
 mod arrive;
 mod attributes;

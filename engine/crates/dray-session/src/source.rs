@@ -413,63 +413,24 @@ impl Source {
             Message::Ready(ready) => self.on_ready(ready, now),
             Message::Refuse(error) => self.end(Outcome::Refused(error)),
             Message::Done { index, ranges } => self.on_done(index, &ranges),
-            Message::FileIds(ids) => {
-                for id in ids {
-                    if self.phase == Phase::Ended {
-                        return;
-                    }
-                    self.on_file_id(id);
-                }
-            }
-            Message::Credit(grants) => {
-                for (target, count) in grants {
-                    if !self.knows_target(target) {
-                        return;
-                    }
-                    self.asked.remove(&target);
-                    self.objects.grant(target, count);
-                }
-            }
+            Message::FileIds(ids) => self.on_each(ids, Self::on_file_id),
+            Message::Credit(grants) => self.on_credit(grants),
             Message::BlockSync(states) => {
-                for (block, state) in states {
-                    if self.phase == Phase::Ended {
-                        return;
-                    }
-                    self.on_block_state(block, state, now);
-                }
+                self.on_each(states, |source, (block, state)| {
+                    source.on_block_state(block, state, now);
+                });
             }
-            Message::FileClose(closed) => {
-                for closed in closed {
-                    if self.phase == Phase::Ended {
-                        return;
-                    }
-                    self.on_file_closed(closed);
-                }
-            }
-            Message::Rate(rate) => {
-                self.progress.is_held_there = rate == Some(0);
-                self.peer_rate = rate;
-                self.apply_rate(now);
-            }
+            Message::FileClose(closed) => self.on_each(closed, Self::on_file_closed),
+            Message::Rate(rate) => self.on_peer_rate(rate, now),
             Message::Ping(nonce) => self.out.push_back(Effect::Message(Message::Pong(nonce))),
             Message::GoAway(error) => self.on_peer_lost(error),
-            Message::Cancel { attempt, .. } => {
-                if attempt == self.config.attempt {
-                    self.tell_profile();
-                    self.out.push_back(Effect::Message(Message::Bye));
-                    self.end(Outcome::Cancelled);
-                }
-            }
+            Message::Cancel { attempt, .. } => self.on_peer_cancelled(attempt),
             Message::Profile(times) => self.progress.profile.sink = times,
             // Who drives the transfer says it.
             Message::Streams(most) if !self.config.is_driver => self.use_streams(most),
             Message::Streams(_) => {}
             Message::Verdict(totals) => self.on_verdict(totals),
-            Message::Bye => match self.phase {
-                Phase::Closing(totals) => self.end(Outcome::Done(totals)),
-                Phase::Stopping(_) => self.end(Outcome::Cancelled),
-                _ => self.protocol_error("the sink said good-bye before its verdict"),
-            },
+            Message::Bye => self.on_bye(),
             Message::Pong(_) => self.carriers.heard(now),
             Message::Stall { .. } => {}
             Message::Hello(_)
@@ -481,6 +442,48 @@ impl Source {
             | Message::FileAbort { .. }
             | Message::StreamLost { .. }
             | Message::VerdictStored => self.protocol_error("a message only a source may send"),
+        }
+    }
+
+    /// Handles the items of one message in order, until one of them ends the session.
+    fn on_each<T>(&mut self, items: Vec<T>, mut handle: impl FnMut(&mut Self, T)) {
+        for item in items {
+            if self.phase == Phase::Ended {
+                return;
+            }
+            handle(self, item);
+        }
+    }
+
+    fn on_credit(&mut self, grants: Vec<(TargetId, u32)>) {
+        for (target, count) in grants {
+            if !self.knows_target(target) {
+                return;
+            }
+            self.asked.remove(&target);
+            self.objects.grant(target, count);
+        }
+    }
+
+    fn on_peer_rate(&mut self, rate: Option<u64>, now: Time) {
+        self.progress.is_held_there = rate == Some(0);
+        self.peer_rate = rate;
+        self.apply_rate(now);
+    }
+
+    fn on_peer_cancelled(&mut self, attempt: u32) {
+        if attempt == self.config.attempt {
+            self.tell_profile();
+            self.out.push_back(Effect::Message(Message::Bye));
+            self.end(Outcome::Cancelled);
+        }
+    }
+
+    fn on_bye(&mut self) {
+        match self.phase {
+            Phase::Closing(totals) => self.end(Outcome::Done(totals)),
+            Phase::Stopping(_) => self.end(Outcome::Cancelled),
+            _ => self.protocol_error("the sink said good-bye before its verdict"),
         }
     }
 

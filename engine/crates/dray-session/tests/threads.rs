@@ -73,9 +73,49 @@ fn segment(range: ByteRange) -> Segment {
     }
 }
 
-/// A source whose sink has room for all that comes.
-fn read_for(seconds: u64, readers: ThreadCount, takes: Takes) -> Course {
-    let mut source = Source::new(source::Config {
+impl Course {
+    const NEW: Self = Self {
+        objects: 0,
+        crowd: 0,
+        threads: 0,
+    };
+}
+
+/// Inputs of a machine: those that are due, and those of operations under way, in order of time.
+struct Inputs<I> {
+    due: VecDeque<I>,
+    later: BTreeMap<(Time, u64), I>,
+    now: Time,
+    number: u64,
+}
+
+impl<I> Inputs<I> {
+    fn new(first: impl Into<VecDeque<I>>) -> Self {
+        Self {
+            due: first.into(),
+            later: BTreeMap::new(),
+            now: Time::ZERO,
+            number: 0,
+        }
+    }
+
+    fn after(&mut self, delay: Duration, input: I) {
+        self.number += 1;
+        self.later.insert((self.now + delay, self.number), input);
+    }
+
+    /// The next input. The clock moves to it if it is the result of an operation.
+    fn next(&mut self) -> I {
+        self.due.pop_front().unwrap_or_else(|| {
+            let ((at, _), input) = self.later.pop_first().expect("an operation is under way");
+            self.now = at;
+            input
+        })
+    }
+}
+
+fn new_source(readers: ThreadCount) -> Source {
+    Source::new(source::Config {
         options: Options::default(),
         buffers: BUFFERS,
         buffer_bytes: OBJECT,
@@ -87,8 +127,11 @@ fn read_for(seconds: u64, readers: ThreadCount, takes: Takes) -> Course {
         attempt: 1,
         is_driver: false,
         announces_early: false,
-    });
-    let objects = 1_000_000;
+    })
+}
+
+/// The inputs that bring a source to read one file of `objects` objects.
+fn first_source_inputs(objects: u64) -> [source::Input; 5] {
     let listed = Listed {
         entry: entry(objects),
         path: RelPath::parse(b"a").expect("a good path"),
@@ -101,7 +144,7 @@ fn read_for(seconds: u64, readers: ThreadCount, takes: Takes) -> Course {
             layout: Layout::Single(TARGET),
         },
     };
-    let begins = [
+    [
         source::Input::Message(Message::Ready(Ready {
             precision_nanoseconds: 1,
             object_bytes_max: OBJECT,
@@ -118,44 +161,38 @@ fn read_for(seconds: u64, readers: ThreadCount, takes: Takes) -> Course {
         },
         source::Input::Message(Message::FileIds(vec![wanted])),
         source::Input::Message(Message::Credit(vec![(TARGET, BUFFERS)])),
-    ];
-    let mut inputs: VecDeque<source::Input> = begins.into();
-    let mut later: BTreeMap<(Time, u64), source::Input> = BTreeMap::new();
-    let (mut now, mut number, mut reading) = (Time::ZERO, 0, 0);
-    let mut course = Course {
-        objects: 0,
-        crowd: 0,
-        threads: 0,
-    };
+    ]
+}
+
+/// A source whose sink has room for all that comes.
+fn read_for(seconds: u64, readers: ThreadCount, takes: Takes) -> Course {
+    let mut source = new_source(readers);
+    let mut inputs = Inputs::new(first_source_inputs(1_000_000));
+    let mut reading = 0;
+    let mut course = Course::NEW;
     let end = Time::ZERO + Duration::from_secs(seconds);
-    while now < end {
-        let input = match inputs.pop_front() {
-            Some(input) => input,
-            None => {
-                let ((at, _), input) = later.pop_first().expect("it goes on");
-                now = at;
-                reading -= 1;
-                course.objects += 1;
-                input
-            }
-        };
-        source.handle(input, now);
+    while inputs.now < end {
+        let input = inputs.next();
+        if matches!(input, source::Input::ReadDone { .. }) {
+            reading -= 1;
+            course.objects += 1;
+        }
+        source.handle(input, inputs.now);
         while let Some(effect) = source.poll() {
             match effect {
                 source::Effect::Read { block, parts, .. } => {
                     reading += 1;
                     course.crowd = course.crowd.max(reading);
-                    number += 1;
                     let outcome = ReadOutcome {
                         segments: vec![segment(parts[0].range)],
                         ..ReadOutcome::default()
                     };
                     let done = source::Input::ReadDone { block, outcome };
-                    later.insert((now + takes(reading), number), done);
+                    inputs.after(takes(reading), done);
                 }
                 source::Effect::Send { head, .. } => {
                     let durable = vec![(head.id, BlockState::Durable)];
-                    inputs.extend([
+                    inputs.due.extend([
                         source::Input::Sent { block: head.id },
                         source::Input::Message(Message::BlockSync(durable)),
                         source::Input::Message(Message::Credit(vec![(TARGET, 1)])),
@@ -169,9 +206,8 @@ fn read_for(seconds: u64, readers: ThreadCount, takes: Takes) -> Course {
     course
 }
 
-/// A sink whose source sends whatever it has credit for.
-fn write_for(seconds: u64, writers: ThreadCount, takes: Takes) -> Course {
-    let mut sink = Sink::new(sink::Config {
+fn new_sink(writers: ThreadCount) -> Sink {
+    Sink::new(sink::Config {
         options: Options {
             object_bytes: OBJECT,
             ..Options::default()
@@ -190,83 +226,81 @@ fn write_for(seconds: u64, writers: ThreadCount, takes: Takes) -> Course {
         sync_interval: Duration::from_secs(1),
         attempt: 1,
         is_driver: false,
-    });
-    let objects = 1_000_000;
+    })
+}
+
+/// The inputs that bring a sink to receive one file of `objects` objects.
+fn first_sink_inputs(objects: u64) -> [sink::Input; 5] {
     let facts = Facts {
         existing: None,
         resume: None,
         layout: Layout::Single(TARGET),
     };
-    let begins = [
+    [
         sink::Input::PeerUp(PEER),
         sink::Input::Message(PEER, Message::NewFiles(vec![entry(objects)])),
         sink::Input::Message(PEER, Message::ListEnd { entries: 1 }),
         sink::Input::Inspected(vec![(FILE, Inspected::File(facts))]),
         sink::Input::Prepared(FILE, Ok(())),
-    ];
-    let mut inputs: VecDeque<sink::Input> = begins.into();
-    let mut later: BTreeMap<(Time, u64), sink::Input> = BTreeMap::new();
-    let mut waiting: VecDeque<BlockKey> = VecDeque::new();
-    let (mut now, mut number, mut next) = (Time::ZERO, 0, 0);
-    let (mut writing, mut threads) = (0, writers.first());
-    let mut course = Course {
-        objects: 0,
-        crowd: 0,
-        threads: 0,
+    ]
+}
+
+/// The input that brings object `number` of the file.
+fn arrival(number: u64, buffer: Option<BufferId>) -> sink::Input {
+    let range = ByteRange {
+        offset: number * OBJECT,
+        length: OBJECT,
     };
+    sink::Input::BlockArrived {
+        peer: PEER,
+        head: BlockHead {
+            id: BlockId(number),
+            target: TARGET,
+            segments: vec![segment(range)],
+        },
+        buffer,
+        verified: Ok(()),
+    }
+}
+
+/// A sink whose source sends whatever it has credit for.
+fn write_for(seconds: u64, writers: ThreadCount, takes: Takes) -> Course {
+    let mut sink = new_sink(writers);
+    let mut inputs = Inputs::new(first_sink_inputs(1_000_000));
+    let mut waiting: VecDeque<BlockKey> = VecDeque::new();
+    let (mut sent, mut writing, mut threads) = (0, 0, writers.first());
+    let mut course = Course::NEW;
     let mut free: Vec<BufferId> = (0..BUFFERS).map(BufferId).collect();
     let end = Time::ZERO + Duration::from_secs(seconds);
-    while now < end {
-        let input = match inputs.pop_front() {
-            Some(input) => input,
-            None => {
-                let ((at, _), input) = later.pop_first().expect("it goes on");
-                now = at;
-                if matches!(input, sink::Input::Written(..)) {
-                    writing -= 1;
-                    course.objects += 1;
-                }
-                input
-            }
-        };
-        sink.handle(input, now);
+    while inputs.now < end {
+        let input = inputs.next();
+        if matches!(input, sink::Input::Written(..)) {
+            writing -= 1;
+            course.objects += 1;
+        }
+        sink.handle(input, inputs.now);
         while let Some(effect) = sink.poll() {
             match effect {
                 sink::Effect::Message(_, Message::Credit(grants)) => {
                     for _ in 0..grants.iter().map(|(_, count)| *count).sum() {
-                        let range = ByteRange {
-                            offset: next * OBJECT,
-                            length: OBJECT,
-                        };
-                        let arrived = sink::Input::BlockArrived {
-                            peer: PEER,
-                            head: BlockHead {
-                                id: BlockId(next),
-                                target: TARGET,
-                                segments: vec![segment(range)],
-                            },
-                            buffer: free.pop(),
-                            verified: Ok(()),
-                        };
-                        (next, number) = (next + 1, number + 1);
-                        later.insert((now + WAY, number), arrived);
+                        inputs.after(WAY, arrival(sent, free.pop()));
+                        sent += 1;
                     }
                 }
                 sink::Effect::Write { block, .. } => waiting.push_back(block),
                 sink::Effect::SetWriters(count) => threads = count,
                 sink::Effect::Free(buffer) => free.push(buffer),
-                sink::Effect::Sync(_) => inputs.push_back(sink::Input::Synced(Ok(Vec::new()))),
-                sink::Effect::Log { .. } => inputs.push_back(sink::Input::Logged(Ok(()))),
+                sink::Effect::Sync(_) => inputs.due.push_back(sink::Input::Synced(Ok(Vec::new()))),
+                sink::Effect::Log { .. } => inputs.due.push_back(sink::Input::Logged(Ok(()))),
                 _ => {}
             }
         }
         while writing < threads
             && let Some(block) = waiting.pop_front()
         {
-            (writing, number) = (writing + 1, number + 1);
+            writing += 1;
             course.crowd = course.crowd.max(writing);
-            let written = sink::Input::Written(block, vec![Ok(())]);
-            later.insert((now + takes(writing), number), written);
+            inputs.after(takes(writing), sink::Input::Written(block, vec![Ok(())]));
         }
     }
     course.threads = sink.progress().writers;

@@ -4,8 +4,8 @@ use super::tree::Node;
 use super::{BlockKey, Effect, LogRecord, Sink, WritePart};
 use dray_core::options::Durability;
 use dray_core::{
-    BlockId, BufferId, ByteRange, End, Error, ErrorKind, PeerId, Status, StreamId, Sums, TargetId,
-    Time,
+    BlockId, BufferId, ByteRange, End, Error, ErrorKind, FileIndex, PeerId, Status, StreamId, Sums,
+    TargetId, Time,
 };
 use dray_sched::congestion::Moved;
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
@@ -33,6 +33,15 @@ pub(super) struct Block {
     pub(super) written: bool,
     /// Small files in it that are not closed yet.
     pub(super) small_left: u32,
+}
+
+/// The parts of one block that reached live files.
+struct WrittenParts {
+    /// Small files that the block completed.
+    small_files: u32,
+    last_file: FileIndex,
+    /// End of the last part within its file.
+    last_end: u64,
 }
 
 impl Sink {
@@ -269,24 +278,63 @@ impl Sink {
         };
         block.written = true;
         let began = block.began.take();
-        if let Some(began) = began {
-            // What failed or was no data says nothing about how fast the target is.
-            let all_good = results.iter().all(Result::is_ok);
-            let moved = all_good.then(|| moved(&block.segments));
-            self.congestion.ended(block.target, began, moved, now);
-            if let Some(writes) = self.writes.get_mut(&block.target) {
-                *writes = writes.saturating_sub(1);
-            }
-            for error in results.iter().filter_map(|result| result.as_ref().err()) {
-                self.writers.failed(error);
-            }
-        }
+        let (target, is_credit_free) = (block.target, std::mem::take(&mut block.holds_credit));
         let segments = std::mem::take(&mut block.segments);
         self.out.extend(block.buffer.take().map(Effect::Free));
-        if std::mem::take(&mut block.holds_credit) {
-            self.ledger.free(block.target);
+        if let Some(began) = began {
+            self.observe_write(target, began, &segments, results, now);
         }
-        // A part that is not tried again is none of another's.
+        if is_credit_free {
+            self.ledger.free(target);
+        }
+        self.fail_files_that_refuse(&segments, results, began);
+        if let Some(error) = self.error_to_retry(&segments, results) {
+            for segment in &segments {
+                self.mark(segment.file, segment.range, false);
+            }
+            self.forget_block(key);
+            self.state(key, BlockState::Nack(error));
+            return;
+        }
+        match self.gather_parts(key, &segments, results, now) {
+            Ok(parts) => self.block_written(key, parts, now),
+            Err(error) => {
+                // All its files have failed: nothing of it will ever be durable.
+                self.forget_block(key);
+                self.state(key, BlockState::Nack(error));
+            }
+        }
+    }
+
+    /// Tells the congestion control and the thread tuner how one write to `target` went.
+    fn observe_write(
+        &mut self,
+        target: TargetId,
+        began: Time,
+        segments: &[Segment],
+        results: &[Result<(), Error>],
+        now: Time,
+    ) {
+        // A failed write, or one without data, does not measure the speed of the target.
+        let all_good = results.iter().all(Result::is_ok);
+        let moved = all_good.then(|| moved(segments));
+        self.congestion.ended(target, began, moved, now);
+        if let Some(writes) = self.writes.get_mut(&target) {
+            *writes = writes.saturating_sub(1);
+        }
+        for error in results.iter().filter_map(|result| result.as_ref().err()) {
+            self.writers.failed(error);
+        }
+    }
+
+    /// Fails the files of the parts whose error will not pass. Other parts of the block are not
+    /// affected.
+    fn fail_files_that_refuse(
+        &mut self,
+        segments: &[Segment],
+        results: &[Result<(), Error>],
+        began: Option<Time>,
+    ) {
         let is_doubtful = self.may_have_vouched_since(began);
         for (segment, result) in segments.iter().zip(results) {
             if let Err(error) = result
@@ -296,27 +344,34 @@ impl Sink {
                 self.fail(segment.file, error.clone(), discard);
             }
         }
-        let again = segments
-            .iter()
-            .zip(results)
-            .find_map(|(segment, result)| match result {
-                Err(error)
-                    if error.status == Status::Temporary
-                        && self.live.contains_key(&segment.file) =>
-                {
-                    Some(error.clone())
-                }
-                _ => None,
-            });
-        if let Some(error) = again {
-            for segment in &segments {
-                self.mark(segment.file, segment.range, false);
+    }
+
+    /// The first temporary error of a part whose file is still live.
+    fn error_to_retry(&self, segments: &[Segment], results: &[Result<(), Error>]) -> Option<Error> {
+        let mut parts = segments.iter().zip(results);
+        parts.find_map(|(segment, result)| match result {
+            Err(error)
+                if error.status == Status::Temporary && self.live.contains_key(&segment.file) =>
+            {
+                Some(error.clone())
             }
-            self.forget_block(key);
-            self.state(key, BlockState::Nack(error));
-            return;
-        }
-        let mut small = 0;
+            _ => None,
+        })
+    }
+
+    /// Adds the written parts of live files to the group of the next sync.
+    ///
+    /// # Errors
+    ///
+    /// No part of the block belongs to a live file any more.
+    fn gather_parts(
+        &mut self,
+        key: BlockKey,
+        segments: &[Segment],
+        results: &[Result<(), Error>],
+        now: Time,
+    ) -> Result<WrittenParts, Error> {
+        let mut small_files = 0;
         let mut last = None;
         let mut failed = None;
         let first = self.gathering.record_count();
@@ -333,26 +388,32 @@ impl Sink {
                         SegmentKind::Hole => Sums::of_zeros(segment.range.length),
                     };
                     self.progress.bytes_written += segment.range.length;
-                    small += u32::from(self.part_written(key, segment, sums, now));
+                    small_files += u32::from(self.part_written(key, segment, sums, now));
                     last = Some((segment.file, segment.range.end()));
                 }
             }
         }
         self.gathering.merge_neighbours(first);
-        let Some((index, end)) = last else {
-            // All its files have failed: nothing of it will ever be durable.
-            self.forget_block(key);
-            self.state(key, BlockState::Nack(failed.unwrap_or_else(closed)));
-            return;
-        };
+        match last {
+            Some((last_file, last_end)) => Ok(WrittenParts {
+                small_files,
+                last_file,
+                last_end,
+            }),
+            None => Err(failed.unwrap_or_else(closed)),
+        }
+    }
+
+    /// Reports the block as written and hands it to the group or to the small files it completed.
+    fn block_written(&mut self, key: BlockKey, parts: WrittenParts, now: Time) {
         self.state(key, BlockState::Written);
         match self.blocks.get_mut(&key) {
-            Some(block) if small > 0 => block.small_left = small,
+            Some(block) if parts.small_files > 0 => block.small_left = parts.small_files,
             _ => self.gathering.blocks.push(key),
         }
         self.gathering.touch(now);
         if self.config.ordered_window.is_some() {
-            self.write_next_in_turn(index, end, now);
+            self.write_next_in_turn(parts.last_file, parts.last_end, now);
         }
     }
 

@@ -135,97 +135,104 @@ impl Sink {
 
     fn on_facts(&mut self, index: FileIndex, facts: Facts, now: Time) {
         let overwrite = self.config.options.overwrite;
-        let asked = self
-            .config
-            .options
-            .object_bytes
-            .min(self.config.buffer_bytes);
-        let largest = NonZeroU64::new(self.config.buffer_bytes).unwrap_or(NonZeroU64::MIN);
-        let asked = NonZeroU64::new(asked).unwrap_or(largest);
-        let Some(peer) = self.live.get(&index).map(|live| live.peer) else {
-            return;
-        };
         let Some(file) = self.file(index) else { return };
         match decide(overwrite, &file.key, facts.existing.as_ref()) {
             Decision::Adopt => {
-                file.stage = Stage::Adopted;
-                self.count_wanting(peer, false);
-                self.adopt(
-                    index,
-                    facts.existing.and_then(|existing| existing.mode),
-                    now,
-                );
-                return;
+                self.settle(index, Stage::Adopted);
+                let mode = facts.existing.and_then(|existing| existing.mode);
+                self.adopt(index, mode, now);
             }
             Decision::Skip => {
-                file.stage = Stage::Skipped;
-                self.count_wanting(peer, false);
+                self.settle(index, Stage::Skipped);
                 self.close_when_durable(index, now);
-                return;
             }
-            Decision::Refuse(error) => {
-                self.fail(index, error, false);
-                return;
-            }
-            Decision::Take => {}
+            Decision::Refuse(error) => self.fail(index, error, false),
+            Decision::Take => self.take(index, facts.resume, facts.layout),
         }
+    }
+
+    /// Ends the file's need of bytes.
+    fn settle(&mut self, index: FileIndex, stage: Stage) {
+        if let Some(file) = self.file(index) {
+            file.stage = stage;
+        }
+        if let Some(peer) = self.live.get(&index).map(|live| live.peer) {
+            self.count_wanting(peer, false);
+        }
+    }
+
+    /// Begins to receive a file: opens a small one, has the partial file of any other prepared.
+    fn take(&mut self, index: FileIndex, resume: Option<Result<Resume, Error>>, layout: Layout) {
+        let largest = NonZeroU64::new(self.config.buffer_bytes).unwrap_or(NonZeroU64::MIN);
+        let asked = self.config.options.object_bytes.min(largest.get());
+        let asked = NonZeroU64::new(asked).unwrap_or(largest);
+        let resume = resume.and_then(|resume| self.usable_resume(index, resume, largest));
+        let is_resumed = resume.is_some();
+        for target in targets_of(&layout) {
+            self.ledger.add_target(target);
+        }
+        let Some(file) = self.file(index) else { return };
         let size = file.key.size;
-        let resume = match facts.resume {
-            Some(Ok(resume)) if is_usable(&resume, size, largest) && self.has_room(&resume) => {
+        file.object_bytes = match &resume {
+            Some(resume) => resume.object_bytes,
+            None => object_bytes_for(size, asked, largest).get(),
+        };
+        file.small = !is_resumed && size <= asked.get();
+        file.next_offset = 0;
+        file.layout = Some(layout);
+        let is_small = file.small;
+        if let Some(resume) = resume {
+            file.unproven = Some(SummedRanges::new());
+            let runs = file.resume_from(resume.done);
+            self.runs += runs;
+        }
+        if is_small {
+            self.open(index);
+        } else {
+            self.prepare(index, is_resumed);
+        }
+    }
+
+    /// What an earlier run left of the file, unless it does not fit this transfer.
+    fn usable_resume(
+        &mut self,
+        index: FileIndex,
+        resume: Result<Resume, Error>,
+        largest: NonZeroU64,
+    ) -> Option<Resume> {
+        let size = self.file(index)?.key.size;
+        match resume {
+            Ok(resume) if is_usable(&resume, size, largest) && self.has_room(&resume) => {
                 Some(resume)
             }
-            Some(Ok(resume)) => {
+            Ok(resume) => {
                 if resume.object_bytes > largest.get() {
                     self.tell_too_large(index, &resume, largest);
                 }
                 None
             }
-            None => None,
-            Some(Err(error)) => {
+            Err(error) => {
                 self.out.push_back(Effect::Report(Event::Notice(error)));
                 None
             }
+        }
+    }
+
+    fn prepare(&mut self, index: FileIndex, resume: bool) {
+        let Some(path) = self.live.get(&index).map(|live| live.path.clone()) else {
+            return;
         };
-        let object_bytes = match &resume {
-            Some(resume) => resume.object_bytes,
-            None => object_bytes_for(size, asked, largest).get(),
-        };
         let Some(file) = self.file(index) else { return };
-        file.object_bytes = object_bytes;
-        file.small = resume.is_none() && size <= asked.get();
-        file.next_offset = 0;
-        let small = file.small;
-        for target in targets_of(&facts.layout) {
-            self.ledger.add_target(target);
-        }
-        let resumed = resume.is_some();
-        let Some(file) = self.file(index) else { return };
-        if let Some(Resume { done, .. }) = resume {
-            file.accepted = done.ranges();
-            let runs = file.accepted.run_count();
-            file.written = done.bytes();
-            file.bytes_resumed = done.bytes();
-            file.next_offset = end_of_first_run(&file.accepted);
-            file.unproven = Some(SummedRanges::new());
-            file.known = done;
-            self.runs += runs;
-        }
-        let Some(file) = self.file(index) else { return };
-        file.layout = Some(facts.layout);
-        let key = file.key.clone();
-        if small {
-            self.open(index);
-        } else if let Some(path) = self.live.get(&index).map(|live| live.path.clone()) {
-            self.deciding += 1;
-            self.preparing.insert(index, !resumed);
-            self.out.push_back(Effect::Prepare {
-                index,
-                path,
-                key,
-                object_bytes,
-                resume: resumed,
-            });
-        }
+        let (key, object_bytes) = (file.key.clone(), file.object_bytes);
+        self.deciding += 1;
+        self.preparing.insert(index, !resume);
+        self.out.push_back(Effect::Prepare {
+            index,
+            path,
+            key,
+            object_bytes,
+            resume,
+        });
     }
 
     /// Whether the pieces of a resumed file are not too many beside those of the others.

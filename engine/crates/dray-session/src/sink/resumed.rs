@@ -6,10 +6,23 @@
 //! option to trust the log, only this run's bytes are read back.)
 
 use super::decide::end_of_first_run;
+use super::tree::File;
 use super::{Effect, Phase, Sink};
 use crate::progress::{Event, Outcome};
 use dray_core::{End, Error, ErrorKind, FileIndex, Status, SummedRanges};
 use dray_wire::message::Message;
+
+impl File {
+    /// Sets the ranges that are on the storage already. Returns the number of their runs.
+    pub(super) fn resume_from(&mut self, done: SummedRanges) -> usize {
+        self.accepted = done.ranges();
+        self.written = done.bytes();
+        self.bytes_resumed = done.bytes();
+        self.next_offset = end_of_first_run(&self.accepted);
+        self.known = done;
+        self.accepted.run_count()
+    }
+}
 
 impl Sink {
     /// The ranges of a partial file were checked: `done` is on the storage.
@@ -19,15 +32,10 @@ impl Sink {
         };
         let Some(file) = self.file(index) else { return };
         let (said, runs_said) = (file.known.bytes(), file.accepted.run_count());
-        file.accepted = done.ranges();
-        let runs = file.accepted.run_count();
-        file.written = done.bytes();
-        file.bytes_resumed = done.bytes();
-        file.next_offset = end_of_first_run(&file.accepted);
-        file.unproven = (!is_moved).then(SummedRanges::new);
         let lost = said.saturating_sub(done.bytes());
         let is_empty = done.is_empty();
-        file.known = done;
+        let runs = file.resume_from(done);
+        file.unproven = (!is_moved).then(SummedRanges::new);
         self.runs = (self.runs + runs).saturating_sub(runs_said);
         if let (true, Some(is_useless)) = (is_empty, self.preparing.get_mut(&index)) {
             *is_useless = true;

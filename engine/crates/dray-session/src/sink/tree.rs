@@ -1,12 +1,12 @@
 //! The live part of the manifest: entries announced and not yet closed.
 
-use super::{InspectItem, InspectTask, Sink};
+use super::Sink;
 use crate::progress::{Event, Failure};
 use dray_core::{
-    ByteRange, ContentKey, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
-    PeerId, RangeSet, RelPath, SummedRanges, Sums, Time,
+    ByteRange, ContentKey, End, Entry, Error, FileIndex, Layout, Metadata, PeerId, RangeSet,
+    RelPath, SummedRanges, Sums, Time,
 };
-use dray_wire::bounds::{entry_bytes, live_bytes_max};
+use dray_wire::bounds::entry_bytes;
 use dray_wire::message::{FileClosed, FileVerdict};
 use std::collections::VecDeque;
 
@@ -90,16 +90,6 @@ pub(super) struct Live {
     pub(super) node: Node,
 }
 
-/// Permission bits that a copy is given. It belongs to whoever writes it: a bit that runs a file as its owner
-/// or its group would lend another's rights than the source's. Folders take their set-group-ID bit from
-/// where they are made.
-const fn mode_bits(kind: &EntryKind) -> u32 {
-    match kind {
-        EntryKind::Directory | EntryKind::DirectoryEnd => 0o1777,
-        EntryKind::File { .. } | EntryKind::Symlink { .. } => 0o777,
-    }
-}
-
 impl Sink {
     pub(super) fn file(&mut self, index: FileIndex) -> Option<&mut File> {
         match self.live.get_mut(&index).map(|live| &mut live.node) {
@@ -122,173 +112,7 @@ impl Sink {
         Some(live)
     }
 
-    pub(super) fn on_new_files(&mut self, peer: PeerId, entries: Vec<Entry>) {
-        for entry in entries {
-            let announced = self.announce(peer, entry);
-            let bytes_max = live_bytes_max(self.config.live_entries_max);
-            if let Err(cause) = announced {
-                self.protocol_error(peer, cause);
-                return;
-            }
-            let live_bytes = self.peers.get(&peer).map_or(0, |peer| peer.live_bytes);
-            if live_bytes > bytes_max {
-                let cause = format!("more than {bytes_max} bytes of live entries");
-                self.violation(peer, ErrorKind::LimitExceeded, cause);
-                return;
-            }
-        }
-    }
-
-    fn announce(&mut self, peer: PeerId, mut entry: Entry) -> Result<(), String> {
-        entry.metadata.mode &= mode_bits(&entry.kind);
-        self.admit_attributes(&mut entry)?;
-        if entry.kind == EntryKind::DirectoryEnd {
-            return self.end_directory(peer, entry);
-        }
-        let known = self.peers.get(&peer);
-        let (next, live_count) = known.map_or((0, 0), |peer| (peer.announced, peer.live_count()));
-        if entry.index.0 != next {
-            let index = entry.index;
-            return Err(format!("entry {index} where entry {next} is due"));
-        }
-        if live_count >= self.config.live_entries_max as usize {
-            return Err(format!(
-                "more than {} live entries",
-                self.config.live_entries_max
-            ));
-        }
-        self.progress.entries_listed += 1;
-        let above = entry.parent.map(|parent| self.own_index(peer, parent));
-        let (folder, no_folder) = match above {
-            None => (RelPath::root(), None),
-            Some(parent) => match self.live.get_mut(&parent) {
-                Some(Live {
-                    path,
-                    node:
-                        Node::Directory {
-                            children,
-                            ended: None,
-                            failed,
-                            ..
-                        },
-                    ..
-                }) => {
-                    *children += 1;
-                    (path.clone(), failed.as_ref().map(in_failed_folder))
-                }
-                _ => return Err(format!("entry {} lies in no open folder", entry.index)),
-            },
-        };
-        let reserved = entry.name.is_reserved().then(|| {
-            Error::new(ErrorKind::InvalidName, End::Sink, "take the name")
-                .cause("names that begin with .dray- are kept for partial files and logs")
-                .remedy("rename it, or leave it out with --exclude")
-        });
-        let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
-        let unsummed = (is_link && self.config.demanded.is_some()).then(|| {
-            Error::new(ErrorKind::InvalidRequest, End::Source, "verify the file")
-                .cause("a checksum is demanded, and it is a symbolic link, which has none")
-                .remedy("name the file that it leads to, or follow links (--links follow)")
-        });
-        let refused = no_folder.or(reserved).or(unsummed);
-        let is_folder = entry.kind == EntryKind::Directory;
-        let (path, refused) = match folder.join(&entry.name) {
-            Ok(path) if self.paths.contains_key(&path) => {
-                let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "take the name")
-                    .cause("two entries of this transfer have this path")
-                    .remedy("copy them to different folders");
-                (path, refused.or(Some(error)))
-            }
-            Ok(path) => {
-                let unclaimed = self.claims.check(&path, is_folder).err();
-                (path, refused.or(unclaimed))
-            }
-            Err(error) => (folder, Some(error.at(End::Sink))),
-        };
-        let told = entry.index;
-        let index = self.number(peer, told);
-        let bytes = entry_bytes(&entry, path.as_bytes().len());
-        self.count_bytes(peer, bytes);
-        let (node, task) = self.node_of(entry.kind, entry.metadata);
-        if refused.is_none() {
-            self.paths.insert(path.clone(), index);
-        }
-        if matches!(node, Node::File(_)) {
-            self.count_wanting(peer, true);
-        }
-        self.live.insert(
-            index,
-            Live {
-                path: path.clone(),
-                parent: above,
-                peer,
-                index: told,
-                bytes,
-                node,
-            },
-        );
-        match refused {
-            Some(error) => self.fail(index, error, false),
-            None => self.to_inspect.push(InspectItem { index, path, task }),
-        }
-        Ok(())
-    }
-
-    fn node_of(&mut self, kind: EntryKind, metadata: Metadata) -> (Node, InspectTask) {
-        match kind {
-            EntryKind::File { size, .. } => {
-                self.progress.files_listed += 1;
-                self.progress.bytes_listed = self.progress.bytes_listed.saturating_add(size);
-                let key = ContentKey {
-                    size,
-                    demanded: self.config.demanded,
-                    modified: metadata.modified,
-                    precision_nanoseconds: self.config.precision_nanoseconds,
-                    identity: self.config.identity.clone(),
-                };
-                let file = File {
-                    key: key.clone(),
-                    metadata,
-                    stage: Stage::Deciding,
-                    small: false,
-                    object_bytes: 0,
-                    known: SummedRanges::new(),
-                    accepted: RangeSet::new(),
-                    written: 0,
-                    bytes_resumed: 0,
-                    unproven: None,
-                    sums: None,
-                    layout: None,
-                    held: VecDeque::new(),
-                    next_offset: 0,
-                    pack: None,
-                };
-                (Node::File(Box::new(file)), InspectTask::File(key))
-            }
-            EntryKind::Symlink { target } => {
-                self.progress.links_listed += 1;
-                (Node::Symlink, InspectTask::Symlink { target, metadata })
-            }
-            EntryKind::Directory | EntryKind::DirectoryEnd => {
-                let node = Node::Directory {
-                    children: 0,
-                    ended: None,
-                    made: false,
-                    setting: false,
-                    failed: None,
-                };
-                (node, InspectTask::Directory)
-            }
-        }
-    }
-
-    fn count_bytes(&mut self, peer: PeerId, bytes: u64) {
-        if let Some(peer) = self.peers.get_mut(&peer) {
-            peer.live_bytes += bytes;
-        }
-    }
-
-    fn end_directory(&mut self, peer: PeerId, entry: Entry) -> Result<(), String> {
+    pub(super) fn end_directory(&mut self, peer: PeerId, entry: Entry) -> Result<(), String> {
         let index = self.own_index(peer, entry.index);
         let bytes = entry_bytes(&entry, 0);
         match self.live.get_mut(&index) {

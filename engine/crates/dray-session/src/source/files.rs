@@ -3,7 +3,7 @@
 use super::{Effect, File, Listed, Source, layouts};
 use crate::progress::{Event, Failure, Outcome};
 use dray_core::plan::Grid;
-use dray_core::{ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, RangeSet};
+use dray_core::{ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, RangeSet};
 use dray_sched::objects::{Dataset, Work};
 use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX, entry_bytes, live_bytes_max};
 use dray_wire::message::{FileClosed, FileId, FileVerdict, Message};
@@ -201,69 +201,74 @@ impl Source {
             FileVerdict::Want {
                 object_bytes,
                 layout,
-            } => {
-                if !self.knows_layout(&layout) {
-                    return;
-                }
-                let Some(file) = self.files.get_mut(&id.index) else {
-                    return;
-                };
-                let object_bytes = match NonZeroU64::new(object_bytes) {
-                    Some(bytes) if bytes.get() <= self.config.buffer_bytes => bytes,
-                    _ => {
-                        let bytes = self.config.buffer_bytes;
-                        self.protocol_error(format!(
-                            "an object of {object_bytes} bytes; {bytes} are agreed"
-                        ));
-                        return;
-                    }
-                };
-                if file.aborted {
-                    return;
-                }
-                let grid = Grid::new(file.size, object_bytes);
-                let resumed = file.done.bytes();
-                if resumed > 0 {
-                    self.progress.objects_resumed += grid.count_safe(resumed);
-                    self.progress.bytes_resumed += resumed;
-                    self.progress.bytes_durable += resumed;
-                    file.bytes_durable += resumed;
-                }
-                let mut wanted = RangeSet::full(file.size);
-                for run in file.done.iter() {
-                    wanted.remove(run);
-                }
-                if !wanted.is_empty() {
-                    let (source, sink, striped) =
-                        layouts::bounded(&grid, &file.layout, layout, self.striped);
-                    file.striped = striped;
-                    self.striped += striped;
-                    self.objects.add(Work {
-                        index: id.index,
-                        grid,
-                        source,
-                        sink,
-                        wanted,
-                        ordered_window: self.ready.and_then(|ready| ready.ordered_window),
-                        dataset: file.dataset,
-                    });
-                }
-            }
+            } => self.on_wanted(id.index, object_bytes, layout),
             FileVerdict::Adopted => {
+                let size = self.files.get(&id.index).map_or(0, |file| file.size);
                 self.closed.files_adopted += 1;
                 self.progress.files_adopted += 1;
-                self.progress.bytes_adopted += file.size;
-                self.progress.bytes_durable += file.size;
+                self.progress.bytes_adopted += size;
+                self.progress.bytes_durable += size;
                 self.finish_file(id.index);
             }
             FileVerdict::Skipped => {
+                let size = self.files.get(&id.index).map_or(0, |file| file.size);
                 self.closed.files_skipped += 1;
                 self.progress.files_skipped += 1;
-                self.progress.bytes_durable += file.size;
+                self.progress.bytes_durable += size;
                 self.finish_file(id.index);
             }
             FileVerdict::Failed(error) => self.fail_file(id.index, error),
         }
+    }
+
+    /// Schedules the objects of a file that the sink wants, without the durable ranges.
+    fn on_wanted(&mut self, index: FileIndex, object_bytes: u64, layout: Layout) {
+        if !self.knows_layout(&layout) {
+            return;
+        }
+        let Some(file) = self.files.get_mut(&index) else {
+            return;
+        };
+        let object_bytes = match NonZeroU64::new(object_bytes) {
+            Some(bytes) if bytes.get() <= self.config.buffer_bytes => bytes,
+            _ => {
+                let bytes = self.config.buffer_bytes;
+                self.protocol_error(format!(
+                    "an object of {object_bytes} bytes; {bytes} are agreed"
+                ));
+                return;
+            }
+        };
+        if file.aborted {
+            return;
+        }
+        let grid = Grid::new(file.size, object_bytes);
+        let resumed = file.done.bytes();
+        if resumed > 0 {
+            self.progress.objects_resumed += grid.count_safe(resumed);
+            self.progress.bytes_resumed += resumed;
+            self.progress.bytes_durable += resumed;
+            file.bytes_durable += resumed;
+        }
+        let mut wanted = RangeSet::full(file.size);
+        for run in file.done.iter() {
+            wanted.remove(run);
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let (source, sink, striped) = layouts::bounded(&grid, &file.layout, layout, self.striped);
+        file.striped = striped;
+        self.striped += striped;
+        self.objects.add(Work {
+            index,
+            grid,
+            source,
+            sink,
+            wanted,
+            ordered_window: self.ready.and_then(|ready| ready.ordered_window),
+            dataset: file.dataset,
+        });
     }
 
     fn finish_file(&mut self, index: FileIndex) {

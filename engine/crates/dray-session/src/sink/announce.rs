@@ -1,0 +1,215 @@
+//! Entries that a source announces: checked, given a path, and sent to be inspected.
+
+use super::tree::{File, Live, Node, Stage, in_failed_folder};
+use super::{InspectItem, InspectTask, Sink};
+use dray_core::{
+    ContentKey, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Metadata, PeerId, RangeSet,
+    RelPath, SummedRanges,
+};
+use dray_wire::bounds::{entry_bytes, live_bytes_max};
+use std::collections::VecDeque;
+
+/// Permission bits that a copy is given. It belongs to whoever writes it: a bit that runs a file as its owner
+/// or its group would lend another's rights than the source's. Folders take their set-group-ID bit from
+/// where they are made.
+const fn mode_bits(kind: &EntryKind) -> u32 {
+    match kind {
+        EntryKind::Directory | EntryKind::DirectoryEnd => 0o1777,
+        EntryKind::File { .. } | EntryKind::Symlink { .. } => 0o777,
+    }
+}
+
+impl Sink {
+    pub(super) fn on_new_files(&mut self, peer: PeerId, entries: Vec<Entry>) {
+        for entry in entries {
+            let announced = self.announce(peer, entry);
+            let bytes_max = live_bytes_max(self.config.live_entries_max);
+            if let Err(cause) = announced {
+                self.protocol_error(peer, cause);
+                return;
+            }
+            let live_bytes = self.peers.get(&peer).map_or(0, |peer| peer.live_bytes);
+            if live_bytes > bytes_max {
+                let cause = format!("more than {bytes_max} bytes of live entries");
+                self.violation(peer, ErrorKind::LimitExceeded, cause);
+                return;
+            }
+        }
+    }
+
+    fn announce(&mut self, peer: PeerId, mut entry: Entry) -> Result<(), String> {
+        entry.metadata.mode &= mode_bits(&entry.kind);
+        self.admit_attributes(&mut entry)?;
+        if entry.kind == EntryKind::DirectoryEnd {
+            return self.end_directory(peer, entry);
+        }
+        self.check_turn(peer, &entry)?;
+        self.progress.entries_listed += 1;
+        let above = entry.parent.map(|parent| self.own_index(peer, parent));
+        let (folder, no_folder) = self.enter_folder(above, entry.index)?;
+        let refused = no_folder.or_else(|| self.refuse_entry(&entry));
+        let (path, not_placed) = self.place_in(folder, &entry);
+        let refused = refused.or(not_placed);
+        let told = entry.index;
+        let index = self.number(peer, told);
+        let bytes = entry_bytes(&entry, path.as_bytes().len());
+        self.count_bytes(peer, bytes);
+        let (node, task) = self.node_of(entry.kind, entry.metadata);
+        if refused.is_none() {
+            self.paths.insert(path.clone(), index);
+        }
+        if matches!(node, Node::File(_)) {
+            self.count_wanting(peer, true);
+        }
+        self.live.insert(
+            index,
+            Live {
+                path: path.clone(),
+                parent: above,
+                peer,
+                index: told,
+                bytes,
+                node,
+            },
+        );
+        match refused {
+            Some(error) => self.fail(index, error, false),
+            None => self.to_inspect.push(InspectItem { index, path, task }),
+        }
+        Ok(())
+    }
+
+    /// Checks that the entry is the next one of its source, and not one too many.
+    fn check_turn(&self, peer: PeerId, entry: &Entry) -> Result<(), String> {
+        let known = self.peers.get(&peer);
+        let (next, live_count) = known.map_or((0, 0), |peer| (peer.announced, peer.live_count()));
+        if entry.index.0 != next {
+            let index = entry.index;
+            return Err(format!("entry {index} where entry {next} is due"));
+        }
+        if live_count >= self.config.live_entries_max as usize {
+            return Err(format!(
+                "more than {} live entries",
+                self.config.live_entries_max
+            ));
+        }
+        Ok(())
+    }
+
+    /// Counts one more child of the folder `above`. Returns the folder's path, and the error that
+    /// the child inherits if the folder could not be made.
+    fn enter_folder(
+        &mut self,
+        above: Option<FileIndex>,
+        told: FileIndex,
+    ) -> Result<(RelPath, Option<Error>), String> {
+        let Some(parent) = above else {
+            return Ok((RelPath::root(), None));
+        };
+        match self.live.get_mut(&parent) {
+            Some(Live {
+                path,
+                node:
+                    Node::Directory {
+                        children,
+                        ended: None,
+                        failed,
+                        ..
+                    },
+                ..
+            }) => {
+                *children += 1;
+                Ok((path.clone(), failed.as_ref().map(in_failed_folder)))
+            }
+            _ => Err(format!("entry {told} lies in no open folder")),
+        }
+    }
+
+    /// Why this sink cannot take an entry of this name and kind into any folder.
+    fn refuse_entry(&self, entry: &Entry) -> Option<Error> {
+        if entry.name.is_reserved() {
+            let error = Error::new(ErrorKind::InvalidName, End::Sink, "take the name")
+                .cause("names that begin with .dray- are kept for partial files and logs")
+                .remedy("rename it, or leave it out with --exclude");
+            return Some(error);
+        }
+        let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
+        (is_link && self.config.demanded.is_some()).then(|| {
+            Error::new(ErrorKind::InvalidRequest, End::Source, "verify the file")
+                .cause("a checksum is demanded, and it is a symbolic link, which has none")
+                .remedy("name the file that it leads to, or follow links (--links follow)")
+        })
+    }
+
+    /// The entry's path, and why it cannot have it.
+    fn place_in(&self, folder: RelPath, entry: &Entry) -> (RelPath, Option<Error>) {
+        match folder.join(&entry.name) {
+            Ok(path) if self.paths.contains_key(&path) => {
+                let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "take the name")
+                    .cause("two entries of this transfer have this path")
+                    .remedy("copy them to different folders");
+                (path, Some(error))
+            }
+            Ok(path) => {
+                let is_folder = entry.kind == EntryKind::Directory;
+                let unclaimed = self.claims.check(&path, is_folder).err();
+                (path, unclaimed)
+            }
+            Err(error) => (folder, Some(error.at(End::Sink))),
+        }
+    }
+
+    fn node_of(&mut self, kind: EntryKind, metadata: Metadata) -> (Node, InspectTask) {
+        match kind {
+            EntryKind::File { size, .. } => {
+                self.progress.files_listed += 1;
+                self.progress.bytes_listed = self.progress.bytes_listed.saturating_add(size);
+                let key = ContentKey {
+                    size,
+                    demanded: self.config.demanded,
+                    modified: metadata.modified,
+                    precision_nanoseconds: self.config.precision_nanoseconds,
+                    identity: self.config.identity.clone(),
+                };
+                let file = File {
+                    key: key.clone(),
+                    metadata,
+                    stage: Stage::Deciding,
+                    small: false,
+                    object_bytes: 0,
+                    known: SummedRanges::new(),
+                    accepted: RangeSet::new(),
+                    written: 0,
+                    bytes_resumed: 0,
+                    unproven: None,
+                    sums: None,
+                    layout: None,
+                    held: VecDeque::new(),
+                    next_offset: 0,
+                    pack: None,
+                };
+                (Node::File(Box::new(file)), InspectTask::File(key))
+            }
+            EntryKind::Symlink { target } => {
+                self.progress.links_listed += 1;
+                (Node::Symlink, InspectTask::Symlink { target, metadata })
+            }
+            EntryKind::Directory | EntryKind::DirectoryEnd => {
+                let node = Node::Directory {
+                    children: 0,
+                    ended: None,
+                    made: false,
+                    setting: false,
+                    failed: None,
+                };
+                (node, InspectTask::Directory)
+            }
+        }
+    }
+
+    pub(super) fn count_bytes(&mut self, peer: PeerId, bytes: u64) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.live_bytes += bytes;
+        }
+    }
+}
