@@ -4,7 +4,6 @@ use crate::access::{Access, Authenticator, authorities};
 use crate::accounts::Accounts;
 use crate::api::{About, Api, Parts, router};
 use crate::audit::Audit;
-use crate::book::Book;
 use crate::clock;
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Shares};
@@ -22,6 +21,7 @@ use crate::server::Server;
 use crate::session::SessionRunner;
 use crate::staging::Expiry;
 use crate::storage::Given;
+use crate::ticket_store::TicketStore;
 use crate::together::Together;
 use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_runtime::assembly::{self, Buffers};
@@ -53,7 +53,7 @@ pub struct Endpoint {
     passive: Passive,
     dispatcher: Dispatcher,
     shares: Shares,
-    book: Arc<Book>,
+    book: Arc<TicketStore>,
     janitor: Janitor,
     expiry: Expiry,
     metrics: Arc<Metrics>,
@@ -165,7 +165,7 @@ impl Endpoint {
             }),
         );
         let address = config.advertised(listener.addresses());
-        let book = Arc::new(Book::new(
+        let book = Arc::new(TicketStore::new(
             Arc::clone(&queue),
             live.clone(),
             &config.tickets,

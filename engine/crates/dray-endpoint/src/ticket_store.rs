@@ -24,7 +24,7 @@ use std::time::Duration;
 const PRUNE_SECONDS: i64 = 600;
 
 /// See the module's head.
-pub struct Book {
+pub struct TicketStore {
     queue: Arc<Queue>,
     live: Live,
     lifetime: Duration,
@@ -35,7 +35,7 @@ pub struct Book {
     address: String,
 }
 
-impl Book {
+impl TicketStore {
     /// Tickets for the holder of `key` at `address`.
     #[must_use]
     pub const fn new(
@@ -122,7 +122,7 @@ impl Book {
     }
 }
 
-impl Tickets for Book {
+impl Tickets for TicketStore {
     fn mint(&self, caller: &Principal, request: &TicketRequest) -> Result<MintedTicket> {
         let secret = Secret::draw()?;
         let digest = secret.digest();
@@ -233,7 +233,7 @@ impl Tickets for Book {
     }
 }
 
-impl TicketBook for Book {
+impl TicketBook for TicketStore {
     fn present(&self, digest: &[u8; 32], key: Option<Fingerprint>) -> Result<Grant> {
         let row = self.queue.tickets().by_secret(*digest)?;
         let grant = grant(&row.ok_or_else(tickets::unknown)?)?;
