@@ -35,7 +35,7 @@ pub mod server;
 pub mod session;
 pub mod staging;
 pub mod storage;
+mod supervisor;
 pub mod ticket_store;
 pub mod tickets;
-mod together;
 mod workers;

@@ -21,8 +21,8 @@ use crate::server::Server;
 use crate::session::SessionRunner;
 use crate::staging::Expiry;
 use crate::storage::Given;
+use crate::supervisor::Supervisor;
 use crate::ticket_store::TicketStore;
-use crate::together::Together;
 use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_runtime::assembly::{self, Buffers};
 use dray_runtime::net::{Fingerprint, Identity, Listener, Serve, server_config};
@@ -324,7 +324,7 @@ impl Endpoint {
         let ask = || stop.ask();
         let ran = std::thread::scope(|scope| {
             // Without one of them the endpoint is better gone, and started again, than deaf.
-            let parts = Together::new(scope, &ask);
+            let parts = Supervisor::new(scope, &ask);
             // One that listens nowhere would return at once, and end the others with it: an endpoint
             // may be asked by plain HTTP alone.
             let listens = !listener.addresses().is_empty();

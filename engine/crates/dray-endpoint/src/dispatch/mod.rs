@@ -28,7 +28,7 @@ use crate::live::{Live, Moving, RateWish, Seat, Way};
 use crate::ports::Scheduler;
 use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
 use crate::session::{Job as Session, SessionRunner};
-use crate::together::Together;
+use crate::supervisor::Supervisor;
 use choose::{Chooser, Plan, Seen};
 use dray_api::api_path::Side;
 use dray_api::timestamp::time;
@@ -151,7 +151,7 @@ impl Dispatcher {
         }
         let stop = || self.stop();
         std::thread::scope(|scope| {
-            let parts = Together::new(scope, &stop);
+            let parts = Supervisor::new(scope, &stop);
             let renewing = parts.spawn(|| renew::run(shared))?;
             parts.run(|| self.dispatch());
             renewing.join().map_err(|_| {

@@ -18,12 +18,12 @@ impl Drop for Gone<'_> {
 
 /// Starts the parts; the scope waits for them.
 #[derive(Clone, Copy)]
-pub(crate) struct Together<'scope, 'env> {
+pub(crate) struct Supervisor<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     stop: &'scope (dyn Fn() + Sync),
 }
 
-impl<'scope, 'env> Together<'scope, 'env> {
+impl<'scope, 'env> Supervisor<'scope, 'env> {
     /// Parts that `stop` has end; it may be called more than once.
     pub(crate) const fn new(
         scope: &'scope Scope<'scope, 'env>,
@@ -56,7 +56,7 @@ impl<'scope, 'env> Together<'scope, 'env> {
 
 #[cfg(test)]
 mod tests {
-    use super::Together;
+    use super::Supervisor;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::{scope, sleep};
@@ -79,7 +79,7 @@ mod tests {
             let end = || assert!(!panics, "broken, as the test wants it");
             let others = catch_unwind(AssertUnwindSafe(|| {
                 scope(|scope| {
-                    let parts = Together::new(scope, &stop);
+                    let parts = Supervisor::new(scope, &stop);
                     let waits = parts.spawn(|| until(&told));
                     let ends = parts.spawn(end);
                     assert!(waits.is_ok() && ends.is_ok());
@@ -89,7 +89,7 @@ mod tests {
             told.store(false, Ordering::Release);
             let own = catch_unwind(AssertUnwindSafe(|| {
                 scope(|scope| {
-                    let parts = Together::new(scope, &stop);
+                    let parts = Supervisor::new(scope, &stop);
                     assert!(parts.spawn(|| until(&told)).is_ok());
                     parts.run(end);
                 });
