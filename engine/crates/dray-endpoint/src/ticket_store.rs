@@ -6,9 +6,9 @@ use crate::clock;
 use crate::config;
 use crate::live::{Live, RateWish};
 use crate::passive::TicketBook;
-use crate::ports::Tickets;
 use crate::queue::{Queue, TicketRow};
 use crate::tickets::{self, Grant, Secret};
+use crate::traits::Tickets;
 use dray_api::Timestamp;
 use dray_api::api_path::ApiPath;
 use dray_api::{

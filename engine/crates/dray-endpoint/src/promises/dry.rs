@@ -3,7 +3,7 @@
 use super::{Ask, Given, Promises};
 use crate::access::Principal;
 use crate::clock;
-use crate::ports::Admission;
+use crate::traits::Admission;
 use dray_api::{AdmissionAnswer, Decision, Request};
 use dray_core::{Result, TransferId};
 

@@ -1,7 +1,7 @@
 //! An endpoint without tickets, for tests of all else.
 
 use crate::access::Principal;
-use crate::ports::Tickets;
+use crate::traits::Tickets;
 use dray_api::{
     MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
 };
