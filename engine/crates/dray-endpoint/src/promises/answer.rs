@@ -1,6 +1,6 @@
 //! What the broker says, in the callers' words.
 
-use super::ask::{Ask, Places};
+use super::wish::{Ask, Places};
 use super::{Held, Promise, SETTLE, settled};
 use dray_api::Timestamp;
 use dray_api::{Admitted, MissAnswer, ObstacleAnswer, ReasonWord, Request};

@@ -9,24 +9,23 @@
 //! Invariant owned here: what the broker holds is what stands in the table of promises, and is read
 //! from there again when a write was undone.
 
+mod admission;
 mod answer;
-mod ask;
-mod dry;
-mod kept;
 mod link;
-mod look;
-mod seats;
+mod restore;
+mod round;
+mod slots;
 #[cfg(test)]
 mod tests;
+mod wish;
 
 pub(crate) use answer::NO_ROOM;
 pub use answer::{Given, NotAdmitted};
-pub use ask::{Ask, Asked, asks_promise};
-pub use look::{Look, Seen, Told};
-pub use seats::{Mover, Standing};
+pub use round::{Look, Seen, Told};
+pub use slots::{Mover, Standing};
+pub use wish::{Ask, Asked, asks_promise};
 
 use crate::config::Config;
-use ask::Places;
 use dray_api::timestamp::{Timestamp, of_time, time};
 use dray_api::{Admitted, MissAnswer, ReasonWord};
 use dray_core::Time;
@@ -37,6 +36,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use wish::Places;
 
 /// What a transfer needs besides the time of its bytes: to be begun, to be synced, to be given its name.
 /// It is planned to have moved everything so long before its deadline. Guess, revisit.
@@ -127,8 +127,8 @@ struct Desk {
     link: Link,
     /// Bytes that all sessions have moved.
     moved: u64,
-    uses: HashMap<u64, look::Use>,
-    unseated: seats::Unseated,
+    uses: HashMap<u64, round::Use>,
+    unseated: slots::Unseated,
 }
 
 impl Promises {
@@ -152,7 +152,7 @@ impl Promises {
             link: Link::default(),
             moved: 0,
             uses: HashMap::new(),
-            unseated: seats::Unseated::new(),
+            unseated: slots::Unseated::new(),
         };
         Self {
             places,

@@ -1,6 +1,6 @@
 //! What is kept in the queue, taken up again: at a start, and when a write was undone.
 
-use super::{Ask, Desk, Held, LINK, Promise, Promises, due, look, time};
+use super::{Ask, Desk, Held, LINK, Promise, Promises, due, round, time};
 use dray_api::Timestamp;
 use dray_core::rate::BytesPerSecond;
 use dray_sched::broker::{ResourceId, TransferKey};
@@ -73,7 +73,7 @@ impl Desk {
         self.rates.retain(|key, _| is_same(key));
         self.told.retain(|key, _| is_same(key));
         self.misses.retain(|key, _| is_same(key));
-        for (key, bound) in self.uses.values().filter_map(look::Use::slow) {
+        for (key, bound) in self.uses.values().filter_map(round::Use::slow) {
             if is_same(&key) {
                 self.broker.set_use(key, Some(bound));
             }
