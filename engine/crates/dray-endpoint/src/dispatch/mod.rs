@@ -8,14 +8,14 @@
 //! Locks are taken in the order chooser, state.
 
 mod choose;
-mod hold;
+mod gates;
 mod monitor;
 mod notes;
 mod outcome;
+mod preempt;
 mod purge;
 mod renew;
 mod rules;
-mod seats;
 mod share;
 
 pub use share::Shares;
@@ -211,7 +211,7 @@ impl Dispatcher {
         shared.refresh();
         // What the plan has moving, for all of this look.
         let movers = shared.queue.promises().movers(clock::now());
-        let starts = seats::starts(&movers);
+        let starts = preempt::starts(&movers);
         // The plan counts on them, whoever waits besides and however many run.
         self.begin_promised(&movers, &starts);
         let (plan, queued) = shared.plan(&starts)?;

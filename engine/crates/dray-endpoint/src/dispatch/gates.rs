@@ -2,7 +2,7 @@
 //! shut and opened, and sessions that are given up.
 
 use super::choose::{Plan, Seen};
-use super::seats::Starts;
+use super::preempt::Starts;
 use super::{Running, Shared};
 use crate::clock;
 use crate::queue::QueuedTransfer;
