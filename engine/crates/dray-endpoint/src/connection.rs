@@ -7,10 +7,10 @@
 //! Invariant owned here: connections are never more than the configured number, in all and from one
 //! address.
 
-mod room;
+mod limit;
 
-pub(crate) use room::Room;
-pub use room::{Busy, Sitting};
+pub(crate) use limit::Room;
+pub use limit::{Busy, Sitting};
 
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;

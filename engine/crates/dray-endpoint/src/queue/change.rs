@@ -1,6 +1,6 @@
 //! What callers change: pause, resume, cancel, retry, patch, forget.
 
-use super::room::Room;
+use super::quota::Room;
 use super::row::Row;
 use super::states::{Command, Standing, Step, next};
 use super::submit::{renew, told};

@@ -17,7 +17,7 @@ mod list;
 mod live;
 mod manifest;
 mod promised;
-mod room;
+mod quota;
 mod row;
 mod run;
 mod schema;
@@ -71,7 +71,7 @@ const TRANSFERS: &str = "transfers";
 /// What the queue needs to know of the configuration.
 #[derive(Debug, Clone)]
 struct Rules {
-    places: room::Places,
+    places: quota::Places,
     /// Tickets of one owner that are kept.
     tickets_of_owner: u64,
     retry: RetryWish,
@@ -190,7 +190,7 @@ impl Queue {
             opened: Instant::now(),
             folder,
             rules: Rules {
-                places: room::Places {
+                places: quota::Places {
                     all: config.limits.transfers_queued,
                     of_owner: config.limits.per_owner_queued,
                 },

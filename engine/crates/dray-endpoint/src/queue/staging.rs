@@ -1,6 +1,6 @@
 //! What was staged: which transfer brings it, how long it stays.
 
-use super::room::Room;
+use super::quota::Room;
 use super::row::{Row, SELECT};
 use super::schema::sql;
 use super::submit::{self, Promising, Refused, Submission, Submitted};

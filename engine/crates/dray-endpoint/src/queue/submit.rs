@@ -1,7 +1,7 @@
 //! What becomes of a request: a new transfer, a new attempt, one that is there already, a conflict.
 
 use super::live::Counters;
-use super::room::{Places, Room};
+use super::quota::{Places, Room};
 use super::row::{self, Row};
 use super::schema::sql;
 use super::staging::StagedRow;

@@ -883,11 +883,11 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
     let taken = queue.write(move |connection, effects| {
         let (submission, now) = (by("alice", bound), clock::now());
         let alone = super::submit::Promising::Alone;
-        let places = super::room::Places {
+        let places = super::quota::Places {
             all: 1,
             of_owner: 1,
         };
-        let mut room = super::room::Room::look(connection, places, super::submit::SUBMIT)?;
+        let mut room = super::quota::Room::look(connection, places, super::submit::SUBMIT)?;
         super::submit::take(
             connection,
             effects,
