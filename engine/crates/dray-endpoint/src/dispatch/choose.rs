@@ -8,7 +8,7 @@
 use super::rules::{Place, at_once, limits, limits_beside, settings};
 use super::time;
 use crate::config::Config;
-use crate::queue::{Lines, QueuedTransfer, Sight};
+use crate::queue::{CandidateQuery, Lines, QueuedTransfer};
 use dray_api::Timestamp;
 use dray_api::api_path::Side;
 use dray_api::{PolicyName, TurnsOf};
@@ -141,7 +141,12 @@ impl Chooser {
 
     /// What to look at when `running` have a session and `free` more could move; `None` when no
     /// decision could change anything.
-    pub(super) fn sight(&self, config: &Config, free: usize, held: usize) -> Option<Sight<'_>> {
+    pub(super) fn sight(
+        &self,
+        config: &Config,
+        free: usize,
+        held: usize,
+    ) -> Option<CandidateQuery<'_>> {
         let limits = &config.limits;
         let at_once = at_once(&self.rules, config);
         let (lines, depth, oldest) = match (self.rules.policy, self.rules.turns_of) {
@@ -157,7 +162,7 @@ impl Chooser {
             // One of each.
             (PolicyName::Pairs, _) => (Lines::Pairs, 1, 0),
         };
-        Some(Sight {
+        Some(CandidateQuery {
             lines,
             per_line: depth.min(limits.per_owner_active),
             oldest,

@@ -9,10 +9,10 @@
 //! Invariant owned here: what a caller was told is on the disk, and no two callers are told
 //! different things of one transfer in an order that cannot be.
 
+mod candidates;
 mod change;
 mod connections;
 mod damage;
-mod line;
 mod list;
 mod live;
 mod manifest;
@@ -27,7 +27,7 @@ mod submit;
 mod tickets;
 mod writer;
 
-pub use line::{Lines, QueuedTransfer, Sight};
+pub use candidates::{CandidateQuery, Lines, QueuedTransfer};
 pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
 pub use run::{Ending, Job, PurgeJob, Ticked};

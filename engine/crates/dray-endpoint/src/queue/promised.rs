@@ -377,7 +377,7 @@ impl Queue {
         let tail = "WHERE id = ?1 AND state = 'queued' AND held_until IS NULL";
         self.read(|connection| {
             let mut found = Vec::with_capacity(1);
-            super::line::read(connection, tail, [id], &mut found)?;
+            super::candidates::read(connection, tail, [id], &mut found)?;
             Ok(found.pop())
         })
     }

@@ -1,5 +1,5 @@
+mod candidates;
 mod files;
-mod line;
 mod list;
 mod promised;
 mod secrets;
@@ -627,9 +627,9 @@ fn a_transfer_that_breaks_off_waits_and_then_fails() {
     let next = shown.next_try_at.expect("a time");
     assert!(shown.error.is_some());
     assert_eq!(queue.tick(clock::now()).expect("ticked").due, 0);
-    assert!(line::all(&queue).is_empty());
+    assert!(candidates::all(&queue).is_empty());
     assert_eq!(queue.tick(next).expect("ticked").due, 1);
-    let runnable = line::all(&queue);
+    let runnable = candidates::all(&queue);
     assert_eq!(runnable.len(), 1);
     assert!(
         queue.begin(&id("t"), 1).expect("asked").is_none(),
@@ -828,7 +828,7 @@ fn a_defect_in_one_write_ends_no_other() {
     assert_eq!(error.kind, ErrorKind::Internal);
     let taken = queue.submit(by("alice", request("t"))).expect("goes on");
     assert!(taken.is_new);
-    let seq = line::all(&queue)[0].seq;
+    let seq = candidates::all(&queue)[0].seq;
     assert_eq!(seq, 1, "what it wrote is undone");
 }
 

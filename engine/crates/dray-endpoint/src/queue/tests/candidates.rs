@@ -2,14 +2,14 @@
 
 use super::{by, id, open, queue, request, who};
 use crate::clock;
-use crate::queue::{Counters, Ending, Lines, Queue, QueuedTransfer, Sight};
+use crate::queue::{CandidateQuery, Counters, Ending, Lines, Queue, QueuedTransfer};
 use dray_api::Timestamp;
 use dray_api::{Patch, Request};
 use dray_core::rate::Class;
 use serde_json::json;
 use std::time::Duration;
 
-const WIDE: Sight<'_> = Sight {
+const WIDE: CandidateQuery<'_> = CandidateQuery {
     lines: Lines::Deadlines,
     per_line: 10,
     oldest: 0,
@@ -47,7 +47,7 @@ fn a_long_line_hides_neither_other_owners_nor_what_is_more_urgent() {
     queue.submit(by("alice", urgent)).expect("taken");
     let first = with("first", |one| one.priority = 9);
     queue.submit(by("alice", first)).expect("taken");
-    let sight = Sight {
+    let sight = CandidateQuery {
         per_line: 3,
         ..WIDE
     };
@@ -149,7 +149,7 @@ fn more_owners_than_are_looked_at_take_turns_in_being_seen() {
     let mut from = String::new();
     let mut looks = Vec::new();
     for _ in 0..4 {
-        let sight = Sight {
+        let sight = CandidateQuery {
             per_line: 1,
             transfers_max: 2,
             from: &from,
@@ -160,7 +160,7 @@ fn more_owners_than_are_looked_at_take_turns_in_being_seen() {
         from = next.expect("more");
     }
     assert_eq!(looks, ["a0 b0", "c0 d0", "e0 a0", "b0 c0"]);
-    let sight = Sight {
+    let sight = CandidateQuery {
         from: "c",
         per_line: 1,
         ..WIDE
@@ -170,7 +170,7 @@ fn more_owners_than_are_looked_at_take_turns_in_being_seen() {
 }
 
 fn of(queue: &Queue, lines: Lines, per_line: u32) -> String {
-    let sight = Sight {
+    let sight = CandidateQuery {
         lines,
         per_line,
         ..WIDE
@@ -211,7 +211,7 @@ fn each_activity_each_age_and_each_pair_has_a_front() {
     assert_eq!(of(&queue, Lines::Ages, 2), "b0 b1 copy same");
     // Within this endpoint, to c, from b of each owner.
     assert_eq!(of(&queue, Lines::Pairs, 1), "copy push b0 same");
-    let sight = Sight {
+    let sight = CandidateQuery {
         per_line: 1,
         oldest: 3,
         ..WIDE

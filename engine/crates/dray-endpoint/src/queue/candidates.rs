@@ -68,7 +68,7 @@ pub enum Lines {
 
 /// How much of the lines is looked at.
 #[derive(Debug, Clone, Copy)]
-pub struct Sight<'a> {
+pub struct CandidateQuery<'a> {
     /// What a line is.
     pub lines: Lines,
     /// Transfers of one line: no more than could run of it now.
@@ -87,7 +87,10 @@ impl Queue {
     ///
     /// # Errors
     /// Of the database.
-    pub fn runnable(&self, sight: Sight<'_>) -> Result<(Vec<QueuedTransfer>, Option<String>)> {
+    pub fn runnable(
+        &self,
+        sight: CandidateQuery<'_>,
+    ) -> Result<(Vec<QueuedTransfer>, Option<String>)> {
         self.read(|connection| {
             let mut seen = Vec::new();
             let mut next = None;
@@ -174,7 +177,11 @@ impl<'c> Level<'c> {
     }
 
     /// Adds what stands in front. When that is too much: the line to begin with next time.
-    fn look(&self, sight: Sight<'_>, seen: &mut Vec<QueuedTransfer>) -> Result<Option<String>> {
+    fn look(
+        &self,
+        sight: CandidateQuery<'_>,
+        seen: &mut Vec<QueuedTransfer>,
+    ) -> Result<Option<String>> {
         // Those from `from` on, then those before it.
         for (mut from, until) in [
             (sight.from.to_owned(), None),
