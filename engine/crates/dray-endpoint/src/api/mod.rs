@@ -8,6 +8,7 @@
 mod about;
 mod events;
 mod extract;
+mod fair_semaphore;
 mod outgoing;
 mod record;
 mod refusal;
@@ -16,7 +17,6 @@ mod storage;
 mod submission;
 mod tickets;
 mod transfers;
-mod turns;
 
 pub use refusal::{Refusal, code_of};
 
@@ -39,11 +39,11 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use dray_core::{End, Error, ErrorKind, Result};
 use extract::{CallHold, Places};
+use fair_semaphore::{FairSemaphore, TURN_TIME, busy};
 use refusal::{Answer, Told};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
-use turns::{TURN_TIME, Turns, busy};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
@@ -106,7 +106,7 @@ pub struct Api {
     places: Arc<Places>,
     calls: Arc<Semaphore>,
     renewals: Arc<Semaphore>,
-    storage_calls: Turns,
+    storage_calls: FairSemaphore,
     listings: Listings,
     /// For calls to the queue, and what is written down of calls.
     workers: Workers,
@@ -166,7 +166,7 @@ impl Api {
             places: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
             renewals: Arc::new(Semaphore::new(RENEWALS_MAX)),
-            storage_calls: Turns::new(STORAGE_CALLS_MAX),
+            storage_calls: FairSemaphore::new(STORAGE_CALLS_MAX),
             listings: Listings::default(),
             workers: Workers::new(CALLS_MAX)?,
             storage_workers: Workers::new(STORAGE_CALLS_MAX)?,

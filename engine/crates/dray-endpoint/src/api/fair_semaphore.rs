@@ -1,4 +1,4 @@
-//! Turns for calls that may take long: so many at once, and nobody's many keep out another's one.
+//! FairSemaphore for calls that may take long: so many at once, and nobody's many keep out another's one.
 //!
 //! An owner begins another call only while fewer of theirs run than places are free: alone they get
 //! half of the places, two get a third each, and as long as there are fewer owners than places, the
@@ -23,7 +23,7 @@ struct State {
 
 /// See the module's head.
 #[derive(Debug, Clone)]
-pub(super) struct Turns(Arc<Shared>);
+pub(super) struct FairSemaphore(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -44,13 +44,13 @@ pub(super) fn busy(operation: &'static str, cause: String) -> Error {
 /// A place; given back when dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
-    turns: Turns,
+    turns: FairSemaphore,
     owner: String,
 }
 
 /// One that waits. What was given to it while it left goes back.
 struct Wait<'t> {
-    turns: &'t Turns,
+    turns: &'t FairSemaphore,
     owner: &'t str,
     turn: oneshot::Receiver<()>,
     is_over: bool,
@@ -98,7 +98,7 @@ impl State {
     }
 }
 
-impl Turns {
+impl FairSemaphore {
     /// So many at once.
     pub(super) fn new(places: usize) -> Self {
         let state = State {
@@ -184,13 +184,13 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
-    use super::{Turn, Turns};
+    use super::{FairSemaphore, Turn};
     use std::future::Future;
     use std::pin::{Pin, pin};
     use std::task::{Context, Poll, Waker};
 
     /// A turn that need not be waited for.
-    fn now(turns: &Turns, owner: &str) -> Option<Turn> {
+    fn now(turns: &FairSemaphore, owner: &str) -> Option<Turn> {
         poll(pin!(turns.take(owner)))
     }
 
@@ -201,13 +201,13 @@ mod tests {
         }
     }
 
-    fn as_many_as_may(turns: &Turns, owner: &str) -> Vec<Turn> {
+    fn as_many_as_may(turns: &FairSemaphore, owner: &str) -> Vec<Turn> {
         std::iter::from_fn(|| now(turns, owner)).collect()
     }
 
     #[test]
     fn whoever_has_taken_all_they_may_leaves_a_place_for_the_next() {
-        let turns = Turns::new(16);
+        let turns = FairSemaphore::new(16);
         let mut held = Vec::new();
         let mut counts = Vec::new();
         for owner in ["a", "b", "c", "d", "e"] {
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn who_has_least_is_next_and_then_who_came_first() {
-        let turns = Turns::new(2);
+        let turns = FairSemaphore::new(2);
         let (first, second) = (now(&turns, "a"), now(&turns, "b"));
         assert!(first.is_some() && second.is_some());
         let mut more = pin!(turns.take("a"));
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn who_goes_away_holds_nothing() {
-        let turns = Turns::new(1);
+        let turns = FairSemaphore::new(1);
         let held = now(&turns, "a");
         {
             // Never asked again after it was given its turn.
