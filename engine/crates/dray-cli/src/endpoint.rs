@@ -4,7 +4,7 @@ use crate::args::{Endpoint, Init, RunEndpoint, Status};
 use crate::cleared;
 use crate::exit::{Exit, Stop, usage};
 use crate::peer;
-use crate::places::root_line;
+use crate::storage::root_line;
 use crate::{output, signals};
 use dray_auth::mint::SigningKey;
 use dray_core::{End, Error, Result};

@@ -6,7 +6,6 @@
 //! Non-goals: decisions. What is sent, adopted, retried or trusted is the session's and the log's.
 
 mod args;
-mod asks;
 mod cleared;
 mod cp;
 mod docs;
@@ -15,18 +14,19 @@ mod exit;
 mod log;
 mod output;
 mod peer;
-mod places;
 mod plan;
 mod progress;
 mod remote;
 mod report;
 mod serve;
 mod signals;
+mod storage;
 mod sweep;
 mod third_party;
 mod tokens;
 mod top;
 mod trace;
+mod transfers;
 mod units;
 
 use args::{Command, Dray};
@@ -52,14 +52,14 @@ fn run() -> Exit {
         Command::Serve(serve) => serve::run(serve),
         Command::Endpoint(command) => endpoint::run(command),
         Command::Token(token) => tokens::run(token),
-        Command::Transfers(list) => asks::transfers(list),
-        Command::Show(show) => asks::show(show),
+        Command::Transfers(list) => transfers::transfers(list),
+        Command::Show(show) => transfers::show(show),
         Command::Top(top) => top::run(top),
-        Command::Cancel(cancel) => asks::cancel(cancel),
-        Command::Ls(at) => places::list(at),
-        Command::Stat(at) => places::stat(at),
-        Command::Rm(rm) => places::remove(rm),
-        Command::Checksum(sum) => places::checksum(sum),
+        Command::Cancel(cancel) => transfers::cancel(cancel),
+        Command::Ls(at) => storage::list(at),
+        Command::Stat(at) => storage::stat(at),
+        Command::Rm(rm) => storage::remove(rm),
+        Command::Checksum(sum) => storage::checksum(sum),
         Command::Plan(plan) => plan::run(&plan.what, &plan.owed, &plan.who),
         Command::Log(log) => log::run(log),
         Command::Version => {

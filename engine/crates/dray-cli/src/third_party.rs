@@ -2,10 +2,10 @@
 //! program only watches: it may be killed, and the transfer goes on.
 
 use crate::args::{Class, Cp, Owed, What, Who};
-use crate::asks::{exit_of, line, lines, quoted, tell, wait};
 use crate::exit::{Exit, Stop, usage};
 use crate::peer::{self, odd_answer};
-use crate::places::split;
+use crate::storage::split;
+use crate::transfers::{exit_of, line, lines, quoted, tell, wait};
 use crate::units::human;
 use crate::{output, signals};
 use dray_api::{STREAMS_MAX, Streams};

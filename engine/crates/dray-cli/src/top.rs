@@ -2,10 +2,10 @@
 //! terminal, else once.
 
 use crate::args::Top;
-use crate::asks::{is_held, why_held};
 use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::peer::{self, odd_answer};
+use crate::transfers::{is_held, why_held};
 use crate::units::{count, human};
 use dray_core::Result;
 use dray_endpoint::client::Client;

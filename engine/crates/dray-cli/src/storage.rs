@@ -1,10 +1,10 @@
 //! Commands about what lies beneath an endpoint's roots: listed, looked at, summed, removed.
 
 use crate::args::{Algorithm, At, Rm, Sum};
-use crate::asks::{number, quoted, text};
 use crate::exit::{Exit, Stop, usage};
 use crate::output;
 use crate::peer::{self, odd_answer};
+use crate::transfers::{number, quoted, text};
 use dray_core::url::{self, SCHEME, Url};
 use dray_core::{Error, Result};
 use dray_endpoint::client::Client;
