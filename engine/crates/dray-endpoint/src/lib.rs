@@ -13,7 +13,6 @@ pub mod access;
 pub mod accounts;
 pub mod api;
 pub mod audit;
-pub mod client;
 pub mod clock;
 pub mod config;
 pub mod connection;

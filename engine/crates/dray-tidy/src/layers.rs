@@ -62,6 +62,7 @@ const OPEN_AND_BELOW: &[&str] = &[
 ];
 
 const ENDPOINT_USES: &[&str] = &[
+    "dray-client",
     "dray-api",
     "dray-auth",
     "dray-open",
@@ -74,6 +75,7 @@ const ENDPOINT_USES: &[&str] = &[
     "dray-sched",
 ];
 const CLI_USES: &[&str] = &[
+    "dray-client",
     "dray-api",
     "dray-endpoint",
     "dray-auth",
@@ -149,6 +151,11 @@ pub const ROOMS: &[Room] = &[
         name: "dray-open",
         is_pure: false,
         may_use: OPEN_USES,
+    },
+    Room {
+        name: "dray-client",
+        is_pure: false,
+        may_use: &["dray-api", "dray-runtime", "dray-store", CORE],
     },
     Room {
         name: "dray-endpoint",

@@ -4,9 +4,9 @@
 
 use super::Future;
 use super::keyring::{Fetch, Pace, Source};
-use crate::client::{Client, Keeper};
 use crate::config::Issuer;
 use dray_auth::jwk::KeySet;
+use dray_client::{Client, Keeper};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::net::{Authority, Trust};
 use hyper::Method;

@@ -2,11 +2,11 @@
 //! transfer waits or runs.
 
 use super::Shared;
-use crate::client::{Client, Keeper};
 use crate::clock;
 use dray_api::Timestamp;
 use dray_api::api_path::Side;
 use dray_api::{Place, Request};
+use dray_client::{Client, Keeper};
 use dray_core::TransferId;
 use dray_runtime::drive;
 use dray_runtime::net::Trust;
