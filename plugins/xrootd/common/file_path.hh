@@ -1,4 +1,4 @@
-// Where an open file of the server lies for a program that opens it by itself.
+// Finds the path of an open file of the server, for a program that opens it itself.
 #pragma once
 
 #include <sys/stat.h>
@@ -7,15 +7,15 @@
 
 namespace dray {
 
-// Whether both are one file.
+// Returns true if both are one file.
 bool is_same(const struct stat &one, const struct stat &other);
 
-// What the system calls the place of what is open as `file`, and its state; " (deleted)" stands behind
-// the name of a file that has none any more. Empty when that is no regular file.
+// Returns the system's path of the file open as `file`, and its state. The path of an unlinked file
+// ends with " (deleted)". Empty if it is no regular file.
 std::string place_of(int file, struct stat &opened);
 
-// The name of what is open as `file`, without links on the way, and its state. Empty when that is no
-// regular file, or no longer has a name: then another file may have it.
+// Returns the path of the file open as `file`, without links, and its state. Empty if it is no
+// regular file, or no longer has a name: then another file may have that name.
 std::string path_of(int file, struct stat &opened);
 
 } // namespace dray

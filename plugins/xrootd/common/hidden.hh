@@ -1,19 +1,20 @@
-// What the wrapper of the storage and those who open files through it agree on.
+// Names shared by the storage wrapper and the code that opens files through it.
 #pragma once
 
 namespace dray {
 
-// The parameter by which dray's HTTP copies open their destination, to be hidden as those of `root://`.
+// Parameter with which dray's HTTP copies open their destination, so that the wrapper hides it as
+// for `root://` copies.
 constexpr const char *http_copy = "dray.copy";
 
-// How the name begins of a file that stands in for a copy's, before the server's process and a number. It
-// loses that name as soon as it is open.
+// Prefix of the name of a copy's placeholder; the server's process id and a number follow. The
+// placeholder is unlinked as soon as it is open.
 constexpr const char *nameless = ".dray-tpc-";
 
 // Prefix of dray's own names: partial files, logs, and placeholders of copies.
 constexpr const char *own_prefix = ".dray-";
 
-// The parameter by which dray's own client names such a file (`OWN` of dray-store-xrootd).
+// Parameter with which dray's own client requests such a file (`OWN` of dray-store-xrootd).
 constexpr const char *own_call = "dray.own";
 
 } // namespace dray

@@ -8,7 +8,7 @@ namespace dray {
 
 namespace {
 
-// Longest text of an error that is shown.
+// Maximum length of an error text in the log.
 constexpr size_t line_bytes_max = 1000;
 
 } // namespace

@@ -1,7 +1,7 @@
-// The server's side of tickets: whoever has a file open here to read it may ask for one, and gets it for
-// that file and for a key of theirs. That the file is open says all that is to be known of rights: by
-// a path anybody could ask, and the key of a third-party copy opens its file once only. Nothing is thrown
-// past what the server calls.
+// The server's side of tickets: a client with a file open for reading may request a ticket for that
+// file and for its own key. The open file is the proof of the client's rights: a request by path
+// would need no rights, and the key of a third-party copy opens its file only once. Nothing is
+// thrown past the entry points of the server.
 
 #include "file_path.hh"
 #include "lines.hh"
@@ -23,23 +23,23 @@ namespace dray {
 
 namespace {
 
-// What a reader is told; why stands in the server's log.
+// The client's message; the server's log has the reason.
 constexpr const char *refusal = "dray at this server gives no ticket for the file";
 
-// What is not for us, and for nobody behind us.
+// Returns the error for a command that neither this plug-in nor the next one knows.
 int unknown(XrdOucErrInfo &error)
 {
 	error.setErrInfo(ENOTSUP, "fctl operation not supported");
 	return SFS_ERROR;
 }
 
-// The endpoint's path of a file that is open to be read.
+// Returns the endpoint's path of a file that is open for reading.
 std::string endpoint_path(XrdSfsFile &file, const Settings &settings)
 {
 	XrdOucErrInfo answer;
 	int number = file.fctl(SFS_FCTL_GETFD, nullptr, answer) == SFS_OK ? answer.getErrInfo() : -1;
 	int how = number < 0 ? -1 : fcntl(number, F_GETFL);
-	// Who may write to a file is not thereby one who may read it.
+	// Permission to write a file does not imply permission to read it.
 	if (how >= 0 && (how & O_ACCMODE) != O_RDONLY)
 		throw NoTicket(EACCES, "it is not open to be read alone");
 	struct stat opened;
@@ -52,7 +52,7 @@ std::string endpoint_path(XrdSfsFile &file, const Settings &settings)
 
 } // namespace
 
-// Not in a namespace without a name: the server looks for an object of it.
+// Not in an anonymous namespace: the server looks up an object of this class.
 class Control : public XrdOfsFSctl_PI {
 public:
 	bool Configure(const char *, const char *parms, XrdOucEnv *, const Plugins &) override
@@ -87,7 +87,7 @@ public:
 		return prvPI ? prvPI->FSctl(command, length, words, file, error, client) : unknown(error);
 	}
 
-	// By a path nobody gets anything: the server asks for no right to such a question.
+	// Requests by path get no ticket: the server checks no rights for them.
 	int FSctl(const int command, XrdSfsFSctl &words, XrdOucErrInfo &error, const XrdSecEntity *client) override
 	{
 		return prvPI ? prvPI->FSctl(command, words, error, client) : unknown(error);
@@ -113,14 +113,14 @@ private:
 		}
 	}
 
-	// One line in the server's log.
+	// Writes one line to the server's log.
 	void tell(const char *what, const char *name, const char *whom, const std::string &why)
 	{
 		std::string line = std::string(what) + " " + name + " to " + whom + why;
 		eDest->Emsg("dray", one_line(line).c_str());
 	}
 
-	// They live as long as the process: threads of the server still ask while it ends.
+	// Never freed: threads of the server still send requests while it ends.
 	Settings *settings_ = nullptr;
 	TicketClient *client_ = nullptr;
 };

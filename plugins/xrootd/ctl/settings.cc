@@ -18,7 +18,8 @@ namespace {
 
 constexpr const char *known = "endpoint HOST:PORT, peer_key sha256:HEX, token_file PATH, root NAME FOLDER, "
 			      "lifetime_seconds N, renewable_seconds N or wait_seconds N";
-// Tokens have some hundred bytes, those of issuers with many groups some thousand.
+// Maximum length of a token: tokens have some hundred bytes, those of issuers with many groups some
+// thousand.
 constexpr size_t token_bytes_max = 65536;
 constexpr const char *hex = "0123456789abcdef";
 
@@ -45,7 +46,7 @@ std::string fingerprint(std::string text)
 	return text;
 }
 
-// A file's name is compared with it as the kernel tells that: without links.
+// Returns the path without links, for comparison with file names as the kernel reports them.
 std::string without_links(const std::string &folder)
 {
 	char found[PATH_MAX];

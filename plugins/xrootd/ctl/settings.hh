@@ -1,5 +1,5 @@
-// What the server's administrator says of the dray beside the server: a small file, named after the
-// plug-in in the server's configuration.
+// The administrator's settings of the dray endpoint beside the server: a small file, named after
+// the plug-in in the server's configuration.
 #pragma once
 
 #include <string>
@@ -9,31 +9,32 @@
 namespace dray {
 
 struct Settings {
-	// Where the endpoint's control API listens, with TLS.
+	// Address of the endpoint's control API, which uses TLS.
 	std::string host;
 	std::string port;
-	// The fingerprint of its key, 64 hexadecimal digits in small letters.
+	// Fingerprint of the endpoint's key, 64 hexadecimal digits in lower case.
 	std::string peer_key;
-	// The file with the token that it takes.
+	// File with the token for the endpoint.
 	std::string token_file;
-	// Folders without links on the way, and the names of the endpoint's roots that are these.
+	// Folders without links, and the names of the endpoint's roots for them.
 	std::vector<std::pair<std::string, std::string>> roots;
-	// Seconds in which a ticket must be used.
+	// Seconds within which a ticket must be used.
 	int lifetime_seconds = 60;
-	// Seconds for which sessions may keep it good.
+	// Maximum seconds for which sessions may renew a ticket.
 	int renewable_seconds = 3600;
-	// Seconds that the endpoint is waited for.
+	// Maximum seconds to wait for the endpoint.
 	int wait_seconds = 3;
 };
 
-// Reads the file at `path`. Throws std::runtime_error that says what is wrong or missing.
+// Reads the file at `path`. Throws std::runtime_error that names the wrong or missing setting.
 Settings read_settings(const std::string &path);
 
-// The endpoint's path of the file that lies at `path`, a root's name first; empty when it lies in none.
+// Returns the endpoint's path of the file at `path`, which begins with the root's name; empty if no
+// root contains it.
 std::string path_at_endpoint(const Settings &settings, const std::string &path);
 
-// The token in the file at `path`. Throws std::runtime_error when there is none, or when others than the
-// server's user may read it.
+// Returns the token in the file at `path`. Throws std::runtime_error if there is none, or if users
+// other than the server's may read it.
 std::string read_token(const std::string &path);
 
 } // namespace dray

@@ -16,9 +16,9 @@ namespace dray {
 namespace {
 
 constexpr const char *meant = "dray ticket ";
-// Questions at once: a thread of the server waits for each (guess, revisit).
+// Maximum number of concurrent requests: a thread of the server waits for each (guess, revisit).
 constexpr int under_way_max = 16;
-// An endpoint that does not answer is left alone for so long: each question waits for it.
+// Pause after an endpoint did not answer: each request would wait for it.
 constexpr long long away_seconds = 5;
 constexpr size_t transfer_letters_max = 64;
 constexpr size_t key_letters = 64;
@@ -34,7 +34,7 @@ bool is_of(const std::string &text, const char *letters)
 	return text.find_first_not_of(letters) == std::string::npos;
 }
 
-// A path as the endpoint's API takes it: bytes that are not UTF-8 do not come so far.
+// Returns a path in the form of the endpoint's API. The path contains valid UTF-8 only.
 std::string escaped(const std::string &path)
 {
 	std::string text;
@@ -43,7 +43,7 @@ std::string escaped(const std::string &path)
 	return text;
 }
 
-// One of those that may ask at once.
+// One of the permitted concurrent requests.
 class Turn {
 public:
 	explicit Turn(std::atomic<int> &taken) : taken_(taken)
@@ -67,7 +67,7 @@ std::string text_of(const nlohmann::json &json, const char *name)
 	return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// The status and the body of an answer of HTTP/1.
+// Returns the status and the body of an HTTP/1 answer.
 std::pair<std::string, nlohmann::json> read_answer(const std::string &answer)
 {
 	auto end = answer.find("\r\n\r\n");
@@ -109,8 +109,8 @@ Question read_question(const std::string &words)
 TicketClient::TicketClient(const Settings &settings)
 	: settings_(settings), peer_(settings.host, settings.port, settings.peer_key)
 {
-	// Whoever starts the server hears of a token that cannot be used; it is read anew for each ticket,
-	// for tokens end and are replaced.
+	// Fail at start-up if the token is unusable. It is read again for each ticket, since tokens
+	// expire and are replaced.
 	read_token(settings_.token_file);
 }
 
@@ -161,7 +161,7 @@ std::string TicketClient::call(const Question &question, const std::string &path
 	} catch (const nlohmann::json::exception &) {
 		throw NoTicket(ENOENT, "a name that is not UTF-8");
 	}
-	// By 1.0 the answer is not cut into pieces, and ends with the connection.
+	// In HTTP 1.0 the answer is not chunked, and ends with the connection.
 	std::string head = "POST /v1/tickets HTTP/1.0\r\nHost: " + settings_.host + ":" + settings_.port +
 			   "\r\nAuthorization: Bearer " + token +
 			   "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +

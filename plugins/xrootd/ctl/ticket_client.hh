@@ -1,4 +1,4 @@
-// Tickets of the endpoint beside the server.
+// Requests tickets from the endpoint beside the server.
 #pragma once
 
 #include "settings.hh"
@@ -10,34 +10,34 @@
 
 namespace dray {
 
-// No ticket. `number` is the system's, for the one who asked; `what` is the server's log's.
+// No ticket. `number` is a system error number for the client; `what` is for the server's log.
 struct NoTicket : std::runtime_error {
 	NoTicket(int number, const std::string &why) : std::runtime_error(why), number(number) {}
 	int number;
 };
 
-// What a reader asks for.
+// A client's request for a ticket.
 struct Question {
-	// Its name for the one transfer.
+	// The client's id of the transfer.
 	std::string transfer;
-	// The fingerprint of the key that it will show, `sha256:...`.
+	// Fingerprint of the client's key, `sha256:...`.
 	std::string peer_key;
 };
 
-// Whether these words are meant for this plug-in.
+// Returns true if these words are meant for this plug-in.
 bool is_meant(const std::string &words);
 
-// Reads them; throws NoTicket.
+// Parses a request; throws NoTicket.
 Question read_question(const std::string &words);
 
-// Asks the endpoint for tickets. Any thread may use it.
+// Requests tickets from the endpoint. Any thread may use it.
 class TicketClient {
 public:
 	// Throws std::runtime_error.
 	explicit TicketClient(const Settings &settings);
 
-	// The answer for whoever asks `question` and may read what is `path` at the endpoint: one line of
-	// JSON. Throws NoTicket.
+	// Returns the answer to `question` from a client that may read the endpoint's `path`: one line
+	// of JSON. Throws NoTicket.
 	std::string ticket(const Question &question, const std::string &path);
 
 private:
@@ -46,7 +46,7 @@ private:
 	Settings settings_;
 	Peer peer_;
 	std::atomic<int> under_way_{0};
-	// In seconds of the steady clock: until then it is not asked again.
+	// Time of the steady clock, in seconds, before which no request is sent.
 	std::atomic<long long> away_until_{0};
 };
 

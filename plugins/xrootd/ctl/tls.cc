@@ -20,7 +20,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// An answer that holds a ticket, or an error, has some kilobytes.
+// Maximum length of an answer: one with a ticket, or an error, has some kilobytes.
 constexpr size_t answer_bytes_max = 64 * 1024;
 
 template <auto release> struct Release {
@@ -30,8 +30,8 @@ using Session = std::unique_ptr<SSL, Release<SSL_free>>;
 using Certificate = std::unique_ptr<X509, Release<X509_free>>;
 using Found = std::unique_ptr<addrinfo, Release<freeaddrinfo>>;
 
-// The library keeps a thread's errors in a list. What the server does on the same thread must not find
-// ours there, nor we what it has left.
+// Clears OpenSSL's error queue of the thread before and after use: the server's code on this thread
+// must not see our errors, nor we its.
 struct Quiet {
 	Quiet() { ERR_clear_error(); }
 	~Quiet() { ERR_clear_error(); }
@@ -54,13 +54,13 @@ private:
 	int number_;
 };
 
-// The moment at which an exchange is given up, whatever it is about then: a peer that says a little now
-// and then would keep each single call from ending.
+// Deadline of an exchange as a whole: timeouts of single calls would not stop a peer that sends a
+// byte now and then.
 class Until {
 public:
 	explicit Until(int seconds) : moment_(clock::now() + std::chrono::seconds(seconds)) {}
 
-	// Waits until the socket can be read or written; throws Unreached when the moment comes first.
+	// Waits until the socket is readable or writable; throws Unreached at the deadline.
 	void await(int socket, short what) const
 	{
 		pollfd waiting = {socket, what, 0};
@@ -72,7 +72,7 @@ public:
 			throw Unreached(std::strerror(errno));
 	}
 
-	// Milliseconds to it, one at least; throws Unreached once it has come.
+	// Returns the milliseconds until the deadline, at least one; throws Unreached after it.
 	int left() const
 	{
 		auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(moment_ - clock::now());
@@ -123,7 +123,7 @@ std::string key_of(SSL *session)
 	return text;
 }
 
-// Repeats what TLS is to do until it has done it, or has failed; the result of the last call.
+// Repeats a TLS operation until it is done or has failed; returns the result of the last call.
 template <typename Do> int finish(SSL *session, const Until &until, Do act)
 {
 	for (;;) {
@@ -154,7 +154,7 @@ Peer::Peer(const std::string &host, const std::string &port, const std::string &
 {
 	if (!context_ || SSL_CTX_set_min_proto_version(context_.get(), TLS1_3_VERSION) != 1)
 		throw std::runtime_error("TLS 1.3 cannot be had of the library on this host");
-	// Nothing of its certificate counts but the key, which is compared before anything is sent.
+	// Only the certificate's key counts, which is compared before anything is sent.
 	SSL_CTX_set_verify(context_.get(), SSL_VERIFY_NONE, nullptr);
 	addrinfo wanted = {};
 	wanted.ai_socktype = SOCK_STREAM;
@@ -193,7 +193,7 @@ std::string Peer::exchange(const std::string &text, int seconds) const
 	for (;;) {
 		int count = finish(tls, until, [&] { return SSL_read(tls, buffer, sizeof buffer); });
 		if (count <= 0) {
-			// An answer that is cut off is found out by whoever reads it.
+			// The caller detects a truncated answer.
 			if (!answer.empty())
 				return answer;
 			fail("receive");

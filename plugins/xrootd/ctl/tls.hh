@@ -1,4 +1,4 @@
-// One exchange with a service that is known by its key.
+// One exchange with a service identified by its key.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,7 +12,7 @@ struct ssl_ctx_st;
 
 namespace dray {
 
-// Nothing came of it; one line says why.
+// The exchange failed; one line gives the reason.
 struct Unreached : std::runtime_error {
 	using std::runtime_error::runtime_error;
 };
@@ -22,18 +22,19 @@ struct Address {
 	socklen_t length;
 };
 
-// Who speaks TLS 1.3 to one address, and to the holder of one key alone. Any thread may use it.
+// A client that speaks TLS 1.3 with one address, and only with the holder of one key. Any thread
+// may use it.
 class Peer {
 public:
-	// `key` is the SHA-256 of its public key, 64 hexadecimal digits. The host is looked up here, once: no
-	// look-up can be bounded. Throws std::runtime_error.
+	// `key` is the SHA-256 of the peer's public key, 64 hexadecimal digits. Resolves the host here,
+	// once: a look-up has no timeout. Throws std::runtime_error.
 	Peer(const std::string &host, const std::string &port, const std::string &key);
 	~Peer();
 	Peer(const Peer &) = delete;
 	Peer &operator=(const Peer &) = delete;
 
-	// Sends all of `text` on a connection of its own and gives what comes until its end. Nothing is sent
-	// to another key's holder. Throws Unreached; whatever the peer does, it takes `seconds` at the most.
+	// Sends all of `text` on a new connection and returns the data until its end. Sends nothing to
+	// the holder of another key. Throws Unreached; takes at most `seconds`, whatever the peer does.
 	std::string exchange(const std::string &text, int seconds) const;
 
 private:

@@ -17,10 +17,10 @@ namespace dray {
 
 namespace {
 
-// A line of progress has a hundred bytes, one of an error a few hundred.
+// Maximum length of a line: progress has a hundred bytes, an error a few hundred.
 constexpr size_t line_bytes_max = 64 * 1024;
 
-// A program that has closed its output has so long to end: 200 times 10 ms.
+// Number of waits for the end of a program that has closed its output: 200 times 10 ms.
 constexpr int ending_tries = 200;
 constexpr int ending_milliseconds = 10;
 
@@ -29,7 +29,7 @@ constexpr int ending_milliseconds = 10;
 	throw std::system_error(error, std::generic_category(), what);
 }
 
-// What posix_spawn is told; freed whatever happens.
+// Arguments of posix_spawn, freed in every case.
 struct Plan {
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
@@ -82,7 +82,7 @@ Child::Child(const std::vector<std::string> &words, const std::vector<std::strin
 	posix_spawnattr_setsigdefault(&plan.attributes, &all);
 	posix_spawn_file_actions_adddup2(&plan.files, in[1], 0);
 	posix_spawn_file_actions_adddup2(&plan.files, out[1], 1);
-	// Not every file of the server is closed by itself.
+	// Some of the server's files lack the close-on-exec flag.
 	posix_spawn_file_actions_addclosefrom_np(&plan.files, 3);
 	int error = posix_spawn(&pid_, words.at(0).c_str(), &plan.files, &plan.attributes,
 				pointers(words).data(), pointers(environment).data());
@@ -176,7 +176,7 @@ std::string Child::ended()
 {
 	int status = 0;
 	pid_t waited;
-	// Seen, but not taken yet: until then nothing else can have its number.
+	// The exited process is not reaped yet, so no other process can have its number.
 	siginfo_t seen = {};
 	for (int tries = 0; tries < ending_tries; ++tries) {
 		if (waitid(P_PID, static_cast<id_t>(pid_), &seen, WEXITED | WNOHANG | WNOWAIT) != 0 ||
@@ -184,7 +184,7 @@ std::string Child::ended()
 			break;
 		poll(nullptr, 0, ending_milliseconds);
 	}
-	// Whatever of its group still runs must not go on alone.
+	// Kill the rest of its process group.
 	kill(-pid_, SIGKILL);
 	while ((waited = waitpid(pid_, &status, 0)) < 0 && errno == EINTR)
 		;

@@ -1,4 +1,4 @@
-// The program that carries one copy: started, listened to, and never left behind.
+// The program of one copy: starts it, reads its output, and always ends it.
 #pragma once
 
 #include <sys/types.h>
@@ -10,28 +10,28 @@ namespace dray {
 
 class Child {
 public:
-	// Starts `words` in a process group of its own, with no signal blocked or ignored and no file of
-	// the server's but the log. Throws std::system_error.
+	// Starts `words` in a process group of its own, with no signal blocked or ignored and none of
+	// the server's files open except the log. Throws std::system_error.
 	Child(const std::vector<std::string> &words, const std::vector<std::string> &environment);
 	Child(const Child &) = delete;
 	Child &operator=(const Child &) = delete;
 	// Kills the whole group, if it still runs.
 	~Child();
 
-	// Writes all of `text` to it, within `seconds`; false when it does not take it. What it reads
-	// from stays open: its end tells the program that the server is gone.
+	// Writes all of `text` to the program's input within `seconds`; returns false if it does not
+	// accept it. The input stays open: its end tells the program that the server has ended.
 	bool tell(const std::string &text, int seconds);
 
-	// Where it can be waited for lines.
+	// Returns the descriptor of the program's output, for poll.
 	int said() const { return out_; }
 
-	// Takes what it has said so far; false at the end. Then `next` gives whole lines.
+	// Reads the available output; returns false at the end. Then `next` returns whole lines.
 	bool hear();
 
-	// The next whole line; false when there is none yet. A line that is too long is passed over.
+	// Returns the next whole line; false if there is none yet. Skips a line that is too long.
 	bool next(std::string &line);
 
-	// Waits for its end and says how it ended, in words.
+	// Waits for the program's end and returns a description of it.
 	std::string ended();
 
 private:

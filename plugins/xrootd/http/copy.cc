@@ -20,10 +20,10 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// A program that does not take its request within this many seconds hangs.
+// Seconds after which a program that does not accept its request counts as hanging.
 constexpr int request_seconds = 30;
 
-// What the program has told so far.
+// Latest state reported by the program.
 struct Told {
 	long long bytes_durable = 0;
 	std::string remote;
@@ -31,7 +31,7 @@ struct Told {
 	std::string failure;
 };
 
-// Takes one line of the program; what is no such line says nothing.
+// Takes one line of the program; ignores any other line.
 void take(const std::string &line, Told &told)
 {
 	auto read = nlohmann::json::parse(line, nullptr, false);
@@ -74,7 +74,7 @@ std::vector<std::string> environment(const std::string &authorities)
 {
 	std::vector<std::string> list;
 	bool has_authorities = false;
-	// The other end gets what the client gave, never what the server itself has.
+	// Credentials of the server itself, which the other end must not get: it gets the client's.
 	static const char *const own[] = {"BEARER_TOKEN", "X509_USER_", "XrdSec", "KRB5"};
 	for (char **entry = environ; *entry; ++entry) {
 		std::string text = *entry;

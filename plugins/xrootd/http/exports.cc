@@ -20,7 +20,7 @@ bool Exports::reach(const std::string &path) const
 	for (std::string part; std::getline(parts, part, '/');)
 		if (part == "." || part == "..")
 			return false;
-	// As the server compares: `all.export /data` is a beginning of /database as well.
+	// Compares prefixes as the server does: `all.export /data` is a prefix of /database as well.
 	return std::any_of(beginnings_.begin(), beginnings_.end(),
 			   [&](const std::string &each) { return path.rfind(each, 0) == 0; });
 }

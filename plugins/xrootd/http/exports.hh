@@ -1,6 +1,6 @@
-// Which paths a client may name. The server's own protocol sees to that before it opens a file; what takes
-// requests of its own is handed whatever was asked for, and the server's file system, its authorisation and
-// its storage do not look: rights go by the beginning of a path, and `..` leads anywhere.
+// The paths a client may name. The server's own protocol checks them before it opens a file, but an
+// HTTP handler gets any path. The server's file system, its authorisation and its storage do not
+// check it: rights depend on the prefix of a path, and `..` leads anywhere.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace dray {
 
 class Exports {
 public:
-	// As the server tells them: the beginnings of paths, blanks between.
+	// Parses the server's list: prefixes of paths, separated by blanks.
 	explicit Exports(const std::string &told);
 
-	// Whether `path` lies in one of them, without `.` or `..` on the way.
+	// Returns true if an exported prefix contains `path`, and the path has no `.` or `..`.
 	bool reach(const std::string &path) const;
 
 private:

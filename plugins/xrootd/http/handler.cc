@@ -1,6 +1,6 @@
-// The server's side of HTTP third-party copies by dray: takes COPY, opens the local file as the client
-// would, so that who may do what stays the server's to say, and lets a program of its own carry the
-// bytes. Nothing is thrown past ProcessReq and the entry point.
+// The server's side of HTTP third-party copies by dray: takes COPY, opens the local file as the
+// client, so that the server still decides on permissions, and starts a separate program that moves
+// the data. Nothing is thrown past ProcessReq and the entry point.
 
 #include "compat.hh"
 #include "copy.hh"
@@ -38,16 +38,17 @@ namespace {
 
 using dray::Refusal;
 
-// Seconds that the server is let to find a file (a cluster's manager asks around), all told.
+// Maximum total seconds that the server may take to find a file (a cluster's manager queries its
+// servers).
 constexpr int stall_seconds_max = 60;
-// A file of ours is for its owner to write and for all to read, as the server's own are.
+// Mode of a new file, as of the server's own: its owner may write, all may read.
 constexpr mode_t file_mode = 0644;
 
 struct Redirect {
 	std::string location;
 };
 
-// A value as it may stand in an address; what is in `kept` stays as well.
+// Percent-encodes a value for a URL; characters in `kept` stay as well.
 std::string quoted(const std::string &text, const char *kept = "")
 {
 	static const char digits[] = "0123456789ABCDEF";
@@ -70,8 +71,9 @@ std::string header(const XrdHttpExtReq &request, const char *name)
 	return "";
 }
 
-// Words that the server's file system and dray's wrapper of its storage say to themselves. One from a client
-// would have a copy by HTTP taken for one by root://, which is authorised in another way.
+// Refuses parameters reserved for the server's file system and dray's storage wrapper. With one of
+// them a client could disguise a copy by HTTP as one by root://, which is authorised in another
+// way.
 void refuse_own_words(const std::string &query)
 {
 	for (const char *own : {"tpc.", "dray."})
@@ -80,7 +82,7 @@ void refuse_own_words(const std::string &query)
 				throw Refusal(400, "the address has words that are the server's own (tpc., dray.)");
 }
 
-// What the server's own plug-ins are told of who asks.
+// Returns the client's identity for the server's plug-ins.
 std::string opaque(const XrdHttpExtReq &request)
 {
 	std::string query = header(request, "xrd-http-query");
@@ -114,8 +116,8 @@ int status_of(int error)
 	}
 }
 
-// The client's socket; -1 when it cannot be told. HTTP clients have no address noted in their entity,
-// but the server calls each connection USER.PID:SOCKET@HOST.
+// Returns the client's socket; -1 if it is unknown. The security entity of an HTTP client has no
+// address, but the server names each connection USER.PID:SOCKET@HOST.
 int socket_of(XrdHttpExtReq &request)
 {
 	std::string name;
@@ -135,8 +137,8 @@ int socket_of(XrdHttpExtReq &request)
 	return is_connected ? file : -1;
 }
 
-// What the server's file system is told of the client's network: by it a cluster's manager chooses a
-// server that the client can reach.
+// Returns the client's network type for the server's file system: a cluster's manager uses it to
+// choose a server that the client can reach.
 int reach(int client)
 {
 	int reach = XrdOucEI::uUrlOK;
@@ -147,10 +149,10 @@ int reach(int client)
 	return reach | (is_old ? XrdOucEI::uIPv4 : 0) | (address.isPrivate() ? XrdOucEI::uPrip : 0);
 }
 
-// A file of the server, opened as its client may, and closed whatever happens.
+// A file of the server, opened with the client's rights, and closed in every case.
 class LocalFile {
 public:
-	// Throws Refusal; nothing is opened yet.
+	// Throws Refusal; opens nothing yet.
 	LocalFile(XrdSfsFileSystem &files, const dray::Exports &exports, XrdHttpExtReq &request)
 		: files_(files), request_(request), opaque_(opaque(request))
 	{
@@ -169,20 +171,20 @@ public:
 			::close(pin_);
 	}
 
-	// To be read.
+	// Opens the file for reading.
 	void open_source()
 	{
 		if (int error = open(SFS_O_RDONLY, 0))
 			throw Refusal(status_of(error), said());
 	}
 
-	// To be written. A file that stands there is not truncated: it is replaced when the copy is
-	// complete.
+	// Opens the file for writing. An existing file is not truncated: it is replaced when the copy
+	// is complete.
 	void open_sink(bool may_overwrite)
 	{
 		const std::string own = opaque_;
 		is_sink_ = true;
-		// Where the storage is wrapped nothing gets the name before the whole file.
+		// With the storage wrapper the name appears only with the complete file.
 		opaque_ += (opaque_.empty() ? "" : "&") + std::string(dray::http_copy) + "=1";
 		make(may_overwrite);
 		path_ = dray::place_of(number(), opened_);
@@ -190,14 +192,14 @@ public:
 		is_hidden_ = is_nameless && find_hidden();
 		if (!is_nameless || is_hidden_)
 			return;
-		// It cannot be told where the name would lie, so the copy goes without the wrapper.
+		// The path of the final name is unknown, so the copy bypasses the wrapper.
 		close();
 		renew();
 		opaque_ = own;
 		make(may_overwrite);
 	}
 
-	// Where it lies for a program that opens it itself.
+	// Returns the file's path for a program that opens it itself.
 	std::string find()
 	{
 		if (is_hidden_)
@@ -210,15 +212,15 @@ public:
 		return path_;
 	}
 
-	// Whether the client was let make a new file, and asked for no right to replace one.
+	// Returns true if the client may make a new file, but may not replace one.
 	bool is_new() const { return is_made_; }
 
-	// Whether an empty file has the name that is there for this copy alone.
+	// Returns true if the name belongs to an empty file made for this copy.
 	bool is_placeholder() const { return is_made_ && !is_hidden_; }
 
-	// After a failure: the empty file that opening made is nobody's. Another copy may publish its own
-	// under the name between a look and a removal, so what is removed is moved aside and looked at
-	// there; where that was another's it gets its name back, unless somebody has taken it.
+	// After a failure: removes the empty file that the opening made. Another copy may publish its
+	// file under the name between a check and a removal, so the file is first moved aside and
+	// checked there. Another copy's file gets its name back, unless that is taken again.
 	void forget(XrdSysError &log)
 	{
 		if (!is_placeholder() || path_.empty() || !is_own_and_empty(path_))
@@ -247,9 +249,9 @@ private:
 		file_->error.setUCap(reach(socket_of(request_)));
 	}
 
-	// The program takes the name from the empty file. Whoever opens the name then would be given what the
-	// server has open by it, a file without a name, and all they write would be gone. The descriptor that
-	// stays keeps the file's number from becoming another's.
+	// Closes the file before the program takes the name from it. Otherwise a client that opens the
+	// name would get the server's open handle, which refers to an unlinked file, and its writes
+	// would be lost. The duplicate descriptor keeps the inode number from being reused.
 	void let_go()
 	{
 		pin_ = fcntl(number(), F_DUPFD_CLOEXEC, 3);
@@ -276,17 +278,18 @@ private:
 			throw Refusal(status_of(error), said());
 	}
 
-	// The number that the process has it open by; -1: none.
+	// Returns the process's descriptor of the file; -1 if there is none.
 	int number()
 	{
 		bool is_known = file_->fctl(SFS_FCTL_GETFD, nullptr, file_->error) == SFS_OK;
 		return is_known ? file_->error.getErrInfo() : -1;
 	}
 
-	// Behind dray's wrapper of the storage the file that is open has lost its name, which was one beside
-	// the destination's. It was this process's, as the wrapper gave it: so the storage has names as
-	// clients say them, and the destination's is the last part of what was asked for. A storage that maps
-	// names (`oss.namelib`) may keep the two in different folders, the last part of each as it was.
+	// Finds the final path. With dray's storage wrapper the open file is unlinked; its former name
+	// was in the destination's folder. The file was this process's, named by the wrapper, so the
+	// storage uses the clients' names, and the destination's name is the last part of the requested
+	// path. A storage that maps names (`oss.namelib`) may keep the two in different folders with
+	// the same last parts.
 	bool find_hidden()
 	{
 		if (std::getenv("XRDN2NLIB"))
@@ -308,7 +311,7 @@ private:
 		return stat(path.c_str(), &found) == 0 && dray::is_same(found, opened_) && found.st_size == 0;
 	}
 
-	// Opens it; the system's number of the error, or 0. Throws Redirect when it lies elsewhere.
+	// Opens the file; returns the system's error number, or 0. Throws Redirect if it is elsewhere.
 	int open(XrdSfsFileOpenMode how, mode_t mode)
 	{
 		for (int waited = 0;;) {
@@ -343,7 +346,7 @@ private:
 		std::string location = (scheme.empty() ? "http" : scheme) + "://" + host;
 		if (port > 0)
 			location += ":" + std::to_string(port);
-		// As the server has read it, its %HH undone.
+		// The server has already decoded the query's %HH.
 		std::string query = header(request_, "xrd-http-query");
 		query = quoted(query.substr(std::min(query.size(), query.find_first_not_of('&'))), "&=");
 		return {location + quoted(request_.resource, "/") + (query.empty() ? "" : "?" + query)};
@@ -365,17 +368,17 @@ private:
 	bool is_hidden_ = false;
 	std::string path_;
 	struct stat opened_ = {};
-	// The file, once the server has closed it; -1: none.
+	// Descriptor of the file after the server has closed it; -1 if there is none.
 	int pin_ = -1;
 };
 
-// The names of copies under way, as clients say them.
+// Destination paths of copies in progress, as clients name them.
 struct Names {
 	std::mutex lock;
 	std::set<std::string> taken;
 };
 
-// One place among those for copies under way.
+// One slot among those for concurrent copies.
 class Place {
 public:
 	Place(std::atomic<int> &taken, int most) : taken_(taken)
@@ -393,8 +396,7 @@ private:
 	std::atomic<int> &taken_;
 };
 
-// A name that a copy under way will give its file. The empty file of a second one would keep the first
-// from it.
+// Reserves the destination name of a copy. The empty file of a second copy would block the first.
 class Name {
 public:
 	Name(Names &names, const std::string &name) : names_(names), name_(name)
@@ -495,7 +497,7 @@ private:
 		return request.ChunkResp(nullptr, 0);
 	}
 
-	// One line in the server's log; no address of the other end, which may hold a secret.
+	// Writes one line to the server's log, without the other end's URL, which may contain a secret.
 	void tell(const XrdHttpExtReq &request, const dray::CopyRequest &asked, const dray::Outcome &outcome)
 	{
 		std::string line = asked.is_pull ? "pull to " : "push of ";
@@ -534,7 +536,7 @@ XrdHttpGetExtHandler(XrdSysError *log, const char *, const char *parms, XrdOucEn
 			throw std::runtime_error("the server has no file system for it");
 		if (access(settings.program.c_str(), X_OK) != 0)
 			throw std::runtime_error(settings.program + " cannot be run: " + std::strerror(errno));
-		// The server's own protocol, which has made that file system, tells it what it exports.
+		// The server's own protocol, which made that file system, sets this to its exports.
 		const char *exported = std::getenv("XRDEXPORTS");
 		if (!exported)
 			throw std::runtime_error("the server does not tell which paths it exports");

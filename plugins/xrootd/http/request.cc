@@ -9,9 +9,9 @@ namespace dray {
 
 namespace {
 
-// Connections that a client may ask for; more are cut to it.
+// Maximum number of connections; a larger number from a client is reduced to it.
 constexpr int streams_max = 64;
-// Bytes of what goes to the program: the server bounds a request's head well below.
+// Maximum length of the request to the program: the server limits a request's head well below.
 constexpr size_t line_bytes_max = 1 << 20;
 
 bool is_same(const std::string &one, const char *other)
@@ -47,7 +47,7 @@ int streams(const std::string &value)
 			 std::all_of(value.begin(), value.end(), [](char c) { return c >= '0' && c <= '9'; });
 	if (!is_number)
 		throw Refusal(400, "X-Number-Of-Streams is no number");
-	// gfal says 0 where nobody has asked it for a number.
+	// gfal sends 0 if its user gave no number.
 	return std::min(std::stoi(value), streams_max);
 }
 

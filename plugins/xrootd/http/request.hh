@@ -1,4 +1,4 @@
-// What a client asks for by COPY (WLCG's profile of HTTP third-party copies), read once.
+// A client's COPY request (WLCG's profile of HTTP third-party copies), parsed once.
 #pragma once
 
 #include <map>
@@ -9,33 +9,33 @@
 
 namespace dray {
 
-// A refusal before anything moved: a status and one line.
+// A refusal before any data moved: a status and one line.
 struct Refusal : std::runtime_error {
 	Refusal(int status, const std::string &why) : std::runtime_error(why), status(status) {}
 	int status;
 };
 
 struct CopyRequest {
-	// Whether this server fetches (Source), or sends (Destination).
+	// True if this server fetches the file (Source), false if it sends it (Destination).
 	bool is_pull = true;
-	// The other end.
+	// URL of the other end.
 	std::string url;
-	// What goes to the other end with each request.
+	// Headers of each request to the other end.
 	std::vector<std::pair<std::string, std::string>> headers;
-	// Connections; 0: as many as the program thinks good.
+	// Number of connections; 0 for the program's default.
 	int streams = 0;
 	bool may_overwrite = true;
-	// "required", "offered" (compared where the other end tells one) or "none".
+	// "required", "offered" (compared if the other end has a checksum) or "none".
 	std::string checksum = "offered";
-	// Whether what has the local file's name is an empty file of the server, made for this copy.
+	// True if the local name belongs to an empty file that the server made for this copy.
 	bool has_placeholder = true;
 };
 
-// Reads the headers of a COPY; throws Refusal.
+// Parses the headers of a COPY; throws Refusal.
 CopyRequest read_request(const std::map<std::string, std::string> &headers);
 
-// The request as the program reads it: one line of JSON. Throws Refusal for bytes that JSON cannot
-// hold.
+// Returns the request in the program's format: one line of JSON. Throws Refusal for bytes that JSON
+// cannot represent.
 std::string to_line(const CopyRequest &request, const std::string &path);
 
 } // namespace dray

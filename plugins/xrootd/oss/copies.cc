@@ -2,8 +2,8 @@
 
 namespace dray {
 
-// How long a closed copy is remembered. Its program is killed as the file is closed, and what the server
-// does then takes well below a second.
+// Time for which a closed copy is remembered. Its program is killed when the file is closed, and
+// the server's cleanup after that takes well below a second.
 constexpr std::chrono::minutes memory{5};
 
 bool Copies::prepare(const std::string &path)

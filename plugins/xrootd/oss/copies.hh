@@ -1,4 +1,4 @@
-// Which names third-party copies are under way to.
+// Destinations of third-party copies in progress.
 #pragma once
 
 #include <chrono>
@@ -8,17 +8,19 @@
 
 namespace dray {
 
-// All of them, by the server's own paths. Any thread may ask.
+// All destinations, by the server's own paths. Any thread may use it.
 class Copies {
 public:
-	// A copy to `path` is about to be opened. False when another is under way there.
+	// Registers a copy to `path` before its opening. Returns false if another is in progress there.
 	bool prepare(const std::string &path);
-	// It has its file open, or has closed it.
+	// Record that the copy has opened, or closed, its file.
 	void opened(const std::string &path);
 	void closed(const std::string &path);
-	// Somebody else makes a file there. False when a copy is under way: it would take that one's place.
+	// Called when another client makes a file at `path`. Returns false if a copy is in progress:
+	// the file would take its destination.
 	bool yields(const std::string &path);
-	// Whether a copy is, or was a short while ago. After the file is closed the server may still clean up.
+	// Returns true if a copy is in progress, or ended recently. The server may still clean up after
+	// the file is closed.
 	bool knows(const std::string &path);
 
 private:

@@ -49,7 +49,7 @@ int File::Open(const char *path, int flags, mode_t mode, XrdOucEnv &env)
 		if (is_kept_from(path, &env))
 			return -ENOENT;
 		const bool is_sink = (flags & O_ACCMODE) != O_RDONLY && is_copy(env);
-		// What was not prepared is no file that the server has just made or emptied.
+		// Without preparation it is not a file that the server has just made or truncated.
 		return is_sink && copies.knows(path) ? open_nameless(path, mode, env)
 						     : file->Open(path, flags, mode, env);
 	} catch (...) {
@@ -61,13 +61,13 @@ int File::open_nameless(const char *path, mode_t mode, XrdOucEnv &env)
 {
 	had_old = storage.Stat(path, &old, 0, &env) == 0;
 	const std::string name = beside(path);
-	// Who opens a file that is there says no mode; this one is opened in the next line.
+	// An opening of an existing file has no mode; this one is opened in the next line.
 	const int made = storage.Create(who, name.c_str(), (mode & 0777) | S_IRUSR | S_IWUSR, env,
 					(O_RDWR | O_CREAT | O_EXCL) << 8 | XRDOSS_new);
 	if (made != XrdOssOK)
 		return made;
 	const int opened = file->Open(name.c_str(), O_RDWR, mode, env);
-	// From here on it ends with whoever has it open, however that comes about.
+	// From here on the file disappears with its last descriptor, in every case.
 	const int gone = storage.Unlink(name.c_str(), 0, &env);
 	if (opened != XrdOssOK)
 		return opened;
@@ -90,7 +90,7 @@ int File::Close(long long *size)
 int File::Fstat(struct stat *state)
 {
 	if (!target.empty()) {
-		// The copy's own size as soon as it has the name.
+		// Report the copy's own size as soon as it has the name.
 		const bool is_there = storage.Stat(target.c_str(), state) == XrdOssOK;
 		const auto same = [&] { return state->st_ino == old.st_ino && state->st_dev == old.st_dev; };
 		if (is_there && !(had_old && same()))
@@ -99,8 +99,8 @@ int File::Fstat(struct stat *state)
 	return file->Fstat(state);
 }
 
-// Who opens the name for writing while a copy runs is given the copy's own file by the server. What is
-// written there would be lost without a word.
+// The server gives a client that opens the name for writing during a copy the copy's placeholder.
+// Refuse its writes, which would be lost silently.
 
 int File::Ftruncate(unsigned long long size)
 {

@@ -1,4 +1,4 @@
-// A file of the server's storage, or what stands in for one while a third-party copy runs.
+// A file of the server's storage, or its placeholder during a third-party copy.
 #pragma once
 
 #include "copies.hh"
@@ -14,17 +14,17 @@ class XrdOucEnv;
 
 namespace dray {
 
-// Both ends of a third-party copy are opened with this parameter, the destination to be written.
+// Parameter with which both ends of a third-party copy are opened, the destination for writing.
 constexpr const char *tpc_key = "tpc.key";
 
-// Whether a file is opened for a third-party copy that dray does.
+// Returns true if a file is opened for a third-party copy by dray.
 bool is_copy(XrdOucEnv &env);
 
-// A path in the folder of `path` that nobody else uses.
+// Returns an unused path in the folder of `path`.
 std::string beside(const std::string &path);
 
-// See the file's head. What stands in has no name, keeps no bytes and takes none: the copy's program
-// writes elsewhere, and gives the name in one step.
+// A file or a placeholder. A placeholder has no name, holds no bytes and accepts none: the copy's
+// program writes another file, and gives it the name in one step.
 class File final : public XrdOssWrapDF {
 public:
 	File(XrdOss &storage, Copies &copies, const char *who, std::unique_ptr<XrdOssDF> file);
@@ -49,9 +49,9 @@ private:
 	Copies &copies;
 	const char *who;
 	std::unique_ptr<XrdOssDF> file;
-	// The name that is copied to; empty: an ordinary file.
+	// Destination name of the copy; empty for an ordinary file.
 	std::string target;
-	// What had that name when the copy began.
+	// State of the file that had that name when the copy began.
 	bool had_old = false;
 	struct stat old = {};
 };

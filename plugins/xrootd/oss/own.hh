@@ -9,11 +9,11 @@ class XrdOucEnv;
 
 namespace dray {
 
-// Whether a name is dray's own.
+// Returns true if a name is dray's own.
 bool is_own_name(const char *name);
 
-// Whether a path is hidden from this caller: it has one of dray's own names or lies in such a
-// folder, and the caller is a client other than dray. Calls of the server itself (for a checksum,
+// Returns true if a path is hidden from this caller: it has one of dray's own names or lies in such
+// a folder, and the caller is a client other than dray. Calls of the server itself (for a checksum,
 // say) have no client.
 bool is_kept_from(const char *path, XrdOucEnv *env);
 

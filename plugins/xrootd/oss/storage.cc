@@ -1,7 +1,8 @@
-// A wrapper of an XRootD server's storage: while a third-party copy runs nothing has its name that is not
-// whole. Where the server would make or empty the file it is given one without a name; what has the name
-// stays until the copy's program puts another there. Names that are dray's own are shown to dray alone.
-// Nothing is thrown past the entry point, nor past what is called through it.
+// A wrapper of an XRootD server's storage: during a third-party copy the destination name never
+// refers to an incomplete file. Where the server would make or truncate the file, the wrapper gives
+// it a file without a name; an existing file keeps the name until the copy's program replaces it.
+// Only dray sees dray's own names. Nothing is thrown past the entry point, nor past the functions
+// called through it.
 
 #include "copies.hh"
 #include "file.hh"
@@ -27,8 +28,8 @@ using dray::File;
 using dray::Folder;
 using dray::is_kept_from;
 
-// Tells the program of third-party copies, which inherits the server's environment, that what has the
-// name is no placeholder.
+// Environment variable for the third-party copy program, which inherits the server's environment:
+// it means that the file of the destination name is no placeholder.
 constexpr const char *told_program = "DRAY_XROOTD_HIDES";
 
 class Storage final : public XrdOssWrapper {
@@ -86,7 +87,7 @@ public:
 		return is_kept_from(path, env) ? -ENOENT : wrapPI.Truncate(path, size, env);
 	}
 
-	// XRootD's own wrapper passes `how` to nobody: new files would then replace old ones.
+	// XRootD's own wrapper does not pass `how` on: new files would then replace old ones.
 	int Create(const char *who, const char *path, mode_t mode, XrdOucEnv &env, int how) override
 	{
 		try {
@@ -102,8 +103,8 @@ public:
 		}
 	}
 
-	// What a client removes is removed. The server by itself (`autorm`, `--posc`) means the file that it
-	// thinks it has made for a copy.
+	// A client's removal is executed. A removal by the server itself (`autorm`, `--posc`) is meant
+	// for the file that it believes to have made for a copy, and is ignored.
 	int Unlink(const char *path, int how, XrdOucEnv *env) override
 	{
 		try {
@@ -128,8 +129,8 @@ private:
 			return -EISDIR;
 		if (!copies.prepare(path))
 			return -ETXTBSY;
-		// Whether a file can be made here is seen by making one. The server may yet refuse the copy, and
-		// tells nobody: none is left behind for its opening.
+		// Test that a file can be made here by making one. The server may still refuse the copy
+		// without a call, so the file is removed again; the opening makes its own.
 		const std::string name = dray::beside(path);
 		const int made = wrapPI.Create(who, name.c_str(), mode, env, how);
 		if (made != XrdOssOK)
@@ -139,7 +140,7 @@ private:
 		if (gone != XrdOssOK)
 			return gone;
 		if (is_link || (is_there && lies_in_space(path))) {
-			// The program finds the space by the link that the server makes.
+			// The program finds the space through the link that the server makes.
 			copies.yields(path);
 			return wrapPI.Create(who, path, mode, env, how);
 		}

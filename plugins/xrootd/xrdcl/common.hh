@@ -1,4 +1,4 @@
-// What all parts of this library share: see dray_xrdcl.h.
+// Declarations shared by all parts of this library. See dray_xrdcl.h.
 #ifndef DRAY_XRDCL_COMMON_HH
 #define DRAY_XRDCL_COMMON_HH
 
@@ -13,20 +13,20 @@
 #include <exception>
 #include <string>
 
-// Everything else of this library is hidden, by -fvisibility=hidden.
+// -fvisibility=hidden hides all other symbols of this library.
 #define DRAY_EXPORT __attribute__((visibility("default")))
 
 struct dray_xrdcl_file {
-	// false: client plug-ins of the host are not asked; one of ours would come round in a circle.
+	// false: do not use the host's client plug-ins; one of dray's own would recurse.
 	XrdCl::File file{false};
-	// Whether other servers have it too: nobody waits for this one.
+	// True if other servers have the file too: no call waits for this server's close.
 	bool is_replica = false;
 };
 
 namespace dray {
 
-// How long a change of names and attributes is tried, in seconds. After a lost connection XrdCl asks again by
-// itself: whoever takes over meanwhile has to wait until it does not.
+// Maximum seconds of a change of names and attributes. XrdCl repeats it after a lost connection: a
+// new lease holder must wait until the repetitions have ended.
 const uint16_t CHANGE_SECONDS = 15;
 
 int32_t fail(dray_xrdcl_error *error, int32_t kind, const char *words);
@@ -37,19 +37,19 @@ int32_t ask(const char *url, XrdCl::QueryCode::Code code, const char *what, char
             uint32_t answer_bytes, dray_xrdcl_error *error);
 void fill(const XrdCl::StatInfo &from, dray_xrdcl_state *state);
 
-// The type of a time differs between versions; no call waits for so long that it matters.
+// The type of a time differs between versions; no call waits longer than the limit.
 inline uint16_t limit_of(uint32_t seconds)
 {
 	return static_cast<uint16_t>(std::min<uint32_t>(seconds, 3600));
 }
 
-// 0, or why not.
+// Returns 0, or -1 with the error.
 inline int32_t done(dray_xrdcl_error *error, const XrdCl::XRootDStatus &status)
 {
 	return status.IsOK() ? 0 : fail(error, status);
 }
 
-// Nothing that XrdCl or the library of C++ throws goes further.
+// Catches all exceptions of XrdCl and of the C++ library.
 template <typename Call> auto guarded(dray_xrdcl_error *error, Call call) noexcept -> decltype(call())
 {
 	try {
@@ -61,7 +61,7 @@ template <typename Call> auto guarded(dray_xrdcl_error *error, Call call) noexce
 	}
 }
 
-// XrdCl gives out what it answers; it is ours then.
+// An answer allocated by XrdCl, which the caller must free.
 template <typename Info> struct Answer {
 	Info *info = nullptr;
 	~Answer() { delete info; }

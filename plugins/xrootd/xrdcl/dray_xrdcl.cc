@@ -1,4 +1,5 @@
-// See dray_xrdcl.h. Nothing is decided here: each call is one call of XrdCl, its answer in plain words.
+// See dray_xrdcl.h. This file decides nothing: each function is one call of XrdCl and converts its
+// answer.
 
 #include "common.hh"
 
@@ -17,7 +18,7 @@
 
 namespace {
 
-// Servers give many of their system's errors one number; what they say of them is strerror's.
+// Servers use one number for many system errors; the message is the text of strerror.
 int32_t kind_of_words(const std::string &words)
 {
 	if (words.find("not empty") != std::string::npos)
@@ -91,7 +92,7 @@ int32_t kind_of(const XrdCl::XRootDStatus &status)
 	case XrdCl::errSocketError:
 	case XrdCl::errSocketDisconnected:
 	case XrdCl::errStreamDisconnect:
-	case XrdCl::errInvalidSession: // the server is another than the one that knew us
+	case XrdCl::errInvalidSession: // the server has restarted and lost the session
 	case XrdCl::errOperationInterrupted:
 	case XrdCl::errConnectionError:
 	case XrdCl::errHandShakeFailed:
@@ -174,7 +175,7 @@ void fill(const XrdCl::StatInfo &from, dray_xrdcl_state *state)
 	if (from.TestFlags(XrdCl::StatInfo::Other))
 		state->flags |= DRAY_XRDCL_SPECIAL;
 	state->zero = 0;
-	// A number, though the client calls it a text; 0 for one that is none.
+	// A number, although the client's type is a text; 0 for any other text.
 	state->id = std::strtoull(from.GetId().c_str(), nullptr, 10);
 }
 
@@ -182,9 +183,9 @@ void fill(const XrdCl::StatInfo &from, dray_xrdcl_state *state)
 
 namespace {
 
-// How long an opening by the key of a third-party copy may take, at the least. A server lets it wait for the
-// client's word (7 s by default, 15 at most: XrdOfsTPCConfig.hh, 5.5), and for a file that is fetched from a
-// tape as long as that takes: what XrdCl waits for any answer counts where it is more.
+// Minimum time of an opening by the key of a third-party copy. A server delays the opening until
+// the client has registered the key (7 s by default, 15 at most: XrdOfsTPCConfig.hh, 5.5), and for
+// a file on a tape until it is fetched. XrdCl's request timeout applies if it is longer.
 constexpr int keyed_open_seconds_min = 60;
 
 uint16_t keyed_open_seconds()
@@ -194,14 +195,14 @@ uint16_t keyed_open_seconds()
 	return static_cast<uint16_t>(std::clamp(seconds, keyed_open_seconds_min, 65535));
 }
 
-// Whether a URL has the key of a third-party copy.
+// Returns true if a URL has the key of a third-party copy.
 bool is_keyed(const std::string &url)
 {
 	const auto query = url.find('?');
 	return query != std::string::npos && url.find("tpc.key=", query) != std::string::npos;
 }
 
-// Closes a file that nobody waits for, and goes with it.
+// Closes a file without a waiting caller, then deletes itself.
 class Closing final : public XrdCl::ResponseHandler
 {
   public:
@@ -211,7 +212,7 @@ class Closing final : public XrdCl::ResponseHandler
 		closing->m_file = std::move(file);
 		auto status = closing->m_file->file.Close(closing.get(), close_seconds);
 		if (status.IsOK())
-			closing.release(); // until it is answered
+			closing.release(); // deleted on the answer
 	}
 
 	void HandleResponse(XrdCl::XRootDStatus *status, XrdCl::AnyObject *response) override
@@ -240,7 +241,7 @@ DRAY_EXPORT uint32_t dray_xrdcl_version(void)
 DRAY_EXPORT int32_t dray_xrdcl_set(const char *name, int32_t value)
 {
 	return guarded(nullptr, [&]() -> int32_t {
-		// False when the environment of the process says otherwise, which wins.
+		// Returns false if the environment of the process sets the value, which takes precedence.
 		XrdCl::DefaultEnv::GetEnv()->PutInt(name, value);
 		return 0;
 	});
@@ -255,7 +256,7 @@ DRAY_EXPORT int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode
 		auto flags = XrdCl::OpenFlags::Read;
 		if (how & (DRAY_XRDCL_UPDATE | DRAY_XRDCL_NEW)) {
 			flags = XrdCl::OpenFlags::Update;
-			// What was written by a connection that is lost may be lost too: nobody may go on as if not.
+			// Writes over a lost connection may be lost too: the handle must not recover silently.
 			opened->file.SetProperty("WriteRecovery", "false");
 		}
 		if (how & DRAY_XRDCL_NEW)
@@ -263,13 +264,13 @@ DRAY_EXPORT int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode
 		if (how & DRAY_XRDCL_SHARED)
 			flags |= XrdCl::OpenFlags::Force;
 		uint16_t limit = limit_of(seconds);
-		// XrdCl would try this one server again for minutes, while others have the file.
+		// XrdCl would retry this server for minutes, while others have the file.
 		opened->is_replica = (how & DRAY_XRDCL_REPLICA) != 0;
 		if (opened->is_replica)
 			opened->file.SetProperty("ReadRecovery", "false");
 		if (is_keyed(named)) {
-			// What opened it once opens it no more: the server would let a second opening by the same
-			// key wait for minutes, for a client that has long given its word.
+			// The key permits one opening: the server would let a second opening with the same key
+			// wait for minutes for a client that has long registered it.
 			opened->file.SetProperty("ReadRecovery", "false");
 			limit = keyed_open_seconds();
 		}
@@ -290,7 +291,7 @@ DRAY_EXPORT void dray_xrdcl_close(dray_xrdcl_file *file)
 			Closing::begin(std::move(closing));
 			return 0;
 		}
-		// What is to stay was synced before: a close that fails loses nothing.
+		// Data to be kept was synced before: a failed close loses nothing.
 		[[maybe_unused]] auto status = closing->file.Close();
 		return 0;
 	});
@@ -364,7 +365,7 @@ DRAY_EXPORT int32_t dray_xrdcl_list(const char *url, const char *path, dray_xrdc
 	return guarded(error, [&]() -> int32_t {
 		XrdCl::FileSystem server{XrdCl::URL(url), false};
 		Answer<XrdCl::DirectoryList> answer;
-		// Recursion is the caller's: it decides what is entered. Locate: of a cluster, all its servers.
+		// The caller decides which folders to enter. Locate: list all servers of a cluster.
 		auto flags = XrdCl::DirListFlags::Stat | XrdCl::DirListFlags::Locate;
 		auto status = server.DirList(path, flags, answer.info);
 		if (!status.IsOK())
@@ -381,7 +382,7 @@ DRAY_EXPORT int32_t dray_xrdcl_list(const char *url, const char *path, dray_xrdc
 			if (take(context, name.data(), name.size(), &state) != 0)
 				return 0;
 		}
-		// XrdCl calls it success as long as one server of a cluster has listed it.
+		// XrdCl reports success as soon as one server of a cluster has listed the folder.
 		if (status.code == XrdCl::suPartial)
 			return fail(error, DRAY_XRDCL_UNREACHABLE, "not all servers of the cluster have listed it");
 		return 0;

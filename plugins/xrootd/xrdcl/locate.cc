@@ -1,4 +1,4 @@
-// Which servers of a cluster have a file, and what each says of it: see dray_xrdcl.h.
+// Finds the servers of a cluster that have a file, and queries each: see dray_xrdcl.h.
 
 #include "common.hh"
 
@@ -15,7 +15,7 @@ using namespace dray;
 
 namespace {
 
-// Counts the answers that are missing.
+// Counts the missing answers.
 class Missing
 {
   public:
@@ -23,7 +23,7 @@ class Missing
 
 	void came()
 	{
-		// The lock is held while the other side is told: it may be gone right after.
+		// Notify with the lock held: the waiting side may destroy this object right after.
 		std::lock_guard<std::mutex> hold(m_lock);
 		if (--m_count == 0)
 			m_none.notify_all();
@@ -56,7 +56,7 @@ class Look final : public XrdCl::ResponseHandler
 		const auto made = guarded(&m_what->error, [&]() -> int32_t {
 			return done(&m_what->error, m_server.Stat(path, this, seconds));
 		});
-		// A call that was not even made has no answer.
+		// A call that failed to start gets no answer.
 		if (made != 0)
 			m_missing.came();
 	}
@@ -95,7 +95,7 @@ DRAY_EXPORT int32_t dray_xrdcl_locate(const char *url, const char *path, uint32_
 	return guarded(error, [&]() -> int32_t {
 		XrdCl::FileSystem server{XrdCl::URL(url), false};
 		Answer<XrdCl::LocationInfo> found;
-		// By name where the manager knows one: a server's certificate is of its name.
+		// Request names where the manager knows them: a server's certificate contains its name.
 		auto status =
 			server.DeepLocate(path, XrdCl::OpenFlags::PrefName, found.info, limit_of(seconds));
 		if (!status.IsOK())
@@ -104,7 +104,7 @@ DRAY_EXPORT int32_t dray_xrdcl_locate(const char *url, const char *path, uint32_
 			return missing(error);
 		std::string text;
 		for (auto at = found.info->Begin(); at != found.info->End(); ++at) {
-			// One whose file is not there yet (on a tape) would have to fetch it first.
+			// A server whose copy is on tape would have to fetch it first.
 			if (at->GetType() != XrdCl::LocationInfo::ServerOnline)
 				continue;
 			const auto line = at->GetAddress() + "\n";
@@ -123,7 +123,7 @@ DRAY_EXPORT int32_t dray_xrdcl_look_each(dray_xrdcl_looked *each, uint64_t count
 		std::vector<std::unique_ptr<Look>> looks;
 		looks.reserve(count);
 		const std::string named = path;
-		// All are made before the first is asked: nothing may fail while an answer is on its way.
+		// Make all objects before the first query: nothing may fail while an answer is pending.
 		for (uint64_t at = 0; at < count; ++at)
 			looks.push_back(std::make_unique<Look>(&each[at], missing));
 		for (auto &look : looks)

@@ -1,4 +1,5 @@
-// Many small files at once, so that none waits for the way there and back of the others: dray_xrdcl.h.
+// Processes many small files concurrently, so that no file waits for the round trips of the others:
+// dray_xrdcl.h.
 
 #include "common.hh"
 
@@ -16,10 +17,11 @@ using namespace dray;
 
 namespace {
 
-// Chains of calls under way at once: a server's threads are shared with others (guess, revisit).
+// Maximum number of concurrent chains of calls: a server shares its threads with other clients
+// (guess, revisit).
 const size_t AT_ONCE = 64;
 
-// With the number 0 when the server has told nothing.
+// Returns a state with the number 0 if the server has sent none.
 dray_xrdcl_state state_of(XrdCl::AnyObject *response)
 {
 	XrdCl::StatInfo *info = nullptr;
@@ -31,7 +33,7 @@ dray_xrdcl_state state_of(XrdCl::AnyObject *response)
 	return state;
 }
 
-// A chain's answers come one after the other, each on whatever thread of XrdCl's.
+// A chain of calls. Its answers come one after the other, each on any of XrdCl's threads.
 class Chain : public XrdCl::ResponseHandler
 {
   public:
@@ -50,13 +52,13 @@ class Chain : public XrdCl::ResponseHandler
 	}
 
   protected:
-	// What comes after an answer: another call, or the end.
+	// Handles an answer: makes another call, or ends the chain.
 	virtual void answered(const XrdCl::XRootDStatus &status, XrdCl::AnyObject *response) = 0;
 
-	// After it this object may be gone.
+	// This object may be destroyed when it returns.
 	void end() { ended(context); }
 
-	// A call that was not even made has no answer.
+	// A call that failed to start gets no answer.
 	void made(const XrdCl::XRootDStatus &status)
 	{
 		if (!status.IsOK())
@@ -71,7 +73,7 @@ class Chain : public XrdCl::ResponseHandler
 
 	void note(const XrdCl::XRootDStatus &status)
 	{
-		// The first is the reason.
+		// The first error is the reason.
 		if (error()->kind == -1)
 			fail(error(), status);
 	}
@@ -107,7 +109,7 @@ class SmallFile final : public Chain
 			m_step = Step::Open;
 			m_file.SetProperty("WriteRecovery", "false");
 			auto mode = static_cast<XrdCl::Access::Mode>(m_what->mode);
-			// Force: a name that somebody has open is taken, or it is free.
+			// Force: a name that another client has open is reported as taken, not as locked.
 			auto flags = XrdCl::OpenFlags::New | XrdCl::OpenFlags::Update | XrdCl::OpenFlags::Force;
 			made(m_file.Open(std::string(m_what->url), flags, mode, this));
 		});
@@ -118,8 +120,8 @@ class SmallFile final : public Chain
   protected:
 	void answered(const XrdCl::XRootDStatus &status, XrdCl::AnyObject *response) override
 	{
-		// A server that does not take pages takes the bytes without their sums; one without attributes keeps
-		// the file all the same.
+		// A server without page writes gets the bytes without their checksums; one without
+		// attributes keeps the file all the same.
 		if (!status.IsOK() && m_step == Step::Write && m_has_pages && is_unknown(status)) {
 			m_has_pages = false;
 			m_what->is_plain = 1;
@@ -153,7 +155,7 @@ class SmallFile final : public Chain
 	void stop(const XrdCl::XRootDStatus &status) override
 	{
 		note(status);
-		// What could not be opened need not be closed.
+		// A file that could not be opened need not be closed.
 		if (m_step == Step::Open || m_step == Step::Close)
 			end();
 		else if (m_what->id == 0 && m_step != Step::LookWhich)
@@ -163,7 +165,7 @@ class SmallFile final : public Chain
 	}
 
   private:
-	// LookWhich: of one that failed, so that it can be removed and no other.
+	// LookWhich: queries the identity of a failed file, so that this file and no other is removed.
 	enum class Step { Open, Write, Look, Attribute, Sync, LookWhich, Close };
 
 	static bool is_unknown(const XrdCl::XRootDStatus &status)
@@ -179,7 +181,8 @@ class SmallFile final : public Chain
 			return look(Step::Look);
 		m_step = Step::Write;
 		auto size = static_cast<uint32_t>(m_what->size);
-		// Few servers sum more than a handful of files at once, but each page as it comes.
+		// Few servers checksum more than a handful of files concurrently, but each checks pages on
+		// arrival.
 		if (m_has_pages)
 			made(m_file.PgWrite(0, size, m_what->bytes, m_sums, this));
 		else
@@ -197,7 +200,7 @@ class SmallFile final : public Chain
 		dray_xrdcl_state state = state_of(response);
 		m_what->id = state.id;
 		if (state.id >> 32 == 0) {
-			// Every file of it would be any other.
+			// Without numbers files cannot be distinguished.
 			fail(error(), DRAY_XRDCL_UNSUPPORTED, "the server does not tell which file it is");
 			return close();
 		}
@@ -278,7 +281,7 @@ class Renaming final : public Chain
 				return look_whether_done(status);
 			if (!status.IsOK())
 				return stop(status);
-			// The lower half is its file system's, which is another after a restart.
+			// The lower half is the file system's number, which changes after a restart.
 			if (state_of(response).id >> 32 != m_what->id >> 32) {
 				fail(error(), DRAY_XRDCL_NOT_FOUND, "another file has its name");
 				return end();
@@ -292,7 +295,7 @@ class Renaming final : public Chain
 					fail(error(), DRAY_XRDCL_EXISTS, "something has the name");
 				return end();
 			}
-			// What could not be looked at may be there, and would be replaced.
+			// An entry that could not be queried may exist, and would be replaced.
 			if (kind_of(status) != DRAY_XRDCL_NOT_FOUND)
 				return stop(status);
 			return move();
@@ -303,7 +306,7 @@ class Renaming final : public Chain
 			case DRAY_XRDCL_NOT_FOUND:
 			case DRAY_XRDCL_UNREACHABLE:
 			case DRAY_XRDCL_TIMED_OUT:
-				// The answer may have been lost, and the client has asked again.
+				// The answer may have been lost, and the client has repeated the request.
 				return look_whether_done(status);
 			default:
 				return stop(status);
@@ -330,7 +333,7 @@ class Renaming final : public Chain
 		made(m_server.Stat(path, this));
 	}
 
-	// Whether the file that is meant has the name already.
+	// Checks whether the file meant already has the name.
 	void look_whether_done(const XrdCl::XRootDStatus &reason)
 	{
 		if (m_what->id >> 32 == 0)
@@ -359,7 +362,7 @@ class Renaming final : public Chain
 	Step m_step = Step::Move;
 };
 
-// Waits for chains, so many at a time.
+// Waits for chains, and limits their number.
 class Count
 {
   public:
@@ -400,7 +403,7 @@ void run(std::vector<std::unique_ptr<Chain>> &chains)
 		count.enter();
 		chain->begin();
 	}
-	// Their answers come to these very objects.
+	// The answers refer to these objects.
 	count.wait();
 }
 

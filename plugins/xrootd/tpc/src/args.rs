@@ -1,4 +1,4 @@
-//! The server's words: `[--config FILE] [-C NAME] [-S N] SOURCE DESTINATION`.
+//! The server's command line: `[--config FILE] [-C NAME] [-S N] SOURCE DESTINATION`.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_store_xrootd::Url;
@@ -6,16 +6,16 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-/// What the server asks for.
+/// Arguments of the program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Args {
-    /// The configuration, if one is named here.
+    /// Path of the configuration, if given.
     pub(crate) config: Option<PathBuf>,
-    /// Data connections that the client asks for.
+    /// Number of data connections that the client requests.
     pub(crate) streams: Option<u32>,
-    /// From where.
+    /// URL of the source.
     pub(crate) source: Url,
-    /// To which file of this host.
+    /// Destination file on this host.
     pub(crate) destination: PathBuf,
 }
 
@@ -26,10 +26,10 @@ fn usage(cause: impl Into<String>) -> Error {
 }
 
 impl Args {
-    /// Reads them.
+    /// Parses the arguments.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] says what is wrong.
+    /// [`ErrorKind::InvalidRequest`] names the mistake.
     pub(crate) fn read(words: impl Iterator<Item = OsString>) -> Result<Self> {
         let mut words = words.peekable();
         let (mut config, mut streams) = (None, None);
@@ -38,7 +38,7 @@ impl Args {
             let value = value.ok_or_else(|| usage("an option without its value"))?;
             match word.to_str() {
                 Some("--config") => config = Some(value.into()),
-                // Both sums are always computed, and one does not cost less than two.
+                // Both checksums are always computed: one costs as much as two.
                 Some("-C") => {}
                 Some("-S") => {
                     let number = value.to_str().and_then(|text| text.parse().ok());

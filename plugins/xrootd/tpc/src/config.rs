@@ -1,4 +1,4 @@
-//! What a site says once for all its copies.
+//! A site's configuration for all its copies.
 
 use crate::endpoint::Endpoint;
 use dray_core::options::ResumeMode;
@@ -6,53 +6,53 @@ use dray_core::{End, Error, ErrorKind, Result};
 use serde::Deserialize;
 use std::path::Path;
 
-/// Names the file when the command line does not.
+/// Environment variable with the path of the configuration.
 const VARIABLE: &str = "DRAY_XROOTD_CONFIG";
 
-/// Largest file that is read as a configuration.
+/// Maximum size of a configuration in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// How a copy is compared with what its source's server says of the file.
+/// Comparison of a copy with the checksum of its source's server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Compare {
-    /// If it says anything.
+    /// Compares if the server has a checksum.
     #[default]
     Offered,
-    /// A file that it says nothing of is not copied.
+    /// Fails if the server has no checksum.
     Required,
-    /// Not at all.
+    /// Does not compare.
     Never,
 }
 
-/// The configuration. All of it may be left out.
+/// The configuration. Every field is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// Buffers of one copy, in bytes.
+    /// Bytes of the buffers of one copy.
     pub(crate) pool_bytes: u64,
     /// Bytes of an object; see [`Config::object_bytes`].
     pub(crate) object_bytes: Option<u64>,
-    /// Reads under way at one time.
+    /// Maximum number of concurrent reads.
     pub(crate) readers: u32,
     /// See [`Config::connections`].
     pub(crate) connections: Option<u32>,
-    /// Bytes per second of one copy at the most.
+    /// Maximum bytes per second of one copy.
     pub(crate) rate: Option<u64>,
-    /// Whether each page of 4 KiB comes with a checksum of its own.
+    /// Requests a checksum with each page of 4 KiB.
     pub(crate) pages: bool,
     /// See [`Compare`].
     pub(crate) compare: Compare,
-    /// Whether ranges that an earlier copy made durable are read back and compared.
+    /// Verification of ranges that an earlier copy made durable, by reading them back.
     pub(crate) resume: ResumeMode,
-    /// How long a copy that has all its bytes waits for its source's server to say the checksum.
+    /// Maximum seconds that a complete copy waits for the checksum of its source's server.
     pub(crate) compare_seconds: u32,
-    /// Whether the copy has the source's modification time. XRootD's own copies have the time of the
-    /// copy, which is what keeps a site's cleaning from taking them for old.
+    /// Keeps the source's modification time. XRootD's own copies have the time of the copy, so that
+    /// a site's cleanup does not take them for old.
     pub(crate) keep_time: bool,
-    /// Whether a source's server is asked for a dray beside it.
+    /// Queries a source's server for a dray endpoint beside it.
     pub(crate) ask_source: bool,
-    /// Sources where dray runs too; they are not asked.
+    /// Sources with a known dray endpoint; their servers are not queried.
     pub(crate) endpoint: Vec<Endpoint>,
 }
 
@@ -75,36 +75,37 @@ impl Default for Config {
     }
 }
 
-/// Data connections to a source that are to be had for one login. The kernel's usual send buffer of 4 MiB
-/// carries some 75 MB/s by each where the way there and back takes 50 ms; on a short way they cost a tenth
-/// of what one carries (`bench tpc`, `dray-1`).
+/// Default number of data connections to a source with a single login. The kernel's usual send
+/// buffer of 4 MiB carries some 75 MB/s per connection at a round-trip time of 50 ms. On a short
+/// path further connections reduce the throughput by a tenth (`bench tpc`, `dray-1`).
 pub(crate) const CONNECTIONS: u16 = 8;
 
-/// The same where each logs in by itself: with delegated credentials that takes each end a good part of a
-/// second of processor time.
+/// Default number if each connection logs in separately: a login with delegated credentials takes
+/// each end a good part of a second of processor time.
 const CONNECTIONS_LOGGED_IN: u16 = 4;
 
-/// How the connections to a source come about.
+/// Logins of the connections to a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Logins {
-    /// One for all: data connections beneath a handle, streams of a session.
+    /// One login for all: data connections beneath a handle, streams of a session.
     One,
-    /// Each by itself.
+    /// One login for each connection.
     Each,
 }
 
-/// What the source is read by.
+/// Reader of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reads {
     /// Its XRootD server.
     Server,
-    /// A dray beside it.
+    /// A dray endpoint beside it.
     Dray,
 }
 
 impl Config {
-    /// Bytes of an object, if nothing is said what suits the way: a server is asked for each by itself, and a
-    /// dray sends them in a row, of which small ones stay in the processor's cache from socket to file.
+    /// Returns the object size in bytes; the default depends on the reader. An XRootD server gets
+    /// one request per object. A dray endpoint sends them in a row, and small objects stay in the
+    /// processor's cache from socket to file.
     pub(crate) fn object_bytes(&self, reads: Reads) -> u64 {
         self.object_bytes.unwrap_or(match reads {
             Reads::Server => 4 << 20,
@@ -112,7 +113,7 @@ impl Config {
         })
     }
 
-    /// Connections to a source, if nothing is said what suits how they come about.
+    /// Returns the number of connections to a source; the default depends on the logins.
     pub(crate) fn connections(&self, logins: Logins) -> u32 {
         let usual = match logins {
             Logins::One => CONNECTIONS,
@@ -121,16 +122,17 @@ impl Config {
         self.connections.unwrap_or(usual.into())
     }
 
-    /// The dray beside a server, `HOST:PORT`, if one is named here.
+    /// Returns the configured dray endpoint beside a server, `HOST:PORT`.
     pub(crate) fn endpoint_of(&self, server: &str) -> Option<&Endpoint> {
         let mut named = self.endpoint.iter();
         named.find(|endpoint| endpoint.serves(server))
     }
 
-    /// Reads the file that is named, or the one that the environment names, or takes what is usual.
+    /// Reads the named file, or the one that the environment names; without either returns the
+    /// defaults.
     ///
     /// # Errors
-    /// `NotFound` and the like; `InvalidRequest` says where the file is wrong.
+    /// `NotFound` and the like; `InvalidRequest` names the place of a mistake.
     pub(crate) fn load(named: Option<&Path>) -> Result<Self> {
         let from_environment = std::env::var_os(VARIABLE).filter(|name| !name.is_empty());
         let from_environment = from_environment.as_deref().map(Path::new);

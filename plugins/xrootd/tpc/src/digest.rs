@@ -6,13 +6,13 @@ const PREFIX: &[u8] = b"user.XrdCks.";
 const NAME_BYTES: usize = 16;
 const VALUE_BYTES: usize = 64;
 
-/// Whether an attribute is such a checksum, of whatever algorithm.
+/// Returns true if an attribute is such a checksum, of any algorithm.
 pub(crate) fn is_one(name: &[u8]) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// The attributes for a file with these sums and this modification time in seconds: a server takes them
-/// for the file's as long as it has that time.
+/// Returns the attributes for a file with these checksums and this modification time in seconds: a
+/// server uses them as long as the file has that time.
 pub(crate) fn attributes(sums: &Sums, modified: i64) -> Vec<(Vec<u8>, Vec<u8>)> {
     let values = [("adler32", sums.adler32), ("crc32c", sums.crc32c)];
     let one = |(name, value): (&str, u32)| {
@@ -22,8 +22,8 @@ pub(crate) fn attributes(sums: &Sums, modified: i64) -> Vec<(Vec<u8>, Vec<u8>)> 
     values.into_iter().map(one).collect()
 }
 
-/// All numbers are big-endian: name, file's time, seconds from that to the computing of it, two zeros,
-/// length of the value, the value.
+/// Encodes an attribute. All numbers are big-endian: name, the file's time, seconds from that to
+/// the computation, two zeros, length of the value, the value.
 fn encode(name: &str, value: u32, modified: i64) -> Vec<u8> {
     let mut bytes = vec![0; NAME_BYTES];
     bytes[..name.len()].copy_from_slice(name.as_bytes());

@@ -1,8 +1,9 @@
-//! Sources where dray runs too: the bytes come from there, over dray's own protocol.
+//! Sources with a dray endpoint: their data comes over dray's own protocol.
 //!
-//! Leave to read is still the source's own server's to give: a byte of the file is read there first, by the
-//! copy's key, the delegated credentials or what the client sends along. The file's size and time, which
-//! must be the endpoint's, say nothing of it: servers tell them to those who may only look, too.
+//! The source's own server still decides on the permission to read: one byte of the file is read
+//! there first, with the copy's key, the delegated credentials or the client's parameters. The
+//! file's size and time, which must equal the endpoint's, are no proof of it: servers also return
+//! them to clients that may only list.
 
 use crate::config::CONNECTIONS;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
@@ -13,28 +14,28 @@ use serde::Deserialize;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Longest file that is read as a token.
+/// Maximum size of a token file in bytes.
 const TOKEN_BYTES_MAX: u64 = 1 << 16;
 
-/// A dray beside an XRootD server, which serves the same files.
+/// A dray endpoint beside an XRootD server, which serves the same files.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Endpoint {
-    /// The server by each `HOST:PORT` that clients may name it by, and by its addresses.
+    /// Every `HOST:PORT` by which clients may name the server, with its addresses.
     servers: Vec<String>,
-    /// Where dray listens: `HOST:PORT`.
+    /// Address of the endpoint: `HOST:PORT`.
     address: String,
-    /// What stands there before a path of the server.
+    /// Prefix of the server's paths at the endpoint.
     #[serde(default)]
     prefix: String,
-    /// Its key's fingerprint, `sha256:...`.
+    /// Fingerprint of the endpoint's key, `sha256:...`.
     peer_key: String,
-    /// A file with the token that it takes.
+    /// File with the token for the endpoint.
     token_file: PathBuf,
-    /// Data connections.
+    /// Number of data connections.
     #[serde(default = "streams")]
     streams: u16,
-    /// Whether data come without TLS. It has to allow that.
+    /// Sends data without TLS. The endpoint must permit it.
     #[serde(default)]
     clear_data: bool,
 }
@@ -43,19 +44,19 @@ const fn streams() -> u16 {
     CONNECTIONS
 }
 
-/// How one file is reached at a dray.
+/// Access to one file at a dray endpoint.
 pub(crate) struct Way {
-    /// How dray itself is.
+    /// Address and credentials of the endpoint.
     pub(crate) dial: Dial,
-    /// The file as it is called there.
+    /// Path of the file at the endpoint.
     pub(crate) path: Vec<u8>,
-    /// Data connections to ask for.
+    /// Number of data connections to request.
     pub(crate) streams: StreamCount,
-    /// Whether data come without TLS.
+    /// Set if data comes without TLS.
     pub(crate) clear_data: bool,
 }
 
-/// `[::ffff:10.0.0.1]:1094` and `10.0.0.1:1094` are one.
+/// Normalises an address: `[::ffff:10.0.0.1]:1094` and `10.0.0.1:1094` are equal.
 fn plain(server: &str) -> String {
     let mapped = server.strip_prefix("[::ffff:");
     let plain = mapped.and_then(|rest| rest.split_once(']'));
@@ -66,16 +67,17 @@ fn plain(server: &str) -> String {
 }
 
 impl Endpoint {
-    /// Whether it serves the files of this server, `HOST:PORT`.
+    /// Returns true if the endpoint serves the files of this server, `HOST:PORT`.
     pub(crate) fn serves(&self, server: &str) -> bool {
         let wanted = plain(server);
         self.servers.iter().any(|server| plain(server) == wanted)
     }
 
-    /// How a file of its server is reached there, once `server` itself has let the reader have a byte of it.
+    /// Returns the access to a file of its server, after `server` itself has let the reader read a
+    /// byte of it.
     ///
     /// # Errors
-    /// When the server does not; for a key or token that is none, or cannot be read.
+    /// If the server does not; for an invalid key or token, or one that cannot be read.
     pub(crate) fn way(&self, server: &impl Readable, path: &RelPath) -> Result<Way> {
         read_first_byte(server, path)?;
         Ok(Way {
@@ -107,7 +109,7 @@ impl Endpoint {
         let read = opened.take(TOKEN_BYTES_MAX).read_to_end(&mut token);
         read.map_err(unreadable)?;
         let mut dial = Dial::new(&self.address, key, Token::new(token.trim_ascii())?);
-        // What is read there is kept here.
+        // This permits a source that keeps nothing: the data is kept here.
         dial.may_keep_nothing = true;
         Ok(dial)
     }

@@ -1,5 +1,5 @@
-//! The last look before a copy gets its name: whether it is what the source's server says, and what goes
-//! with it.
+//! The last check before a copy is published: compares it with the source's server, and sets its
+//! attributes.
 
 use crate::config::{Compare, Config};
 use crate::digest;
@@ -15,39 +15,40 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How often a copy that waits for a checksum looks whether it is still wanted.
+/// Interval at which a copy that waits for a checksum checks for cancellation.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What the source's server says of the file.
+/// Answer of the source's server about the checksum.
 type Said = Result<Option<Checksum>>;
 
-/// The step of a server's times, in nanoseconds.
+/// Resolution of a server's times, in nanoseconds.
 const SECOND: u32 = 1_000_000_000;
 
-/// The server that the file comes from, and the file there.
+/// The source's server, and the file there.
 pub(crate) trait Origin: Send + Sync {
-    /// Size and time of the file now.
+    /// Queries the current size and time of the file.
     fn state_now(&self) -> Result<ReadState>;
 
-    /// What the server says of its content.
+    /// Requests the server's checksum of the file.
     fn checksum(&self) -> Said;
 
-    /// Whether it comes from several servers, of whose replicas only that tells whether they are equal.
+    /// Returns true if the data comes from several servers: then only the checksum shows that their
+    /// replicas are equal.
     fn is_from_several(&self) -> bool {
         false
     }
 }
 
-/// See the module's head.
+/// The check of one copy.
 pub(crate) struct FinalCheck {
     source: Arc<dyn Origin>,
     /// Size and time of the file when the copy began.
     begun: ReadState,
     compare: Compare,
-    /// The answer comes while the file is copied: its server may have to read all of it.
+    /// Receives the answer during the copy: the server may have to read the whole file.
     said: Mutex<Receiver<Said>>,
     heard: OnceLock<Said>,
-    /// Longest wait for the answer once the bytes are there.
+    /// Maximum wait for the answer once the data is complete.
     patience: Duration,
     handle: Handle,
     mode: Option<u32>,
@@ -56,21 +57,21 @@ pub(crate) struct FinalCheck {
     can_keep_sums: bool,
 }
 
-/// Asks the server in the background.
+/// Requests the checksum on a background thread.
 fn ask(source: Arc<dyn Origin>) -> Result<Receiver<Said>> {
     let (tell, said) = channel();
     let asking = Builder::new().spawn(move || {
-        // Nobody waits for it any more when the copy has failed.
+        // Nobody receives it if the copy has failed.
         let _ = tell.send(source.checksum());
     });
     asking.map(|_| said).map_err(|error| refused(&error))
 }
 
 impl FinalCheck {
-    /// A gate for a copy that begins now.
+    /// Returns a check for a copy that begins now.
     ///
     /// # Errors
-    /// When the source cannot be looked at, or the system gives no thread.
+    /// If the source cannot be queried, or the system cannot start a thread.
     pub(crate) fn new(
         source: &Arc<dyn Origin>,
         placeholder: &Placeholder,
@@ -99,12 +100,12 @@ impl FinalCheck {
         })
     }
 
-    /// Bytes of the file when the copy began.
+    /// Returns the size of the file when the copy began, in bytes.
     pub(crate) const fn size(&self) -> u64 {
         self.begun.size
     }
 
-    /// Whether the source is still the one that was copied.
+    /// Checks that the source has not changed since the copy began.
     fn check_source(&self) -> Result<()> {
         let now = self.source.state_now()?;
         if now == self.begun {
@@ -115,14 +116,14 @@ impl FinalCheck {
         ))
     }
 
-    /// What the server says, once it does. A server that keeps no checksum reads the file for it.
+    /// Waits for the server's answer. A server without a stored checksum reads the file for it.
     fn hear(&self) -> Result<&Said> {
         let answers = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let until = Instant::now() + self.patience;
         while self.heard.get().is_none() {
             let said = match answers.recv_timeout(LOOK_EVERY) {
                 Ok(said) => said,
-                // It answers unless it has panicked: then nothing is known.
+                // The thread sends an answer unless it has panicked: then no checksum is known.
                 Err(RecvTimeoutError::Disconnected) => Ok(None),
                 Err(RecvTimeoutError::Timeout) if self.handle.is_stopped() => {
                     return Err(Error::new(
@@ -188,7 +189,7 @@ impl FinalCheck {
 impl Hook for FinalCheck {
     fn to_publish(&self, _: &Call<'_>, given: &Attributes<'_>) -> Result<Option<Metadata>> {
         self.check_source()?;
-        // Where the bytes come from another server, its file has to be the same.
+        // If the data comes from another server, its file must be the same.
         if !given
             .metadata
             .modified
@@ -244,7 +245,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::sync::{Arc, Mutex};
 
-    /// A server that sums the file for as long as the other end of this is held.
+    /// A server that computes the checksum until the other end of this channel sends or closes.
     struct Slow(Mutex<Receiver<()>>);
 
     impl Origin for Slow {

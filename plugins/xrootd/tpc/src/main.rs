@@ -1,14 +1,14 @@
-//! `dray-xrootd-tpc [--config FILE] [-C NAME] [-S N] SOURCE DESTINATION`: what XRootD's server runs for
-//! a third-party copy (`ofs.tpc ... pgm`).
+//! `dray-xrootd-tpc [--config FILE] [-C NAME] [-S N] SOURCE DESTINATION`: the program that XRootD's
+//! server runs for a third-party copy (`ofs.tpc ... pgm`).
 //!
 //! The server opens the destination, empty, and starts this program with the source's URL and the
-//! destination's physical path. Exit code 0 means that the file stands there, whole; any other that
-//! it does not, and one line of output then says why: what follows its first ": " is what the client
-//! is told. Whatever happens, also when the server kills this program, what was safe stays safe beside
-//! the destination, and the next copy of the same file goes on from it. In prose:
+//! destination's physical path. Exit code 0 means that the complete file has the destination's
+//! name. Any other code means that it has not; the client then gets the text after the first ": "
+//! of one output line. In every case, also when the server kills this program, durable data is kept
+//! beside the destination, and the next copy of the same file resumes from it. In prose:
 //! docs/design/xrootd.md.
 //!
-//! `dray-xrootd-tpc --request [--config FILE]` is what the server's HTTP plug-in runs ([`request`]).
+//! The server's HTTP plug-in runs `dray-xrootd-tpc --request [--config FILE]` ([`request`]).
 
 mod args;
 mod config;
@@ -32,12 +32,12 @@ use placeholder::Placeholder;
 use std::path::PathBuf;
 
 fn main() {
-    // Before anything is opened: whose process this is.
+    // Set the process's user before any file is opened.
     let ended = process::settle().and_then(|()| run());
     if let Err(error) = &ended {
         log::failed(error);
     }
-    // The question for the source's checksum may still be under way.
+    // The request for the source's checksum may still be running.
     end_process(u8::from(ended.is_err()))
 }
 

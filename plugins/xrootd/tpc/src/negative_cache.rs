@@ -1,8 +1,8 @@
-//! Servers that do not understand the question for a dray beside them, and drays that cannot be reached.
-//! They are remembered for a while, because each copy is a process of its own and would ask, or wait, anew.
+//! Remembers servers without the ticket plug-in, and unreachable dray endpoints, for a while: each
+//! copy is a process of its own and would query, or wait, again.
 //!
-//! The server's folder may be `/tmp`, where anybody puts files: what is not this user's own is neither
-//! read nor written, and where others may write nothing is kept.
+//! The server's folder may be `/tmp`, where any user can write. A file of another user is neither
+//! read nor written, and in a folder that others may write to nothing is kept.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_open::prepare;
@@ -13,57 +13,59 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The server's folder for what it keeps while it runs; it names it to its programs.
+/// Environment variable with the server's runtime folder, which the server sets for its programs.
 const ADMIN_FOLDER: &str = "XRDADMINPATH";
 
-/// The file in it: a line is the second since 1970 in which a server was asked, and the server.
+/// The file in it: each line has the time of a query, in seconds since 1970, and the server.
 const FILE: &str = "dray-deaf-servers";
 
-/// A server that gets the plug-in is asked again after so many seconds (guess, revisit).
+/// Seconds after which a server is queried again, in case the plug-in was installed (guess,
+/// revisit).
 const KEPT_SECONDS: u64 = 3600;
 
-/// What stands before a dray's address in the file; no server is named so.
+/// Prefix of an endpoint's address in the file; no server's name begins like this.
 const DRAY: &str = "dray://";
 
-/// A dray that was away is tried again after so many seconds (guess, revisit): each try may cost a copy the
-/// ten seconds after which a connection is given up.
+/// Seconds after which an unreachable endpoint is tried again (guess, revisit): each attempt may
+/// cost a copy the connection timeout of ten seconds.
 const AWAY_SECONDS: u64 = 300;
 
-/// Servers that are remembered; the oldest are forgotten first (guess, revisit).
+/// Maximum number of remembered servers; the oldest are dropped first (guess, revisit).
 const SERVERS_MAX: usize = 256;
 
-/// That the group or all others may write.
+/// Mode bits that let the group or all others write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Longest file that is read: names of hosts are far shorter than 256 bytes.
+/// Maximum size of the file in bytes: host names are far shorter than 256 bytes.
 const BYTES_MAX: u64 = 1 << 16;
 
-/// See the module's head. What cannot be read or written is not remembered, which costs a question.
+/// The cache. A failed read or write only costs another query.
 pub(crate) struct NegativeCache(Option<PathBuf>);
 
 impl NegativeCache {
-    /// Those that the copies of this server remember.
+    /// Returns the cache shared by the copies of this server.
     pub(crate) fn of_this_server() -> Self {
         let folder = std::env::var_os(ADMIN_FOLDER).filter(|folder| !folder.is_empty());
         Self(folder.map(|folder| Path::new(&folder).join(FILE)))
     }
 
-    /// Whether this server did not understand the question a short while ago.
+    /// Returns true if this server lacked the plug-in at a recent query.
     pub(crate) fn holds(&self, server: &str) -> bool {
         self.read(now()).iter().any(|(_, known)| known == server)
     }
 
-    /// Whether the dray at this address could not be reached a short while ago.
+    /// Returns true if the endpoint at this address was unreachable recently.
     pub(crate) fn misses(&self, address: &str) -> bool {
         self.holds(&format!("{DRAY}{address}"))
     }
 
-    /// Remembers that it could not.
+    /// Remembers that the endpoint was unreachable.
     pub(crate) fn miss(&self, address: &str) {
         self.add(&format!("{DRAY}{address}"));
     }
 
-    /// Remembers that it did not. Of two copies that do so at once one may be lost.
+    /// Remembers that the server lacks the plug-in. If two copies do so concurrently, one entry may
+    /// be lost.
     pub(crate) fn add(&self, server: &str) {
         let Some(path) = &self.0 else { return };
         let now = now();
@@ -75,18 +77,18 @@ impl NegativeCache {
         let text: String = lines
             .map(|(at, server)| format!("{at} {server}\n"))
             .collect();
-        // What cannot be kept costs a question.
+        // Ignore a failure: it only costs another query.
         let _ = keep(path, &text);
     }
 
-    /// Who is remembered at `now`, the oldest first.
+    /// Returns the servers remembered at `now`, the oldest first.
     fn read(&self, now: u64) -> Vec<(u64, String)> {
         let text = self.0.as_deref().and_then(recall).unwrap_or_default();
         let known = text.lines().filter_map(|line| {
             let (at, server) = line.split_once(' ')?;
             Some((at.parse::<u64>().ok()?, server.to_owned()))
         });
-        // Of a clock that was set back nothing is believed.
+        // Entries from the future, after the clock was set back, are ignored.
         let is_young = |at: u64, kept| at <= now && now - at < kept;
         known
             .filter(|(at, name)| is_young(*at, kept_seconds(name)))
@@ -101,7 +103,7 @@ fn kept_seconds(name: &str) -> u64 {
     }
 }
 
-/// Gives the file this content.
+/// Replaces the content of the file.
 fn keep(path: &Path, text: &str) -> Result<()> {
     let failed = |error: std::io::Error| {
         Error::new(ErrorKind::Io, End::Here, "remember the server").cause(error.to_string())
@@ -109,7 +111,8 @@ fn keep(path: &Path, text: &str) -> Result<()> {
     if !is_ours_alone(path) {
         return Err(failed(std::io::ErrorKind::PermissionDenied.into()));
     }
-    // Nobody reads half a file: it gets its name when it is whole. Until then nobody guesses its name.
+    // Write a new file with an unpredictable name and rename it, so that nobody reads an incomplete
+    // one.
     let new = path.with_extension(prepare::new_transfer_id()?.to_string());
     let mut options = OpenOptions::new();
     let opened = options.write(true).create_new(true).mode(0o600).open(&new);
@@ -123,13 +126,13 @@ fn keep(path: &Path, text: &str) -> Result<()> {
         })
 }
 
-/// The file's content, if it is one of ours.
+/// Returns the file's content, if the file is this user's.
 fn recall(path: &Path) -> Option<String> {
     if !is_ours_alone(path) {
         return None;
     }
     let mut options = OpenOptions::new();
-    // A link leads nowhere, and a pipe that nobody writes to is not waited for.
+    // Do not follow a link, and do not wait for the writer of a pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     options.custom_flags(i32::try_from(flags.bits()).ok()?);
     let file: File = options.read(true).open(path).ok()?;
@@ -142,7 +145,7 @@ fn recall(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// Whether nobody else makes or renames files beside this one.
+/// Returns true if only this user and root can make or rename files in the folder of `path`.
 fn is_ours_alone(path: &Path) -> bool {
     let folder = path.parent().and_then(|folder| fs::metadata(folder).ok());
     folder.is_some_and(|folder| {
@@ -207,7 +210,7 @@ mod tests {
         let (path, other) = (folder.path().join("deaf"), folder.path().join("other"));
         let said = format!("{} a:1\n", now());
         let deaf = NegativeCache(Some(path.clone()));
-        // A link, whose file would be taken, and emptied if it were written through.
+        // A link, which would replace the file, or truncate the target if it were followed.
         fs::write(&other, &said).expect("writes");
         symlink(&other, &path).expect("links");
         assert!(!deaf.holds("a:1"));
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&other).expect("there"), said);
         let mode = fs::symlink_metadata(&path).expect("there").permissions();
         assert_eq!(mode.mode(), 0o100_600);
-        // A pipe: nobody writes to it, and opening it would wait for somebody who does.
+        // A pipe without a writer: opening it would block.
         fs::remove_file(&path).expect("removes");
         let made = rustix::fs::mknodat(
             rustix::fs::CWD,

@@ -1,4 +1,4 @@
-//! What a copy is heard to do while it runs, and what is said when it has ended.
+//! Observes a copy while it runs, and reports its outcome.
 
 use crate::{log, process};
 use dray_core::{End, Error, ErrorKind, Result};
@@ -8,20 +8,20 @@ use dray_session::{Event, Failure, Progress};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Hears the counters.
+/// Receives the counters.
 pub(crate) type Tell = Box<dyn Fn(&Progress) + Sync>;
 
-/// Hears of failures, and passes the counters on.
+/// Records failures, and passes the counters on.
 #[derive(Default)]
 pub(crate) struct Ear {
     failures: Mutex<Vec<Failure>>,
-    /// The file has got its name: a session that comes after a lost one finds it there.
+    /// Set when the file is published: a session after a lost one finds it there.
     is_done: AtomicBool,
     tell: Option<Tell>,
 }
 
 impl Ear {
-    /// One that passes the counters on.
+    /// Returns an observer that passes the counters on.
     pub(crate) fn telling(tell: Tell) -> Self {
         Self {
             tell: Some(tell),
@@ -51,7 +51,7 @@ impl Observer for Ear {
 
 impl Watch for Ear {}
 
-/// Says how it ended, and forgets the failures that it names.
+/// Reports the outcome, and clears the failures that it names.
 pub(crate) fn told(ended: &Ended, ear: &Ear) -> Result<()> {
     let progress = ended.progress;
     log::note(&format!(
@@ -79,7 +79,7 @@ pub(crate) fn told(ended: &Ended, ear: &Ear) -> Result<()> {
     }
 }
 
-/// That nothing failed is not enough: one file is asked for, and has to have its name.
+/// Checks that the one file was published: the absence of failures is not enough.
 fn check_one(progress: &Progress) -> Result<()> {
     if progress.files_skipped > 0 {
         return Err(taken());
@@ -93,7 +93,8 @@ fn check_one(progress: &Progress) -> Result<()> {
         .remedy("give it another name at the source"))
 }
 
-/// A file has got the name since the client was let make a new one.
+/// Returns the error for a name that another file took after the client was permitted to make a new
+/// one.
 pub(crate) fn taken() -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, "publish the file")
         .cause("another file has got its name since the copy was asked for")

@@ -8,29 +8,31 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Said by the wrapper of the server's storage, where it has one: what has the name is no placeholder.
+/// Environment variable set by the server's storage wrapper: the file of the destination name is no
+/// placeholder.
 const HIDES: &str = "DRAY_XROOTD_HIDES";
 
-/// Most bytes of attribute names, and of one value (the kernel's own bounds).
+/// Maximum bytes of attribute names, and of one value (the kernel's own limits).
 const XATTR_BYTES_MAX: usize = 64 * 1024;
 
-/// Whether the server hides its placeholders of `root://` copies.
+/// Returns true if the server hides its placeholders of `root://` copies.
 pub(crate) fn are_hidden() -> bool {
     std::env::var_os(HIDES).is_some()
 }
 
-/// What stood under the name, and what of it the copy is to have.
+/// The file that had the destination name, and the attributes that the copy takes from it.
 #[derive(Debug)]
 pub(crate) struct Placeholder {
-    /// The file itself: where a space of the server keeps files elsewhere, the name is a link to it.
+    /// Path of the file itself: where the server has spaces, the destination name is a link to it.
     pub(crate) path: PathBuf,
-    /// Device and inode; none when nothing stood there. Another file under the name is another's copy.
+    /// Device and inode; `None` if there was no file. A different file under the name belongs to
+    /// another copy.
     id: Option<(u64, u64)>,
-    /// Permission bits; none when nothing stood there.
+    /// Permission bits; `None` if there was no file.
     pub(crate) mode: Option<u32>,
-    /// The server's attributes of it, checksums left out.
+    /// Extended attributes set by the server, without checksums.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// It is an older file, which stays until the copy replaces it.
+    /// Set if it is an older file, which stays until the copy replaces it.
     is_kept: bool,
 }
 
@@ -40,11 +42,11 @@ fn failed(path: &Path, error: &std::io::Error) -> Error {
 }
 
 impl Placeholder {
-    /// Looks at what stands at `destination`. `hides`: the server keeps its placeholders out of sight,
-    /// but for those in a space of its own; what stands there is somebody's.
+    /// Examines the file at `destination`. `hides` means that the server hides its placeholders,
+    /// except those in a space of its own: then a visible file is not a placeholder.
     ///
     /// # Errors
-    /// When it cannot be looked at, or is no file.
+    /// If it cannot be examined, or is no file.
     pub(crate) fn look(destination: &Path, hides: bool) -> Result<Self> {
         let path = match destination.canonicalize() {
             Ok(real) => real,
@@ -74,41 +76,41 @@ impl Placeholder {
         })
     }
 
-    /// Takes it out of the way, once this copy alone may write there. Without it a copy that is killed
-    /// leaves no name that would stop the next one, and nobody reads an empty file meanwhile; a server
-    /// that keeps it open does not miss the name.
+    /// Removes the placeholder, once this copy alone may write there. A killed copy then leaves no
+    /// name that would block the next one, and nobody reads an empty file meanwhile. A server that
+    /// has it open does not need the name.
     ///
-    /// What has bytes stays until the copy replaces it, as does what another copy has published since
-    /// it was looked at. A link stays too: the server's space knows it.
+    /// A file with content stays until the copy replaces it, as does a file that another copy has
+    /// published since. A link stays too: the server's space refers to it.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system refuses.
     pub(crate) fn clear(&self, destination: &Path) -> Result<()> {
         let state = self.path.metadata();
         let state = state.ok().filter(|state| !self.is_kept && self.is(state));
         let Some(state) = state else {
             return Ok(());
         };
-        // What it says of the content is about to be false, whatever the times say: a server would
-        // believe it for a second.
+        // Its checksum attributes are about to become wrong, whatever the times are: a server would
+        // trust them for a second.
         for name in names(&self.path).iter().filter(|name| digest::is_one(name)) {
             let _ = removexattr(&self.path, name.as_slice());
         }
         self.remove(&state, destination)
     }
 
-    /// Takes it out of the way after a failure, once this copy alone may write there: an empty file
-    /// under the name would stop whoever tries again. What else stands there stays as it is.
+    /// Removes the placeholder after a failure, once this copy alone may write there: an empty file
+    /// under the name would block a retry. Any other file there stays as it is.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system refuses.
     pub(crate) fn forget(&self, destination: &Path) -> Result<()> {
         let state = self.path.metadata();
         let state = state.ok().filter(|state| !self.is_kept && self.is(state));
         state.map_or(Ok(()), |state| self.remove(&state, destination))
     }
 
-    /// Whether what was looked at has the name now.
+    /// Returns true if the examined file still has the name.
     pub(crate) fn is_there(&self) -> bool {
         self.path.metadata().is_ok_and(|state| self.is(&state))
     }
@@ -143,7 +145,8 @@ fn names(path: &Path) -> Vec<Vec<u8>> {
     names.map(<[u8]>::to_vec).collect()
 }
 
-/// The attributes that stay true of another content. A file system without any has none.
+/// Returns the attributes that stay valid for another content; empty on a file system without
+/// attributes.
 fn attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let names = names(path).into_iter();
     let kept = names.filter(|name| !digest::is_one(name) && !name.starts_with(b"user.dray."));
@@ -156,7 +159,8 @@ fn attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     kept.filter_map(read).collect()
 }
 
-/// The exported folder that `path` lies in, if the server says one and it does.
+/// Returns the exported folder that contains `path`; `/` if the server names none or none contains
+/// it.
 pub(crate) fn root_of(path: &Path, local_root: Option<&Path>) -> PathBuf {
     let root = local_root.filter(|root| !root.as_os_str().as_bytes().is_empty());
     let root = root.and_then(|root| root.canonicalize().ok());
@@ -204,7 +208,7 @@ mod tests {
         let (name, other) = (folder.path().join("a"), folder.path().join("b"));
         std::fs::write(&name, b"").expect("writes");
         let found = Placeholder::look(&name, false).expect("looks");
-        // The server holds the placeholder open: nothing else has its inode.
+        // The server holds the placeholder open, so its inode number is not reused.
         let _held = std::fs::File::open(&name).expect("opens");
         std::fs::write(&other, b"").expect("writes");
         std::fs::rename(&other, &name).expect("renames");

@@ -1,4 +1,4 @@
-//! The process as the server starts it, and as it should be.
+//! Sets up the process, and watches the server that started it.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::drive::Handle;
@@ -11,20 +11,20 @@ use std::io::stdin;
 use std::thread::Builder;
 use std::time::Duration;
 
-/// How often the server is looked for.
+/// Interval between checks of the server, in seconds.
 const LOOK_SECONDS: i64 = 1;
 
-/// What a copy may take to end by itself once its server is gone; what is safe is safe before.
+/// Time that a copy may take to end by itself after its server has ended; its durable data is
+/// already logged.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Gives up what the server passes on and a copy must not have: another user's rights, blocked
-/// signals.
+/// Drops inherited properties that a copy must not have: another user's rights, blocked signals.
 ///
 /// # Errors
-/// When the system does not let go of the user.
+/// If the system does not permit changing the user.
 pub(crate) fn settle() -> Result<()> {
-    // A server that was started as root, and became another, passes on root as the real user: what
-    // looks at that one would take this for root's process.
+    // A server that was started as root, and changed its user, passes root on as the real user:
+    // programs that check the real user would take this for root's process.
     let (user, group) = (geteuid(), getegid());
     let let_go = setresgid(group, group, group).and_then(|()| setresuid(user, user, user));
     let_go.map_err(|error| {
@@ -41,31 +41,31 @@ pub(crate) fn settle() -> Result<()> {
     })
 }
 
-/// Who has started this.
+/// Returns the process that started this one.
 pub(crate) fn server() -> Pid {
     getppid()
 }
 
-/// Stops the copy when the server is gone: nobody would hear of its end, and another server may be told
-/// to do the same copy. Ends with the process.
-/// `server` is who has started this, asked of [`server`] before anything that may take long.
+/// Stops the copy when the server has ended: nobody would receive its result, and another server
+/// may start the same copy. Runs until the process ends. `server` is the result of [`server`],
+/// called before any operation that may take long.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// If the system cannot start a thread.
 pub(crate) fn watch_server(server: Pid, handle: Handle) -> Result<()> {
     let watching = Builder::new().spawn(move || {
         while getppid() == server && !is_hung_up() {}
         handle.cancel(false);
         std::thread::sleep(GRACE);
-        // Nobody reads the code. An exit would first join XrdCl's threads, which may wait for a server
-        // that never answers, and the lease would stay taken.
+        // Nobody reads the exit code. A normal exit would first join XrdCl's threads, which may
+        // wait for a server that never answers, and the lease would stay held.
         let _ = kill(getpid(), Signal::SIGKILL);
     });
     watching.map(drop).map_err(|error| refused(&error))
 }
 
-/// Waits a while for the other end of a pipe or socket at the standard input to be closed. The server
-/// holds it for as long as it lives; who starts this by hand may have anything there.
+/// Waits a while for the other end of a pipe or socket at the standard input to close. The server
+/// keeps it open while it lives; a manual start may have any standard input.
 fn is_hung_up() -> bool {
     let input = stdin();
     let is_pipe = fstat(&input).is_ok_and(|state| {
@@ -80,13 +80,14 @@ fn is_hung_up() -> bool {
         tv_sec: LOOK_SECONDS,
         tv_nsec: 0,
     };
-    // An error says nothing of the server; its death is seen by the other sign.
+    // Ignore errors: they do not mean that the server has ended, which the parent process id shows
+    // too.
     let _ = poll(&mut ends, Some(&wait));
     ends.iter()
         .any(|end| end.revents().contains(PollFlags::HUP))
 }
 
-/// Names this process's copy.
+/// Returns the number that identifies this process's copy.
 pub(crate) fn number() -> i32 {
     getpid().as_raw()
 }

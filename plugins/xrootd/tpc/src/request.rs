@@ -1,8 +1,9 @@
-//! Copies that XRootD's HTTP plug-in asks for: one line of JSON at the standard input, which then stays
-//! open for as long as the server lives; one JSON object a line at the standard output.
+//! Copies requested by XRootD's HTTP plug-in. The request is one line of JSON at the standard
+//! input, which then stays open as long as the server lives; the answers are JSON objects, one a
+//! line, at the standard output.
 //!
-//! Secrets come by the request alone: never by the command line, nor from the server's environment,
-//! and nothing of them is said. See docs/decisions/0027-a-copy-is-a-process-of-its-own.md.
+//! Secrets come only in the request, never on the command line or in the server's environment, and
+//! are not logged. See docs/decisions/0027-a-copy-is-a-process-of-its-own.md.
 
 use crate::config::{Compare, Config};
 use crate::copy::{self, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened, Target};
@@ -24,16 +25,16 @@ use std::sync::Mutex;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What asks for this.
+/// Option that selects this mode.
 pub(crate) const OPTION: &str = "--request";
 
-/// Longest request.
+/// Maximum length of a request in bytes.
 const REQUEST_BYTES_MAX: u64 = 1 << 21;
 
-/// Counters are told this often at the most.
+/// Minimum interval between reports of the counters.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
-/// The server that the file comes from or goes to, and which way.
+/// Direction of the copy: from the remote server, or to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Direction {
@@ -41,7 +42,7 @@ enum Direction {
     Push,
 }
 
-/// How checksums are compared, in the request's words.
+/// Comparison of checksums, in the request's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Sums {
@@ -50,7 +51,7 @@ enum Sums {
     None,
 }
 
-/// The request. It holds secrets, and is not printed.
+/// The request. It contains secrets, and is not printed.
 #[derive(Deserialize)]
 struct Request {
     version: u32,
@@ -59,10 +60,10 @@ struct Request {
     path: PathBuf,
     headers: Vec<(String, String)>,
     streams: u32,
-    /// Of a pull: false where the client was let make a new file and no more.
+    /// For a pull: false if the client may only make a new file.
     overwrite: bool,
     checksum: Sums,
-    /// Whether an empty file of the server has the name, made for this copy.
+    /// True if the name belongs to an empty file that the server made for this copy.
     #[serde(default = "yes")]
     placeholder: bool,
 }
@@ -75,16 +76,17 @@ fn invalid(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "do as told").cause(cause)
 }
 
-/// Says one thing to the plug-in. When it is gone, the closed standard input says so.
+/// Sends one message to the plug-in. Ignores errors: if the plug-in has ended, the closed standard
+/// input shows it.
 fn tell(what: &serde_json::Value) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{what}").and_then(|()| out.flush());
 }
 
-/// Reads the request and carries it.
+/// Reads the request and executes it.
 ///
 /// # Errors
-/// Everything that keeps the copy from being whole; the plug-in has been told by then.
+/// Any error that prevents a complete copy; the plug-in has been informed of it.
 pub(crate) fn run(words: impl Iterator<Item = OsString>) -> Result<()> {
     let ended = carry(words);
     match &ended {
@@ -123,8 +125,8 @@ fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
     }
 }
 
-/// A refusal by the web server, `there`, with what the client can do: the usual remedy is about files
-/// and variables of this host.
+/// Replaces the remedy in a refusal by the remote web server, `there`, with one for the client: the
+/// usual remedy concerns files and variables of this host.
 fn for_client(error: Error, there: End) -> Error {
     let is_refused = matches!(
         error.kind,
@@ -156,7 +158,7 @@ fn read_request(input: impl BufRead) -> Result<Request> {
     if !line.ends_with('\n') {
         return Err(invalid("the request is cut off, or too long"));
     }
-    // What serde says may quote the request.
+    // serde's message may quote the request.
     let request: Request = serde_json::from_str(&line).map_err(|error| {
         let column = error.column();
         invalid(format!("the request is not understood at column {column}"))
@@ -179,7 +181,7 @@ impl Origin for WebFile {
     }
 
     fn checksum(&self) -> Result<Option<Checksum>> {
-        // The copy ends with its patience, and this with the copy.
+        // The copy ends with its patience, and this request with the copy.
         self.store.checksum(&self.path, &|| true)
     }
 }
@@ -194,10 +196,10 @@ fn pull(
     config.compare = match (request.checksum, config.compare) {
         (Sums::Required, _) => Compare::Required,
         (Sums::None, _) => Compare::Never,
-        // The client has no opinion: the site's counts.
+        // The client has no preference: the site's setting applies.
         (Sums::Offered, site) => site,
     };
-    // As a client's word on streams counts with `root://`: it may have more than are usual.
+    // A client's number of streams may exceed the default, as with `root://`.
     config.readers = config.readers.max(request.streams);
     let local_root = std::env::var_os(LOCAL_ROOT).map(PathBuf::from);
     let target = Target {
@@ -236,8 +238,8 @@ fn pull(
     Ok(())
 }
 
-/// Names the content beside size and time: not the server, which may have several names, nor what
-/// follows a question mark, which may be another token each time.
+/// Returns the identity of the content beside size and time. It omits the server, which may have
+/// several names, and the query, which may be another token each time.
 fn identity(url: &HttpUrl) -> Vec<u8> {
     let mut identity = [b"source:", url.path.as_bytes()].concat();
     identity.truncate(IDENTITY_BYTES_MAX);
@@ -265,13 +267,13 @@ fn push(request: &Request, url: &HttpUrl, credentials: Credentials) -> Result<()
     Ok(())
 }
 
-/// The other end's address as markers name it; none when it cannot be found.
+/// Returns the other end's address in the form of the markers; `None` if it does not resolve.
 fn remote(url: &HttpUrl) -> Option<String> {
     let mut addresses = url.origin.server().to_socket_addrs().ok()?;
     Some(format!("tcp:{}", addresses.next()?))
 }
 
-/// What the plug-in is told of the copy under way.
+/// Counters of the copy in progress, for the plug-in.
 struct Counters {
     remote: Option<String>,
     now: Mutex<(u64, Option<Instant>)>,
@@ -285,7 +287,7 @@ impl Counters {
         }
     }
 
-    /// Tells them now and then.
+    /// Reports the counters at most every [`PROGRESS_EVERY`].
     fn note(&self, bytes: u64) {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.0 = bytes;
@@ -296,7 +298,7 @@ impl Counters {
         }
     }
 
-    /// Tells them as they are.
+    /// Reports the present counters.
     fn tell(&self) {
         let (bytes, _) = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
         tell(&json!({"progress": {"bytes_durable": bytes, "remote": self.remote}}));

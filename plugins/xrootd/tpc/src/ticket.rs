@@ -1,5 +1,6 @@
-//! A dray that the source's own server tells of (`libDrayXrdCtl`): it is asked about the file that it
-//! has opened for this copy, and gives a ticket for that file and for the key of this process.
+//! Finds a dray endpoint through the source's own server (`libDrayXrdCtl`): the server is queried
+//! about the file that it has opened for this copy, and returns a ticket for that file and for the
+//! key of this process.
 
 use crate::endpoint::Way;
 use crate::log;
@@ -12,29 +13,29 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the question begins; the number grows when it changes.
+/// Start of the query; the number is its version.
 const QUESTION: &str = "dray ticket 1";
 
-/// Longest wait for the answer: the plug-in itself waits less for its dray (guess, revisit).
+/// Maximum wait for the answer: the plug-in itself waits less for its endpoint (guess, revisit).
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What the plug-in answers. It holds a secret, and is not printed.
+/// The plug-in's answer. It contains a secret, and is not printed.
 #[derive(Deserialize)]
 struct Answer {
-    /// Where dray listens: `HOST:PORT`.
+    /// Address of the endpoint: `HOST:PORT`.
     address: String,
-    /// The fingerprint of its key.
+    /// Fingerprint of the endpoint's key.
     key: String,
-    /// The file as it is called there.
+    /// Path of the file at the endpoint.
     path: String,
-    /// Opens that file for the key that was shown.
+    /// Permits reading that file with the key in the query.
     ticket: String,
 }
 
-/// Asks the source's server. None: it knows of no dray.
+/// Queries the source's server. Returns `None` if it has no dray endpoint.
 ///
 /// # Errors
-/// When it knows of one and gives no ticket, or one that cannot be used.
+/// If it has an endpoint but returns no ticket, or an unusable one.
 pub(crate) fn ask(
     source: &XrootdStore,
     transfer: &TransferId,
@@ -69,7 +70,7 @@ pub(crate) fn ask(
     let token = Token::new(answer.ticket.as_bytes())?;
     let mut dial = Dial::new(answer.address, key, token);
     dial.identity = Some(Arc::new(identity));
-    // What is read there is kept here.
+    // This permits a source that keeps nothing: the data is kept here.
     dial.may_keep_nothing = true;
     Ok(Some(Way {
         dial,
@@ -79,7 +80,7 @@ pub(crate) fn ask(
     }))
 }
 
-/// What is said of an answer that is none must not repeat it.
+/// The error for an invalid answer must not quote it.
 fn read(answer: &str) -> Result<Answer> {
     serde_json::from_str(answer).map_err(|error| {
         Error::new(ErrorKind::Protocol, End::Source, "ask for a ticket")
