@@ -60,7 +60,7 @@ build: setup-build ## Release programs in engine/target/release/
 # The whole workspace, as in `build`: for one package alone cargo chooses other features, and would
 # compile all below it a second time.
 build-xrootd: setup-xrootd ## What reaches XRootD, beside the release programs: a program and libraries
-	$(CARGO) build --locked --release --workspace --bins
+	$(CARGO) build --locked --release --workspace --bins --example conformance
 	$(MAKE) --no-print-directory -C plugins/xrootd OUT=$(CARGO_TARGET_DIR)/release
 
 develop: setup-build ## Editable install in .venv, native module built in place (debug)

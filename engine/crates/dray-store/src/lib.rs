@@ -14,6 +14,7 @@ pub mod conformance;
 pub mod connections;
 pub mod errno;
 mod ext;
+mod folder_lister;
 pub mod memory;
 pub mod null;
 pub mod posix;
@@ -24,6 +25,7 @@ mod types;
 pub mod wrap;
 
 pub use ext::{ReadExt, StoreExt};
+pub use folder_lister::{FolderEntry, FolderLister};
 pub use memory::MemoryStore;
 pub use null::{NullStore, NullTree};
 pub use posix::{LinkScope, PosixOptions, PosixStore};

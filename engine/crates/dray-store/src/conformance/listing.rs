@@ -45,11 +45,16 @@ fn no_links(can: &Capabilities) -> Option<&'static str> {
     (!can.symlinks).then_some("symbolic links")
 }
 
+/// Folders of the tree that most cases list.
+pub(super) const FOLDERS: [&str; 5] = ["a", "a/b", "a/b/c", "d", "a-b"];
+/// Files of that tree, of one byte each.
+pub(super) const FILES: [&str; 5] = ["a/1", "a/b/2", "a/b/c/3", "4", "a-b/5"];
+
 fn build(store: &dyn Store) -> Outcome {
-    for folder in ["a", "a/b", "a/b/c", "d", "a-b"] {
+    for folder in FOLDERS {
         store.make_dir(&path(folder))?;
     }
-    for file in ["a/1", "a/b/2", "a/b/c/3", "4", "a-b/5"] {
+    for file in FILES {
         put(store, &path(file), b"x")?;
     }
     Ok(())
@@ -57,15 +62,8 @@ fn build(store: &dyn Store) -> Outcome {
 
 fn depth_first(store: &dyn Store) -> Outcome {
     build(store)?;
-    // `walk` checks that each folder ends after its contents.
-    let mut listed = walk(store, &RelPath::root(), &ListOptions::default())?;
-    listed.sort();
-    let expected = [
-        "4", "a", "a-b", "a-b/", "a-b/5", "a/", "a/1", "a/b", "a/b/", "a/b/2", "a/b/c", "a/b/c/",
-        "a/b/c/3", "d", "d/",
-    ];
-    ensure_eq!(listed, expected, "the listing, sorted");
     store.set_directory(&path("d"), &metadata(123, 0))?;
+    all_depth_first(store)?;
     for item in store.list(&path("d"), &ListOptions::default())? {
         let listed = item?;
         if listed.kind == EntryKind::DirectoryEnd {
@@ -79,8 +77,26 @@ fn depth_first(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
+/// The tree of [`build`] is listed as a whole.
+pub(super) fn all_depth_first(store: &dyn Store) -> Outcome {
+    // `walk` checks that each folder ends after what it holds.
+    let mut listed = walk(store, &RelPath::root(), &ListOptions::default())?;
+    listed.sort();
+    let expected = [
+        "4", "a", "a-b", "a-b/", "a-b/5", "a/", "a/1", "a/b", "a/b/", "a/b/2", "a/b/c", "a/b/c/",
+        "a/b/c/3", "d", "d/",
+    ];
+    ensure_eq!(listed, expected, "the listing, sorted");
+    Ok(())
+}
+
 fn tops(store: &dyn Store) -> Outcome {
     build(store)?;
+    tops_as_asked(store)
+}
+
+/// Each top of the tree of [`build`] is listed as asked.
+pub(super) fn tops_as_asked(store: &dyn Store) -> Outcome {
     let options = ListOptions::default();
     let contents = ListOptions {
         contents: true,
@@ -129,6 +145,11 @@ fn tops(store: &dyn Store) -> Outcome {
 
 fn skip(store: &dyn Store) -> Outcome {
     build(store)?;
+    skips_folders(store)
+}
+
+/// Folders of the tree of [`build`] can be skipped.
+pub(super) fn skips_folders(store: &dyn Store) -> Outcome {
     let mut listed = store.list(&RelPath::root(), &ListOptions::default())?;
     let mut names = Vec::new();
     while let Some(item) = listed.next() {

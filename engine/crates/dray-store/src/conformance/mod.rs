@@ -17,8 +17,11 @@
 mod control;
 mod listing;
 mod publish;
+mod read_only;
 mod reading;
 mod writing;
+
+pub use read_only::{Item, TreeFactory, run_read_only};
 
 use crate::store::{ReadHandle, Store};
 use crate::types::{

@@ -56,6 +56,11 @@ fn no_links(can: &Capabilities) -> Option<&'static str> {
 fn at_the_end(store: &dyn Store) -> Outcome {
     let bytes = pattern(1000, 5);
     put(store, &path("file"), &bytes)?;
+    ends_after(store, &bytes)
+}
+
+/// The file `file` of 1000 bytes ends after `bytes`.
+pub(super) fn ends_after(store: &dyn Store, bytes: &[u8]) -> Outcome {
     let handle = store.open_read(&path("file"), ReadPurpose::Transfer)?;
     let mut buffer = vec![0xee; 500];
     let mut filled = 0;
@@ -177,6 +182,12 @@ fn sparse(store: &dyn Store) -> Outcome {
 fn dense(store: &dyn Store) -> Outcome {
     let bytes = pattern(100_000, 7);
     put(store, &path("dense"), &bytes)?;
+    put(store, &path("none"), b"")?;
+    all_is_data(store)
+}
+
+/// The file `dense` has 100 000 bytes of data, and `none` is empty.
+pub(super) fn all_is_data(store: &dyn Store) -> Outcome {
     let handle = store.open_read(&path("dense"), ReadPurpose::Transfer)?;
     let mut offset = 0;
     while let Some(run) = handle.next_data(offset)? {
@@ -184,7 +195,6 @@ fn dense(store: &dyn Store) -> Outcome {
         offset = run.end();
     }
     ensure_eq!(offset, 100_000, "where data ends");
-    put(store, &path("none"), b"")?;
     let handle = store.open_read(&path("none"), ReadPurpose::Transfer)?;
     ensure_eq!(handle.next_data(0)?, None, "data of an empty file");
     Ok(())

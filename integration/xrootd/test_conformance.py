@@ -1,0 +1,32 @@
+"""The store of XRootD servers passes the conformance suite of stores against a stock server."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.xrootd.servers import SHIM, find
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.xrootd.servers import Scene
+
+pytestmark = pytest.mark.server
+
+#: It makes 100 000 files, each by several requests.
+TOO_LONG = "100 000 entries are listed as they are found"
+
+
+def test_the_store_passes_the_suite(bare: Scene, shared: Path) -> None:
+    """Every case that applies to a server holds; the report names those that do not apply."""
+    program = shared / "conformance"
+    shutil.copy2(find("examples/conformance"), program)
+    server = bare.server("sink", tpc=None)
+    env = {"DRAY_XRDCL": str(find(SHIM))}
+    ended = bare.run(program, server.at("suite"), TOO_LONG, env=env, seconds=600)
+    assert ended.code == 0, ended.out + ended.words
+    assert " 0 failed" in ended.out, ended.out
+    assert ended.out.count("passed   ") > 20, ended.out
