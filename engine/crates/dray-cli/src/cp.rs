@@ -7,7 +7,7 @@ use crate::report::Report;
 use crate::{output, plan, remote, signals, third_party};
 use dray_core::options::Options;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
-use dray_open::locations::{self, Folder, LocalSource, Places, Sources};
+use dray_open::locations::{self, Folder, Places, Sources};
 use dray_open::prepare::{self, Targets};
 use dray_runtime::assembly::Content;
 use dray_runtime::drive::{self, Ended, Ending, Handle};
@@ -102,7 +102,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         feed: &feed,
         handle: Handle::default(),
     };
-    let reads_server = matches!(places.sources, Sources::Web(_) | Sources::Xrootd(_));
+    let reads_server = places.sources.are_served();
     let handle = run.handle.clone();
     signals::on_stop(move || handle.cancel(false));
     if cp.what.json {
@@ -153,22 +153,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
 
 fn carry(run: &Run<'_>) -> Result<Ended> {
     match (&run.places.sources, &run.places.folder) {
-        (
-            sources @ (Sources::Local(_) | Sources::Null(_) | Sources::Web(_) | Sources::Xrootd(_)),
-            folder,
-        ) => {
-            if let Sources::Local(sources) = sources
-                && let Some(ended) = nothing_there(run, sources)
-            {
-                return Ok(ended);
-            }
-            match folder {
-                Folder::Local(_) | Folder::Xrootd(_) | Folder::Null => copy(run),
-                Folder::Remote(remote) => remote::push(run, &remote.address, &remote.path),
-                Folder::RemoteNull(address) => remote::push(run, address, b""),
-            }
-        }
-        (Sources::Remote(address, paths), Folder::Local(_) | Folder::Xrootd(_) | Folder::Null) => {
+        (Sources::Remote(address, paths), Folder::Local(_) | Folder::Stored(_)) => {
             remote::pull(run, address, paths)
         }
         // Refused when the places were read.
@@ -177,12 +162,22 @@ fn carry(run: &Run<'_>) -> Result<Ended> {
             End::Here,
             "copy between two other hosts",
         )),
+        (Sources::Local(_) | Sources::Stored(_), folder) => {
+            if let Some(ended) = nothing_there(run) {
+                return Ok(ended);
+            }
+            match folder {
+                Folder::Local(_) | Folder::Stored(_) => copy(run),
+                Folder::Remote(remote) => remote::push(run, &remote.address, &remote.path),
+                Folder::RemoteNull(address) => remote::push(run, address, b""),
+            }
+        }
     }
 }
 
 /// Without any source nothing is touched.
-fn nothing_there(run: &Run<'_>, sources: &[LocalSource]) -> Option<Ended> {
-    let failures = prepare::nothing_there(sources);
+fn nothing_there(run: &Run<'_>) -> Option<Ended> {
+    let failures = prepare::nothing_there(&run.places.sources);
     let failed = failures.len() as u64;
     for failure in failures {
         run.feed.event(&Event::Failed(failure));

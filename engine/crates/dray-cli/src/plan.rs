@@ -42,8 +42,7 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     }
     third_party::refuse_owed(owed)?;
     let places = what.places()?;
-    let is_null = matches!(places.folder, Folder::Null | Folder::RemoteNull(_));
-    if matches!(places.sources, Sources::Null(_)) || is_null {
+    if places.sources.keep_nothing() || places.folder.keeps_nothing() {
         return Err(usage(
             "there is nothing to plan of a null end",
             "leave --dry-run out",

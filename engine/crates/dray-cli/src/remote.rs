@@ -49,7 +49,7 @@ pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<En
     let mut dial = dial(run, address)?;
     // What is read there is kept here, or dropped here as was asked.
     dial.may_keep_nothing = true;
-    dial.keeps_nothing = run.places.folder == Folder::Null;
+    dial.keeps_nothing = run.places.folder.keeps_nothing();
     tuned(run, &dial, false, |tuning| {
         drive::pull(
             &task(run, tuning),

@@ -1,6 +1,6 @@
 //! Opens the locations of a transfer: reads what SRC and DST mean, and opens the store of each.
 //!
-//! Only this crate knows every kind of store by name. [`locations`] parses, [`prepare`] opens both
+//! Only this crate knows every kind of store by name: [`registry`] holds them. [`locations`] parses, [`prepare`] opens both
 //! ends of a copy on this host, [`export`] opens the root of a server or an endpoint. Nothing here
 //! moves bytes: [`dray_runtime`] does.
 
@@ -8,6 +8,7 @@ pub mod export;
 pub mod locations;
 pub mod null;
 pub mod prepare;
+pub mod registry;
 mod server_checksum;
-pub mod web;
+mod web;
 pub mod xrootd;

@@ -4,20 +4,18 @@
 mod sources;
 
 use crate::null::Null;
-use crate::web;
-use crate::xrootd::{self, XrootdSource};
+use crate::registry::{Location, Registry};
 use dray_core::options::Links;
 use dray_core::url;
 pub use dray_core::url::{PORT, with_port};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_store::TargetMap;
-use dray_store_http::HttpUrl;
-use dray_store_xrootd::Url;
 use sources::ReadSources;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// Paths of a copy as somebody wrote them.
 #[derive(Debug, Clone, Copy)]
@@ -68,12 +66,33 @@ pub enum Sources {
     Local(Vec<LocalSource>),
     /// Paths on one host.
     Remote(String, Vec<Vec<u8>>),
-    /// Made-up bytes.
-    Null(Null),
-    /// Files and folders that one web server gives out.
-    Web(Vec<HttpUrl>),
-    /// A file or folder of an XRootD server.
-    Xrootd(XrootdSource),
+    /// Files and folders of one store of the [`Registry`].
+    Stored(Vec<Arc<dyn Location>>),
+}
+
+impl Sources {
+    /// Whether a server that is not a dray gives them out.
+    #[must_use]
+    pub fn are_served(&self) -> bool {
+        match self {
+            Self::Stored(stored) => stored.iter().all(|one| !one.keeps_nothing()),
+            Self::Local(_) | Self::Remote(..) => false,
+        }
+    }
+
+    /// Whether they are made up.
+    #[must_use]
+    pub fn keep_nothing(&self) -> bool {
+        matches!(self, Self::Stored(stored) if stored.iter().any(|one| one.keeps_nothing()))
+    }
+
+    /// The text of these sources in a transfer id.
+    pub(crate) fn identity(&self) -> String {
+        match self {
+            Self::Stored(stored) => stored.iter().map(|one| one.identity(End::Source)).collect(),
+            Self::Local(_) | Self::Remote(..) => format!("{self:?}"),
+        }
+    }
 }
 
 /// The folder that is written to.
@@ -83,12 +102,30 @@ pub enum Folder {
     Local(PathBuf),
     /// Of another host.
     Remote(Remote),
-    /// Of an XRootD server: its URL.
-    Xrootd(Url),
-    /// Nowhere.
-    Null,
+    /// Of a store of the [`Registry`].
+    Stored(Arc<dyn Location>),
     /// Nowhere, on another host: its `host:port`. Whoever keeps what it is sent is not meant.
     RemoteNull(String),
+}
+
+impl Folder {
+    /// Whether what is written to it is dropped.
+    #[must_use]
+    pub fn keeps_nothing(&self) -> bool {
+        match self {
+            Self::Stored(location) => location.keeps_nothing(),
+            Self::RemoteNull(_) => true,
+            Self::Local(_) | Self::Remote(_) => false,
+        }
+    }
+
+    /// The text of this folder in a transfer id.
+    pub(crate) fn identity(&self) -> String {
+        match self {
+            Self::Stored(location) => location.identity(End::Sink),
+            Self::Local(_) | Self::Remote(_) | Self::RemoteNull(_) => format!("{self:?}"),
+        }
+    }
 }
 
 /// A command's places.
@@ -121,6 +158,18 @@ impl Places {
     /// # Errors
     /// A request that makes no sense, with what to write instead.
     pub fn read(written: &Written<'_>) -> Result<Self> {
+        Self::read_with(written, &Registry::default())
+    }
+
+    /// The same with the stores of `registry`.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_with(written: &Written<'_>, registry: &Registry) -> Result<Self> {
+        let registry = &match written.may_be_null {
+            true => registry.clone(),
+            false => registry.keeping(),
+        };
         let (sources, destination) = (written.sources, written.destination);
         if sources.is_empty() {
             return Err(usage("SRC and DST are needed", "name both"));
@@ -133,19 +182,17 @@ impl Places {
             ));
         }
         for path in sources.iter().map(OsString::as_os_str).chain([destination]) {
-            refuse_unknown_scheme(path)?;
+            refuse_unknown_scheme(path, registry)?;
         }
-        let read = ReadSources::of(sources, written)?;
-        web::refuse_destination(destination)?;
+        let read = ReadSources::of(sources, written, registry)?;
         let is_folder = !single || is_folder_by_spelling(destination);
         let words = words(destination);
         let is_null = |path: &[u8]| null_destination(written, path);
         let (folder, rename) = match remote(destination)? {
-            None if Url::is_meant(destination.as_bytes()) => {
-                xrootd::destination(destination, !single)?
-            }
-            None if is_null(destination.as_bytes())? => (Folder::Null, None),
-            None => local_destination(destination, is_folder)?,
+            None => match registry.parse(destination.as_bytes())? {
+                Some(location) => stored_destination(&location, !single)?,
+                None => local_destination(destination, is_folder)?,
+            },
             Some(remote) if is_null(&remote.path)? => (Folder::RemoteNull(remote.address), None),
             Some(remote) => remote_destination(remote, is_folder)?,
         };
@@ -220,7 +267,7 @@ pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Erro
 
 /// What looks like a URL and is none that is known: taken for a path, it would copy to a folder of that
 /// name, here, and say that all is well.
-fn refuse_unknown_scheme(path: &OsStr) -> Result<()> {
+fn refuse_unknown_scheme(path: &OsStr, registry: &Registry) -> Result<()> {
     let bytes = path.as_bytes();
     let Some(end) = bytes.windows(3).position(|part| part == b"://") else {
         return Ok(());
@@ -230,16 +277,18 @@ fn refuse_unknown_scheme(path: &OsStr) -> Result<()> {
         && scheme
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
-    let is_web = || !matches!(HttpUrl::read(bytes), Ok(None));
     let is_known = url::Url::is_meant(bytes) || bytes.starts_with(FILE_SCHEME);
-    if !is_scheme || is_known || Url::is_meant(bytes) || is_web() {
+    // A malformed URL of a known store is reported when it is read.
+    if !is_scheme || is_known || !matches!(registry.parse(bytes), Ok(None)) {
         return Ok(());
     }
     let (words, scheme) = (url::shown(bytes), url::shown(scheme));
     Err(usage(
         format!("{words}: no {scheme}:// is known here"),
         format!(
-            "write dray:// or root://, to read http:// too, or a path; a folder called {scheme}: is ./{words}"
+            "write dray:// or {}, to read {} too, or a path; a folder called {scheme}: is ./{words}",
+            registry.schemes(true),
+            registry.schemes(false),
         ),
     ))
 }
@@ -255,6 +304,22 @@ fn null_destination(written: &Written<'_>, path: &[u8]) -> Result<bool> {
         )),
         other => Ok(other.is_some()),
     }
+}
+
+/// A URL of a store as a destination: the folder, and the new name of the one file if it has one.
+fn stored_destination(
+    location: &Arc<dyn Location>,
+    is_folder: bool,
+) -> Result<(Folder, Option<Name>)> {
+    location.writable()?;
+    let path = location.path();
+    refuse_reserved(path.as_bytes())?;
+    let name = path.name().filter(|_| !is_folder && !location.is_folder());
+    let Some(name) = name else {
+        return Ok((Folder::Stored(Arc::clone(location)), None));
+    };
+    let folder = location.with_path(&path.parent().unwrap_or_else(RelPath::root));
+    Ok((Folder::Stored(folder), Some(own_name(name.as_bytes())?)))
 }
 
 /// Whether a path can only be a folder, by how it is written.
@@ -480,8 +545,11 @@ pub fn target_map(targets: &[(PathBuf, String)], root: &Path) -> Result<TargetMa
 
 #[cfg(test)]
 mod tests {
-    use super::{is_folder_by_spelling, own_path, remote, shown, target_map};
-    use dray_core::RelPath;
+    use super::{
+        Folder, Registry, is_folder_by_spelling, own_path, remote, shown, stored_destination,
+        target_map,
+    };
+    use dray_core::{End, RelPath};
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};
@@ -520,6 +588,64 @@ mod tests {
         for file in ["a", "a/b", "...", "a/.b"] {
             assert!(!is_folder_by_spelling(OsStr::new(file)), "{file}");
         }
+    }
+
+    /// The folder's path at the server, and the file's new name.
+    fn read(typed: &str, is_folder: bool) -> Option<(String, Option<String>)> {
+        let location = Registry::default().parse(typed.as_bytes()).ok().flatten()?;
+        match stored_destination(&location, is_folder).ok()? {
+            (Folder::Stored(url), name) => {
+                Some((url.path().to_string(), name.map(|name| name.to_string())))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_destination_is_a_folder_by_how_it_is_written() {
+        let folder = |path: &str| Some((path.to_owned(), None));
+        let file = |path: &str, name: &str| Some((path.to_owned(), Some(name.to_owned())));
+        assert_eq!(read("root://h//d/f", false), file("d", "f"));
+        assert_eq!(read("root://h//d/f?authz=x/", false), file("d", "f"));
+        assert_eq!(read("root://h//d/f", true), folder("d/f"));
+        assert_eq!(read("root://h//d/f/", false), folder("d/f"));
+        let at_root = read("root://h//f", false).expect("good");
+        assert_eq!(at_root.1.as_deref(), Some("f"));
+        for refused in [
+            "root://h//d/.dray-log/x",
+            "root://h//d/.dray-x",
+            "root://h//d/f?tpc.key=1",
+            "https://h/d/f",
+            "null:4KiB",
+        ] {
+            assert_eq!(read(refused, false), None, "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_location_in_a_transfer_id_stays_as_it_was() {
+        let parse = |text: &str| {
+            let parsed = Registry::default().parse(text.as_bytes());
+            parsed.expect(text).expect("a store")
+        };
+        for (text, source, sink) in [
+            (
+                "root://h:1//d/f?authz=x",
+                "Xrootd(XrootdSource { url: Url(root://h:1//d/f), contents: false })",
+                "Xrootd(Url(root://h:1//d/f))",
+            ),
+            (
+                "null:1KiB",
+                "Null(Null { tree: NullTree { folders: 0, files_per_folder: 1, file_bytes: 1024, \
+                 pattern: Some(1) }, is_many: false })",
+                "Null",
+            ),
+        ] {
+            assert_eq!(parse(text).identity(End::Source), source);
+            assert_eq!(parse(text).identity(End::Sink), sink);
+        }
+        let web = parse("http://h/d/").identity(End::Source);
+        assert!(web.starts_with("Web([HttpUrl {"), "{web}");
     }
 
     #[test]

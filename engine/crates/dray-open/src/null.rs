@@ -5,8 +5,10 @@
 //! called safe; whoever is at the other end knows it before anything moves.
 
 use crate::export;
+use crate::registry::{Location, OpenedSink, OpenedSource, StoreKind, Writable};
+use dray_core::options::Options;
 use dray_core::units::size;
-use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_runtime::assembly::Threads;
 use dray_runtime::pool::Pool;
 use dray_runtime::sink::{self, Destination, DestinationRequest};
@@ -18,6 +20,9 @@ use std::sync::Arc;
 
 /// How a null end begins.
 const SCHEME: &str = "null:";
+
+/// The name of the one file.
+const FILE_NAME: &[u8] = b"f0";
 
 /// Seed of the bytes: they are the same in every run, and do not compress.
 const SEED: u64 = 1;
@@ -97,35 +102,114 @@ impl Null {
         self.is_many
     }
 
-    /// The name of the one file.
-    ///
-    /// # Errors
-    /// None: it is a good name.
-    pub fn name() -> Result<Name> {
-        Name::new(b"f0")
-    }
-
     /// The tree as a store to read from.
     #[must_use]
     pub fn source(&self) -> Arc<dyn Store> {
         Arc::new(NullStore::new(End::Source, self.tree))
     }
+}
 
-    /// What to read, if this is a source.
-    ///
-    /// # Errors
-    /// As [`Self::name`].
-    pub fn root(&self) -> Result<Root> {
-        let path = match self.is_many {
+/// Ends without storage.
+pub(crate) struct NullEnds;
+
+impl StoreKind for NullEnds {
+    fn scheme(&self) -> &'static str {
+        SCHEME
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn keeps_nothing(&self) -> bool {
+        true
+    }
+
+    fn parse(&self, typed: &[u8]) -> Result<Option<Arc<dyn Location>>> {
+        let null = Null::read(typed)?;
+        Ok(null.map(|null| -> Arc<dyn Location> { Arc::new(null) }))
+    }
+}
+
+impl Location for Null {
+    fn words(&self) -> String {
+        match self.has_files() {
+            true => format!("{SCHEME}{}", self.tree.file_bytes),
+            false => SCHEME.to_owned(),
+        }
+    }
+
+    fn path(&self) -> RelPath {
+        match self.is_folder() {
             true => RelPath::root(),
-            false => RelPath::root().join(&Self::name()?)?,
-        };
-        Ok(Root {
-            store: self.source(),
-            path,
-            top: "null:".into(),
-            name: None,
-            contents: self.is_many,
+            false => RelPath::parse(FILE_NAME).unwrap_or_else(|_| RelPath::root()),
+        }
+    }
+
+    fn is_folder(&self) -> bool {
+        self.is_many || !self.has_files()
+    }
+
+    fn top(&self) -> String {
+        SCHEME.to_owned()
+    }
+
+    fn with_path(&self, _path: &RelPath) -> Arc<dyn Location> {
+        Arc::new(*self)
+    }
+
+    fn identity(&self, end: End) -> String {
+        match end {
+            End::Sink => "Null".to_owned(),
+            _ => format!("Null({self:?})"),
+        }
+    }
+
+    fn refuse_as_source(&self) -> Result<()> {
+        if self.has_files() {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::InvalidRequest, End::Here, "do as told");
+        Err(error
+            .cause("null: has no bytes to copy")
+            .remedy("write null:SIZE, as null:4GiB"))
+    }
+
+    fn open_source(&self, _is_compared: bool) -> Result<OpenedSource> {
+        Ok(OpenedSource::of(self.source()))
+    }
+
+    fn writable(&self) -> Result<&dyn Writable> {
+        if self.has_files() {
+            let error = Error::new(ErrorKind::InvalidRequest, End::Here, "do as told");
+            return Err(error
+                .cause("a null end that is written to has no size")
+                .remedy("write null: for it"));
+        }
+        Ok(self)
+    }
+
+    fn keeps_nothing(&self) -> bool {
+        true
+    }
+}
+
+impl Writable for Null {
+    fn refuse_options(&self, options: &Options) -> Result<()> {
+        if !options.verify {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::InvalidRequest, End::Here, "do as told");
+        Err(error
+            .cause("a null end cannot be read back")
+            .remedy("leave --verify out"))
+    }
+
+    fn open_sink(&self) -> Result<OpenedSink> {
+        Ok(OpenedSink {
+            store: Arc::new(NullStore::new(End::Sink, NullTree::default())),
+            above: None,
+            owner: None,
         })
     }
 }

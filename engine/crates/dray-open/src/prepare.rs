@@ -10,9 +10,8 @@ mod targets;
 pub use targets::Targets;
 
 use crate::locations::{self, Folder, LocalSource, Places, Sources};
-use crate::null;
+use crate::registry::{Location, OpenedSink, OpenedSource};
 use crate::server_checksum::{Needed, Offer};
-use crate::{web, xrootd};
 use dray_core::options::{Links, Options};
 use dray_core::{End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan};
 use dray_runtime::assembly::{Buffers, Content, limits, sink_config, source_config};
@@ -64,7 +63,10 @@ pub fn roots(store: &Arc<dyn Store>, sources: &[LocalSource]) -> Result<Vec<Root
 /// The sources as failures when none of them is there, else nothing. Then the destination is not
 /// touched: a mistyped name leaves no empty folder.
 #[must_use]
-pub fn nothing_there(sources: &[LocalSource]) -> Vec<Failure> {
+pub fn nothing_there(sources: &Sources) -> Vec<Failure> {
+    let Sources::Local(sources) = sources else {
+        return Vec::new();
+    };
     let is_missing = |source: &LocalSource| {
         let looked = source.path.symlink_metadata();
         looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
@@ -180,29 +182,72 @@ pub fn open_folder(
 ) -> Result<(Destination, Capabilities)> {
     match &places.folder {
         Folder::Local(folder) => open_destination(folder, places, targets, by, options),
-        Folder::Xrootd(url) => xrootd::open_destination(url, places, targets, by, options),
-        Folder::Null if options.verify => Err(invalid(
-            "a null end cannot be read back",
-            "leave --verify out",
-        )),
-        Folder::Null => {
-            let destination = null::destination(|store| DestinationRequest {
-                store,
-                above: None,
-                claims: places.claims.clone(),
-                transfer: by.0.clone(),
-                owner: owner(),
-                durability: options.durability,
-                words: places.words.clone(),
-            })?;
-            let can = destination.can();
-            Ok((destination, can))
-        }
+        Folder::Stored(location) => open_stored(location, places, targets, by, options),
         Folder::Remote(_) | Folder::RemoteNull(_) => Err(invalid(
             "the destination is on another host",
             "name paths on this host",
         )),
     }
+}
+
+/// Opens a folder of a store to write to, with its log and lease.
+fn open_stored(
+    location: &Arc<dyn Location>,
+    places: &Places,
+    targets: &Targets,
+    (transfer, selection): (&TransferId, &Selection),
+    options: &Options,
+) -> Result<(Destination, Capabilities)> {
+    let writable = location.writable()?;
+    writable.refuse_options(options)?;
+    let OpenedSink {
+        store,
+        above,
+        owner: store_owner,
+    } = writable.open_sink()?;
+    let store = targets.limit(store);
+    // The URL's parameters may be secret, so DST as typed is not shown.
+    let words = location.words();
+    if let Some(name) = &places.rename {
+        let exists = store.stat(&RelPath::root().join(name)?)?;
+        let exists = exists.map(|state| state.kind);
+        refuse_early(exists, name, format!("{words}/{name}"), places, options)?;
+    }
+    let can = store.capabilities();
+    let request = DestinationRequest {
+        store,
+        above,
+        claims: places.claims.clone(),
+        transfer: transfer.clone(),
+        owner: store_owner.unwrap_or_else(owner),
+        durability: options.durability,
+        words,
+    };
+    Ok((Destination::open_for(request, selection)?, can))
+}
+
+/// Opens what is read of a store. `is_compared`: see [`Location::open_source`].
+fn stored_roots(
+    stored: &[Arc<dyn Location>],
+    targets: &Targets,
+    is_compared: bool,
+) -> Result<(Vec<Root>, Needed)> {
+    let Some(first) = stored.first() else {
+        return Ok((Vec::new(), Box::new(|| false)));
+    };
+    let OpenedSource {
+        store,
+        needs_checksum,
+    } = first.open_source(is_compared)?;
+    let store = targets.limit(store);
+    let root = |location: &Arc<dyn Location>| Root {
+        store: Arc::clone(&store),
+        path: location.path(),
+        top: location.top().into(),
+        name: None,
+        contents: location.is_folder(),
+    };
+    Ok((stored.iter().map(root).collect(), needs_checksum))
 }
 
 /// What is read on this host, whichever it is. [`Sources::Remote`] is none.
@@ -212,9 +257,7 @@ pub fn open_folder(
 pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<Vec<Root>> {
     match sources {
         Sources::Local(sources) => roots(&open_source(targets, links)?, sources),
-        Sources::Null(null) => Ok(vec![null.root()?]),
-        Sources::Web(urls) => web::roots(urls, targets),
-        Sources::Xrootd(source) => source.roots(targets),
+        Sources::Stored(stored) => Ok(stored_roots(stored, targets, false)?.0),
         Sources::Remote(..) => Err(invalid(
             "the source is on another host",
             "name paths on this host",
@@ -265,22 +308,24 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let content = &request.content;
     // The sum of a part of a file is not what a server knows.
     let is_whole = content.range.is_none() && !request.selection.recursive;
-    // Only where the sum of the whole is compared can a file come from several servers at once: nothing
-    // else tells whether their replicas are equal.
-    let (roots, is_needed): (_, Needed) = match &places.sources {
-        Sources::Xrootd(source) if is_whole && !source.contents => {
-            let (roots, store) = source.replicas(&request.targets)?;
-            (roots, Box::new(move || store.is_from_several()))
-        }
+    let whole_file = match &places.sources {
+        Sources::Stored(stored) => match stored.as_slice() {
+            [one] if is_whole && !one.is_folder() => Some(one),
+            _ => None,
+        },
+        Sources::Local(_) | Sources::Remote(..) => None,
+    };
+    let (roots, needs_checksum) = match &places.sources {
+        Sources::Stored(stored) => stored_roots(stored, &request.targets, whole_file.is_some())?,
         sources => {
             let roots = open_roots(sources, &request.targets, links)?;
-            (roots, Box::new(|| false))
+            (roots, Box::new(|| false) as Needed)
         }
     };
     let source_can = roots.first().map(|root| root.store.capabilities());
-    let offer = (content.demanded.is_none() && is_whole)
-        .then(|| Offer::ask(&places.sources, is_needed))
-        .flatten();
+    let offer = whole_file
+        .filter(|one| content.demanded.is_none() && one.offers_checksum())
+        .map(|one| Offer::ask(one, needs_checksum));
     let destination = destination.compare_with(offer.map(|offer| -> Arc<dyn FinalCheck> { offer }));
     let source = source::Setup {
         roots,
@@ -320,8 +365,12 @@ pub fn command_id(places: &Places, selection: &Selection) -> Result<TransferId> 
     let user = rustix::process::geteuid().as_raw();
     let host = dray_runtime::sink::host_name();
     let words = format!(
-        "{user}\0{host}\0{:?}\0{:?}\0{:?}\0{:?}\0{:?}",
-        places.sources, places.folder, places.rename, places.claims, selection
+        "{user}\0{host}\0{}\0{}\0{:?}\0{:?}\0{:?}",
+        places.sources.identity(),
+        places.folder.identity(),
+        places.rename,
+        places.claims,
+        selection
     );
     id_of(words.as_bytes())
 }

@@ -1,8 +1,7 @@
 //! The checksum that the server of a single file offers: asked for beside the copy, and compared before
 //! the copy gets its name. What the caller demands is another thing: that decides what is adopted as well.
 
-use crate::locations::Sources;
-use crate::{web, xrootd};
+use crate::registry::Location;
 use dray_core::{Checksum, End, Error, ErrorKind, Result, Status, Sums};
 use dray_runtime::panic_guard::caught;
 use dray_runtime::sink::FinalCheck;
@@ -39,17 +38,10 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// Begins to ask the server of the one file that is read from it; none for other sources.
-    pub(crate) fn ask(sources: &Sources, is_needed: Needed) -> Option<Arc<Self>> {
-        if !web::may_offer(sources) && !xrootd::may_offer(sources) {
-            return None;
-        }
-        let sources = sources.clone();
-        let ask = move || match web::may_offer(&sources) {
-            true => web::checksum(&sources),
-            false => xrootd::checksum(&sources),
-        };
-        Some(Self::of(PATIENCE, is_needed, ask))
+    /// Begins to ask the server of the one file that is read.
+    pub(crate) fn ask(location: &Arc<dyn Location>, is_needed: Needed) -> Arc<Self> {
+        let location = Arc::clone(location);
+        Self::of(PATIENCE, is_needed, move || location.checksum())
     }
 
     fn of(

@@ -6,7 +6,7 @@ use crate::watch::{self, Callbacks};
 use dray_core::options::Options;
 use dray_core::profile::{Profile, Stage, Times};
 use dray_core::{End, Error, ErrorKind, Result, TransferId, plan};
-use dray_open::locations::{Places, Sources, Written};
+use dray_open::locations::{Places, Written};
 use dray_open::prepare::{self, Request, Targets};
 use dray_runtime::assembly::{Content, POOL_BYTES_DEFAULT};
 use dray_session::{Event, Failure, Outcome, Progress};
@@ -204,10 +204,7 @@ pub(crate) fn run<'py>(
     let request = asked.request().map_err(raise)?;
     let mut tell = on_event
         .map(|callback| move |event: &Event| callback.call1(event_words(py, event)?).map(drop));
-    let missing = match &request.places.sources {
-        Sources::Local(sources) => prepare::nothing_there(sources),
-        Sources::Remote(..) | Sources::Null(_) | Sources::Web(_) | Sources::Xrootd(_) => Vec::new(),
-    };
+    let missing = prepare::nothing_there(&request.places.sources);
     if !missing.is_empty() {
         for failure in &missing {
             if let Some(tell) = &mut tell {

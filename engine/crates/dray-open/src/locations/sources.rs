@@ -3,19 +3,17 @@
 use super::{
     LocalSource, Remote, Sources, Written, own_name, own_path, remote, resolve, shown, usage,
 };
-use crate::null::Null;
-use crate::web;
-use crate::xrootd::XrootdSource;
+use crate::registry::{Location, Registry};
 use dray_core::options::Links;
 use dray_core::url::encode;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
-use dray_store_http::HttpUrl;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// What is read, as it was written.
+/// The sources as typed.
 pub(super) struct ReadSources {
     pub(super) sources: Sources,
     /// Base names; none for a folder's contents.
@@ -23,13 +21,62 @@ pub(super) struct ReadSources {
 }
 
 impl ReadSources {
-    /// Reads them; a null end and an XRootD server come alone.
-    pub(super) fn of(sources: &[OsString], written: &Written<'_>) -> Result<Self> {
-        match (null(sources, written)?, XrootdSource::read(sources)?) {
-            (Some(null), _) => read_null(null, written.recursive),
-            (None, Some(source)) => read_xrootd(source, written.recursive),
-            (None, None) => read_sources(sources, written),
+    /// Reads them.
+    pub(super) fn of(
+        sources: &[OsString],
+        written: &Written<'_>,
+        registry: &Registry,
+    ) -> Result<Self> {
+        let recursive = written.recursive;
+        let mut local = Vec::new();
+        let mut far: Option<(String, Vec<Vec<u8>>)> = None;
+        let mut stored: Vec<Arc<dyn Location>> = Vec::new();
+        let mut names: Vec<Option<Name>> = Vec::new();
+        for source in sources {
+            if let Some(location) = registry.parse(source.as_bytes())? {
+                names.push(stored_name(&*location, &stored, sources.len(), recursive)?);
+                stored.push(location);
+                continue;
+            }
+            let name = match remote(source)? {
+                None => {
+                    let (read, name) = local_source(source, written)?;
+                    local.push(read);
+                    name
+                }
+                Some(Remote { address, path }) => {
+                    let name = remote_name(&path, recursive)?;
+                    match &mut far {
+                        Some((host, paths)) if *host == address => paths.push(path),
+                        Some((host, _)) => {
+                            let cause = format!("sources on two hosts, {host} and {address}");
+                            return Err(usage(cause, "copy from one host at a time"));
+                        }
+                        None => far = Some((address, vec![path])),
+                    }
+                    name
+                }
+            };
+            names.push(name);
         }
+        for (index, name) in names.iter().enumerate() {
+            if let Some(twice) = name.as_ref().filter(|_| names[..index].contains(name)) {
+                let cause = format!("two sources are called {twice}: one would replace the other");
+                return Err(usage(cause, "copy them one by one, under different names"));
+            }
+        }
+        let sources = match (local.is_empty(), far, stored.is_empty()) {
+            (false, None, true) => Sources::Local(local),
+            (true, Some((host, paths)), true) => Sources::Remote(host, paths),
+            (true, None, false) => Sources::Stored(stored),
+            _ => {
+                return Err(usage(
+                    "some sources are on this host and some on another",
+                    "copy from one host at a time",
+                ));
+            }
+        };
+        Ok(Self { sources, names })
     }
 
     /// The names that the destination's folder gets from them; none where it may be any.
@@ -46,109 +93,35 @@ impl ReadSources {
     }
 }
 
-/// The null end that is read, if it is one: it comes alone.
-fn null(sources: &[OsString], written: &Written<'_>) -> Result<Option<Null>> {
-    if !written.may_be_null {
-        return Ok(None);
+/// The name that a copy of `location` gets; none for a folder's contents. `stored` are the sources
+/// before it, `count` is the number of all.
+fn stored_name(
+    location: &dyn Location,
+    stored: &[Arc<dyn Location>],
+    count: usize,
+    recursive: bool,
+) -> Result<Option<Name>> {
+    location.refuse_as_source()?;
+    let store = location.shared_store();
+    if count > 1 && store.is_none() {
+        let cause = format!("{} beside other sources", location.words());
+        return Err(usage(cause, "copy them one by one"));
     }
-    for source in sources {
-        if let Some(null) = Null::read(source.as_bytes())? {
-            return match sources.len() {
-                1 => Ok(Some(null)),
-                _ => Err(usage("a null end beside other sources", "name it alone")),
-            };
-        }
+    if let Some(first) = stored.first()
+        && first.shared_store() != store
+    {
+        let (first, other) = (first.words(), location.words());
+        let cause = format!("sources of two servers, {first} and {other}");
+        return Err(usage(cause, "copy from one server at a time"));
     }
-    Ok(None)
-}
-
-fn read_null(null: Null, recursive: bool) -> Result<ReadSources> {
-    if !null.has_files() {
-        return Err(usage(
-            "null: has no bytes to copy",
-            "write null:SIZE, as null:4GiB",
-        ));
-    }
-    if null.is_many() && !recursive {
-        let cause = "a null end of several files is a folder";
-        return Err(usage(cause, "add --recursive (-r)"));
-    }
-    let name = match null.is_many() {
-        true => None,
-        false => Some(Null::name()?),
-    };
-    Ok(ReadSources {
-        sources: Sources::Null(null),
-        names: vec![name],
-    })
-}
-
-fn read_xrootd(source: XrootdSource, recursive: bool) -> Result<ReadSources> {
-    let name = match source.name() {
+    match location.path().name().filter(|_| !location.is_folder()) {
         None if !recursive => {
-            let cause = format!("{} means a folder's contents", source.url);
-            return Err(usage(cause, "add --recursive (-r)"));
+            let cause = format!("{} means a folder's contents", location.words());
+            Err(usage(cause, "add --recursive (-r)"))
         }
-        Some(name) => Some(own_name(name.as_bytes())?),
-        None => None,
-    };
-    Ok(ReadSources {
-        sources: Sources::Xrootd(source),
-        names: vec![name],
-    })
-}
-
-fn read_sources(sources: &[OsString], written: &Written<'_>) -> Result<ReadSources> {
-    let recursive = written.recursive;
-    let mut local = Vec::new();
-    let mut far: Option<(String, Vec<Vec<u8>>)> = None;
-    let mut web: Vec<HttpUrl> = Vec::new();
-    let mut names: Vec<Option<Name>> = Vec::new();
-    for source in sources {
-        if let Some(url) = HttpUrl::read(source.as_bytes())? {
-            names.push(web::name(&url, web.first(), recursive)?);
-            web.push(url);
-            continue;
-        }
-        let name = match remote(source)? {
-            None => {
-                let (read, name) = local_source(source, written)?;
-                local.push(read);
-                name
-            }
-            Some(Remote { address, path }) => {
-                let name = remote_name(&path, recursive)?;
-                match &mut far {
-                    Some((host, paths)) if *host == address => paths.push(path),
-                    Some((host, _)) => {
-                        let cause = format!("sources on two hosts, {host} and {address}");
-                        return Err(usage(cause, "copy from one host at a time"));
-                    }
-                    None => far = Some((address, vec![path])),
-                }
-                name
-            }
-        };
-        names.push(name);
+        Some(name) => own_name(name.as_bytes()).map(Some),
+        None => Ok(None),
     }
-    for (index, name) in names.iter().enumerate() {
-        if let Some(twice) = name.as_ref().filter(|_| names[..index].contains(name)) {
-            let cause = format!("two sources are called {twice}: one would replace the other");
-            return Err(usage(cause, "copy them one by one, under different names"));
-        }
-    }
-    let sources = match (local.is_empty(), far, web.is_empty()) {
-        (false, None, true) => Sources::Local(local),
-        (true, Some((host, paths)), true) => Sources::Remote(host, paths),
-        (true, None, false) => Sources::Web(web),
-        _ => {
-            return Err(usage(
-                "some sources are on this host and some on another",
-                "copy from one host at a time",
-            ));
-        }
-    };
-    Ok(ReadSources { sources, names })
 }
 
 fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, Option<Name>)> {
