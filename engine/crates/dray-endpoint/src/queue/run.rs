@@ -9,8 +9,7 @@ use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_a
 use super::submit::unasked;
 use super::{Queue, RetryWish, not_found};
 use crate::clock;
-use dray_api::Timestamp;
-use dray_api::{Request, State};
+use dray_api::{Request, State, Timestamp};
 use dray_core::{Error, RelPath, Result, Status, TransferId};
 use rusqlite::Connection;
 use std::collections::HashSet;

@@ -1,10 +1,10 @@
 //! A running control connection: full duplex over one TLS connection.
 //!
-//! Three threads meet here. The conductor's control thread sends; the receiver reads raw bytes
-//! without any lock; the keeper pings, answers pings, and notices silence and closed streams. TLS has one state for both
-//! directions behind a lock that nobody holds while a socket blocks: a sender encrypts into a buffer
-//! of its own and writes that under the lock of the order alone. Were it otherwise, two ends that
-//! both write much would each wait for the other to read.
+//! Three threads share a connection. The executor's control thread sends. The receiver reads raw bytes
+//! without a lock. The keeper sends and answers pings, and detects silence and closed streams. Both
+//! directions share one TLS state behind a lock that no thread holds while a socket blocks: a sender
+//! encrypts into its own buffer and writes that under the lock of the order alone. Otherwise two ends
+//! that both write much would each wait for the other to read.
 
 use super::Timing;
 use super::fail;
