@@ -95,25 +95,26 @@ def page(results: dict[str, Any]) -> str:
 # How many streams and threads
 
 Four paths, {results["seeds"]} runs of {results["seconds"]} s on each, each with its own
-random disturbances, called *weather* here: noise of 15 % from sample to sample that lasts for a
+random disturbances: noise of 15 % from sample to sample that lasts for a
 while, other traffic that takes a fifth to three fifths every half minute for some seconds, streams
 that break by chance, and bytes that are counted late. Each path has a number above which the far
 side fails: errors, and with each only a third of the throughput. A tuner has four samples a second
 ([design](../../design/throughput.md#streams-threads-and-the-size-of-objects)).
 
-- *Best fixed*: the fixed number with the most throughput in the same weather, known afterwards.
+- *Best fixed*: the fixed number with the most throughput under the same disturbances, known
+  afterwards.
 - *DTL's rule* (Liu and others) begins with {results["dtl_start"]} threads, each with a stream, a
   reader and a writer, and has the same samples.
 - *Ours* begins with {results["start"]} of each, as a transfer does today. *Pair known*: it begins
-  with the result of another run, in other weather. *Without the stage*: it does not know whether
-  network or storage is the bound.
+  with the result of another run, under other disturbances. *Without the stage*: it does not know
+  whether network or storage is the bound.
 - *No tuner*: {results["start"]} of each, all the time.
 
 ## Throughput
 
 The throughput from the {results["from_seconds"]}th second to the end, the cost of exploring
 included, divided by that of the best fixed number. The last columns are the times after which the
-current number would have carried 90 % of the maximum, without weather.
+current number would have carried 90 % of the maximum, without disturbances.
 
 {reached(results["paths"], PATHS)}
 
