@@ -1,7 +1,8 @@
-"""A reader of an XRootD server that asks it about an open file, by dray's library over XrdCl.
+"""Queries an XRootD server about an open file, through dray's library over XrdCl.
 
-Run as a program, ``asker.py LIBRARY URL QUESTION``, it opens the file, asks, and says in JSON what
-came. XrdCl's threads stay with the process that has loaded it, so it is one of its own.
+As a program, ``asker.py LIBRARY URL QUESTION`` opens the file, sends the query, and prints the
+answer as JSON. XrdCl's threads stay in the process that has loaded it, so this is a separate
+process.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class Failure(ctypes.Structure):
 
 
 def ask(library: Path, url: str, question: str, env: dict[str, str]) -> dict[str, Any]:
-    """Open a file and ask its server; give ``answer``, or ``error`` and what failed.
+    """Open a file and query its server; return ``answer``, or ``error`` and the failed step.
 
-    :param env: how the client finds its server, and its patience.
+    :param env: variables of the client: how it finds its server, and its timeouts.
     """
     words: list[str | Path] = [sys.executable, Path(__file__), library, url, question]
     ended = subprocess.run(
@@ -43,7 +44,7 @@ def ask(library: Path, url: str, question: str, env: dict[str, str]) -> dict[str
 
 
 def main(library: str, url: str, question: str) -> dict[str, str]:
-    """Do it in this process."""
+    """Run it in this process."""
     shim = ctypes.CDLL(library)
     failure, file = Failure(), ctypes.c_void_p()
     answer = ctypes.create_string_buffer(ANSWER_BYTES)
@@ -62,5 +63,5 @@ def main(library: str, url: str, question: str) -> dict[str, str]:
 if __name__ == "__main__":
     sys.stdout.write(json.dumps(main(*sys.argv[1:])))
     sys.stdout.flush()
-    # XrdCl's threads are not waited for.
+    # XrdCl's threads are not awaited.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""``dray serve`` beside a source's server, and what a destination's settings say of it."""
+"""``dray serve`` beside a source's server, and the settings of a destination for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def serve(scene: Scene, root: Path, program: Path, listen: str = f"{HERE}:0") -> Server:
-    """Start dray on a folder; all of a scene have one key and take one token.
+    """Start dray on a folder; all of a scene have one key and accept one token.
 
     :param root: the folder that the server beside it exports.
     """
@@ -34,9 +34,9 @@ def serve(scene: Scene, root: Path, program: Path, listen: str = f"{HERE}:0") ->
 
 
 def settings(scene: Scene, server: Server, source: str) -> list[str]:
-    """Give the lines of a destination's settings that name it.
+    """Return the lines of a destination's settings that name it.
 
-    :param source: the server it stands beside, ``host:port``.
+    :param source: the server beside it, ``host:port``.
     """
     said = {
         "servers": [source],
@@ -48,5 +48,5 @@ def settings(scene: Scene, server: Server, source: str) -> list[str]:
 
 
 def token_of(scene: Scene) -> Path:
-    """Name the file with the token that it takes."""
+    """Return the file with its token."""
     return scene.folder / "token"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Path]:
-    """Make what all servers of a run need: the library that keeps them on the loopback."""
-    # Not pytest's own, which nobody else may enter.
+    """Make the shared part of all servers: the library that keeps them on the loopback."""
+    # Not pytest's own folder, which other users cannot enter.
     folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
     compile_loopback(folder)
@@ -32,7 +32,7 @@ def shared() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def programs(shared: Path) -> Path:
-    """Copy dray's program and its library to where a server's user may run them."""
+    """Copy dray's program and its library to a folder that a server's user may use."""
     folder = shared / "programs"
     copy_programs(folder, [PROGRAM, SHIM])
     return folder
@@ -40,7 +40,7 @@ def programs(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def plugins(shared: Path) -> Path:
-    """Copy the HTTP plug-in and its program to where a server's user may load them."""
+    """Copy the HTTP plug-in and its program to a folder that a server's user may use."""
     folder = shared / "http"
     copy_programs(folder, [PROGRAM, PLUGIN])
     return folder
@@ -57,7 +57,7 @@ def certificates(shared: Path) -> Path:
 
 @pytest.fixture
 def ours(folder: Path, program: Path) -> Path:
-    """Copy the program to where an ordinary user may run it."""
+    """Copy the program to a folder that an ordinary user may use."""
     copied = folder / "dray"
     shutil.copy(program, copied)
     copied.chmod(0o755)
@@ -66,7 +66,7 @@ def ours(folder: Path, program: Path) -> Path:
 
 @pytest.fixture
 def bare(folder: Path, shared: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    """Give a place for servers that run nothing of dray's; logs are kept when the test fails."""
+    """Yield a folder for servers without dray; logs are kept when the test fails."""
     give(folder)
     scene = Scene(folder, shared / "loopback.so", shared / "programs")
     yield scene
@@ -81,6 +81,6 @@ def bare(folder: Path, shared: Path, request: pytest.FixtureRequest) -> Iterator
 
 @pytest.fixture
 def scene(bare: Scene, programs: Path) -> Scene:
-    """Give a place for servers that let dray do third-party copies."""
+    """Yield a folder for servers whose third-party copies dray does."""
     assert bare.programs == programs
     return bare

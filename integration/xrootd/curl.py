@@ -1,4 +1,4 @@
-"""HTTP third-party copies as ``curl -X COPY`` asks for them, and what it hears."""
+"""HTTP third-party copies as ``curl -X COPY`` requests them, and the answers."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ if TYPE_CHECKING:
 
 
 def begin(scene: Scene, url: str, *headers: str, trusted: Path | None = None) -> Process:
-    """Begin to ask for a copy.
+    """Start a copy request.
 
     :param trusted: the authority that signed the server's certificate.
     """
     words: list[Word] = [word for header in headers for word in ("-H", header)]
     words += [] if trusted is None else ["--cacert", trusted]
     status = "\nstatus %{http_code}\n"
-    # Paths go as they are written, with what curl would take out of them.
+    # Paths are sent unchanged, without curl's normalisation.
     return scene.begin("curl", "-sSN", "--path-as-is", "-X", "COPY", "-w", status, *words, url)
 
 
 def ask(scene: Scene, url: str, *headers: str, trusted: Path | None = None) -> Ended:
-    """Ask for a copy, and wait."""
+    """Request a copy, and wait."""
     return begin(scene, url, *headers, trusted=trusted).wait(180)
 
 
 def heard(client: Process) -> str:
-    """Give what a client that still runs has heard so far."""
+    """Return the answer that a running client has received so far."""
     return client.out_path.read_text(encoding="utf-8", errors="replace")
 
 
 def status(ended: Ended) -> int:
-    """Give the status that the server answered."""
+    """Return the status of the server's answer."""
     found = re.search(r"^status (\d+)$", ended.out, re.MULTILINE)
     assert found, ended.out + ended.words
     return int(found[1])
 
 
 def assert_good(ended: Ended) -> None:
-    """Check that a copy says that all went well, last of all."""
+    """Check that the last line of a copy reports success."""
     assert status(ended) in (201, 202), ended.out
     assert re.search(r"^success: Created$", ended.out, re.MULTILINE), ended.out
     assert "failure:" not in ended.out
 
 
 def failure(ended: Ended) -> str:
-    """Give the cause that a copy gives after it began."""
+    """Return the cause of a copy that failed after its start."""
     assert "success" not in ended.out
     found = re.search(r"^failure: (.+)$", ended.out, re.MULTILINE)
     assert found, ended.out + ended.words
@@ -58,11 +58,11 @@ def failure(ended: Ended) -> str:
 
 
 def durable(text: str) -> list[int]:
-    """Give the bytes that each marker says."""
+    """Return the durable bytes of each marker."""
     return [int(count) for count in re.findall(r"Stripe Bytes Transferred: (\d+)", text)]
 
 
 def sent(sink: Copying) -> list[tuple[int, int]]:
-    """Give what each copy that came to its end has sent, and taken from earlier ones."""
+    """Return the sent and the resumed bytes of each ended copy."""
     found = re.findall(r"sent=(\d+) resumed=(\d+)", sink.server.said())
     return [(int(one), int(other)) for one, other in found]

@@ -1,4 +1,4 @@
-"""Files of a server as it keeps them, and what dray says of its copies."""
+"""Files on a server's disk, and dray's reports of its copies."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
     from integration.xrootd.servers import Scene, Xrootd
 
-#: A log with its header and the beginning of a file; more is what is safe.
+#: A log with its header and the start of a file; anything beyond that is durable data.
 LOG_BEGINS = 512
-#: The wrapper of a server's storage, as ``make build-xrootd`` names it; the server looks for it
-#: where it is told without the number.
+#: The wrapper of a server's storage, as ``make build-xrootd`` names it; in the configuration it has
+#: no number.
 WRAPPER = "libDrayXrdOss-5.so"
-#: What dray says of each copy in the server's log.
+#: dray's report of each copy in the server's log.
 SAID = re.compile(r"dray copy \d+ sent=(\d+) resumed=(\d+) durable=(\d+)")
 
 
 def copies(server: Xrootd) -> list[tuple[int, int]]:
-    """Read from a server's log what each ended copy has sent and found safe."""
+    """Read from a server's log the sent and the durable bytes of each ended copy."""
     return [(int(sent), int(safe)) for sent, safe, _ in SAID.findall(server.said())]
 
 
 def pair(scene: Scene, *config: str) -> tuple[Xrootd, Xrootd]:
-    """Start a stock source and a destination that lets dray copy, as ``config`` says."""
+    """Start a stock source and a destination whose copies dray does, with this ``config``."""
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     return source, scene.server("sink", tpc=configured(scene, *config))
 
 
 def hide(scene: Scene) -> str:
-    """Give the line of a server's configuration that keeps its placeholders out of sight."""
+    """Return the line of a server's configuration that hides its placeholders."""
     if not (scene.folder / WRAPPER).exists():
         shutil.copy(find(WRAPPER), scene.folder / WRAPPER)
         (scene.folder / WRAPPER).chmod(0o755)
@@ -47,13 +47,13 @@ def hide(scene: Scene) -> str:
 
 
 def hiding(scene: Scene, *config: str, options: str = "", lines: Sequence[str] = ()) -> Xrootd:
-    """Start a destination with the wrapper, where dray copies as ``config`` says."""
+    """Start a destination with the wrapper, whose copies dray does with this ``config``."""
     tpc = options + configured(scene, *config)
     return scene.server("sink", tpc=tpc, lines=[hide(scene), *lines])
 
 
 def configured(scene: Scene, *lines: str) -> str:
-    """Give what ``ofs.tpc`` says for copies by dray with this configuration."""
+    """Return the arguments of ``ofs.tpc`` for copies by dray with this configuration."""
     path = scene.folder / "tpc.toml"
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     path.chmod(0o644)
@@ -72,7 +72,7 @@ def make(server: Xrootd, path: str, size: int, seed: int = 1) -> Path:
 
 
 def set_checksum(path: Path, value: int) -> None:
-    """Write the attribute in which a server keeps a file's adler32, as the server would."""
+    """Write the attribute with a file's adler32, as the server would."""
     state = path.stat()
     seconds = int(state.st_mtime)
     fields = (b"adler32", seconds, 0, 0, 0, 4, struct.pack(">I", value))
@@ -80,7 +80,7 @@ def set_checksum(path: Path, value: int) -> None:
 
 
 def await_safe(sink: Xrootd, size: int, seconds: float = 60) -> None:
-    """Wait until a partial file holds so many bytes on the storage, and its log says so."""
+    """Wait until a partial file has this many bytes on the storage, and its log records them."""
     until = time.monotonic() + seconds
     while True:
         parts = list(sink.data.glob(".dray-*.part"))

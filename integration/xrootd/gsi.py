@@ -1,4 +1,4 @@
-"""Certificates as XRootD's gsi takes them: RSA, an authority's folder by hashes, a proxy."""
+"""Certificates for XRootD's gsi: RSA, an authority's folder by hashes, a proxy."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Grid:
 
     @property
     def env(self) -> dict[str, str]:
-        """What servers and clients need to believe the authority."""
+        """Variables with which servers and clients trust the authority."""
         return {"X509_CERT_DIR": str(self.trusted), "XrdSecPROTOCOL": "gsi"}
 
     @property
     def person(self) -> dict[str, str]:
-        """What the person's client needs besides."""
+        """Additional variables of the person's client."""
         return {**self.env, "X509_USER_PROXY": str(self.proxy), "XrdSecGSIDELEGPROXY": "2"}
 
     def lines(self) -> list[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def http_lines(port: int) -> list[str]:
-    """Give the lines of a server's configuration that let it speak HTTP.
+    """Return the lines of a server's configuration that enable HTTP.
 
     :param port: its port; 0: the server's own.
     """
@@ -68,7 +68,7 @@ def _openssl(*words: Word) -> str:
 
 @dataclass
 class Copying:
-    """An XRootD server that lets dray do HTTP third-party copies."""
+    """An XRootD server whose HTTP third-party copies dray does."""
 
     server: Xrootd
     port: int
@@ -86,7 +86,7 @@ class Copying:
 
     @property
     def data(self) -> Path:
-        """Where its files lie."""
+        """The folder of its files."""
         return self.server.data
 
 
@@ -106,8 +106,8 @@ def copying(
 
     :param lines: more lines of the server's configuration.
     :param settings: more lines of the plug-in's.
-    :param own_port: whether HTTP has a port of its own, and not the server's.
-    :param tpc: what ``ofs.tpc`` says of ``root://`` copies; none: there are none.
+    :param own_port: whether HTTP has a port of its own, instead of the server's.
+    :param tpc: arguments of ``ofs.tpc`` for ``root://`` copies; none: no such copies.
     """
     port = free_port() if own_port else 0
     own = scene.folder / f"{name}.cf"
@@ -143,21 +143,21 @@ def await_port(port: int, process: Process) -> None:
         time.sleep(POLL_SECONDS)
 
 
-#: As ``make build-xrootd`` names it; the server looks for it where it is told without the number.
+#: As ``make build-xrootd`` names it; in the configuration it has no number.
 PLUGIN = "libDrayXrdHttpTPC-5.so"
 
 
 @dataclass
 class Web:
-    """A server and where its files lie."""
+    """A server and the folder of its files."""
 
     url: str
     data: Path
-    #: what nginx was asked, a request a line
+    #: nginx's requests, one a line
     asked: Path | None = None
 
     def requests(self) -> list[str]:
-        """Give what it was asked so far."""
+        """Return the requests so far."""
         return self.asked.read_text(encoding="utf-8").splitlines() if self.asked else []
 
 
@@ -169,7 +169,7 @@ def xrootd(scene: Scene, name: str = "web") -> tuple[Web, Xrootd]:
 
 
 def nginx(scene: Scene, name: str = "nginx", places: Sequence[str] = ()) -> Web:
-    """Start nginx with a folder of its own.
+    """Start nginx with its own folder.
 
     :param places: ``location`` blocks of its configuration.
     """

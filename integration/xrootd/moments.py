@@ -1,8 +1,7 @@
-"""A third-party copy that is broken off at random moments, again and again, and goes on each time.
+"""A third-party copy that is interrupted at random moments, repeatedly, and resumes each time.
 
-Nothing is believed that the copy says of itself before its end: what is safe is read from its log
-by ``dray log``, what has left the source is counted by the source's server, and what stands under
-the name is looked at all the time.
+The test relies on no report of the copy before its end: ``dray log`` reads the durable data from
+its log, the source's server counts the sent bytes, and the name is watched all the time.
 """
 
 from __future__ import annotations
@@ -33,35 +32,35 @@ VICTIMS = ("program", "client", "sink", "source")
 #: every way, not only two of them
 EVERY_WAY = MOMENTS > 1
 SIZE = 4 * GIB if FULL else GIB if EVERY_WAY else 160 * MIB
-#: bytes per second: slow enough to be met on its way
+#: bytes per second: slow enough to be found running
 RATE = (512 if FULL else 64) * MIB
 POOL_BYTES = 32 * MIB
 SYNC_GROUP_BYTES = 64 * MIB
-#: frames, answers, what is asked beside the reading: next to nothing beside the data
+#: frames, answers, queries beside the reads: small compared with the data
 OVERHEAD = 0.02
-#: of the attempts, so many are broken off at a time from their beginning, before data move or as
-#: they begin to; the others when so much more has been written
+#: share of attempts that are interrupted soon after their start, before or as data starts to move;
+#: the others after some more data was written
 EARLY = 0.25
 EARLY_SECONDS = 0.6
-#: more than a server's answer to how much it has sent
+#: more than a server's answer to the query of its sent bytes
 ANSWER_BYTES = 16 << 10
 EMPTY = Content(0, hashlib.sha256().digest())
-#: what dray is told of its copies
+#: settings of the copies
 CONFIG = (f"rate = {RATE}", f"pool_bytes = {POOL_BYTES}")
 
 
 def plans() -> list[tuple[str, ...]]:
-    """Say who is killed in turn: in full one kind after the other, else each once."""
+    """Return the victims in turn: in full one kind after the other, else each once."""
     return [(victim,) * MOMENTS for victim in VICTIMS] if FULL else [VICTIMS * MOMENTS]
 
 
 def content(path: Path) -> Content:
-    """Say what a file holds."""
+    """Return the content of a file."""
     return Content(path.stat().st_size, hash_file(path))
 
 
 def written(job: int) -> int:
-    """Say how many bytes a copy's program has written; -1 when it is gone."""
+    """Return how many bytes a copy's program has written; -1 if it has ended."""
     try:
         with open(f"/proc/{job}/io", encoding="ascii") as file:
             return int(file.read().split("wchar:")[1].split()[0])
@@ -70,7 +69,7 @@ def written(job: int) -> int:
 
 
 def await_end(job: int, seconds: float = 30) -> int:
-    """Wait until a copy that lost its server, or was killed, has ended; say what it had written."""
+    """Wait until a copy that lost its server, or was killed, has ended; return its bytes."""
     until = time.monotonic() + seconds
     most = 0
     while os.path.exists(f"/proc/{job}"):
@@ -84,35 +83,35 @@ def await_end(job: int, seconds: float = 30) -> int:
 class Chain:
     """One copy of ``made`` to a name of ``sink``."""
 
-    #: what is tried here: its moments are its own
+    #: name of the case, which seeds its moments
     about: str
     scene: Scene
-    #: ``dray`` itself, to look into logs
+    #: the program ``dray``, to read logs
     dray: Path
     source: Xrootd
     sink: Xrootd
     made: Path
-    #: begins the same copy each time; ``True``: what stands under the name is to be replaced
+    #: starts the same copy each time; ``True``: replace the file under the name
     begin: Callable[[bool], Process]
-    #: whether a client has heard that all is well
+    #: whether a client has received a success
     is_good: Callable[[Ended], bool]
-    #: what the name may have beside the whole file
+    #: permitted contents of the name in addition to the whole file
     allowed: set[Content]
     name: str = "a"
-    #: whether a source that was killed is there again at once; who may open it more than once would
-    #: not fail then
+    #: whether a killed source is restarted immediately; a client that may open it more than once
+    #: would not fail then
     is_back_at_once: bool = True
-    #: what was done, for the test's output
+    #: actions, for the test's output
     done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Begin to look at the name."""
+        """Start to watch the name."""
         self.size = self.made.stat().st_size
         self.chance = random.Random(f"{SEED} {self.about}")
         print(f"\n{self.about}: seed {SEED} (DRAY_SEED replays it)")
 
     def safe(self, *, verify: bool = False) -> int:
-        """Say how many bytes the log calls safe."""
+        """Return the durable bytes of the log."""
         words = ["verify" if verify else "show", "--json", self.sink.data]
         ended = self.scene.run(self.dray, "log", *words).expect(0)
         files = [file for log in ended.report["logs"] for file in log["files"]]
@@ -120,7 +119,7 @@ class Chain:
         return int(files[0]["bytes_safe"]) if files else 0
 
     def sent(self) -> int:
-        """Say how much the source has sent, once its server has counted what is over."""
+        """Return the source's sent bytes, once its server has counted ended connections."""
         before, now = 0, self.source.sent()
         # The answers count as well.
         while now - before > ANSWER_BYTES:
@@ -129,7 +128,7 @@ class Chain:
         return now
 
     def _await_moment(self, client: Process, job: int, safe: int, left: int) -> str:
-        """Wait for a random moment of an attempt that has just begun; it may end before."""
+        """Wait for a random moment of an attempt that has just started; it may end before."""
         if self.chance.random() < EARLY:
             seconds = self.chance.uniform(0, EARLY_SECONDS)
             time.sleep(seconds)
@@ -143,7 +142,7 @@ class Chain:
         return f"when it had written {more / MIB:.0f} MiB"
 
     def break_off(self, victim: str, left: int) -> bool:
-        """Begin the copy, and kill somebody at a random moment; false when it was whole before.
+        """Start the copy, and kill a victim at a random moment; false if it was complete before.
 
         :param left: how many kills follow this one.
         """
@@ -173,10 +172,10 @@ class Chain:
             self.source.start()
         came = max(came, await_end(job))
         if self.is_good(ended) or self._is_whole():
-            # The last bytes had come before.
+            # The last bytes had arrived before.
             return False
-        # A server that was killed tells nobody what it had sent. What the program has written of
-        # that is less by no more than its buffers.
+        # A killed server cannot report its sent bytes. The program's written bytes are less by no
+        # more than its buffers.
         sent = came if victim == "source" else self.sent() - sent
         more = self.safe(verify=not FULL) - safe
         assert sent > 0 or more <= POOL_BYTES, "what is sent is not counted"
@@ -192,7 +191,7 @@ class Chain:
         return True
 
     def _is_taken(self) -> bool:
-        """Say whether the server's empty file has the name, which stops who does not replace."""
+        """Return whether the server's empty file has the name: only --force replaces it."""
         path = self.sink.path(self.name)
         return path.exists() and path.stat().st_size == 0
 
@@ -201,9 +200,9 @@ class Chain:
         return path.exists() and path.stat().st_size == self.size
 
     def run(self, victims: tuple[str, ...]) -> bool:
-        """Break the copy off by each kill, then let it come to its end.
+        """Interrupt the copy by each kill, then let it finish.
 
-        False when a kill came too late, after the whole file had got its name.
+        False if a kill came too late, after the whole file had got its name.
         """
         wanted = content(self.made)
         allowed = {os.fsencode(self.name): {wanted, *self.allowed}}
@@ -219,7 +218,7 @@ class Chain:
         return is_in_time
 
     def _finish(self) -> None:
-        """Let it come to its end, which sends what was missing and nothing else."""
+        """Let it finish, which sends only the missing data."""
         safe, sent = self.safe(), self.sent()
         ended = self.begin(self._is_taken()).wait(600)
         assert self.is_good(ended), ended.out + ended.words

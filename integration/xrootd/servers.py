@@ -1,4 +1,4 @@
-"""Real XRootD servers on the loopback, started as an ordinary user, and stock clients of theirs."""
+"""Real XRootD servers on the loopback, started as an ordinary user, and their stock clients."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ HERE = "127.0.0.1"
 USER = "nobody"
 READY_SECONDS = 30.0
 POLL_SECONDS = 0.02
-#: A client that finds nobody says so after seconds, not after four times 120 of them.
+#: A client without a server gives up after seconds, not after four times 120 of them.
 PATIENCE = {
     "XRD_CONNECTIONRETRY": "1",
     "XRD_CONNECTIONWINDOW": "5",
     "XRD_STREAMTIMEOUT": "30",
     "XRD_REQUESTTIMEOUT": "120",
 }
-#: What ``make build-xrootd`` makes.
+#: Built by ``make build-xrootd``.
 PROGRAM = "dray-xrootd-tpc"
 SHIM = "libdray-xrdcl.so"
 
 
 def built() -> Path:
-    """Name the folder of the release programs, where ``make build-xrootd`` puts all it makes."""
+    """Return the folder of the release programs, which ``make build-xrootd`` fills."""
     return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "engine" / "target") / "release"
 
 
 def find(name: str) -> Path:
-    """Find something that was built for XRootD.
+    """Find a file that was built for XRootD.
 
-    :raises FileNotFoundError: when it was not.
+    :raises FileNotFoundError: if it was not built.
     """
     path = built() / name
     if not path.exists():
@@ -57,14 +57,14 @@ def find(name: str) -> Path:
 
 
 def exported(name: str) -> set[str]:
-    """List the names that a library of ours gives to whom loads it."""
+    """List the exported names of a library of dray."""
     words: list[Word] = ["nm", "-D", "--defined-only", find(name)]
     ended = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60)
     return {line.split()[-1] for line in ended.stdout.splitlines()}
 
 
 def compile_loopback(folder: Path) -> Path:
-    """Make the library that keeps servers on the loopback."""
+    """Compile the library that keeps servers on the loopback."""
     library = folder / "loopback.so"
     source = Path(__file__).parent / "loopback.c"
     words: list[Word] = ["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"]
@@ -73,7 +73,7 @@ def compile_loopback(folder: Path) -> Path:
 
 
 def as_user() -> list[str]:
-    """Give the words before a command that an ordinary user runs."""
+    """Return a command prefix that runs as an ordinary user."""
     if not is_root():
         return []
     return ["setpriv", f"--reuid={USER}", f"--regid={_gid()}", "--clear-groups", "--"]
@@ -84,15 +84,15 @@ def _gid() -> int:
 
 
 def give(path: Path) -> None:
-    """Give a file or folder to the user that servers run as."""
+    """Give a file or folder to the servers' user."""
     if is_root():
         os.chown(path, pwd.getpwnam(USER).pw_uid, _gid())
 
 
 def usual_lines(port: int, state: Path, root: Path, exports: str = "/") -> list[str]:
-    """Give the lines that every server's configuration begins with.
+    """Return the first lines of every server's configuration.
 
-    :param state: a folder of the server's own.
+    :param state: the server's own folder.
     :param root: the folder that it exports.
     :param exports: the path in it that clients may name.
     """
@@ -107,7 +107,7 @@ def usual_lines(port: int, state: Path, root: Path, exports: str = "/") -> list[
 
 
 def cluster_lines() -> list[str]:
-    """Give the lines that make a cluster of servers; ``head`` is its redirector."""
+    """Return the lines that make a cluster of servers; ``head`` is its redirector."""
     meeting = free_port()
     return [
         f"all.manager {HERE}:{meeting}",
@@ -121,11 +121,11 @@ def cluster_lines() -> list[str]:
 
 @dataclass
 class Scene:
-    """A folder with servers, and with what clients say."""
+    """A folder with servers, and with the output of clients."""
 
     folder: Path
     loopback: Path
-    #: the folder of what servers run: copies that their user may read, wherever the tree lies
+    #: the folder of the servers' programs: copies that their user may read, wherever the tree is
     programs: Path
     servers: list[Xrootd] = field(default_factory=list)
     _clients: list[Process] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Scene:
     ) -> Xrootd:
         """Add a server, and start it.
 
-        :param tpc: what ``ofs.tpc`` says after its usual settings (``pgm ...`` last); none: no
+        :param tpc: arguments of ``ofs.tpc`` after the usual ones (``pgm ...`` last); none: no
             third-party copies. Empty: copies by dray's program.
         :param lines: more lines of its configuration.
         """
@@ -157,7 +157,7 @@ class Scene:
         lines: Sequence[str] = (),
         env: dict[str, str] | None = None,
     ) -> tuple[Xrootd, list[Xrootd]]:
-        """Start a redirector and so many servers that it sends clients to, with empty folders."""
+        """Start a redirector and this many servers, with empty folders."""
         whole = [*cluster_lines(), *lines]
         head, *data = [
             self.server(name, tpc=tpc, lines=whole, env=env)
@@ -175,7 +175,7 @@ class Scene:
             time.sleep(0.5)
 
     def begin(self, *words: Word, env: dict[str, str] | None = None) -> Process:
-        """Begin a client's command, as the same ordinary user."""
+        """Start a client's command, as the same ordinary user."""
         logs = self.folder / "clients"
         logs.mkdir(exist_ok=True)
         name = f"{len(self._clients):03}-{Path(os.fsdecode(words[0])).name}"
@@ -193,7 +193,7 @@ class Scene:
         return self.run("xrdcp", "--nopbar", *words, env=env)
 
     def close(self) -> None:
-        """End all that was started here."""
+        """End all processes that were started here."""
         for client in self._clients:
             client.kill()
         for server in self.servers:
@@ -202,7 +202,7 @@ class Scene:
 
 @dataclass
 class Xrootd:
-    """One XRootD server with a folder of its own."""
+    """One XRootD server with its own folder."""
 
     scene: Scene
     name: str
@@ -211,11 +211,11 @@ class Xrootd:
     env: dict[str, str]
     #: the path that clients may name, from its next start on
     exports: str = "/"
-    #: the checksums that it computes, from its next start on; empty: none
+    #: its checksums, from its next start on; empty: none
     sums: str = "adler32 crc32c"
 
     def __post_init__(self) -> None:
-        """Make its folders and its configuration."""
+        """Create its folders and its configuration."""
         self.port = free_port()
         self.state = self.scene.folder / self.name
         self.data = self.state / "data"
@@ -230,7 +230,7 @@ class Xrootd:
 
     @property
     def program(self) -> Path:
-        """The copy of dray's program that it runs."""
+        """Its copy of dray's program."""
         return self.scene.programs / PROGRAM
 
     @property
@@ -239,15 +239,15 @@ class Xrootd:
         return f"root://{HERE}:{self.port}"
 
     def at(self, path: str) -> str:
-        """Give the URL of a path."""
+        """Return the URL of a path."""
         return f"{self.url}//{path.lstrip('/')}"
 
     def path(self, path: str) -> Path:
-        """Give where a path's file lies."""
+        """Return the file of a path."""
         return self.data / path.lstrip("/")
 
     def write_config(self) -> None:
-        """Write what it reads at its start."""
+        """Write its configuration."""
         lines = usual_lines(self.port, self.admin, self.data, self.exports)
         if self.sums:
             lines.append(f"xrootd.chksum max 4 {self.sums}")
@@ -257,7 +257,7 @@ class Xrootd:
         self.config.write_text("\n".join([*lines, *self.lines, ""]), encoding="utf-8")
 
     def start(self) -> Xrootd:
-        """Start it, or start it again, and wait until it listens."""
+        """Start or restart it, and wait until it listens."""
         self.write_config()
         self.starts += 1
         env = {
@@ -282,7 +282,7 @@ class Xrootd:
             return probe.connect_ex((HERE, self.port)) == 0
 
     def start_manager(self) -> None:
-        """Start the cluster's half of it, by the same configuration."""
+        """Start its half of the cluster, with the same configuration."""
         words: list[Word] = ["cmsd", "-I", "v4", "-c", self.config, "-n", self.name]
         env = {"LD_PRELOAD": str(self.scene.loopback), "HOME": str(self.state), **self.env}
         self.manager = Process(
@@ -290,12 +290,12 @@ class Xrootd:
         )
 
     def said(self) -> str:
-        """Give all that it and its third-party copies have said."""
+        """Return its log, with that of its third-party copies."""
         logs = sorted(self.state.glob("server*.log"))
         return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
 
     def jobs(self) -> list[int]:
-        """List the processes of third-party copies that it runs now."""
+        """List the processes of its running third-party copies."""
         if self.process is None:
             return []
         task = Path(f"/proc/{self.process.pid}/task")
@@ -309,7 +309,7 @@ class Xrootd:
         return found
 
     def await_job(self, seconds: float = 30.0) -> int:
-        """Wait until a third-party copy runs; give its process."""
+        """Wait until a third-party copy runs; return its process."""
         until = time.monotonic() + seconds
         while True:
             if jobs := self.jobs():
@@ -318,21 +318,21 @@ class Xrootd:
             time.sleep(POLL_SECONDS)
 
     def sent(self) -> int:
-        """Ask it how many bytes it has sent to whomever since it was started."""
+        """Ask it how many bytes it has sent since its start."""
         said = self.scene.run("xrdfs", self.url, "query", "stats", "l").expect(0).out
         found = re.search(r"<out>(\d+)</out>", said)
         assert found, said
         return int(found[1])
 
     def kill(self) -> None:
-        """Kill it as the loss of its power would."""
+        """Kill it, as a power loss does."""
         for process in (self.manager, self.process):
             if process is not None and process.is_running():
                 process.send(signal.SIGKILL)
                 process.wait(20)
 
     def checksum(self, path: str, algorithm: str) -> str:
-        """Ask it for a checksum, by the stock client; give the value in hexadecimal."""
+        """Ask it for a checksum, by the stock client; return the value in hexadecimal."""
         query = f"/{path.lstrip('/')}?cks.type={algorithm}"
         ended = self.scene.run("xrdfs", self.url, "query", "checksum", query).expect(0)
         name, value = ended.out.split()
@@ -341,9 +341,9 @@ class Xrootd:
 
 
 def copy_programs(to: Path, names: Sequence[str], beside: Path | None = None) -> None:
-    """Copy what was built to where every user may run it.
+    """Copy built programs to a folder that every user may use.
 
-    :param beside: the folder it lies in, if not where ``make`` puts it.
+    :param beside: their folder, if it is not that of ``make``.
     """
     to.mkdir()
     to.chmod(0o755)

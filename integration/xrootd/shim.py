@@ -1,8 +1,7 @@
-"""Calls ``libdray-xrdcl.so`` by itself, and prints the kind of what went wrong, -1 for nothing.
+"""Calls ``libdray-xrdcl.so`` directly, and prints the kind of the error, -1 for none.
 
-``shim.py move LIBRARY URL FROM TO NUMBER IF_ABSENT`` gives one file another name.
-``shim.py hold LIBRARY URL`` opens a file to be read, whoever writes it, and keeps it open until its
-input ends.
+``shim.py move LIBRARY URL FROM TO NUMBER IF_ABSENT`` renames one file. ``shim.py hold LIBRARY URL``
+opens a file for reading, beside any writer, and keeps it open until its input ends.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def hold(words: list[str]) -> None:
 
 
 def move(words: list[str]) -> None:
-    """Give the name."""
+    """Rename a file."""
     library, url, source, to, number, if_absent = words
     shim = ctypes.CDLL(library)
     one = Renaming(source.encode(), to.encode(), int(number), int(if_absent))

@@ -1,4 +1,4 @@
-"""Every stock client copies a large file and a mixed folder, and knows nothing of dray.
+"""Every stock client copies a large file and a mixed folder, without knowing dray.
 
 ``DRAY_FULL=1``: the large file has 4 GiB.
 """
@@ -46,12 +46,12 @@ MIXED = {
     "deep/" + "/".join(f"level{number}" for number in range(16)) + "/bottom": 123,
     "large enough": 9 * MIB + 5,
 }
-#: names that a server gives as they are mean another file, which is there as well
+#: unescaped, these names mean another file, which exists as well
 CONFUSED = {"my file": 5003, "my%20file": 5011, "run": 311, "run#1": 313}
 STOCK = "pgm /usr/bin/xrdcp --server"
-#: so many clients run at a time; each waits for seconds before it looks whether its copy has ended
+#: concurrent clients; each waits for seconds before it checks whether its copy has ended
 AT_ONCE = 9
-#: what a server may read of its storage to answer what it knows already
+#: what a server may read from its storage to answer with a stored checksum
 KNOWN_BYTES = 64 << 10
 
 
@@ -68,13 +68,13 @@ def fill(server: Xrootd, top: str) -> dict[str, Path]:
 
 
 def quoted(path: str) -> str:
-    """Write a path as the web has it."""
+    """Quote a path for a URL."""
     return urllib.parse.quote(path)
 
 
 @dataclass
 class Ends:
-    """What a client is told: how the files' paths look at both ends."""
+    """The paths of the files at both ends, as a client writes them."""
 
     scene: Scene
     source: Callable[[str], str]
@@ -88,11 +88,11 @@ def by_xrdcp(ends: Ends, paths: dict[str, str], *options: str) -> None:
 
 
 def by_gfal(ends: Ends, paths: dict[str, str], *options: str) -> None:
-    """Copy file by file: gfal's own recursion stumbles over blanks of such servers' answers."""
+    """Copy file by file: gfal's own recursion fails at blanks in such servers' answers."""
     words: list[Word] = ["gfal-copy", "--parent", "--timeout", "600", *options]
-    # Its scripts want the host's own Python, which has gfal's modules.
+    # Its scripts need the host's own Python, which has gfal's modules.
     own = {"GFAL_PYTHONBIN": "/usr/bin/python3", "PYTHONPATH": ""}
-    # Without a token it would have its proxy fetched, which XRootD's own copies do not either.
+    # Without a token it would request delegation, which XRootD's own copies do not support either.
     own["BEARER_TOKEN"] = "a.token.nobody-asks-for"  # noqa: S105 - it opens nothing
     _some_at_once(ends, paths, words, {**own, **(ends.env or {})})
 
@@ -111,7 +111,7 @@ def _some_at_once(
 
 
 def by_curl(scene: Scene, asked: str, header: str, other: str, paths: dict[str, str]) -> None:
-    """Ask for each file by COPY, at ``asked`` and with the other end in ``header``."""
+    """Request each file by COPY, at ``asked`` and with the other end in ``header``."""
     for one, two in paths.items():
         at, away = (two, one) if header == "Source" else (one, two)
         ended = curl.begin(
@@ -121,14 +121,14 @@ def by_curl(scene: Scene, asked: str, header: str, other: str, paths: dict[str, 
 
 
 def check(made: dict[str, Path], sinks: list[Xrootd], top: str) -> None:
-    """Fail unless all is there once, equal, and its checksums are known without being read."""
+    """Fail unless every file arrived, equal, and its checksum is known without a read."""
     for name, source in made.items():
         found = [path for sink in sinks if (path := sink.path(f"{top}/{name}")).exists()]
         assert len(found) == 1, f"{top}/{name}: {found}"
         assert found[0].stat().st_size == source.stat().st_size, name
         assert hash_file(found[0]) == hash_file(source), name
-    # The server that has it: a redirector may not have heard yet that it does. An odd name would
-    # have to be written as the client's command line wants it: one file is enough.
+    # The server that has it: a redirector may not know yet that it does. An odd name would need the
+    # client's own escaping: one file is enough.
     (sink,) = (sink for sink in sinks if sink.path(f"{top}/large").exists())
     read = bytes_read(sink)
     value = sink.checksum(f"{top}/large", "adler32")
@@ -143,7 +143,7 @@ def check(made: dict[str, Path], sinks: list[Xrootd], top: str) -> None:
 
 
 def adler32(path: Path) -> int:
-    """Compute a file's adler32 by another program than ours."""
+    """Compute a file's adler32 by another program than dray."""
     value = 1
     with path.open("rb") as file:
         while piece := file.read(MIB):
@@ -152,7 +152,7 @@ def adler32(path: Path) -> int:
 
 
 def bytes_read(server: Xrootd) -> int:
-    """Say how many bytes a server's process has read by read calls: of files, not of sockets."""
+    """Return the bytes that a server's process has read from files, not from sockets."""
     assert server.process is not None
     said = Path(f"/proc/{server.process.pid}/io").read_text(encoding="ascii")
     return int(said.split("rchar:")[1].split()[0])
@@ -168,7 +168,7 @@ def drays() -> Iterator[list[Server]]:
 
 
 def beside(scene: Scene, source: Xrootd, program: Path) -> tuple[Server, list[str]]:
-    """Start dray beside a source's server; give what a destination's settings say of it."""
+    """Start dray beside a source's server; return the destination's settings for it."""
     server = serve(scene, source.data, program)
     return server, settings(scene, server, f"{HERE}:{source.port}")
 
@@ -177,7 +177,7 @@ def beside(scene: Scene, source: Xrootd, program: Path) -> tuple[Server, list[st
 def test_clients_by_xrootds_protocol(
     scene: Scene, program: Path, drays: list[Server], sides: str
 ) -> None:
-    """``xrdcp --tpc only`` and gfal, from a stock source, and from one beside which dray runs."""
+    """``xrdcp --tpc only`` and gfal, from a stock source, and from one with dray beside it."""
     source = scene.server("source", tpc=STOCK)
     made = fill(source, "in")
     lines: list[str] = []
@@ -190,18 +190,18 @@ def test_clients_by_xrootds_protocol(
     check(made, [sink], "xrdcp")
     by_gfal(ends, {f"in/{name}": f"gfal/{name}" for name in made})
     check(made, [sink], "gfal")
-    # All of it was done by dray, and all of it was sent.
+    # dray did all copies, and sent all bytes.
     sizes = sorted(path.stat().st_size for path in made.values())
     assert sorted(sent for sent, _ in copies(sink)) == sorted(2 * sizes)
     if sides == "both":
-        # An empty file needs nobody.
+        # An empty file needs no session.
         assert len(drays[0].transfers()) == 2 * len([size for size in sizes if size > 0])
 
 
 # XRootD's gsi takes seconds of a processor for each login.
 @pytest.mark.parametrize("how", ["ztn", "gsi"] if FULL else ["ztn"])
 def test_delegated_clients(scene: Scene, certificates: Path, how: str) -> None:
-    """``xrdcp --tpc delegate only``: dray reads as who has handed on a token or a proxy."""
+    """``xrdcp --tpc delegate only``: dray reads as the person who delegated a token or a proxy."""
     if how == "ztn":
         realm = tokens.make(scene, certificates)
         lines, env, scheme = realm.lines(), realm.env, "roots"
@@ -218,7 +218,7 @@ def test_delegated_clients(scene: Scene, certificates: Path, how: str) -> None:
     made = fill(source, "in")
 
     def named(server: Xrootd) -> Callable[[str], str]:
-        # Certificates are of names, not of addresses.
+        # Certificates are for names, not for addresses.
         return lambda path: f"{scheme}://localhost:{server.port}//{path}"
 
     ends = Ends(scene, named(source), named(sink), person)
@@ -262,14 +262,14 @@ def test_clients_by_http(bare: Scene, plugins: Path, certificates: Path, sides: 
     by_gfal(Ends(bare, ours, other), names, "--copy-mode", "push")
     for name, path in made.items():
         assert hash_file(there.path(f"gfal/{name}")) == hash_file(path), name
-    # The names of dray's own copies, so that nothing was carried by the client itself.
+    # The names of dray's own copies, so that the client itself carried nothing.
     assert here.server.said().count(": done") >= 4 * len(made)
 
 
 def test_clients_through_a_redirector_with_three_servers(
     bare: Scene, scene: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """Whatever server is chosen copies from the one that has the file."""
+    """The chosen server copies from the server that has the file."""
     assert bare is scene
     lines = cluster_lines()
     names = ["head", "data0", "data1", "data2"]
@@ -285,21 +285,21 @@ def test_clients_through_a_redirector_with_three_servers(
     bare.await_found(head.server, "in/large")
     sinks = [one.server for one in data]
     ends = Ends(bare, head.server.at, head.server.at)
-    # With -f: on a busy host a client's second opening has met the name that its own first one made
-    # at the server which the manager chose, and ended with "already exists".
+    # With -f: on a busy host a client's second open has met the name that its own first one made at
+    # the server which the manager chose, and ended with "already exists".
     by_xrdcp(ends, {f"in/{name}": f"xrdcp/{name}" for name in made}, "only", "-f")
     check(made, sinks, "xrdcp")
     by_gfal(ends, {f"in/{name}": f"gfal/{name}" for name in made}, "-f")
     check(made, sinks, "gfal")
     pull(bare, head, {f"in/{name}": f"pull/{name}" for name in made})
     check(made, sinks, "pull")
-    # Only what is asked for is confused: curl follows as it is told, to a plain name.
+    # Only the requested name is odd: curl follows redirects to a plain name.
     plain = {f"in/{name}": f"plain/{number}" for number, name in enumerate(CONFUSED)}
     pull(bare, head, plain)
     for confused, name in plain.items():
         (found,) = [path for sink in sinks if (path := sink.path(name)).exists()]
         assert hash_file(found) == hash_file(data[0].server.path(confused)), confused
-    # A question mark ends a name for XRootD's web server, however it is written.
+    # A question mark ends a name for XRootD's web server, escaped or not.
     for name in ("a", "a?b=c"):
         make(data[0].server, f"in/{name}", 9)
     asked = f"Source: {data[0].url}/{quoted('in/a?b=c')}"
@@ -309,7 +309,7 @@ def test_clients_through_a_redirector_with_three_servers(
 
 
 def pull(scene: Scene, head: Copying, paths: dict[str, str]) -> None:
-    """Ask a redirector for each file by COPY, and follow where it sends."""
+    """Request each file from a redirector by COPY, and follow its redirects."""
     for one, other in paths.items():
         words = ["-H", f"Source: {head.url}/{quoted(one)}", "-w", "\nstatus %{http_code}\n"]
         asked = f"{head.url}/{quoted(other)}"

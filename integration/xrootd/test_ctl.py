@@ -1,4 +1,4 @@
-"""A source whose XRootD server tells of the dray beside it, with tickets for what readers open."""
+"""A source whose XRootD server gives readers tickets for the dray endpoint beside it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
-#: As ``make build-xrootd`` names it; the server looks for it where it is told without the number.
+#: As ``make build-xrootd`` names it; in the configuration it has no number.
 PLUGIN = "libDrayXrdCtl-5.so"
 SOURCE = 0
 NOWHERE = "knows of no dray"
@@ -44,7 +44,7 @@ NOWHERE = "knows of no dray"
 
 @pytest.fixture(scope="module")
 def plugin(shared: Path) -> Path:
-    """Copy the plug-in to where a server's user may load it."""
+    """Copy the plug-in to a folder that a server's user may use."""
     folder = shared / "ctl"
     copy_programs(folder, [PLUGIN])
     return folder
@@ -52,7 +52,7 @@ def plugin(shared: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def release_program(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have endpoints be the program of this tree."""
+    """Make endpoints run the program of this tree."""
     monkeypatch.setenv("DRAY_PROGRAM", str(program))
 
 
@@ -71,7 +71,7 @@ class Site:
     ) -> None:
         """Start both.
 
-        :param settings: more lines of the plug-in's settings; the last of a word counts.
+        :param settings: more lines of the plug-in's settings; the last value of a key counts.
         :param lines: more lines of the server's configuration.
         """
         self.scene = scene
@@ -100,19 +100,19 @@ class Site:
         self.source.start()
 
     def sessions(self) -> list[dict[str, Any]]:
-        """List what the endpoint has served, and refused."""
+        """List the endpoint's served and refused sessions."""
         if not self.audit.exists():
             return []
         lines = self.audit.read_text(encoding="utf-8").splitlines()
         return [line for line in map(json.loads, lines) if line["audit"] == "session"]
 
     def tickets(self) -> list[Any]:
-        """List the tickets that were given out, the oldest first."""
+        """List the issued tickets, oldest first."""
         with self.endpoint.client() as client:
             return list(client.tickets())[::-1]
 
     def ask(self, path: str, question: str) -> dict[str, Any]:
-        """Ask as a reader of a file."""
+        """Query as a reader of a file."""
         return ask(find(SHIM), self.source.at(path), question, PATIENCE)
 
     def ticket(self, path: str, key: str, transfer: str = "t") -> dict[str, str]:
@@ -124,7 +124,7 @@ class Site:
 
 
 def sink_of(scene: Scene, *config: str) -> Xrootd:
-    """Start a destination that lets dray copy and knows of no endpoint."""
+    """Start a destination whose copies dray does, without a configured endpoint."""
     return scene.server("sink", tpc=configured(scene, *config))
 
 
@@ -138,7 +138,7 @@ def copy(site: Site, sink: Xrootd, path: str) -> None:
 def test_the_bytes_come_from_the_dray_that_the_server_tells_of(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """The destination's settings say nothing of it; each ticket is for one file and one key."""
+    """The destination's settings do not name it; each ticket is for one file and one key."""
     site, sink = Site(scene, plugin, start_endpoint), sink_of(scene)
     sizes = {"a": 64 * MIB + 5, "b%d": 3 * MIB}
     for name, size in sizes.items():
@@ -152,10 +152,10 @@ def test_the_bytes_come_from_the_dray_that_the_server_tells_of(
     first, second = site.tickets()
     assert (first.paths, second.paths) == (("/data/a",), ("/data/b%25d",))
     assert first.peer_key != second.peer_key
-    # It is for whatever has that name: it ends within an hour, however long it is used.
+    # It is for any file of that name: it ends within an hour, however long it is used.
     assert first.renewable_until - first.issued_at <= timedelta(hours=1)
     assert tree.leftovers(sink.data) == []
-    # What is secret is in no log.
+    # No secret is in a log.
     said = site.source.said() + sink.said()
     assert "ticket for" in said
     assert site.token.read_text(encoding="ascii").strip() not in said
@@ -174,7 +174,7 @@ def test_an_empty_file_needs_nobody(
 def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """What a reader gets opens nothing else, and nothing for anybody else."""
+    """A ticket opens only its own file, for its own key."""
     settings = ["lifetime_seconds 12", "renewable_seconds 12"]
     site = Site(scene, plugin, start_endpoint, settings=settings)
     for name in ("a", "b", "deep/a"):
@@ -226,7 +226,7 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
 def test_who_may_not_read_gets_no_ticket(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """Rights are the server's alone, and a question by a path is answered to nobody."""
+    """Only the server authorises, and a query by path gets no ticket."""
     rights = scene.folder / "rights"
     rights.write_text("u * /open rl\n", encoding="ascii")
     lines = ["ofs.authorize 1", f"acc.authdb {rights}"]
@@ -243,13 +243,13 @@ def test_who_may_not_read_gets_no_ticket(
         answer = scene.run("xrdfs", site.source.url, "query", *query)
         assert answer.code != 0, answer.out
         assert "drt_" not in answer.out + answer.words
-    # Nor for a question that is none.
+    # Nor does a malformed query.
     for bad in ("dray ticket 2 t sha256:0", "dray ticket 1 t sha256:00", "dray ticket 1"):
         assert site.ask("open/a", bad)["failed"] == "ask", bad
     assert "not supported" in site.ask("open/a", "something else")["error"]
     assert site.tickets() == []
     assert not sink.path("a").exists()
-    # The same server, a file that may be read.
+    # The same server, a readable file.
     copy(site, sink, "open/a")
     assert [each.paths for each in site.tickets()] == [("/data/open/a",)]
 
@@ -257,7 +257,7 @@ def test_who_may_not_read_gets_no_ticket(
 def test_who_may_write_to_a_file_gets_no_ticket(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """A handle to update is no leave to read."""
+    """A handle for update is no permission to read."""
     asker = scene.folder / "update_asker"
     source = Path(__file__).parent / "update_asker.cc"
     words: list[Word] = [
@@ -282,7 +282,7 @@ def test_who_may_write_to_a_file_gets_no_ticket(
 def test_delegated_credentials_get_a_ticket(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """With gsi the file is open as the person's whose proxy was handed on, and so is the ticket."""
+    """With gsi the file is open as the person who delegated a proxy, and so is the ticket."""
     grid = gsi.make(scene)
     site = Site(scene, plugin, start_endpoint, lines=grid.lines(), env=grid.env)
     what = f"fcreds gsi =X509_USER_PROXY pgm {scene.programs / 'dray-xrootd-tpc'}"
@@ -299,7 +299,7 @@ def test_delegated_credentials_get_a_ticket(
 def test_without_its_endpoint_the_server_is_read(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], fault: str
 ) -> None:
-    """Copies go on as from any server, and both logs say why."""
+    """Copies continue as from any server, and both logs give the reason."""
     settings = [f"peer_key sha256:{'0' * 64}"] if fault == "another key" else []
     site, sink = Site(scene, plugin, start_endpoint, settings=settings), sink_of(scene)
     if fault == "away":
@@ -323,11 +323,11 @@ def test_without_its_endpoint_the_server_is_read(
 
 @pytest.fixture
 def trickle() -> Iterator[int]:
-    """Listen as a peer that begins TLS and says a byte of it now and then; give the port."""
+    """Listen as a peer that starts TLS and sends a byte of it now and then; yield the port."""
     ends = threading.Event()
 
     def serve(client: socket.socket) -> None:
-        # The head of a record that is longer than what comes of it.
+        # The header of a record that is longer than the bytes that follow.
         with client, contextlib.suppress(OSError):
             client.sendall(b"\x16\x03\x03\x40\x00")
             for _ in range(100):
@@ -355,20 +355,20 @@ def trickle() -> Iterator[int]:
 def test_an_endpoint_that_trickles_is_given_up(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], trickle: int
 ) -> None:
-    """It is not waited for longer than the settings say, however often it says a little."""
+    """The wait ends after the configured time, however often the peer sends a little."""
     settings = ["wait_seconds 1", f"endpoint {HERE}:{trickle}"]
     site = Site(scene, plugin, start_endpoint, settings=settings)
     make(site.source, "a", MIB)
     asked = site.ask("a", f"dray ticket 1 t sha256:{'0' * 64}")
     assert asked["failed"] == "ask", asked
-    # It would have said more for twenty seconds, and ended the connection then.
+    # The peer would have sent for twenty seconds more, and then closed the connection.
     assert "cannot be asked: it does not answer in time" in site.source.said()
 
 
 def test_an_endpoint_goes_by_a_name_that_is_known_at_the_start(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """It is looked up once; a name that nobody knows is refused before the server serves."""
+    """The name is resolved once; an unknown name stops the server at its start."""
     site = Site(scene, plugin, start_endpoint)
     make(site.source, "a", MIB)
     own = scene.folder / "ctl.cf"
@@ -379,7 +379,7 @@ def test_an_endpoint_goes_by_a_name_that_is_known_at_the_start(
     site.source.start()
     assert site.ticket("a", f"sha256:{'0' * 64}")["path"] == "/data/a"
     site.source.kill()
-    # No name server is asked: no part of a name is so long.
+    # No name server is used: no part of a name is so long.
     own.write_text(f"{told}endpoint {'x' * 64}:{port}\n", encoding="utf-8")
     with contextlib.suppress(AssertionError):
         site.source.start()
@@ -392,7 +392,7 @@ def test_an_endpoint_goes_by_a_name_that_is_known_at_the_start(
 def test_what_is_safe_stays_safe_whichever_way_it_came(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], first: str
 ) -> None:
-    """A copy that was killed is finished with what was safe, by whatever way to the source can."""
+    """A killed copy resumes from its durable data, by any other route to the source."""
     site, sink = Site(scene, plugin, start_endpoint), sink_of(scene, f"rate = {32 * MIB}")
     make(site.source, "a", 64 * MIB)
     if first == "server":
@@ -413,7 +413,8 @@ def test_what_is_safe_stays_safe_whichever_way_it_came(
     ((sent, resumed),) = copies(sink)
     assert resumed > 0
     assert sent + resumed == 64 * MIB
-    # The endpoint takes smaller objects than the server was read in: it would send all of it again.
+    # The endpoint needs smaller objects than the server was read in: it would send everything
+    # again.
     assert ("reads from the server itself instead" in sink.said()) == (first == "server")
     assert [each for each in site.sessions() if not each["error"]] == []
     assert tree.leftovers(sink.data) == []
@@ -422,7 +423,7 @@ def test_what_is_safe_stays_safe_whichever_way_it_came(
 def test_a_file_that_lies_elsewhere_is_read_from_the_server(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """A link out of the exported folder is the server's to follow, and not dray's."""
+    """The server follows a link out of the exported folder, and dray does not."""
     site, sink = Site(scene, plugin, start_endpoint), sink_of(scene)
     other = scene.folder / "other"
     other.mkdir()
@@ -437,13 +438,13 @@ def test_a_file_that_lies_elsewhere_is_read_from_the_server(
 def test_without_a_token_the_server_does_not_start(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], fault: str
 ) -> None:
-    """It says which file is wrong, and what about it."""
+    """The message names the faulty file, and the fault."""
     token = scene.folder / "other-token"
     if fault != "missing":
         token.write_text("" if fault == "empty" else "a-token\n", encoding="ascii")
         token.chmod(0o640 if fault == "open to others" else 0o600)
         give(token)
-    # It may listen for a moment before it reads what it has to load.
+    # It may listen for a moment before it reads its plug-ins.
     with contextlib.suppress(AssertionError):
         Site(scene, plugin, start_endpoint, settings=[f"token_file {token}"])
     (source,) = scene.servers
@@ -459,7 +460,7 @@ def test_without_a_token_the_server_does_not_start(
 
 
 def test_a_server_that_knows_of_none_is_asked_once(scene: Scene) -> None:
-    """A stock source costs one question, and is remembered by all copies of the destination."""
+    """A stock source costs one query, whose answer all copies of the destination remember."""
     source = scene.server("source", tpc="pgm /bin/false")
     sink = sink_of(scene)
     for name in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""Third-party copies from a server beside which dray runs: the bytes come over its protocol."""
+"""Third-party copies from a server with dray beside it: the bytes use dray's protocol."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 class Sites:
-    """A source with dray beside XRootD, and a destination that knows of it."""
+    """A source with dray beside XRootD, and a destination configured for it."""
 
     def __init__(self, scene: Scene, program: Path, *config: str) -> None:
         """Start both."""
@@ -44,7 +44,7 @@ class Sites:
         return beside.serve(self.scene, root, self.program, listen)
 
     def lines(self) -> list[str]:
-        """Give what the destination's configuration says of it."""
+        """Return the destination's settings for it."""
         return beside.settings(self.scene, self.dray, f"{HERE}:{self.source.port}")
 
     def copy(self, *options: str) -> None:
@@ -75,7 +75,7 @@ def transfers(sites: Sites) -> int:
 
 
 def test_the_bytes_come_from_dray(scene: Scene, program: Path, endpoints: list[Server]) -> None:
-    """A copy is carried by both drays, and ends as any other does."""
+    """Both drays carry a copy, and it ends as any other does."""
     sites = begin(scene, program, endpoints)
     made = make(sites.source, "a", 64 * MIB + 5)
     sites.copy()
@@ -90,7 +90,7 @@ def test_the_bytes_come_from_dray(scene: Scene, program: Path, endpoints: list[S
 def test_without_dray_the_server_is_read(
     scene: Scene, program: Path, endpoints: list[Server]
 ) -> None:
-    """When dray at the source is gone, what it has carried counts, and the rest comes by XRootD."""
+    """When dray at the source dies, its durable data counts, and XRootD sends the rest."""
     sites = begin(scene, program, endpoints, f"rate = {32 * MIB}")
     made = make(sites.source, "a", 64 * MIB)
     client = scene.begin(
@@ -111,7 +111,7 @@ def test_without_dray_the_server_is_read(
 def test_a_session_lost_on_the_way_goes_on_behind_a_link(
     scene: Scene, program: Path, endpoints: list[Server]
 ) -> None:
-    """An exported folder that is a link: what a lost session has written, the next one finds."""
+    """An exported folder that is a link: the next session finds the data of a lost one."""
     sites = begin(scene, program, endpoints, f"rate = {32 * MIB}")
     made = make(sites.source, "a", 64 * MIB)
     real = sites.sink.state / "real"
@@ -137,7 +137,7 @@ def test_a_session_lost_on_the_way_goes_on_behind_a_link(
 def test_a_dray_without_the_file_does_not_fail_the_copy(
     scene: Scene, program: Path, endpoints: list[Server], fault: str
 ) -> None:
-    """What dray there cannot read, or has another file by the name of, the server gives."""
+    """If dray there cannot read the file, or has another of that name, the server sends it."""
     sites = begin(scene, program, endpoints)
     made = make(sites.source, "a", 8 * MIB)
     other = scene.folder / "elsewhere"
@@ -161,7 +161,7 @@ def test_a_dray_without_the_file_does_not_fail_the_copy(
     sites.copy()
     assert hash_file(sites.sink.path("a")) == hash_file(made)
     assert "reads from the server itself instead" in sites.sink.said()
-    # All of it has come from the server.
+    # The server has sent everything.
     assert copies(sites.sink)[-1] == (8 * MIB, 0)
     assert tree.leftovers(sites.sink.data) == []
 

@@ -1,4 +1,4 @@
-"""Copies behind the wrapper of the server's storage: nothing has a name that is not whole."""
+"""Copies behind the wrapper of the server's storage: only complete files have a name."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def pair(scene: Scene, *config: str, options: str = "") -> tuple[Xrootd, Xrootd]
 
 
 class Eye:
-    """Looks at a name all the time, and keeps each thing that it has seen there."""
+    """Watches a name all the time, and records every state."""
 
     def __init__(self, path: Path) -> None:
-        """Begin to look."""
+        """Start to watch."""
         self.path = path
         self.seen: list[tuple[int, int]] = []
         self.looks = 0
@@ -67,7 +67,7 @@ class Eye:
                 self.seen.append(found)
 
     def close(self) -> list[int]:
-        """Say which sizes the name had in turn; -1: none had it."""
+        """Return the sizes of the name in order; -1: it did not exist."""
         self._ends.set()
         self._thread.join()
         assert self.looks > 0
@@ -101,7 +101,7 @@ def test_the_name_is_given_to_the_whole_file_only(scene: Scene) -> None:
 @pytest.mark.parametrize("victim", ["program", "client", "sink", "source"])
 @pytest.mark.parametrize("old", [0, 3 * MIB, None], ids=["empty", "old", "new"])
 def test_what_is_killed_leaves_the_old_file(scene: Scene, victim: str, old: int | None) -> None:
-    """Whatever dies, the name has the old file, or none; the next copy goes on and replaces it."""
+    """Whatever dies, the name has the old file, or none; the next copy resumes and replaces it."""
     source, sink = pair(scene, SLOW, options="autorm ")
     made = make(source, "a", 64 * MIB, seed=2)
     before = None if old is None else hash_file(make(sink, "a", old, seed=3))
@@ -139,7 +139,7 @@ def test_what_is_killed_leaves_the_old_file(scene: Scene, victim: str, old: int 
 def test_bytes_of_an_earlier_copy_are_compared_unless_trusted(
     scene: Scene, ours: Path, resume: str
 ) -> None:
-    """A byte that changed between two copies is found; a site may choose not to look."""
+    """A byte that changed between two copies is detected; a site may skip the comparison."""
     source, sink = pair(scene, SLOW, f'resume = "{resume}"')
     made = make(source, "a", 64 * MIB, seed=2)
     copy = ("--tpc", "only", "--force", source.at("a"), sink.at("a"))
@@ -162,13 +162,13 @@ def test_bytes_of_an_earlier_copy_are_compared_unless_trusted(
     assert sent + resumed == 64 * MIB
     assert resumed > 0
     assert (hash_file(sink.path("a")) == hash_file(made)) == (resume == "verify")
-    # The server computes what dray does not vouch for: nobody is told the source's checksum.
+    # The server computes it, since dray does not vouch for it: no one gets the source's checksum.
     is_told = sink.checksum("a", "adler32") == source.checksum("a", "adler32")
     assert is_told == (resume == "verify")
 
 
 def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> None:
-    """With ``autorm`` too the server removes nothing that it has not made."""
+    """With ``autorm`` too the server removes only files that it has made."""
     source, sink = pair(scene, options="autorm ")
     set_checksum(make(source, "a", 3 * MIB), 0xDEADBEEF)
     for name, size in (("old", 5 * MIB), ("empty", 0)):
@@ -183,26 +183,26 @@ def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> No
         assert hash_file(old) == content
         assert os.getxattr(old, "user.XrdCks.adler32") == kept
         assert sink.checksum(name, "adler32") == sums
-    # Where the server is to remove what was not closed in order, too.
+    # Also if the server is to remove files that were not closed properly.
     persist = ("--posc", "--tpc", "only", "--force")
     assert scene.xrdcp(*persist, source.at("a"), sink.at("old")).code != 0
     assert sink.path("old").stat().st_size == 5 * MIB
-    # A source that does not exist is refused before the program is started.
+    # A source that does not exist is refused before the program starts.
     gone = scene.xrdcp("--tpc", "only", "--force", source.at("none"), sink.at("old"))
     assert gone.code != 0
     assert sink.path("old").stat().st_size == 5 * MIB
-    # Only what the server removes by itself is kept: a client's word counts at once.
+    # Only the server's own removals are prevented: a client's request takes effect immediately.
     scene.run("xrdfs", sink.url, "rm", "/old").expect(0)
     assert not sink.path("old").exists()
 
 
 def test_nobody_writes_beside_a_copy(scene: Scene) -> None:
-    """Uploads to a name that a copy is under way to are refused, and the copy goes on."""
+    """Uploads to the name of a running copy are refused, and the copy continues."""
     port, web_port = free_port(), free_port()
     web = f"http://{HERE}:{web_port}"
     stock = "pgm /usr/bin/xrdcp --server"
     source = scene.server("source", tpc=stock, lines=http_lines(web_port))
-    # XRootD 5.5 loads what answers COPY where it has a certificate only.
+    # XRootD 5.5 loads the handler of COPY only with a certificate.
     grid = gsi.make(scene)
     other = [
         *http_lines(port),
@@ -222,7 +222,7 @@ def test_nobody_writes_beside_a_copy(scene: Scene) -> None:
     )
     await_safe(sink, 4 * MIB)
     assert scene.xrdcp("--force", upload, sink.at("a")).code != 0
-    # XRootD's own HTTP copies ask nobody who else has the file open.
+    # XRootD's own HTTP copies do not check for other openers of the file.
     pull = ["curl", "--silent", "--request", "COPY", "--header", f"Source: {web}/b"]
     said = scene.run(*pull, f"http://{HERE}:{port}/a").out
     assert "success" not in said
@@ -231,7 +231,7 @@ def test_nobody_writes_beside_a_copy(scene: Scene) -> None:
     assert sink.jobs()
     begun.wait(90).expect(0)
     assert hash_file(sink.path("a")) == hash_file(made)
-    # And once it has ended, as ever.
+    # And once it has ended, as before.
     scene.xrdcp("--force", upload, sink.at("a")).expect(0)
     assert hash_file(sink.path("a")) == hash_file(upload)
     assert "success" in scene.run(*pull, f"http://{HERE}:{port}/a").out
@@ -239,7 +239,7 @@ def test_nobody_writes_beside_a_copy(scene: Scene) -> None:
 
 
 def test_other_openings_are_as_without_the_wrapper(scene: Scene) -> None:
-    """Uploads make folders and files, replace by ``--force`` only, persist by ``--posc``."""
+    """Uploads create folders and files, replace only by ``--force``, persist by ``--posc``."""
     sink = hiding(scene)
     small, large = scene.folder / "small", scene.folder / "large"
     for path, size in ((small, MIB + 1), (large, 9 * MIB)):
@@ -262,7 +262,7 @@ def test_other_openings_are_as_without_the_wrapper(scene: Scene) -> None:
 
 
 def test_a_space_keeps_its_files(scene: Scene) -> None:
-    """Where the server keeps files in a space, the copy lies there as well."""
+    """If the server keeps files in a space, the copy lies there as well."""
     space = scene.folder / "space"
     space.mkdir()
     give(space)
@@ -299,7 +299,7 @@ def test_drays_own_files_are_nobody_elses(scene: Scene) -> None:
     assert parts
     logs = next(each for each in sink.data.rglob(".dray-log"))
     log = str(logs.relative_to(sink.data))
-    # Every listing there is: plain, with states, of all folders below, by HTTP.
+    # Every listing: plain, with states, of all folders below, by HTTP.
     for words in (["ls", "/"], ["ls", "-l", "/"], ["ls", "-R", "/"], ["ls", "-l", "-R", "/"]):
         said = scene.run("xrdfs", sink.url, *words).expect(0).out
         assert "there" in said
@@ -341,7 +341,7 @@ def test_drays_own_files_are_nobody_elses(scene: Scene) -> None:
 
 
 def test_dray_goes_through_a_server_that_hides_its_files(scene: Scene, ours: Path) -> None:
-    """``dray cp root://`` keeps its partial file and its log there, and goes on after a kill."""
+    """``dray cp root://`` keeps its partial file and its log there, and resumes after a kill."""
     sink = hiding(scene)
     local = scene.folder / "local"
     make_file(local, 48 * MIB, 7)
@@ -357,5 +357,5 @@ def test_dray_goes_through_a_server_that_hides_its_files(scene: Scene, ours: Pat
 
 
 def test_only_the_entry_point_is_exported() -> None:
-    """Nothing of the wrapper can meet the server's own names."""
+    """No name of the wrapper can collide with the server's own names."""
     assert exported(WRAPPER) == {"XrdOssAddStorageSystem2", "XrdOssAddStorageSystem2_"}

@@ -1,4 +1,4 @@
-"""Which names a copy by HTTP may take, and what it may replace: ``curl -X COPY``."""
+"""The names that a copy by HTTP may take, and the files it may replace: ``curl -X COPY``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: of the slow copies, beyond what is synced at a time
+#: of the slow copies, larger than a sync group
 LARGE = 144 * MIB
 NOBODY = "http://127.0.0.1:1/a"
 
@@ -43,7 +43,7 @@ NOBODY = "http://127.0.0.1:1/a"
 def test_a_copy_by_http_is_never_taken_for_one_by_root(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """Words of ``root://`` copies in an address are refused: a server could die of them."""
+    """Parameters of ``root://`` copies in a URL are refused: they could crash a server."""
     # Copies by root:// are on.
     sink = copying(bare, plugins, certificates, tpc="pgm /usr/bin/xrdcp --server")
     stood = sink.data / "stood"
@@ -56,7 +56,7 @@ def test_a_copy_by_http_is_never_taken_for_one_by_root(
                 assert status(ask(bare, f"{sink.url}/{name}?{query}", header)) == 400, query
     assert hash_file(stood) == before
     assert [path.name for path in sink.data.iterdir()] == ["stood"]
-    # What only looks like them is the client's own.
+    # Similar parameters belong to the client.
     web = nginx(bare)
     make_file(web.data / "a", MIB, 2)
     assert_good(ask(bare, f"{sink.url}/new?x=tpc.key&xtpc.key=k", f"Source: {web.url}/a"))
@@ -74,14 +74,14 @@ def test_a_folders_address_is_refused_and_makes_nothing(
 
 
 def begin_slowly(bare: Scene, sink: Copying, web: Web, config: Path) -> Process:
-    """Begin a copy of a large file to ``b``; return when some of it is safe, much is to come."""
+    """Start a copy of a large file to ``b``; return when some data is durable."""
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
     client = begin(bare, f"{sink.url}/b", f"Source: {web.url}/a")
     until = time.monotonic() + 60
     while not any(durable(heard(client))):
         assert time.monotonic() < until, heard(client)
         time.sleep(0.02)
-    # Of those that are asked for from now on.
+    # For copies requested from now on.
     config.write_text("", encoding="ascii")
     return client
 
@@ -90,7 +90,7 @@ def begin_slowly(bare: Scene, sink: Copying, web: Web, config: Path) -> Process:
 def test_a_file_that_gets_the_name_meanwhile_stays(
     bare: Scene, plugins: Path, certificates: Path, is_wrapped: bool
 ) -> None:
-    """Who was let make a new file replaces none; asked again, the copy goes on and does."""
+    """A client that may only create replaces nothing; a later request resumes and replaces."""
     config = bare.folder / "slow.toml"
     config.write_text("", encoding="ascii")
     lines = [hide(bare)] if is_wrapped else []
@@ -103,13 +103,13 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
     give(other)
     client = begin_slowly(bare, sink, web, config)
     if is_wrapped:
-        # The wrapper lets nobody write there; who moves a file there is not asked.
+        # The wrapper lets no other client write there; a rename is not checked.
         taken = sink.data / "moved"
         make_file(taken, 3 * MIB, 2)
         give(taken)
         taken.rename(sink.data / "b")
     else:
-        # Another client's upload has a file of its own, and all of its bytes.
+        # Another client's upload has its own file, with all its bytes.
         put = bare.run("curl", "-sS", "-w", "\nstatus %{http_code}\n", "-T", other, f"{sink.url}/b")
         assert status(put) in (200, 201)
     assert "another file has got its name" in failure(client.wait(120))
@@ -120,7 +120,7 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
     now, before = sent(sink)[-1]
     assert (now, before) == (0, LARGE)
     assert hash_file(sink.data / "b") == hash_file(web.data / "a")
-    # And once more, right after: the wrapper still knows of the copy before.
+    # And once more, right after: the wrapper still remembers the previous copy.
     make_file(web.data / "a", 5 * MIB, 3)
     assert_good(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a"))
     assert hash_file(sink.data / "b") == hash_file(web.data / "a")
@@ -130,7 +130,7 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
 def test_what_is_uploaded_before_the_source_answers_stays(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """The server's empty file has the name as long as the source is silent."""
+    """The server's empty file has the name until the source answers."""
     sink = copying(bare, plugins, certificates, settings=["marker_seconds 1"])
     other = bare.folder / "other"
     make_file(other, 3 * MIB, 2)
@@ -184,7 +184,7 @@ def test_a_source_that_is_drays_own_is_no_success_without_a_file(
 def test_a_redirect_has_all_of_a_long_address(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """Nothing of it is cut off, and what has to be is escaped."""
+    """No part is cut off, and special characters are escaped."""
     lines = cluster_lines()
     head, data = (
         copying(bare, plugins, certificates, name=name, lines=lines, own_port=False)

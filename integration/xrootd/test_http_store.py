@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 def make(web: Web, path: str, size: int, seed: int = 1) -> Path:
-    """Make a file of a server, ten seconds old: its time is told in seconds."""
+    """Make a file of a server, ten seconds old: HTTP has times in seconds."""
     at = web.data / path
     for folder in reversed(at.relative_to(web.data).parents[:-1]):
         (web.data / folder).mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
 
 
 def test_a_file_may_begin_as_an_answer_does(bare: Scene, ours: Path) -> None:
-    """What a body begins with is the file's, whatever it looks like."""
+    """The start of a body belongs to the file, whatever it looks like."""
     for number, web in enumerate(both(bare)):
         for fields in ("", "A: b\r\n"):
             source = web.data / f"a{len(fields)}"
@@ -92,7 +92,7 @@ def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
 
 
 def test_a_killed_copy_goes_on(bare: Scene, ours: Path) -> None:
-    """After a kill the same command asks for what was missing and no more."""
+    """After a kill the same command requests only the missing data."""
     web = nginx(bare)
     source = make(web, "a", 64 * MIB)
     to = bare.folder / "out" / "a"
@@ -130,7 +130,7 @@ def test_a_source_that_changes_gets_no_name(bare: Scene, ours: Path) -> None:
 
 
 def test_the_servers_checksum_is_believed(bare: Scene, ours: Path) -> None:
-    """A copy that has another checksum than its server says gets no name."""
+    """A copy whose checksum differs from its server's gets no name."""
     web, _ = xrootd(bare)
     source = make(web, "a", 3 * MIB)
     to = bare.folder / "out" / "a"
@@ -144,7 +144,7 @@ def test_the_servers_checksum_is_believed(bare: Scene, ours: Path) -> None:
 
 
 def test_credentials_stay_with_their_server(bare: Scene, ours: Path) -> None:
-    """A token goes to the server that is named, not to one that it redirects to."""
+    """A token goes to the named server, not to one that it redirects to."""
     other = nginx(bare, "other")
     make(other, "a", MIB)
     web = nginx(bare, "first", [f"location /moved/ {{ return 307 {other.url}/a; }}"])
@@ -165,7 +165,7 @@ def test_credentials_stay_with_their_server(bare: Scene, ours: Path) -> None:
 
 
 def test_what_cannot_be_done_is_said(bare: Scene, ours: Path) -> None:
-    """Errors name the file, the cause and what to do; no secret of the address is in them."""
+    """Errors name the file, the cause and the remedy; no secret of the URL is in them."""
     web = nginx(
         bare,
         places=[

@@ -43,12 +43,12 @@ MIB = 1 << 20
 
 @pytest.fixture
 def sink(bare: Scene, plugins: Path, certificates: Path) -> Copying:
-    """Start the server that is asked for copies."""
+    """Start the server that gets the copy requests."""
     return copying(bare, plugins, certificates, settings=["marker_seconds 1"])
 
 
 def make(folder: Path, name: str, size: int, seed: int = 1) -> Path:
-    """Make a file of a server, ten seconds old: its time is told in seconds."""
+    """Make a file of a server, ten seconds old: HTTP has times in seconds."""
     at = folder / name
     make_file(at, size, seed)
     old = int(time.time()) - 10
@@ -78,7 +78,7 @@ def test_pulls_of_every_size(bare: Scene, sink: Copying) -> None:
 
 
 def test_pushes_of_every_size(bare: Scene, sink: Copying) -> None:
-    """Files are sent to a stock server, and what it then has is compared."""
+    """Files are sent to a stock server, and the result is compared."""
     other, _ = xrootd(bare)
     for size in (0, 1, 20 * MIB + 13):
         source = make(sink.data, f"a{size}", size, seed=size)
@@ -103,7 +103,7 @@ def test_a_killed_copy_goes_on(bare: Scene, plugins: Path, certificates: Path, v
     """After a kill no part has the name, and the next copy sends only what was missing."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
-    # A client's death is seen by itself, without a marker that cannot be sent.
+    # A client's death is detected directly, without a failed marker.
     markers = 1 if victim == "program" else 600
     settings = [f"marker_seconds {markers}", f"config {config}"]
     sink = copying(bare, plugins, certificates, settings=settings)
@@ -121,7 +121,7 @@ def test_a_killed_copy_goes_on(bare: Scene, plugins: Path, certificates: Path, v
         assert "signal 9" in failure(client.wait(60))
     else:
         client.kill()
-        # At once, not when the next marker finds nobody.
+        # Immediately, not when the next marker finds a closed connection.
         while sink.server.jobs():
             assert time.monotonic() < until, "the program runs on"
             time.sleep(0.02)
@@ -136,7 +136,7 @@ def test_a_killed_copy_goes_on(bare: Scene, plugins: Path, certificates: Path, v
 
 
 def test_a_dead_server_takes_the_copy_along(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """A program whose server is gone ends; the next server's copy goes on from what is safe."""
+    """A program whose server has died ends; the next server's copy resumes from durable data."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
     settings = ["marker_seconds 1", f"config {config}"]
@@ -163,13 +163,13 @@ def test_a_dead_server_takes_the_copy_along(bare: Scene, plugins: Path, certific
 
 
 def is_under_way(sink: Copying) -> bool:
-    """Say whether so much is written that some of it is safe: more than a group that is synced."""
+    """Return whether more than a sync group is written, so that some of it is durable."""
     parts = sink.data.glob(".dray-*.part")
     return any(path.stat().st_blocks * 512 > 80 * MIB for path in parts)
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process runs; one that nobody has waited for does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -178,7 +178,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_what_fails_leaves_no_file(bare: Scene, sink: Copying) -> None:
-    """A copy that fails says why and leaves nothing under the name, or what stood there."""
+    """A failed copy gives the cause and leaves no file under the name, or the old one."""
     web, _ = xrootd(bare)
     source = make(web.data, "a", 3 * MIB)
     missing = ask(bare, f"{sink.url}/b", f"Source: {web.url}/none")
@@ -203,7 +203,7 @@ def test_what_fails_leaves_no_file(bare: Scene, sink: Copying) -> None:
 
 
 def test_a_demanded_checksum_is_compared(bare: Scene, sink: Copying) -> None:
-    """RequireChecksumVerification fails where the source tells none, and only then."""
+    """RequireChecksumVerification fails only if the source gives no checksum."""
     plain, stock = nginx(bare), xrootd(bare)[0]
     for web in (plain, stock):
         make(web.data, "a", MIB)
@@ -215,7 +215,7 @@ def test_a_demanded_checksum_is_compared(bare: Scene, sink: Copying) -> None:
 
 
 def test_requests_that_make_no_sense(bare: Scene, sink: Copying) -> None:
-    """They are refused before anything is made."""
+    """They are refused before a file is created."""
     source = "Source: http://127.0.0.1:1/a"
     for headers, code in [
         ([], 400),
@@ -231,7 +231,7 @@ def test_requests_that_make_no_sense(bare: Scene, sink: Copying) -> None:
 
 
 def test_headers_and_secrets(bare: Scene, sink: Copying) -> None:
-    """TransferHeader goes to the source; a secret is in no log, and in no command line."""
+    """TransferHeader goes to the source; no secret is in a log or a command line."""
     web = nginx(bare, places=["location /closed/ { return 403; }"])
     make(web.data, "a", 3 * MIB)
     header = "TransferHeaderAuthorization: Bearer se.cr.et"
@@ -250,7 +250,7 @@ def test_headers_and_secrets(bare: Scene, sink: Copying) -> None:
 
 
 def test_who_may_not_write_may_not_copy(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """The server's own authorisation is asked, as the client; nothing moves without it."""
+    """The server's own authorisation checks the client; nothing moves without it."""
     rules = bare.folder / "rules"
     rules.write_text("u * /open a\n", encoding="ascii")
     sink = copying(bare, plugins, certificates, lines=["ofs.authorize", f"acc.authdb {rules}"])
@@ -265,7 +265,7 @@ def test_who_may_not_write_may_not_copy(bare: Scene, plugins: Path, certificates
 def test_no_path_leads_out_of_what_is_exported(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """Neither ``..`` nor a path that is not exported reads or writes, whoever may do what."""
+    """Neither ``..`` nor a path that is not exported reads or writes, for any client."""
     rules = bare.folder / "rules"
     rules.write_text("u * /open a\n", encoding="ascii")
     sink = copying(bare, plugins, certificates, lines=["ofs.authorize", f"acc.authdb {rules}"])
@@ -291,7 +291,7 @@ def test_no_path_leads_out_of_what_is_exported(
             attempt(f"/open/{path}")
     attempt("/open/..%2fclosed%2fsecret")
     attempt("/../secret")
-    # Dots in a name lead nowhere.
+    # Dots inside a name have no meaning.
     assert_good(ask(bare, f"{sink.url}/open/..a", f"Source: {web.url}/a"))
     assert_good(ask(bare, f"{sink.url}/open/b..", f"Source: {web.url}/a"))
     sink.server.kill()
@@ -311,7 +311,7 @@ def test_no_path_leads_out_of_what_is_exported(
 
 
 def test_through_a_redirector(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """Of a cluster the server that is chosen copies, from the one that has the file."""
+    """The chosen server of a cluster copies from the server that has the file."""
     lines = cluster_lines()
     names = ["head", "data0", "data1"]
     head, *data = (
@@ -330,7 +330,7 @@ def test_through_a_redirector(bare: Scene, plugins: Path, certificates: Path) ->
 
 
 def test_a_source_that_dies_is_gone_on_with(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """A source that is killed fails the copy by name; once it is back the rest is fetched."""
+    """A killed source fails the copy by name; once it is back the rest is fetched."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
     settings = ["marker_seconds 1", f"config {config}"]
@@ -355,7 +355,7 @@ def test_a_source_that_dies_is_gone_on_with(bare: Scene, plugins: Path, certific
 
 
 def test_only_so_many_at_once(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """One copy too many is told to come later; a place is free again when a copy has ended."""
+    """One copy too many gets a Retry-After; a slot is free again when a copy has ended."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {MIB}\n", encoding="ascii")
     settings = ["copies_max 1", f"config {config}"]
@@ -375,7 +375,7 @@ def test_only_so_many_at_once(bare: Scene, plugins: Path, certificates: Path) ->
 
 
 def replaced(bare: Scene, plugins: Path, certificates: Path, *lines: str) -> Copying:
-    """Start a server whose copies are carried by a shell's lines; its secrets lie around it."""
+    """Start a server whose copy program is a shell script; its secrets are near it."""
     program = bare.folder / "program"
     program.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="ascii")
     program.chmod(0o755)
@@ -388,14 +388,14 @@ def replaced(bare: Scene, plugins: Path, certificates: Path, *lines: str) -> Cop
 def test_a_program_that_says_nothing_is_given_up(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """It is killed, its client hears why, and no empty file has the name; who speaks goes on."""
+    """It is killed, its client gets the cause, and no empty file has the name; others continue."""
     lines = ["sleep 1000"]
     silent = replaced(bare, plugins, certificates, *lines)
     ended = ask(bare, f"{silent.url}/b", "Source: http://127.0.0.1:1/a")
     assert "has said nothing for 2 s" in failure(ended)
     assert silent.server.jobs() == []
     assert list(silent.data.iterdir()) == []
-    # Twice as long, but never silent for so long.
+    # Twice as long, but never silent for that time.
     progress = '{"progress":{"bytes_durable":1}}'
     lines = ["for i in 1 2 3 4 5 6 7 8; do", f"echo '{progress}'", "sleep 0.5", "done"]
     lines.append("""echo '{"end":{"ok":true}}'""")
@@ -406,7 +406,7 @@ def test_a_program_that_says_nothing_is_given_up(
 def test_what_another_copy_has_published_stays(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """A program that dies leaves no empty file of its own, and takes no other's."""
+    """A program that dies leaves no empty file of its own, and removes no other's."""
     lines = ["read line", 'folder=$(echo "$line" | sed \'s/.*"path":"\\([^"]*\\)\\/.*/\\1/\')']
     lines += ['[ -e "$folder/other" ] && mv "$folder/other" "$folder/b"', "exit 3"]
     sink = replaced(bare, plugins, certificates, *lines)
@@ -420,7 +420,7 @@ def test_what_another_copy_has_published_stays(
 def test_a_program_has_none_of_the_servers_secrets(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """The other end gets what the client gave: no proxy, key or token of the server's own."""
+    """The other end gets the client's credentials: no proxy, key or token of the server's own."""
     lines = ["env >&2", "exit 3"]
     sink = replaced(bare, plugins, certificates, *lines)
     failure(ask(bare, f"{sink.url}/b", "Source: http://127.0.0.1:1/a"))
@@ -432,7 +432,7 @@ def test_a_program_has_none_of_the_servers_secrets(
 def test_a_storage_that_maps_names_is_copied_to_where_it_keeps_them(
     bare: Scene, plugins: Path, certificates: Path, how: str, lies: str
 ) -> None:
-    """What the wrapper hides cannot be found there: copies go as without it."""
+    """The wrapper cannot hide files there: copies work as without it."""
     library = bare.folder / "mapped_names.so"
     code = Path(__file__).parent / "mapped_names.cc"
     words: list[Word] = ["c++", "-std=c++17", "-shared", "-fPIC", "-I/usr/include/xrootd"]
@@ -457,11 +457,11 @@ def test_a_storage_that_maps_names_is_copied_to_where_it_keeps_them(
 
 
 def test_only_the_entry_point_is_exported() -> None:
-    """Nothing of the plug-in can meet the server's own names."""
+    """No name of the plug-in can collide with the server's own names."""
     assert exported(PLUGIN) == {"XrdHttpGetExtHandler", "XrdHttpGetExtHandler_"}
 
 
-#: Of nginx: who shows no token reads nothing, but may look.
+#: For nginx: without a token a client may list, but not read.
 GUARDED = """location / {
     set $guard "$request_method $http_authorization";
     if ($guard ~ "^GET (?!Bearer good-token$)") { return 403; }
@@ -470,7 +470,7 @@ GUARDED = """location / {
 
 @pytest.fixture
 def beside(bare: Scene, program: Path) -> Iterator[tuple[Web, Server, Path]]:
-    """Start a web server with dray beside it, and write the settings that say so."""
+    """Start a web server with dray beside it, and write the settings for it."""
     web = nginx(bare, places=[GUARDED])
     server = serve(bare, web.data, program)
     config = bare.folder / "tpc.toml"
@@ -483,7 +483,7 @@ def beside(bare: Scene, program: Path) -> Iterator[tuple[Web, Server, Path]]:
 def test_a_dray_beside_a_web_server_sends_the_bytes_to_whom_that_lets_read(
     bare: Scene, plugins: Path, certificates: Path, beside: tuple[Web, Server, Path]
 ) -> None:
-    """The web server decides, by the credentials that the client sends along."""
+    """The web server authorises, by the client's credentials."""
     web, server, config = beside
     sink = copying(bare, plugins, certificates, settings=[f"config {config}"])
     source = make(web.data, "a", 40 * MIB + 3)
@@ -497,7 +497,7 @@ def test_a_dray_beside_a_web_server_sends_the_bytes_to_whom_that_lets_read(
     assert_good(ask(bare, f"{sink.url}/a", *headers))
     assert hash_file(sink.data / "a") == hash_file(source)
     assert len(server.transfers()) == 1
-    # Its first byte was all that the web server had to send.
+    # The web server had to send only the first byte.
     read = [line for line in web.requests()[before:] if line.startswith("GET ")]
     assert [line.split('"')[1] for line in read] == ["bytes=0-0"], read
     assert "good-token" not in sink.server.said()

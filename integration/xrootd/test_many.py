@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 
 def test_six_copies_at_once_take_turns(scene: Scene) -> None:
-    """Of six copies at once four run, as the server is told (xfr 4), and all arrive."""
+    """Of six concurrent copies four run, as configured (xfr 4), and all arrive."""
     source, sink = pair(scene, f"rate = {8 * MIB}")
     made = [make(source, f"f{number}", 12 * MIB, seed=number) for number in range(6)]
     clients = [
@@ -45,7 +45,7 @@ def test_six_copies_at_once_take_turns(scene: Scene) -> None:
 
 
 def test_a_mixed_folder_arrives(scene: Scene) -> None:
-    """A folder of many small files and some larger ones, four at a time."""
+    """A folder of many small files and some larger ones, four concurrently."""
     source, sink = pair(scene)
     sizes = [number * 7919 % 90_000 for number in range(20)] + [3 * MIB + 1, 20 * MIB]
     for number, size in enumerate(sizes):
@@ -67,7 +67,7 @@ def test_a_mixed_folder_arrives(scene: Scene) -> None:
 
 @pytest.mark.timeout(1200)
 def test_small_files_pay_the_clients_own_pace(scene: Scene) -> None:
-    """Many files of 1 MiB, four at a time; in full beside XRootD's own program, timed."""
+    """Many files of 1 MiB, four concurrently; in full beside XRootD's own program, timed."""
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     sinks = {"dray": scene.server("sink", tpc="")}
     if FULL:
@@ -92,7 +92,7 @@ def test_small_files_pay_the_clients_own_pace(scene: Scene) -> None:
 
 
 def test_a_copy_longer_than_the_clients_limit_comes_to_an_end(scene: Scene) -> None:
-    """A client that gives up after some seconds, again and again, has the whole file one day."""
+    """A client that gives up after some seconds gets the whole file after several calls."""
     source, sink = pair(scene, f"rate = {8 * MIB}")
     made = make(source, "a", 120 * MIB)
     env = {"XRD_CPTPCTIMEOUT": "4", "XRD_TIMEOUTRESOLUTION": "1"}
@@ -106,14 +106,14 @@ def test_a_copy_longer_than_the_clients_limit_comes_to_an_end(scene: Scene) -> N
             break
     assert calls > 1, "the limit was never met"
     assert hash_file(sink.path("a")) == hash_file(made)
-    # What the last call found safe is most of it: no call began anew.
+    # The last call found most of it durable: no call started over.
     sent, resumed = copies(sink)[-1]
     assert resumed > 0
     assert sent + resumed == 120 * MIB
 
 
 def test_through_a_redirector_with_three_servers(scene: Scene) -> None:
-    """Of a cluster the server that is chosen lets dray copy from the one that has the file."""
+    """The chosen server of a cluster has dray copy from the server that has the file."""
     head, data = scene.cluster(3)
     made = make(data[0], "a", 24 * MIB)
     scene.await_found(head, "a")
@@ -125,7 +125,7 @@ def test_through_a_redirector_with_three_servers(scene: Scene) -> None:
 
 
 def test_only_the_entry_points_are_exported() -> None:
-    """What the library gives out is what its header says."""
+    """The library exports the names of its header."""
     words: list[str | Path] = ["nm", "--dynamic", "--defined-only", "--format=posix", find(SHIM)]
     listed = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
     names = [line.split()[0] for line in listed.splitlines()]

@@ -1,4 +1,4 @@
-"""Third-party copies killed at random moments: they go on, and nothing false has their name.
+"""Third-party copies killed at random moments: they resume, and no wrong file has their name.
 
 ``DRAY_FULL=1``: ten moments of each kill, 4 GiB, every way. ``DRAY_KILLS=10`` alone: the same with
 1 GiB, and all four kinds of kills in one copy.
@@ -70,7 +70,7 @@ def test_a_copy_goes_on_from_any_moment(
     if hidden and force:
         allowed = {content(make(sink, "a", 3 * MIB, seed=3))}
     made = make(source, "a", SIZE, seed=2)
-    # The server has summed it before: what is counted is the copy's.
+    # The server has computed it before, so that only the copy's bytes are counted.
     source.checksum("a", "adler32")
 
     def begin(replace: bool) -> Process:
@@ -105,7 +105,7 @@ def test_a_pull_goes_on_from_any_moment(
     sink = copying(bare, plugins, certificates, settings=settings, lines=lines)
     web, source = xrootd(bare, "source")
     made = make(source, "a", SIZE, seed=2)
-    # Its time is told in seconds: a file of this very second could still change.
+    # HTTP has times in seconds: a file of the current second could still change.
     os.utime(made, (time.time() - 10, int(time.time()) - 10))
     source.checksum("a", "adler32")
 
@@ -128,7 +128,7 @@ def test_a_pull_goes_on_from_any_moment(
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_a_short_copy_is_whole_or_not_there(scene: Scene, hidden: bool) -> None:
-    """Killed at any moment of its life, its end included, it has no name, or the whole file."""
+    """Killed at any moment, including its end, it has no name, or the whole file."""
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     lines = [hide(scene)] if hidden else []
     sink = scene.server("sink", tpc=configured(scene), lines=lines)

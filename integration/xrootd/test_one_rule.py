@@ -1,4 +1,4 @@
-"""``dray cp root://`` and a third-party copy meet at one name: one rule of owner and lease."""
+"""``dray cp root://`` and a third-party copy to one name: one rule of owner and lease."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZE = 64 * MIB
 
 @pytest.fixture
 def local(bare: Scene) -> Path:
-    """Give a file that ``dray cp`` reads."""
+    """Return a source file for ``dray cp``."""
     folder = bare.folder / "in"
     folder.mkdir()
     make_file(folder / "a", SIZE, seed=9)
@@ -37,7 +37,7 @@ def local(bare: Scene) -> Path:
 
 
 def begin_own(scene: Scene, ours: Path, local: Path, sink: Xrootd) -> Process:
-    """Begin ``dray cp`` to the server; it is slow, and something of it is durable."""
+    """Start a slow ``dray cp`` to the server, and wait for durable data."""
     rate = ("--progress", "json", "--rate", "12MiB")
     copy = begin(scene, ours, *rate, local, sink.at("a"))
     copy.await_durable()
@@ -45,7 +45,7 @@ def begin_own(scene: Scene, ours: Path, local: Path, sink: Xrootd) -> Process:
 
 
 def begin_third(scene: Scene, source: Xrootd, sink: Xrootd) -> tuple[Process, int]:
-    """Begin a third-party copy to the same name; something of it is durable."""
+    """Start a third-party copy to the same name, and wait for durable data."""
     client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
     await_safe(sink, 4 * MIB)
     (job,) = sink.jobs()

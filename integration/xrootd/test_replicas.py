@@ -23,9 +23,9 @@ pytestmark = pytest.mark.server
 
 MIB = 1 << 20
 SIZE = 160 * MIB
-#: as the program's: what a server may send beside the file's bytes
+#: as the program's: what a server may send in addition to the file's bytes
 MORE = 2 * MIB
-#: a file's time at the first server; each further replica came a day later
+#: a file's time at the first server; each further replica arrived a day later
 FIRST_TIME = 1_700_000_000
 DAY = 86_400
 
@@ -38,7 +38,7 @@ class Replicas(NamedTuple):
     source: Path
 
     def sent(self) -> list[int]:
-        """Count what each server has written: its own count waits for connections to end."""
+        """Count each server's written bytes: its own count waits for connections to end."""
         return [written(server) for server in self.data]
 
 
@@ -76,7 +76,7 @@ def await_located(
 
 
 def replicas(scene: Scene, *others: tuple[int, int]) -> Replicas:
-    """Start three servers that have the file; the last ones one of ``others``, sizes and seeds."""
+    """Start three servers with the file; the last ones with one of ``others``, sizes and seeds."""
     head, data = scene.cluster(3, tpc=None)
     files = [(SIZE, 1)] * (len(data) - len(others)) + list(others)
     paths = [
@@ -88,7 +88,7 @@ def replicas(scene: Scene, *others: tuple[int, int]) -> Replicas:
 
 
 def test_one_file_comes_from_all_its_servers_at_once(bare: Scene, ours: Path) -> None:
-    """Each gives a part of it while the others give theirs, and no byte comes twice."""
+    """Each sends a part of it concurrently, and no byte is sent twice."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
     before = cluster.sent()
@@ -104,14 +104,14 @@ def test_one_file_comes_from_all_its_servers_at_once(bare: Scene, ours: Path) ->
     assert SIZE <= sum(given) < SIZE + MORE, given
     assert hash_file(to) == hash_file(cluster.source)
     assert leftovers(to.parent) == []
-    # The first to come is the oldest: that is the file's time, whoever was asked.
+    # The first replica is the oldest: its time is the file's, whichever server was asked.
     assert int(to.stat().st_mtime) == FIRST_TIME
     again = cp(bare, ours, cluster.head.at("in/a"), to).expect(0)
     assert again.report["bytes_sent"] == 0
 
 
 def test_when_a_server_dies_the_others_give_the_rest(bare: Scene, ours: Path) -> None:
-    """A server that is killed in the middle of a copy costs the copy nothing but its speed."""
+    """A server that is killed in the middle of a copy costs only speed."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
     copy = begin(bare, ours, "--progress", "json", "--rate", "48MiB", cluster.head.at("in/a"), to)
@@ -125,7 +125,7 @@ def test_when_a_server_dies_the_others_give_the_rest(bare: Scene, ours: Path) ->
 
 
 def test_a_server_that_stands_still_is_read_around(bare: Scene, ours: Path) -> None:
-    """One that neither answers nor ends holds up what it was asked for, until its time is up."""
+    """A server that neither answers nor closes delays its requests until the timeout."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
     copy = begin(bare, ours, "--progress", "json", "--rate", "48MiB", cluster.head.at("in/a"), to)
@@ -141,7 +141,7 @@ def test_a_server_that_stands_still_is_read_around(bare: Scene, ours: Path) -> N
 
 
 def test_a_replica_of_another_size_is_left_out(bare: Scene, ours: Path) -> None:
-    """Not a byte of it is in the copy, nor was any asked for, whoever answers the redirector."""
+    """No byte of it is copied or requested, whichever server the redirector chooses."""
     cluster = replicas(bare, (SIZE - 3 * MIB, 2))
     to = bare.folder / "out" / "a"
     before = cluster.sent()
@@ -151,13 +151,13 @@ def test_a_replica_of_another_size_is_left_out(bare: Scene, ours: Path) -> None:
     if ended.code == 0:
         assert hash_file(to) == hash_file(cluster.source)
     else:
-        # The redirector had the odd one tell the checksum.
+        # The redirector had the odd one give the checksum.
         assert "checksum" in ended.out + ended.words
         assert not to.exists()
 
 
 def test_replicas_that_differ_are_never_one_file(bare: Scene, ours: Path) -> None:
-    """Of one size and of another content: the checksum tells, and the copy gets no name."""
+    """With one size and other content: the checksum differs, and the copy gets no name."""
     cluster = replicas(bare, (SIZE, 2))
     to = bare.folder / "out" / "a"
     ended = cp(bare, ours, cluster.head.at("in/a"), to)
@@ -168,7 +168,7 @@ def test_replicas_that_differ_are_never_one_file(bare: Scene, ours: Path) -> Non
 
 @pytest.mark.parametrize("way", ["range", "folder", "slash"])
 def test_what_nobody_compares_comes_from_one_server(bare: Scene, ours: Path, way: str) -> None:
-    """Of a part, and of what is asked for as a folder, no sum is known: nothing may be mixed."""
+    """A part, and a file in a folder, have no known checksum: nothing may be mixed."""
     cluster = replicas(bare)
     words: tuple[str, ...] = ("--range", f"0:{SIZE - MIB}")
     to = bare.folder / "out" / "a"
@@ -190,7 +190,7 @@ def test_what_nobody_compares_comes_from_one_server(bare: Scene, ours: Path, way
 
 
 def test_a_killed_copy_goes_on_from_whichever_replicas_there_are(bare: Scene, ours: Path) -> None:
-    """The log knows the file by no server's own time: what is safe is not sent again."""
+    """The log identifies the file by no server's own time: durable data is not sent again."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
     words = ("--progress", "json", "--rate", "48MiB", cluster.head.at("in/a"), to)
@@ -206,7 +206,7 @@ def test_a_killed_copy_goes_on_from_whichever_replicas_there_are(bare: Scene, ou
 
 
 def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Path) -> None:
-    """Nobody could tell that two replicas are one file: the redirector's choice is read alone."""
+    """Without a checksum two replicas cannot be compared: only the redirector's choice is read."""
     cluster = replicas(bare)
     for server in cluster.data:
         server.kill()
@@ -216,8 +216,8 @@ def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Pat
     await_located(bare, cluster.head, cluster.data)
     to = bare.folder / "out" / "a"
     before = cluster.sent()
-    # The redirector may have one server tell the file's time, and name another to read: the one
-    # that told is read.
+    # The redirector may have one server give the file's time, and name another to read: the one
+    # that gave the time is read.
     cp(bare, ours, cluster.head.at("in/a"), to).expect(0)
     given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
     assert sorted(given)[1] < MORE, given
@@ -225,9 +225,9 @@ def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Pat
 
 
 def test_a_third_party_copy_comes_from_all_servers(scene: Scene) -> None:
-    """With delegated credentials the destination opens the source as often, and where, it likes."""
+    """With delegated credentials the destination may open the source repeatedly, and anywhere."""
     grid = gsi.make(scene)
-    # Certificates are of names, and a cluster's servers are known by their addresses here.
+    # Certificates are for names, and a cluster's servers are known by their addresses here.
     anywhere = {"XrdSecGSISRVNAMES": "*"}
     env, person = {**grid.env, **anywhere}, {**grid.person, **anywhere}
     head, data = scene.cluster(3, tpc=None, lines=grid.lines(), env=env)
@@ -247,7 +247,8 @@ def test_a_third_party_copy_comes_from_all_servers(scene: Scene) -> None:
 def test_a_folder_with_replicas_arrives_whole(bare: Scene, ours: Path) -> None:
     """Files that one server has, and files that several have, large and small.
 
-    Each replica has the time at which it came. The oldest is the file's, and the one that is read.
+    Each replica has the time of its arrival. The oldest is the file's time, and that replica is
+    read.
     """
     cluster = replicas(bare)
     small = [f"small{number}" for number in range(30)]
@@ -255,7 +256,7 @@ def test_a_folder_with_replicas_arrives_whole(bare: Scene, ours: Path) -> None:
         make(server, f"in/only{number}", 70 * MIB if number == 0 else 4096, seed=number)
         for seed, name in enumerate(small):
             make(server, f"in/{name}", 4096, seed)
-            # Now one server's is the oldest, now another's.
+            # The oldest is at different servers.
             seconds = FIRST_TIME + (number + seed) % 3 * DAY
             os.utime(server.path(f"in/{name}"), (seconds, seconds))
     for number, server in enumerate(cluster.data):
@@ -268,7 +269,7 @@ def test_a_folder_with_replicas_arrives_whole(bare: Scene, ours: Path) -> None:
     for name in small:
         assert hash_file(to / name) == hash_file(cluster.data[0].path(f"in/{name}")), name
         assert int((to / name).stat().st_mtime) == FIRST_TIME, name
-    # As all of it is known by the same times again, nothing is sent twice.
+    # All files have the same times again, so nothing is sent twice.
     again = cp(bare, ours, "-r", cluster.head.at("in/"), f"{to}/").expect(0)
     assert again.report["bytes_sent"] == 0
     for number, server in enumerate(cluster.data):

@@ -1,4 +1,4 @@
-"""The servers that the other tests stand on are what they should be: stock, ordinary, local."""
+"""The servers of the other tests are stock, run as an ordinary user, and local."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LISTENING = "0A"
 
 
 def test_a_server_listens_on_the_loopback_only_and_not_as_root(bare: Scene) -> None:
-    """A server of the tests is an ordinary user's, and no other host can reach it."""
+    """A server of the tests runs as an ordinary user, and no other host can reach it."""
     server = bare.server("one", tpc=None)
     assert server.process is not None
     status = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii")
@@ -32,7 +32,7 @@ def test_a_server_listens_on_the_loopback_only_and_not_as_root(bare: Scene) -> N
 
 
 def test_a_stock_copy_between_two_servers(bare: Scene) -> None:
-    """A third-party copy by the stock program arrives, so what fails elsewhere is dray's."""
+    """A third-party copy by the stock program arrives, so other failures are dray's."""
     source = bare.server("source", tpc="pgm /usr/bin/xrdcp --server")
     sink = bare.server("sink", tpc="pgm /usr/bin/xrdcp --server")
     make_file(source.path("a"), 3 << 20, seed=1)

@@ -1,4 +1,4 @@
-"""What the XRootD client's plain interface does about names, at a stock server."""
+"""The XRootD client's plain interface and names, with a stock server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXISTS = 14
 
 
 def move(server: Xrootd, source: str, to: str, number: int = 0, *, if_absent: bool) -> int:
-    """Give a file another name; the kind of what went wrong."""
+    """Rename a file; return the kind of the error."""
     script = Path(__file__).with_name("shim.py")
     words = ["move", str(find(SHIM)), server.url, source, to, str(number), str(int(if_absent))]
     ended = subprocess.run(
@@ -39,7 +39,7 @@ def move(server: Xrootd, source: str, to: str, number: int = 0, *, if_absent: bo
 
 
 def make(server: Xrootd, name: str, content: str) -> int:
-    """Make a file; its number as the interface gives it."""
+    """Make a file; return its number as the interface gives it."""
     path = server.path(name)
     path.write_text(content, encoding="utf-8")
     give(path)
@@ -47,7 +47,7 @@ def make(server: Xrootd, name: str, content: str) -> int:
 
 
 def test_a_name_that_cannot_be_looked_at_is_not_replaced(bare: Scene) -> None:
-    """Only a name that is not there is free: one that may not be looked at may be somebody's."""
+    """Only a missing name is free: an invisible one may be another file."""
     rights = bare.folder / "rights"
     # Insert, rename, write; no lookup.
     rights.write_text("u * /blind inw / a\n", encoding="utf-8")
@@ -68,7 +68,7 @@ def test_a_name_that_cannot_be_looked_at_is_not_replaced(bare: Scene) -> None:
 
 
 def test_a_name_that_was_given_already_is_given(bare: Scene) -> None:
-    """Asked once more after its answer was lost, a renaming is done, for that very file alone."""
+    """A repeated rename after a lost answer succeeds, only for that file."""
     server = bare.server("shim", tpc=None)
     number = make(server, "a", "new")
     assert move(server, "/a", "/b", number, if_absent=False) == DONE

@@ -35,7 +35,7 @@ SLOW = ("--progress", "json", "--rate", "48MiB")
 def begin_slowly(
     bare: Scene, program: Path, source: Path, size: int
 ) -> tuple[Xrootd, Path, Process]:
-    """Begin to copy a new file to a new server; give it when some of it is safe there."""
+    """Start to copy a new file to a new server; return it when some of it is durable there."""
     server = bare.server("sink", tpc=None)
     path = source / "a"
     make_file(path, size, seed=1)
@@ -50,25 +50,25 @@ def assert_there(server: Xrootd, path: Path) -> None:
 
 
 def said(ended: Ended) -> str:
-    """Give all that it said."""
+    """Return its whole output."""
     return ended.out + ended.words
 
 
 def own(server: Xrootd) -> list[Path]:
-    """List what of dray's lies at a server."""
+    """List dray's files at a server."""
     return [path for path in server.data.rglob("*") if path.name.startswith(".dray-")]
 
 
 @pytest.fixture
 def source(bare: Scene) -> Path:
-    """Give a folder for what is copied."""
+    """Return a folder for the source."""
     folder = bare.folder / "in"
     folder.mkdir()
     return folder
 
 
 def test_files_of_every_size_arrive(bare: Scene, ours: Path, source: Path) -> None:
-    """A file arrives with its bytes, whatever its size; its server knows the sum; it goes once."""
+    """A file arrives with its bytes, of any size; its server has the checksum; it is sent once."""
     server = bare.server("sink", tpc=None)
     for size in (0, 1, 4096, MIB, MIB + 1, 64 * MIB + 13):
         path = source / f"f{size}"
@@ -100,7 +100,7 @@ def make_tree(top: Path) -> None:
 
 
 def same(one: Path, other: Path) -> None:
-    """Compare two trees, dray's own names included."""
+    """Compare two trees, including dray's own names."""
     names = sorted(str(path.relative_to(one)) for path in one.rglob("*"))
     assert names == sorted(str(path.relative_to(other)) for path in other.rglob("*"))
     for name in names:
@@ -117,7 +117,7 @@ def test_a_folder_arrives_and_comes_back(bare: Scene, ours: Path, source: Path) 
     assert own(server) == []
     again = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
     assert again.report["bytes_sent"] == 0
-    # One that has changed goes, and no other.
+    # A changed file is sent, and no other.
     changed = source / "top" / "d1" / "deep 1" / "f1"
     make_file(changed, 5000, seed=99)
     third = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
@@ -131,7 +131,7 @@ def test_a_folder_arrives_and_comes_back(bare: Scene, ours: Path, source: Path) 
 def test_a_killed_copy_goes_on_and_nothing_false_is_seen(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """After a kill the same command sends what was missing; the old file stands until the end."""
+    """After a kill the same command sends the missing data; the old file stays until the end."""
     server = bare.server("sink", tpc=None)
     path = source / "a"
     make_file(path, 192 * MIB, seed=1)
@@ -146,7 +146,7 @@ def test_a_killed_copy_goes_on_and_nothing_false_is_seen(
     rest = begin(bare, ours, *SLOW, path, server.at("a"))
     seen: set[bytes] = set()
     while rest.is_running():
-        # A large file is only looked at once it is no longer the old one.
+        # A large file is only read once it is no longer the old one.
         seen.add(before if old.stat().st_size == 1000 else hash_file(old))
         time.sleep(0.01)
     ended = rest.wait(120).expect(0)
@@ -160,7 +160,7 @@ def test_a_killed_copy_goes_on_and_nothing_false_is_seen(
 def test_a_server_that_dies_loses_what_was_not_safe_alone(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """The copy ends with a word; once the server is back it goes on from the log."""
+    """The copy ends with a message; once the server is back it resumes from the log."""
     server, path, copy = begin_slowly(bare, ours, source, 128 * MIB)
     server.kill()
     ended = copy.wait(180)
@@ -175,7 +175,7 @@ def test_a_server_that_dies_loses_what_was_not_safe_alone(
 
 
 def test_another_content_is_never_mixed_in(bare: Scene, ours: Path, source: Path) -> None:
-    """A source that was replaced between two attempts is copied from its beginning."""
+    """A source that was replaced between two attempts is copied from its start."""
     server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
     killed.kill()
     make_file(path, 96 * MIB, seed=2)
@@ -188,7 +188,7 @@ def test_another_content_is_never_mixed_in(bare: Scene, ours: Path, source: Path
 def test_another_file_of_its_number_is_not_gone_on_with(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """A partial file with the logged number and without its mark counts for nothing."""
+    """A partial file with the logged number and without its mark is ignored."""
     server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
     killed.kill()
     (part,) = server.data.glob(".dray-*.part")
@@ -201,7 +201,7 @@ def test_another_file_of_its_number_is_not_gone_on_with(
 
 
 def test_a_log_that_was_replaced_is_not_read(bare: Scene, ours: Path, source: Path) -> None:
-    """A log that somebody keeps open by the name it had is not taken for the one that has it."""
+    """A log that is kept open under its old name is not read as the one that has the name now."""
     server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
     killed.kill()
     (log,) = server.data.glob(".dray-log/*.log")
@@ -242,14 +242,14 @@ def test_one_writer(bare: Scene, ours: Path, source: Path) -> None:
 
 
 def test_what_the_server_sums_otherwise_gets_no_name(bare: Scene, ours: Path, source: Path) -> None:
-    """Bytes that are not those that were sent are found before the file has its name."""
+    """Bytes that differ from the sent ones are detected before the file has its name."""
     server = bare.server("sink", tpc=None)
     path = source / "a"
     make_file(path, 96 * MIB, seed=1)
     copy = begin(bare, ours, *SLOW, path, server.at("a"))
     copy.await_durable(16 * MIB)
     (part,) = server.data.glob(".dray-*.part")
-    # Not for others, nor are log and lease.
+    # Private, as are log and lease.
     open_to = {path.name: path.stat().st_mode & 0o077 for path in own(server) if path.is_file()}
     control = {path.name: path.stat().st_mode & 0o077 for path in server.data.glob(".dray-*/*")}
     assert control
@@ -262,7 +262,7 @@ def test_what_the_server_sums_otherwise_gets_no_name(bare: Scene, ours: Path, so
     assert ended.code != 0
     assert "checksum mismatch" in said(ended)
     assert not server.path("a").exists()
-    # And so it is whole the next time.
+    # So it is complete the next time.
     path.chmod(0o604)
     cp(bare, ours, path, server.at("a")).expect(0)
     assert_there(server, path)
@@ -270,7 +270,7 @@ def test_what_the_server_sums_otherwise_gets_no_name(bare: Scene, ours: Path, so
 
 
 def test_what_is_refused_is_said(bare: Scene, ours: Path, source: Path) -> None:
-    """No permission, a read-only export, a folder in the way, durability none: each has words."""
+    """No permission, read-only export, a folder in the way, durability none: named errors."""
     server = bare.server("sink", tpc=None, lines=["all.export /fixed readonly"])
     path = source / "a"
     make_file(path, 3 * MIB, seed=1)
@@ -303,7 +303,7 @@ def test_what_is_refused_is_said(bare: Scene, ours: Path, source: Path) -> None:
 def test_a_full_server_is_said_and_what_is_safe_stays(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """What does not fit fails by name; with more room the same command sends the rest."""
+    """A file that does not fit fails by name; with more space the same command sends the rest."""
     server = bare.server("sink", tpc=None, start=False)
     path = source / "a"
     make_file(path, 48 * MIB, seed=1)
@@ -323,7 +323,7 @@ def test_a_full_server_is_said_and_what_is_safe_stays(
 
 
 def barriers(server: Xrootd) -> set[int]:
-    """Give the file systems on which a server holds a file of dray's without a name."""
+    """Return the file systems on which a server holds an unnamed file of dray."""
     assert server.process is not None
     found = set()
     for handle in Path(f"/proc/{server.process.pid}/fd").iterdir():
@@ -335,7 +335,7 @@ def barriers(server: Xrootd) -> set[int]:
 
 
 def test_names_are_made_durable_on_each_file_system(bare: Scene, ours: Path, source: Path) -> None:
-    """Each file system of the server that has folders of the copy has its own barrier."""
+    """Each file system of the server with folders of the copy has its own barrier."""
     server = bare.server("sink", tpc=None, start=False)
     for folder in ("one", "other"):
         (source / "top" / folder).mkdir(parents=True)
@@ -361,7 +361,7 @@ def test_names_are_made_durable_on_each_file_system(bare: Scene, ours: Path, sou
 
 
 def test_a_stopped_copy_leaves_what_is_safe(bare: Scene, ours: Path, source: Path) -> None:
-    """An interrupt ends a copy in order, and the same command goes on."""
+    """An interrupt ends a copy properly, and the same command resumes."""
     server = bare.server("sink", tpc=None)
     make_tree(source / "top")
     make_file(source / "top" / "a", 96 * MIB, seed=1)
@@ -376,7 +376,7 @@ def test_a_stopped_copy_leaves_what_is_safe(bare: Scene, ours: Path, source: Pat
 
 
 def test_a_manager_of_a_cluster_is_refused(bare: Scene, ours: Path, source: Path) -> None:
-    """A cluster's manager keeps no files; its data servers are named instead."""
+    """A cluster's manager keeps no files; the message names its data servers."""
     head, data = bare.cluster(1, tpc=None)
     path = source / "a"
     make_file(path, MIB, seed=1)

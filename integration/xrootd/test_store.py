@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: ``dray cp`` was stopped; what is safe stays safe
+#: ``dray cp`` was stopped; durable data stays
 INTERRUPTED = 5
 
 
 def test_server_that_nobody_reaches_is_told_of_soon(bare: Scene, ours: Path) -> None:
-    """XRootD's client alone would try for eight minutes, whatever signal comes."""
+    """XRootD's client alone would retry for eight minutes, whatever signal arrives."""
     wrap = ("env", "-u", "XRD_CONNECTIONRETRY", "-u", "XRD_CONNECTIONWINDOW")
     env = {"DRAY_XRDCL": str(find(SHIM))}
     words: list[Word] = [*wrap, ours, "cp", "--json", "root://127.0.0.1:1//in/a", bare.folder / "a"]
@@ -39,7 +39,7 @@ def test_server_that_nobody_reaches_is_told_of_soon(bare: Scene, ours: Path) -> 
 
 
 def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
-    """A file arrives with its bytes and its time, whatever its size; nothing else is left."""
+    """A file arrives with its bytes and its time, of any size; no other file is left."""
     server = bare.server("source", tpc=None)
     for size in (0, 1, 4096, MIB, MIB + 1, 40 * MIB + 13):
         source = make(server, f"in/{size}", size, seed=size)
@@ -69,7 +69,7 @@ def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
 
 
 def test_what_the_server_says_of_the_content_is_believed(bare: Scene, ours: Path) -> None:
-    """A copy that has another checksum than its server says gets no name."""
+    """A copy whose checksum differs from its server's gets no name."""
     server = bare.server("source", tpc=None)
     source = make(server, "a", 3 * MIB)
     set_checksum(source, 0xDEADBEEF)
@@ -82,7 +82,7 @@ def test_what_the_server_says_of_the_content_is_believed(bare: Scene, ours: Path
 
 
 def test_what_is_not_there_or_not_reachable_is_said(bare: Scene, ours: Path) -> None:
-    """Errors name the file or the server, and what to do; no secret of the URL is in them."""
+    """Errors name the file or the server, and the remedy; no secret of the URL is in them."""
     server = bare.server("source", tpc=None)
     to = bare.folder / "out"
     missing = cp(bare, ours, f"{server.at('none')}?authz=se-cret", to / "a")
@@ -96,7 +96,7 @@ def test_what_is_not_there_or_not_reachable_is_said(bare: Scene, ours: Path) -> 
 
 
 def test_a_killed_copy_goes_on(bare: Scene, ours: Path) -> None:
-    """After a kill the same command sends what was missing, and no more than was under way."""
+    """After a kill the same command sends the missing data, and no more than was in flight."""
     server = bare.server("source", tpc=None)
     source = make(server, "a", 256 * MIB)
     to = bare.folder / "out" / "a"
@@ -111,7 +111,7 @@ def test_a_killed_copy_goes_on(bare: Scene, ours: Path) -> None:
 
 
 def test_another_content_is_never_mixed_in(bare: Scene, ours: Path) -> None:
-    """A source that was replaced between two attempts is copied from its beginning."""
+    """A source that was replaced between two attempts is copied from its start."""
     server = bare.server("source", tpc=None)
     make(server, "a", 128 * MIB, seed=1)
     to = bare.folder / "out" / "a"
@@ -126,7 +126,7 @@ def test_another_content_is_never_mixed_in(bare: Scene, ours: Path) -> None:
 
 
 def test_without_the_library_it_says_what_to_build(bare: Scene, ours: Path) -> None:
-    """A host without the XRootD client gets the way to it, not a crash."""
+    """A host without the XRootD client gets the remedy, not a crash."""
     env = {"DRAY_XRDCL": "/nonexistent/libdray-xrdcl.so"}
     ended = bare.run(ours, "cp", "root://127.0.0.1:1//a", bare.folder / "b", env=env)
     assert ended.code != 0
@@ -136,7 +136,7 @@ def test_without_the_library_it_says_what_to_build(bare: Scene, ours: Path) -> N
 def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
     bare: Scene, ours: Path
 ) -> None:
-    """What the others have is copied; that a server has not listed its own is a failure."""
+    """The others' files are copied; a server that has not listed its own is a failure."""
     head, data = bare.cluster(2, tpc=None)
     for number, server in enumerate(data):
         make(server, f"in/f{number}", 4096, seed=number)
@@ -149,7 +149,7 @@ def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
     whole = bare.folder / "whole"
     cp(bare, ours, "-r", head.at("in/"), f"{whole}/").expect(0)
     assert sorted(path.name for path in whole.rglob("f*")) == ["f0", "f1"]
-    # Both are asked still, and one refuses.
+    # Both are asked, and one refuses.
     data[1].path("in").chmod(0)
     part = bare.folder / "part"
     ended = cp(bare, ours, "-r", head.at("in/"), f"{part}/")
@@ -159,7 +159,7 @@ def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
 
 
 def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) -> None:
-    """The server is asked after the last byte was read, and not just before."""
+    """The server is asked after the last byte was read, not just before."""
     server = bare.server("source", tpc=None)
     source = make(server, "in/a", 32 * MIB, seed=1)
     first = hash_file(source)
@@ -167,7 +167,7 @@ def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) 
     words = ("--progress", "json", "--rate", "8MiB", "-r", server.at("in/"), f"{to}/")
     copy = begin(bare, ours, *words)
     copy.await_durable()
-    # At this rate what is left takes most of a second.
+    # At this rate the rest takes most of a second.
     time.sleep(2.4)
     with source.open("r+b") as written:
         written.seek(24 * MIB)
@@ -181,7 +181,7 @@ def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) 
 
 
 def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) -> None:
-    """The same command again finds the file there, though its server offers a checksum."""
+    """The same command again finds the file, although its server offers a checksum."""
     server = bare.server("source", tpc=None)
     make(server, "a", 3 * MIB)
     to = bare.folder / "out" / "a"
@@ -193,9 +193,9 @@ def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) ->
 
 
 def test_who_is_stopped_does_not_wait_for_a_checksum(bare: Scene, ours: Path) -> None:
-    """A server that sums for minutes keeps nobody who is told to stop; what is safe stays safe."""
+    """A server that sums for minutes does not delay a stop; durable data stays."""
     slow = bare.folder / "slow"
-    # It ends with its server: one that is killed leaves its programs behind.
+    # It ends with its server: a killed server leaves its programs running.
     script = "#!/bin/sh\nwhile kill -0 $PPID; do sleep 0.2; done\n"
     slow.write_text(script, encoding="ascii")
     slow.chmod(0o755)
@@ -207,7 +207,7 @@ def test_who_is_stopped_does_not_wait_for_a_checksum(bare: Scene, ours: Path) ->
     time.sleep(0.5)
     assert copy.is_running(), "it does not wait for the server's word"
     copy.send(signal.SIGINT)
-    # Without being told it would wait for two minutes.
+    # Without the signal it would wait for two minutes.
     stopped = copy.wait(60)
     assert stopped.code == INTERRUPTED, stopped.words
     assert not to.exists()
@@ -220,7 +220,7 @@ def test_who_is_stopped_does_not_wait_for_a_checksum(bare: Scene, ours: Path) ->
 
 
 def test_pages_travel_with_checksums_where_the_url_asks_for_them(bare: Scene, ours: Path) -> None:
-    """From the server and to it; the server hears nothing of what asked for them."""
+    """From the server and to it; the server does not see the parameter."""
     server = bare.server("source", tpc=None, lines=["xrootd.trace all"])
     source = make(server, "in/a", 40 * MIB + 13)
     to = bare.folder / "out" / "a"

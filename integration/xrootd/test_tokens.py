@@ -1,4 +1,4 @@
-"""Third-party copies between servers that take tokens, by TLS."""
+"""Third-party copies between servers that accept tokens, by TLS."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def drays() -> Iterator[list[Server]]:
 
 
 def secure(server: Xrootd, path: str) -> str:
-    """Give the address of a path by TLS; certificates are of names, not of addresses."""
+    """Return the URL of a path by TLS; certificates are for names, not for addresses."""
     return f"roots://localhost:{server.port}//{path}"
 
 
 def bad_tokens(realm: Realm, folder: Path) -> dict[str, str | None]:
-    """Give what opens nothing, by what is wrong with it."""
+    """Return invalid tokens, by their fault."""
     stranger = folder / "stranger"
     stranger.mkdir()
     other = Issuer(stranger, realm.issuer.url)
@@ -64,7 +64,7 @@ def bad_tokens(realm: Realm, folder: Path) -> dict[str, str | None]:
 
 
 def test_a_token_opens_both_ends_and_a_wrong_one_neither(scene: Scene, certificates: Path) -> None:
-    """What the client hands on opens the source, for dray as for the client; nothing else does."""
+    """The client's delegated token opens the source, for dray as for the client; no other does."""
     realm = tokens.make(scene, certificates)
     stock = "pgm /usr/bin/xrdcp --server"
     source = scene.server("source", tpc=stock, lines=realm.lines(), env=realm.env)
@@ -91,7 +91,7 @@ def test_a_token_opens_both_ends_and_a_wrong_one_neither(scene: Scene, certifica
             word in said for word in ("Auth failed", "not authorized", "ermission denied")
         ), f"{why}: {said}"
         assert not sink.path("out/b").exists(), why
-    # Who may write here, and look at what is written, but not read there.
+    # A token that may write here, and list the file, but not read it there.
     half = realm.issuer.token("storage.read:/out", *tokens.WRITE)
     assert copy(half, "out/c").code != 0
     assert not sink.path("out/c").exists()
@@ -101,11 +101,11 @@ def test_a_token_opens_both_ends_and_a_wrong_one_neither(scene: Scene, certifica
 def test_who_may_only_look_gets_nothing_from_a_dray_there(
     scene: Scene, certificates: Path, program: Path, drays: list[Server]
 ) -> None:
-    """Everybody may see the file's size at the source; dray there knows no rights."""
+    """Every client may see the file's size at the source; dray there knows no permissions."""
     realm = tokens.make(scene, certificates)
     rights = scene.folder / "rights"
     rights.write_text("u * /in l\n", encoding="ascii")
-    # What a token does not give is asked of the file of rights.
+    # Rights beyond the token come from the file of rights.
     lines = [line.replace("ofs.authlib ", "ofs.authlib ++ ") for line in realm.lines()]
     lines.append(f"acc.authdb {rights}")
     source = scene.server("source", tpc=None, lines=lines, env=realm.env)
@@ -132,7 +132,7 @@ def test_who_may_only_look_gets_nothing_from_a_dray_there(
 
 
 def test_a_token_is_taken_by_copies_by_http(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """The client's token opens this end, the one it hands on the other; no log has either."""
+    """The client's token opens this end, the delegated one the other; no log has either."""
     realm = tokens.make(bare, certificates)
     own = ["if exec xrootd", *realm.rights(), "fi"]
     ends = [
@@ -165,7 +165,7 @@ def test_a_token_is_taken_by_copies_by_http(bare: Scene, plugins: Path, certific
 
 
 def test_dray_reads_by_a_token(bare: Scene, certificates: Path, program: Path) -> None:
-    """``dray cp`` from ``roots://`` shows the token, and without one is told what is missing."""
+    """``dray cp`` from ``roots://`` sends the token, and without one names what is missing."""
     realm = tokens.make(bare, certificates)
     source = bare.server("source", tpc=None, lines=realm.lines(), env=realm.env)
     made = make(source, "in/a", 12 * MIB)

@@ -1,4 +1,4 @@
-"""``xrdcp --tpc only`` between stock servers, the destination's copies done by dray."""
+"""``xrdcp --tpc only`` between stock servers, with the destination's copies done by dray."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MIB = 1 << 20
 
 
 def test_files_of_every_size_arrive_with_their_checksums(scene: Scene) -> None:
-    """A copy is whole, its checksums are known at once, and nothing else is left beside it."""
+    """A copy is complete, its checksums are known immediately, and no other file is left."""
     source, sink = pair(scene)
     for size in (0, 1, MIB, 64 * MIB + 17):
         made = make(source, f"in{size}", size, seed=size)
@@ -51,7 +51,7 @@ def test_files_of_every_size_arrive_with_their_checksums(scene: Scene) -> None:
 
 
 def test_what_fails_leaves_nothing_and_says_why(scene: Scene) -> None:
-    """The client is told the cause in words, and no empty file stays under the name."""
+    """The client gets the cause, and no empty file stays under the name."""
     source, sink = pair(scene)
     broken = make(source, "a", 3 * MIB)
     set_checksum(broken, 0xDEADBEEF)
@@ -60,14 +60,14 @@ def test_what_fails_leaves_nothing_and_says_why(scene: Scene) -> None:
     assert "deadbeef" in ended.out + ended.words
     assert not sink.path("a").exists()
     assert tree.leftovers(sink.data) == []
-    # The same name again, without --force: what is left stops nobody.
+    # The same name again, without --force: no leftover is in the way.
     os.removexattr(broken, "user.XrdCks.adler32")
     scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a")).expect(0)
     assert hash_file(sink.path("a")) == hash_file(broken)
 
 
 def test_force_replaces_and_without_it_nothing_is_replaced(scene: Scene) -> None:
-    """An existing file is replaced by ``--force`` only, within one second too."""
+    """Only ``--force`` replaces an existing file, within one second too."""
     source, sink = pair(scene)
     make(source, "old", 5 * MIB, seed=1)
     new = make(source, "new", 5 * MIB, seed=2)
@@ -81,7 +81,7 @@ def test_force_replaces_and_without_it_nothing_is_replaced(scene: Scene) -> None
 
 
 def assert_nothing_false(sink: Xrootd, name: str) -> None:
-    """Nothing but an empty file may have the name of a copy that is not whole."""
+    """Only an empty file may have the name of an incomplete copy."""
     path = sink.path(name)
     assert not path.exists() or path.stat().st_size == 0
 
@@ -89,7 +89,7 @@ def assert_nothing_false(sink: Xrootd, name: str) -> None:
 @pytest.mark.parametrize("force", [True, False], ids=["force", "plain"])
 @pytest.mark.parametrize("victim", ["program", "client", "sink", "source"])
 def test_after_a_kill_the_next_copy_goes_on(scene: Scene, victim: str, force: bool) -> None:
-    """Whatever was killed, the next copy sends what was missing; nothing false had the name."""
+    """Whatever was killed, the next copy sends the missing data; no wrong file had the name."""
     source, sink = pair(scene, f"rate = {48 * MIB}")
     made = make(source, "a", 96 * MIB)
     chance = random.Random(int(os.environ.get("DRAY_SEED", "1")))
@@ -118,7 +118,7 @@ def test_after_a_kill_the_next_copy_goes_on(scene: Scene, victim: str, force: bo
 
 
 def test_a_source_that_comes_back_is_not_asked_with_the_old_key(scene: Scene) -> None:
-    """A key is good for one opening: a server that knows it no more would let a second one wait."""
+    """A key is valid for one open: a server that has forgotten it would make a second one wait."""
     source, sink = pair(scene, f"rate = {24 * MIB}")
     made = make(source, "a", 64 * MIB)
     client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
@@ -135,7 +135,7 @@ def test_a_source_that_comes_back_is_not_asked_with_the_old_key(scene: Scene) ->
 
 
 def test_another_source_is_never_mixed_in(scene: Scene) -> None:
-    """Of two sources of one size and time, one does not go on with what the other has begun."""
+    """Of two sources of one size and time, the copy of one does not resume the other's."""
     source, sink = pair(scene, f"rate = {48 * MIB}")
     begun = make(source, "a", 64 * MIB, seed=1)
     other = make(source, "b", 64 * MIB, seed=2)
@@ -148,13 +148,13 @@ def test_another_source_is_never_mixed_in(scene: Scene) -> None:
     scene.xrdcp("--tpc", "only", source.at("b"), sink.at("c")).expect(0)
     assert copies(sink)[-1] == (64 * MIB, 0)
     assert hash_file(sink.path("c")) == hash_file(other)
-    # What the first one made durable is that transfer's; the sweep removes it when it is old.
+    # The first one's durable data belongs to that transfer; the sweep removes it when it is old.
     left = {Path(path).suffix or Path(path).name for path in tree.leftovers(sink.data)}
     assert left == {".dray-log", ".part"}
 
 
 def test_settings_are_followed(scene: Scene) -> None:
-    """Pages with checksums of their own, the source's time; a wrong setting is named."""
+    """Pages with their own checksums, the source's time; the error of a wrong setting names it."""
     source, sink = pair(scene, "pages = true", "keep_time = true", "readers = 1")
     made = make(source, "a", 9 * MIB + 3)
     os.utime(made, (1_000_000_000, 1_000_000_000))
@@ -199,7 +199,7 @@ def test_exit_handlers_do_not_run(scene: Scene) -> None:
 
 
 def test_a_name_may_be_of_any_bytes(scene: Scene) -> None:
-    """A name that is no UTF-8 is copied as the stock program copies it."""
+    """A name that is no UTF-8 is copied as by the stock program."""
     source, sink = pair(scene)
     for size, name in ((3 * MIB, b"odd \xff\xfe"), (0, b"\xe4"), (10, "ä".encode())):
         odd = os.fsdecode(name)

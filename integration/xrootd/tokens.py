@@ -1,4 +1,4 @@
-"""Tokens of an issuer that servers know without asking anybody, and servers that take them."""
+"""Tokens of an issuer whose keys servers have, and servers that accept them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRITE = ("storage.create:/", "storage.modify:/")
 
 @dataclass
 class Realm:
-    """An issuer, and what servers and clients need to live with it."""
+    """An issuer, and the settings of servers and clients for it."""
 
     scene: Scene
     issuer: Issuer
@@ -35,14 +35,14 @@ class Realm:
 
     @property
     def env(self) -> dict[str, str]:
-        """What servers need: the authority, and the issuer's keys where they are kept."""
+        """Variables of servers: the authority, and the store of the issuer's keys."""
         return {
             "X509_CERT_DIR": str(self.certificates / "authorities"),
             "XDG_CACHE_HOME": str(self.cache),
         }
 
     def lines(self) -> list[str]:
-        """Give a server's settings: TLS always, a token always, and what it says counts."""
+        """Return a server's settings: TLS always, a token always, and its rights count."""
         return [
             f"xrd.tls {self.certificates}/host.pem {self.certificates}/host.key",
             f"xrd.tlsca certdir {self.certificates}/authorities",
@@ -51,7 +51,7 @@ class Realm:
         ]
 
     def rights(self) -> list[str]:
-        """Give the part of the settings that is about tokens."""
+        """Return the part of the settings about tokens."""
         return [
             "xrootd.seclib libXrdSec.so",
             "sec.protocol ztn -tokenlib libXrdAccSciTokens.so",
@@ -60,9 +60,9 @@ class Realm:
         ]
 
     def person(self, token: str | None) -> dict[str, str]:
-        """Give a client's environment: with this token, in a file, or without any.
+        """Return a client's environment: with this token, in a file, or without any.
 
-        The file has a new name each time: a copy that still runs reads the one it was given.
+        The file has a new name each time: a running copy reads the one it was given.
         """
         env = {"X509_CERT_DIR": str(self.certificates / "authorities"), "XrdSecPROTOCOL": "ztn"}
         path = self.scene.folder / f"token{time.monotonic_ns()}"
@@ -74,7 +74,7 @@ class Realm:
 
 
 def make(scene: Scene, certificates: Path) -> Realm:
-    """Make an issuer with a key, and the store of keys that servers look into first."""
+    """Make an issuer with a key, and the store of keys that servers read first."""
     folder = scene.folder / "realm"
     folder.mkdir()
     folder.chmod(0o755)
@@ -96,7 +96,7 @@ def make(scene: Scene, certificates: Path) -> Realm:
 
 
 def _remember(path: Path, issuer: Issuer) -> None:
-    """Write the issuer's keys where scitokens-cpp keeps those that it has fetched."""
+    """Write the issuer's keys into the store where scitokens-cpp keeps fetched keys."""
     now = int(time.time())
     keys = json.loads(issuer.keys.read_text(encoding="ascii"))
     known = json.dumps({"jwks": keys, "expires": now + 86_400, "next_update": now + 43_200})
