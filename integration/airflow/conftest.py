@@ -1,7 +1,7 @@
-"""One Airflow and two endpoints for all tests of this folder; scenes of a test's own in them.
+"""One Airflow and two endpoints for all tests of this folder; each test has its own scene.
 
-What travels is counted by a proxy, what has arrived is read from the disk: nothing here believes
-what the endpoints, or Airflow, say of themselves.
+A proxy counts the sent bytes, and the arrived data is read from the disk: nothing here relies on
+reports of the endpoints, or of Airflow.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 
 OUT = ROOT / "integration" / "out" / "airflow"
 MIB = tree.MIB
-#: with these a session gets 15 MiB for its buffers at the most (as in integration/endpoint)
+#: with these a session gets at most 15 MiB for its buffers (as in integration/endpoint)
 LIMITS = {"memory": "64MiB", "transfers_active": 4}
-#: What an endpoint's end may cost at the most: the buffers, and one group of syncs
+#: The most that the end of an endpoint may cost: the buffers, and one sync group
 #: (docs/explanation/what-is-safe.md).
 RESENT_BYTES_MAX = 15 * MIB + 64 * MIB
-#: what OpenLineage is told, beside the Airflow's folder: an event on each line
+#: OpenLineage's events, beside the Airflow's folder: one on each line
 LINEAGE = "lineage.jsonl"
 DATA_BYTES = 96 * MIB
-#: of the large scene's small files; each is sent again or adopted whole, never gone on with
+#: small files of the large scene; each is sent again or adopted whole, never resumed
 SMALL_FILES, SMALL_BYTES = 40, 999
-#: What is on its way, or was counted while somebody looked, when what is safe is read.
+#: Data in flight, or counted between two samples, when the durable bytes are read.
 LOOKED_BYTES = MIB
-#: Frames, records of TLS, object heads: next to nothing beside the data.
+#: Frames, records of TLS, object heads: small compared with the data.
 OVERHEAD = 0.01
 
 
 class World(NamedTuple):
-    """An Airflow and two endpoints: ``a``, where data is, and ``b``, where it goes.
+    """An Airflow and two endpoints: ``a``, the source, and ``b``, the destination.
 
-    Connections: ``dray_a`` and ``dray_b``, and by the names that the stories in dags/ give them.
+    Connections: ``dray_a`` and ``dray_b``, and the names that the example DAGs use.
     """
 
     airflow: Airflow
     a: Endpoint
     b: Endpoint
-    #: before ``a``, whose data ``b`` fetches
+    #: in front of ``a``, whose data ``b`` fetches
     proxy: Proxy
 
 
@@ -69,7 +69,7 @@ def make_world(
     """Start two endpoints and an Airflow, and end them.
 
     :param begin: starts the Airflow's components.
-    :param services: starts what else it takes, and gives Airflow's options for that.
+    :param services: starts other servers, and returns Airflow's options for them.
     """
     try:
         program = find_program()
@@ -79,7 +79,7 @@ def make_world(
     folder.chmod(0o755)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        # Nobody is there yet: the endpoint must know its proxy before it listens.
+        # Its upstream is set later: the endpoint must know its proxy before it listens.
         proxy = Proxy("127.0.0.1:1")
         stack.callback(proxy.close)
         config = {"limits": LIMITS}
@@ -97,7 +97,7 @@ def make_world(
             **{f"AIRFLOW_CONN_DRAY_{name}": connection(a) for name in ("A", "SITE", "BEAMLINE")},
             **{f"AIRFLOW_CONN_DRAY_{name}": connection(b) for name in ("B", "PARTNER", "ARCHIVE")},
             "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
-            # Only of DAGs that ask for it.
+            # Only of DAGs that enable it.
             "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
             "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
             "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
@@ -122,7 +122,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def keep_logs(airflow: Airflow, request: pytest.FixtureRequest) -> None:
-    """Keep what was written, if anything failed."""
+    """Keep the logs if a test failed."""
     if request.session.testsfailed:
         shutil.rmtree(OUT, ignore_errors=True)
         for name in ("processes", "logs"):
@@ -131,13 +131,13 @@ def keep_logs(airflow: Airflow, request: pytest.FixtureRequest) -> None:
 
 
 class Scene:
-    """A test's own data at both endpoints, looked at from outside.
+    """A test's own data at both endpoints, checked from outside.
 
-    :param name: of the folders, under each endpoint's root ``data``.
+    :param name: of the folders, below each endpoint's root ``data``.
     """
 
     def __init__(self, world: World, name: str) -> None:
-        """Name the places; make nothing yet."""
+        """Name the paths; create nothing yet."""
         self.world = world
         self.airflow = world.airflow
         self.name = name
@@ -146,7 +146,7 @@ class Scene:
         self.before = self._counted()
 
     def make(self, sizes: dict[str, int]) -> None:
-        """Write files of so many bytes at ``a``."""
+        """Write files of these sizes at ``a``."""
         for number, (name, size) in enumerate(sizes.items()):
             path = self.here / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ class Scene:
         self.size = sum(sizes.values())
 
     def make_large(self, size: int = DATA_BYTES) -> None:
-        """Write a large file, two that are less so, and small ones."""
+        """Write large, medium and small files."""
         parts = {
             "large": size // 2,
             "less/one": size // 4,
@@ -165,7 +165,7 @@ class Scene:
         self.make({**parts, **small})
 
     def begin(self, dag_id: str, run_id: str = "", *, rate: int = 0, **more: object) -> Run:
-        """Begin a run that moves it, at most so many bytes per second."""
+        """Start a run that moves it, at most this many bytes per second."""
         conf: dict[str, object] = {
             "source": f"/data/{self.name}/",
             "destination": f"/data/{self.name}",
@@ -180,25 +180,25 @@ class Scene:
         return self.world.proxy.counted()[1]
 
     def carried(self) -> int:
-        """Count the bytes that have travelled for this scene, on data connections."""
+        """Count the bytes of this scene on data connections."""
         return self._counted() - self.before
 
     def excess(self) -> int:
-        """Count the bytes that travelled more often than once."""
+        """Count the bytes that were sent more than once."""
         return self.carried() - self.size
 
     def unsafe(self, safe: int) -> int:
-        """Give what may travel again after a fault: what has travelled by now, and was not safe.
+        """Return how much may be sent again after a fault: sent bytes that were not durable.
 
-        Beginning from zero sends all again that has travelled, which is more by ``safe``.
+        A start from zero sends everything again, which is more by ``safe``.
 
-        :param safe: bytes that were safe before the fault.
+        :param safe: bytes that were durable before the fault.
         """
         assert safe >= 8 * LOOKED_BYTES, "too little to tell going on from beginning anew"
         return max(0, self.carried() - safe) + LOOKED_BYTES
 
     def check(self, resent_max: int = 0) -> None:
-        """Fail unless everything is there, as it is, and little travelled more than once."""
+        """Fail unless every file has arrived unchanged, and little was sent more than once."""
         found = files(tree.describe(self.there))
         assert tree.differences(files(self.wanted), found) == []
         assert tree.leftovers(self.world.b.root()) == []
@@ -210,24 +210,24 @@ class Scene:
         assert excess <= resent_max + OVERHEAD * self.size + (64 << 10)
 
     def check_undisturbed(self) -> None:
-        """Fail unless one transfer has moved it all, at the first go."""
+        """Fail unless one transfer has moved everything in its first attempt."""
         transfer = self.transfer()
         assert (transfer.attempt, transfer.tries) == (1, 1)
         self.check()
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Fail if ever anything incomplete stands under a final name."""
+        """Fail if a final name ever has incomplete content."""
         with Watcher(self.there, Watcher.of(self.wanted)) as watcher:
             yield
         assert watcher.violations == []
 
     def client(self) -> Client:
-        """Give a client of ``b``, which drives the transfers; close it."""
+        """Return a client of ``b``, which drives the transfers; close it."""
         return self.world.b.client()
 
     def transfers(self) -> list[Transfer]:
-        """Give the transfers to this scene's destination, oldest first."""
+        """Return the transfers to this scene's destination, oldest first."""
         with self.client() as client:
             found = list(client.transfers(destination=f"/data/{self.name}"))
         living = [str(each.request["destination"]) for each in found if not each.is_terminal]
@@ -235,7 +235,7 @@ class Scene:
         return found[::-1]
 
     def transfer(self) -> Transfer:
-        """Give the only one there has been."""
+        """Return the only transfer."""
         found = self.transfers()
         assert len(found) == 1, found
         return found[0]
@@ -248,7 +248,7 @@ class Scene:
         map_index: int = -1,
         seconds: float = 120.0,
     ) -> Transfer:
-        """Wait until the newest transfer of a task is so."""
+        """Wait until a condition holds for the newest transfer of a task."""
 
         def newest() -> Transfer | None:
             found = [
@@ -263,7 +263,7 @@ class Scene:
         return found
 
     def await_moving(self, count: int = 8 * MIB, **which: int) -> Transfer:
-        """Wait until so many bytes of a task's newest transfer are safe, and it still runs."""
+        """Wait until a task's newest, running transfer has this many durable bytes."""
 
         def look(transfer: Transfer) -> bool:
             assert not transfer.is_terminal, f"{transfer.state} before {count} bytes were safe"
@@ -273,13 +273,13 @@ class Scene:
 
 
 def files(described: dict[bytes, tree.Entry]) -> dict[bytes, tree.Entry]:
-    """Leave out folders: those that a request names get the time of what came into them."""
+    """Leave out folders: a named folder has the time of its last change."""
     return {path: entry for path, entry in described.items() if entry.kind != "directory"}
 
 
 @pytest.fixture
 def scene(world: World, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    """Give a scene named after the test; what a test has ended runs again behind it."""
+    """Yield a scene named after the test; afterwards restart ended components."""
     scene = Scene(world, re.sub(r"\W+", "-", request.node.name).strip("-")[:60])
     yield scene
     for endpoint in (world.a, world.b):

@@ -1,7 +1,7 @@
 """A DAG beside background load, once with a deadline and once without, for real.
 
 ``make e2e-deadline`` (``python -m integration.airflow.deadline``) starts two endpoints and an
-Airflow, fills one endpoint's link with four others' transfers, runs the same DAG twice, and says
+Airflow, fills one endpoint's link with four other transfers, runs the same DAG twice, and prints
 when each was done. It fails unless the deadline is met with deadlines and missed without; the
 simulator decides the same in ``integration/simulation/test_dag.py``.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MEGA = 1_000_000
 LINK = 4 * MEGA
-"""Bytes per second of the endpoint that everything passes."""
+"""Bytes per second of the one limiting endpoint."""
 SIZES = {"raw": 60 * MEGA, "calibration": 15 * MEGA, "results": 30 * MEGA}
 COMPUTE_SECONDS = 6
 DEADLINE_SECONDS = 120
@@ -42,9 +42,9 @@ RUN_SECONDS = 420.0
 
 
 class Outcome(NamedTuple):
-    """How a run went.
+    """The result of a run.
 
-    :param seconds: from when it was due to its end.
+    :param seconds: from its due time to its end.
     :param ends: seconds until each task was done.
     """
 
@@ -53,13 +53,13 @@ class Outcome(NamedTuple):
 
 
 def say(text: str) -> None:
-    """Say what is being done."""
+    """Print the current step."""
     print(text, flush=True)
 
 
 @contextlib.contextmanager
 def places() -> Iterator[tuple[Airflow, Endpoint, Endpoint]]:
-    """Start an Airflow, the endpoint where data is, and the one whose link is short."""
+    """Start an Airflow, the source endpoint, and the endpoint with the slow link."""
     program = find_program()
     folder = Path(tempfile.mkdtemp(prefix="dray-deadline-"))
     with contextlib.ExitStack() as stack:
@@ -81,7 +81,7 @@ def places() -> Iterator[tuple[Airflow, Endpoint, Endpoint]]:
 
 
 def fill(a: Endpoint, c: Endpoint) -> None:
-    """Have others keep the link busy, in the background."""
+    """Keep the link busy with other transfers in the background."""
     for number in range(OTHERS):
         name = f"other{number}"
         with a.client(subject=name) as there, c.client(subject=name) as here:
@@ -97,7 +97,7 @@ def fill(a: Endpoint, c: Endpoint) -> None:
 
 
 def are_busy(c: Endpoint) -> bool:
-    """Whether the others still have something to move."""
+    """Return whether the other transfers still run."""
     states = []
     for number in range(OTHERS):
         with c.client(subject=f"other{number}") as here:
@@ -128,7 +128,7 @@ def go(airflow: Airflow, c: Endpoint, place: str, *, has_deadline: bool) -> tupl
 
 
 def check(a: Endpoint, c: Endpoint, run: Run, place: str) -> None:
-    """Fail unless what came is what was there, and what went is what was made."""
+    """Fail unless both copies equal their sources."""
     digest = hashlib.sha256()
     for name in ("raw", "calibration"):
         if tree.hash_file(c.root(f"{place}/{name}")) != tree.hash_file(a.root(f"shift/{name}")):

@@ -1,4 +1,4 @@
-"""The deadline in a run's conf rings under a real scheduler, and the triggerer tells who it was."""
+"""The deadline in a run's conf fires under a real scheduler, and the alert names the transfer."""
 
 from __future__ import annotations
 

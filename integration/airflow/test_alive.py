@@ -38,7 +38,7 @@ def test_transfer_arrives(scene: Scene, dag_id: str) -> None:
 
 
 def test_the_page_of_connections_has_the_form(world: World) -> None:
-    """What the page makes its form of, and the button that tests a connection."""
+    """The description of the connection form, and the button that tests a connection."""
     airflow = world.airflow
     answer = airflow.client.get(f"{airflow.url}/ui/connections/hook_meta")
     assert answer.is_success, answer.text
@@ -69,7 +69,7 @@ def test_the_page_of_connections_has_the_form(world: World) -> None:
 
 @pytest.fixture
 def staged(scene: Scene) -> Iterator[str]:
-    """Give the name of a file on the slow tier, which is taken away behind the test."""
+    """Yield the name of a file on the slow tier, which is removed after the test."""
     name = f"{scene.name}.dat"
     slow, fast = (scene.world.a.root(name, root=root) for root in ("tape", "nvme"))
     slow.write_bytes(b"x" * 1000)

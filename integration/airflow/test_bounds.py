@@ -1,6 +1,6 @@
 """Transfers whose task no longer asks for them end at their bound, and not before.
 
-docs/explanation/airflow-faults.md tells people what these show.
+docs/explanation/airflow-faults.md describes this behaviour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 SLOW_RATE = 2 * MIB
-#: of the DAGs' tasks; the endpoint looks once in a second or two
+#: of the DAGs' tasks; the endpoint checks once in a second or two
 BOUND_SECONDS = 10
 AT_BOUND_SECONDS = BOUND_SECONDS + 20
 #: ``execution_timeout`` of the DAG ``move_timed``
@@ -36,7 +36,7 @@ TIMEOUT_SECONDS = 150
 
 @contextlib.contextmanager
 def without_triggerer(scene: Scene) -> Iterator[None]:
-    """Have no triggerer for a while."""
+    """Stop the triggerer for a while."""
     scene.airflow.kill("triggerer")
     try:
         yield
@@ -46,7 +46,7 @@ def without_triggerer(scene: Scene) -> Iterator[None]:
 
 def await_forsaken(scene: Scene) -> None:
     """Wait until the endpoint has ended the transfer by itself."""
-    # Not by a look at the transfer: each look counts as asking for it.
+    # Without a query: each query renews the bound.
     time.sleep(AT_BOUND_SECONDS)
     assert is_forsaken(scene.transfer())
 
@@ -100,7 +100,7 @@ def test_the_time_of_a_task_counts_over_all_its_deferrals(scene: Scene) -> None:
     assert "begun again" in run.log("move")
     assert "did not end within execution_timeout (0:02:30)" in run.log("move")
     assert scene.transfer().attempt == 2
-    # The second deferral alone would have as long again.
+    # The second deferral alone would have had as long again.
     print(f"{took:.0f} s, {TIMEOUT_SECONDS} s of them the task's")
     assert took < TIMEOUT_SECONDS + 45
 
@@ -127,7 +127,7 @@ def test_a_renewer_that_is_late_loses_no_task(scene: Scene) -> None:
         "port": int(port),
         "extra": json.dumps({"pin": endpoint.key, "outage_seconds": 5}),
     }
-    # An endpoint believes a token a minute longer than it says.
+    # An endpoint accepts a token for a minute after its end.
     brief = endpoint.token(lifetime="15s")
     airflow.ask("POST", "connections", {**said, "password": brief})
 

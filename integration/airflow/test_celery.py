@@ -1,4 +1,4 @@
-"""Airflow as sites run it: PostgreSQL, Redis, and workers that know nothing of each other.
+"""Airflow as in production: PostgreSQL, Redis, and independent workers.
 
 Run by ``make test-celery``; the servers are Debian's.
 """
@@ -33,7 +33,7 @@ RATE = 2 * MIB
 
 
 def servers(stack: contextlib.ExitStack, folder: Path) -> dict[str, str]:
-    """Start the servers and say where they are."""
+    """Start the servers and return their addresses."""
     postgresql = start_postgresql(folder / "postgresql", "airflow")
     stack.callback(postgresql.close)
     redis = start_redis(folder / "redis")
@@ -44,7 +44,7 @@ def servers(stack: contextlib.ExitStack, folder: Path) -> dict[str, str]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{where}",
         "AIRFLOW__CELERY__BROKER_URL": f"redis://127.0.0.1:{redis.port}/0",
         "AIRFLOW__CELERY__RESULT_BACKEND": f"db+postgresql+psycopg2://{where}",
-        # One message at a time, so that who is free takes the next.
+        # One message at a time, so that a free worker takes the next.
         "AIRFLOW__CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
         "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "60",
     }
@@ -59,7 +59,7 @@ def begin(airflow: Airflow) -> None:
 
 @pytest.fixture(scope="module")
 def others() -> list[Endpoint]:
-    """Hold the second endpoint of ``b``'s storage, ``c``."""
+    """Yield the second endpoint of ``b``'s storage, ``c``."""
     return []
 
 
@@ -93,12 +93,12 @@ def scene(site: World, request: pytest.FixtureRequest) -> Scene:
 
 
 def finished(site: World, name: str) -> int:
-    """Count the tasks that a worker has finished, by what it wrote itself."""
+    """Count the tasks that a worker has finished, by its own log."""
     return site.airflow.said(name, 1_000_000).count(" succeeded in ")
 
 
 def check_each_once(scene: Scene) -> None:
-    """Fail unless every file has been moved by one transfer and by no other."""
+    """Fail unless every file has been moved by exactly one transfer."""
     moved: list[str] = []
     with scene.client() as client:
         for transfer in scene.transfers():
@@ -120,7 +120,7 @@ def test_two_workers_share_a_dataset(scene: Scene, site: World) -> None:
 
 
 def refusals(client: Client, id: str) -> list[str]:
-    """Say what kept a transfer that is done from its end before, try by try."""
+    """Return the refusals of a finished transfer, try by try."""
     kinds = []
     for event in client.events(transfer=id, after=0):
         if event.type == "state" and event.fields.get("error"):
@@ -133,7 +133,7 @@ def refusals(client: Client, id: str) -> list[str]:
 def test_two_endpoints_of_one_storage_never_write_at_the_same_time(
     scene: Scene, site: World, others: list[Endpoint]
 ) -> None:
-    """Each shard is wanted by two tasks, each through an endpoint of its own, side by side."""
+    """Two tasks move each shard concurrently, each through its own endpoint."""
     (other,) = others
     site.airflow.await_dags("move_contended")
     before = {name: finished(site, name) for name in WORKERS}
@@ -158,7 +158,7 @@ def test_two_endpoints_of_one_storage_never_write_at_the_same_time(
             str(2 * SHARDS.index(shard)),
             str(2 * SHARDS.index(shard) + 1),
         }
-        # One has brought every file, the other has found them.
+        # One has sent every file, the other has adopted them.
         sent = sorted(each.bytes.sent for each in pair)
         assert sent == [0, sum(MIB + number for number in range(FILES))], shard
         assert sum(each.files.adopted for each in pair) == FILES, shard

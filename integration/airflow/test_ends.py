@@ -1,6 +1,6 @@
-"""Runs that end before their transfers do: over their time, deleted, ended by a user.
+"""Runs that end before their transfers: timed out, deleted, ended by a user.
 
-docs/explanation/airflow-faults.md tells people what these show.
+docs/explanation/airflow-faults.md describes this behaviour.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
-#: of a scheduler's log, whole; some hundred lines for each run
+#: of a scheduler's whole log; some hundred lines for each run
 LINES_MAX = 1 << 20
-#: of the DAGs whose runs wait in both ways
+#: tasks of the DAGs whose runs wait in both ways
 BOTH = ("waiting", "deferred")
 
 
 def make_both(scene: Scene) -> None:
-    """Write what each task of such a run moves: 48 MiB."""
+    """Write the data of each task of such a run: 48 MiB."""
     scene.make({f"{task_id}/{number}": 16 * MIB for task_id in BOTH for number in range(3)})
 
 
 def both(scene: Scene) -> dict[str, Transfer]:
-    """Give the transfers of such a run, by task."""
+    """Return the transfers of such a run, by task."""
     return {each.request["labels"]["task_id"]: each for each in scene.transfers()}
 
 
 def await_both(scene: Scene, look: Callable[[Transfer], bool], what: str) -> dict[str, Transfer]:
-    """Wait until both transfers of such a run are so."""
+    """Wait until a condition holds for both transfers of such a run."""
 
     def found() -> dict[str, Transfer]:
         known = both(scene)
@@ -49,29 +49,29 @@ def await_both(scene: Scene, look: Callable[[Transfer], bool], what: str) -> dic
 
 
 def is_moving(transfer: Transfer) -> bool:
-    """Look whether some of it is safe, and it goes on."""
+    """Return whether some of it is durable, and it runs."""
     assert not transfer.is_terminal, transfer
     return transfer.bytes.durable >= 4 * MIB
 
 
 def is_cancelled(transfer: Transfer) -> bool:
-    """Look whether it was ended, and not by its own end."""
+    """Return whether it was cancelled."""
     assert transfer.state != "done"
     return transfer.state == "cancelled"
 
 
 def await_forgotten(scene: Scene, deleted: Run) -> None:
-    """Wait until the scheduler has heard of the end of the process of a deleted run's task.
+    """Wait until the scheduler has processed the end of a deleted run's task process.
 
-    It tells tasks by their runs' names: of a run of the same name it would take this for the end of
-    the task that runs now, and try that again.
+    It identifies tasks by their runs' names: with a run of the same name it would take this for the
+    end of the task that runs now, and retry that.
     """
     text = rf"executor event with state \w+ .*task_id='waiting', run_id='{deleted.run_id}', "
     heard = re.compile(text)
 
     def look() -> bool:
-        # Airflow 3.3.2 has a scheduler end with an error that finds a run deleted in the instant in
-        # which it looks after it. The next knows of no process of the one before.
+        # A scheduler of Airflow 3.3.2 exits with an error if it finds a run deleted at the moment
+        # when it processes it. The next scheduler knows no process of the previous one.
         if scene.airflow.revive("scheduler"):
             print(f"the scheduler has ended:\n{scene.airflow.said('scheduler')}")
             return True
@@ -99,7 +99,7 @@ def test_run_is_deleted_and_another_of_its_name_goes_on(scene: Scene) -> None:
         with pytest.raises(RuntimeError, match="cannot be deleted in running state"):
             run.delete()
         run.mark_failed()
-        # Before any process of it has been told: none of them finds its task any more.
+        # Before any of its processes is notified: none of them finds its task any more.
         run.delete()
         stopped = await_both(scene, is_cancelled, "are cancelled")
         assert scene.carried() < scene.size
@@ -107,7 +107,7 @@ def test_run_is_deleted_and_another_of_its_name_goes_on(scene: Scene) -> None:
         unsafe = scene.unsafe(safe)
         await_forgotten(scene, run)
         again = scene.begin("move_both").await_end()
-    # Else it has not been begun once, and what it says of itself is about less.
+    # Otherwise it was started more than once, and its report covers only a part.
     assert {task.task_id: task.tries for task in again.tasks()} == dict.fromkeys(BOTH, 1)
     results = {task_id: again.result(task_id) for task_id in BOTH}
     transfers = both(scene)
@@ -125,8 +125,8 @@ def test_run_is_marked_failed_while_the_endpoint_is_away(scene: Scene) -> None:
         pid = run.task("waiting").pid
         scene.world.b.kill()
         run.mark_failed()
-        # Airflow leaves a process some seconds, and a trigger one; what the trigger has begun goes
-        # on behind it.
+        # Airflow gives a process some seconds, and a trigger one; the trigger's cancellation
+        # continues in the background.
         scene.airflow.wait_for(
             lambda: not is_marked(pid, scene.airflow.mark), "the task's process has ended"
         )
@@ -137,12 +137,12 @@ def test_run_is_marked_failed_while_the_endpoint_is_away(scene: Scene) -> None:
         ended = await_both(scene, lambda each: each.is_terminal, "have ended")
         states = {task_id: each.state for task_id, each in ended.items()}
         assert states == {"waiting": "done", "deferred": "cancelled"}
-        # Of both, at the endpoint's end and when the one was cancelled.
+        # Of both, at the endpoint's end and at the cancellation of one.
         unsafe = scene.unsafe(sum(each.bytes.durable for each in ended.values()))
         for task_id in BOTH:
             run.clear(task_id)
         run.await_end()
-    # Of the one that nobody could cancel nothing was left to do.
+    # The transfer that could not be cancelled had finished.
     assert {task_id: each.attempt for task_id, each in both(scene).items()} == {
         "waiting": 1,
         "deferred": 2,

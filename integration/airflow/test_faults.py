@@ -1,6 +1,6 @@
-"""Everything that can happen to a task while its transfer runs, under the real scheduler.
+"""Faults of a task while its transfer runs, under the real scheduler.
 
-docs/explanation/airflow-faults.md tells people what these show.
+docs/explanation/airflow-faults.md describes this behaviour.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
-#: bytes per second: long enough for Airflow to do in the middle what the test is about
+#: bytes per second: slow enough for Airflow to act in the middle
 RATE = 6 * MIB
-#: so slow that Airflow has time to give a process up for dead (the heartbeats' timeout) and to
-#: start another, while the first still waits
+#: so slow that Airflow's heartbeat timeout passes and another process starts, while the first still
+#: waits
 SLOW_RATE = 2 * MIB
-#: A task that is told to stop has cancelled its transfer by then (seen: one to four seconds).
+#: A stopped task has cancelled its transfer by then (seen: one to four seconds).
 KILL_SECONDS = 6.0
 
 
 def parent(pid: int) -> int:
-    """Give the process that has started another one."""
+    """Return the parent of a process."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     return int(stat.rpartition(")")[2].split()[1])
 
 
 def is_running(pid: int) -> bool:
-    """Look whether a process lives."""
+    """Return whether a process lives."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def is_running(pid: int) -> bool:
 
 
 def has_attached(run: Run, map_index: int = -1) -> bool:
-    """Look whether a try has met the transfer alive, and says so."""
+    """Return whether a try has logged that it attached to the live transfer."""
     return " attached " in run.log("move", map_index)
 
 
@@ -67,7 +67,7 @@ def test_worker_is_killed(scene: Scene) -> None:
         run.kill("move")
         run.await_end()
     assert run.task("move").tries == 2
-    # The endpoint has not noticed: the second try attached to what ran.
+    # The endpoint is unaffected: the second try attached to the running transfer.
     assert has_attached(run)
     scene.check_undisturbed()
 
@@ -85,7 +85,7 @@ def test_supervisor_is_killed_and_its_orphan_cannot_harm(scene: Scene) -> None:
         )
         assert second.pid != orphan
         assert is_running(orphan)
-        # Told to stop it would cancel its transfer, were that still its own.
+        # On SIGTERM it would cancel its transfer, if that were still its own.
         os.kill(orphan, signal.SIGTERM)
         until = time.monotonic() + KILL_SECONDS
         while time.monotonic() < until:
@@ -109,7 +109,7 @@ def test_triggerer_is_killed(scene: Scene) -> None:
         scene.airflow.wait_for(
             lambda: run.task("move").triggerer not in (0, first), "the other triggerer has it"
         )
-        # What it waits for still moves: it has not found an end that was there already.
+        # Its transfer still runs: it has not found an earlier end.
         assert not scene.transfer().is_terminal
         run.await_end()
     assert run.task("move").tries == 1
@@ -128,7 +128,7 @@ def test_endpoint_is_killed(scene: Scene, victim: str) -> None:
         unsafe = scene.unsafe(safe)
         endpoint.start()
         run.await_end()
-    # The endpoint goes on by itself; the task has only waited.
+    # The endpoint continues by itself; the task has only waited.
     assert run.task("move").tries == 1
     transfer = scene.transfer()
     assert (transfer.attempt, transfer.tries) == (1, 2)
@@ -146,7 +146,7 @@ def test_task_is_cleared_while_it_runs_and_after_success_and_the_run_is_made_aga
         safe = scene.await_moving().bytes.durable
         run.clear("move")
         run.await_end()
-        # The new try attached, or came when the old one's transfer had been cancelled.
+        # The new try attached, or started after the old one's transfer had been cancelled.
         resumed = run.result("move")["bytes_resumed"]
         if scene.transfer().attempt == 1:
             assert has_attached(run)
@@ -185,7 +185,7 @@ def test_run_is_begun_again_while_the_first_moves(scene: Scene) -> None:
         scene.airflow.wait_for(lambda: of(again), "there are two transfers to one place")
         together = 0
         while True:
-            # In this order: the second may begin as soon as the first has ended.
+            # In this order: the second may start as soon as the first has ended.
             second, first = of(again), of(run)
             assert first is not None
             assert second is not None
@@ -218,7 +218,7 @@ def test_mapped_shard_is_tried_again(scene: Scene) -> None:
     assert [has_attached(run, index) for index in range(3)] == [False, True, False]
     assert [(each.attempt, each.tries) for each in scene.transfers()] == [(1, 1)] * 3
     scene.check()
-    # Cleared alone, it moves nothing and wakes no other.
+    # Cleared alone, it sends nothing and starts no other task.
     scene.before = scene._counted() - scene.size
     run.clear("move", 1)
     run.await_task("move", "running", "success", map_index=1, tries=3)
@@ -236,7 +236,8 @@ def test_run_is_marked_failed(scene: Scene, dag_id: str) -> None:
         run.await_task("move", "running" if dag_id == "move_waiting" else "deferred")
         scene.await_moving()
         if dag_id == "move_deferred":
-            # The process that Airflow still names has ended; nothing is to be ended in its place.
+            # The process that Airflow still names has ended; no other process may be killed in its
+            # place.
             with pytest.raises(RuntimeError, match="is deferred"):
                 run.kill("move")
         run.mark_failed()
@@ -256,10 +257,10 @@ def test_user_marks_it_failed(scene: Scene, dag_id: str) -> None:
         run.await_end("failed")
         assert scene.carried() < scene.size
         unsafe = scene.unsafe(stopped.bytes.durable)
-        # What was safe is kept, and somebody who clears the task goes on from there.
+        # Durable data is kept, and clearing the task resumes from it.
         run.clear("move")
         run.await_end()
-    # All that was safe of files that were begun; the small ones were there whole.
+    # All durable data of started files; the small ones were complete.
     resumed = run.result("move")["bytes_resumed"]
     assert resumed >= stopped.bytes.durable - SMALL_FILES * SMALL_BYTES
     assert len(scene.transfers()) == 1

@@ -1,4 +1,4 @@
-"""Everything that the provider consists of can be imported beside the oldest Airflow it names."""
+"""Every module of the provider can be imported with the oldest supported Airflow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ print(json.dumps([airflow.__version__, len(names), failed]))
 
 
 def environment() -> Path:
-    """Make the environment, or find it as it was made; give its Python."""
+    """Make the environment, or reuse an earlier one; return its Python."""
     home = ROOT / ".tools" / "airflow-oldest"
     stamp, python = home / "dray-stamp", home / "bin" / "python"
     wanted = f"{sys.version} {LOCK.read_text(encoding='utf-8')}"
@@ -85,7 +85,7 @@ def test_all_modules_and_stories_are_imported(tmp_path: Path) -> None:
         },
     )
     assert done.returncode == 0, done.stderr
-    # The last line: before it modules may say what this Airflow does not have.
+    # The last line: before it modules may print missing features of this Airflow.
     version, count, failed = json.loads(done.stdout.splitlines()[-1])
     assert version.startswith("3.1.")
     assert count > 20

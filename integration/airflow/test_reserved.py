@@ -1,6 +1,6 @@
 """A run's reservations at an endpoint end with the run, under a real scheduler.
 
-docs/how-to/airflow-admit.md tells people what these show.
+docs/how-to/airflow-admit.md describes this behaviour.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZE = RATE * (DEADLINE_SECONDS - 120) * 3 // 4
 
 @pytest.fixture
 def rated(world: World) -> Iterator[Endpoint]:
-    """Give an endpoint that knows its rate, and that Airflow's data base has a connection to."""
+    """Return an endpoint that knows its rate, with a connection in Airflow's database."""
     folder = world.b.folder.parent / "rated"
     endpoint = Endpoint(
         folder, "rated", program=world.b.program, config={"limits": LIMITS, "rate": RATE}
@@ -53,7 +53,7 @@ def rated(world: World) -> Iterator[Endpoint]:
 
 
 def reservations(endpoint: Endpoint, run_id: str) -> list[Transfer]:
-    """Give the reservations of a run."""
+    """Return the reservations of a run."""
     with endpoint.client() as client:
         found = client.transfers(state="live", labels={"run_id": run_id})
         return [each for each in found if each.id.endswith(".r")]

@@ -1,6 +1,6 @@
-"""Mapped shards of one dataset write into one folder side by side.
+"""Mapped shards of one dataset write concurrently into one folder.
 
-docs/how-to/airflow-transfer.md tells people what these show.
+docs/how-to/airflow-transfer.md describes this behaviour.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ SHARDS = ("a", "b", "c")
 PARTS = 3
 PART_BYTES = 8 * MIB
 SHARD_BYTES = PARTS * PART_BYTES
-#: of each shard: twelve seconds of moving
+#: of each shard: about twelve seconds
 RATE = 2 * MIB
 
 
 def make(scene: Scene) -> None:
-    """Write a folder whose files begin with the names of the shards."""
+    """Write a folder whose files have the names of the shards as prefixes."""
     scene.make({f"{name}{part}.dat": PART_BYTES for name in SHARDS for part in range(PARTS)})
 
 
 def begin(scene: Scene, run_id: str, *names: str) -> Run:
-    """Begin a run that moves some shards."""
+    """Start a run that moves some shards."""
     patterns = [f"{name}*.dat" for name in names]
     return scene.begin("move_shards", run_id, rate=RATE, patterns=patterns)
 
 
 def shards(scene: Scene, run: Run) -> dict[int, Transfer]:
-    """Give the transfers of a run by their shards."""
+    """Return the transfers of a run by their shards."""
     with scene.client() as client:
         found = client.transfers(labels={"run_id": run.run_id})
         return {int(each.request["labels"]["map_index"]): each for each in found}
 
 
 def seconds_of(transfers: dict[int, Transfer]) -> float:
-    """Say how long it took from the first that was submitted to the last that has ended."""
+    """Return the seconds from the first submission to the last end."""
     begun = [each.submitted_at for each in transfers.values() if each.submitted_at]
     ended = [each.ended_at for each in transfers.values() if each.ended_at]
     return (max(ended) - min(begun)).total_seconds()
@@ -75,7 +75,7 @@ def test_shards_move_side_by_side(scene: Scene) -> None:
         f"{scene.name}: one shard {one:.1f} s, three {three:.1f} s ({three / one:.2f} times,"
         f" each {max(each) / one:.2f}), all three moved at {together} looks"
     )
-    # Not by the clock: a busy host is slow, but never moves three at once that wait in turn.
+    # Not by the clock: a busy host is slow, but transfers in turn never run three at a time.
     assert together >= 3
     assert [(each.attempt, each.tries) for each in found.values()] == [(1, 1)] * 3
     scene.check()

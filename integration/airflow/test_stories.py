@@ -1,4 +1,4 @@
-"""The stories in dags/ run as they stand, scaled."""
+"""The example DAGs in dags/ run unchanged, scaled."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 
 class Site(NamedTuple):
-    """Where a story's data is and where it goes."""
+    """Source and destination of a DAG."""
 
     world: World
     here: Path
     there: Path
 
     def check(self) -> None:
-        """Fail unless every file is there as it is."""
+        """Fail unless every file has arrived unchanged."""
         wanted = files(tree.describe(self.here))
         found = files(tree.describe(self.there))
         assert wanted
@@ -39,14 +39,14 @@ class Site(NamedTuple):
         assert tree.leftovers(self.there) == []
 
     def transfers(self, dag_id: str) -> list[Transfer]:
-        """Give the transfers to ``b`` of a DAG's runs."""
+        """Return the transfers to ``b`` of a DAG's runs."""
         with self.world.b.client() as client:
             return list(client.transfers(labels={"dag_id": dag_id}))
 
 
 @pytest.fixture
 def story(world: World, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """Give the places of a story: ``@pytest.mark.parametrize("story", ["ROOT/NAME"])``."""
+    """Return the paths of a DAG: ``@pytest.mark.parametrize("story", ["ROOT/NAME"])``."""
     root, name = request.param.split("/")
     here, there = world.a.root(name, root=root), world.b.root(name, root="archive")
     yield Site(world, here, there)
@@ -83,7 +83,7 @@ def test_night_run_delivers_by_its_deadline(story: Site) -> None:
     )
     facts = story.world.airflow.ask("GET", "dags/night_run/dagRuns/night")
     (moved,) = story.transfers("night_run")
-    # The verification comes behind it, so it has to be done earlier than the run.
+    # The verification follows it, so it must be done earlier than the run.
     due = datetime.fromisoformat(moved.request["deadline"].replace("Z", "+00:00"))
     begun = datetime.fromisoformat(facts["queued_at"].replace("Z", "+00:00"))
     assert 0 < (due - begun).total_seconds() < 20 * 60

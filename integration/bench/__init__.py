@@ -1,1 +1,1 @@
-"""Throughput beside other movers: the same data, machine and hour, everything by turns."""
+"""Throughput beside other movers: the same data, machine and hour, in turns."""

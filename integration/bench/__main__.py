@@ -1,4 +1,4 @@
-"""``python -m integration.bench``: run the tools, print tables, keep the results."""
+"""``python -m integration.bench``: run the tools, print tables, store the results."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from integration.bench.examples import build_of
 from integration.bench.results import BASE, Results
 
 TOOLS = (*peers.TOOLS, *ours.TOOLS)
-#: beside dray itself what `make bench` compares with: what most hosts have
+#: the comparisons of `make bench`, beside dray itself: tools of most hosts
 SHORT = ("cp", "rsync", "dray-one", "dray", "dray-tls")
-#: what else can be measured, by the first word
+#: other measurements, by the first argument
 PARTS = {
     "wan": wan.main,
     "growth": growth.main,

@@ -1,7 +1,7 @@
-"""What a tool costs: the CPU seconds and the memory of all its processes, servers included.
+"""The cost of a tool: CPU seconds and memory of all its processes, including servers.
 
-The kernel counts for a control group, also what has ended and what a daemon has put into the
-background. Where no group can be made, the processes below this one are looked at instead.
+The kernel counts for a control group, including ended processes and daemons in the background. If
+no group can be made, the descendants of this process are counted instead.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ ROOT = Path("/sys/fs/cgroup")
 
 
 class Processes:
-    """The processes of one tool: those below this one, as far as the kernel still shows them."""
+    """The processes of one tool: the descendants of this one, as far as the kernel shows them."""
 
     def __init__(self) -> None:
-        """Have lost children come to this process."""
+        """Make orphaned descendants children of this process."""
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    #: what stands before the words of a program to count it from its first moment
+    #: command prefix that counts a program from its first moment
     wrap: Sequence[str] = ()
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of all of them, those that ended included."""
+        """CPU seconds of all of them, including ended ones."""
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         return ended.ru_utime + ended.ru_stime + sum(map(cpu_seconds_of, self.pids()))
 
     def pids(self) -> list[int]:
-        """List those that live."""
+        """List the living ones."""
         return sorted(_below(os.getpid()))
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Processes:
                 time.sleep(0.01)
 
     def _collect(self) -> None:
-        """Take in children that have ended: a zombie is among those that live."""
+        """Collect ended children: a zombie would count as living."""
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -70,7 +70,7 @@ class Group(Processes):
     def __init__(self, folder: Path) -> None:
         """Make it.
 
-        :raises OSError: when that is not allowed.
+        :raises OSError: if that is not permitted.
         """
         folder.mkdir()
         self._folder = folder
@@ -78,14 +78,14 @@ class Group(Processes):
         self.wrap = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self._procs)]
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of all of them, those that ended included."""
+        """CPU seconds of all of them, including ended ones."""
         with contextlib.suppress(FileNotFoundError):
             return int((self._folder / "cpuacct.usage").read_text(encoding="ascii")) / 1e9
         first = (self._folder / "cpu.stat").read_text(encoding="ascii").splitlines()[0]
         return int(first.split()[1]) / 1e6
 
     def pids(self) -> list[int]:
-        """List those that live."""
+        """List the living ones."""
         return [int(pid) for pid in self._procs.read_text(encoding="ascii").split()]
 
     def close(self) -> None:
@@ -104,9 +104,9 @@ class Group(Processes):
 
 
 def places(own: str) -> list[Path]:
-    """Say where a group might be made, the best place first.
+    """Return where a group might be made, the best place first.
 
-    :param own: what ``/proc/self/cgroup`` says
+    :param own: content of ``/proc/self/cgroup``
     """
     found: list[Path] = []
     for line in own.splitlines():
@@ -119,7 +119,7 @@ def places(own: str) -> list[Path]:
 
 
 def processes() -> Processes:
-    """Begin to count: by a group where that is allowed."""
+    """Start to count: by a group if that is permitted."""
     for place in places(Path("/proc/self/cgroup").read_text(encoding="ascii")):
         if (place / "cgroup.procs").exists():
             with contextlib.suppress(OSError):
@@ -128,13 +128,13 @@ def processes() -> Processes:
 
 
 class Memory:
-    """Looks again and again how much memory processes hold together.
+    """Samples how much memory processes hold together.
 
-    Counted is what is theirs and what they map of files; mapped tmpfs pages are the data's.
+    Counts private memory and mapped files, except mapped tmpfs pages, which belong to the data.
     """
 
     def __init__(self, of: Processes) -> None:
-        """Look at these."""
+        """Sample these."""
         self._of = of
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -171,7 +171,7 @@ class Memory:
 
 
 def busy_seconds() -> float:
-    """CPU seconds that all processors have spent on anything, since the machine's start."""
+    """CPU seconds that all processors have spent on anything since the machine's start."""
     with Path("/proc/stat").open(encoding="ascii") as file:
         words = [int(word) for word in file.readline().split()[1:9]]
     idle, waiting = words[3], words[4]
@@ -185,12 +185,12 @@ def own_seconds() -> float:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """CPU seconds of one process and of its children that were waited for; 0 when it is gone."""
+    """CPU seconds of one process and of its collected children; 0 if it has ended."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return 0.0
-    # Its own user and system time, and that of its children that were waited for.
+    # Its own user and system time, and that of its collected children.
     return sum(map(int, words[11:15])) / TICKS
 
 

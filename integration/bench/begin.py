@@ -1,4 +1,4 @@
-"""What every part of the benchmark begins and ends with: words, the program, signals, results."""
+"""The common start and end of every part of the benchmark: options, program, signals, results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TMPFS = Path("/dev/shm")  # noqa: S108 - every Linux has it
 
 
 def names_of(known: list[str], what: str) -> Callable[[str], list[str]]:
-    """Give a reader of names by commas."""
+    """Return a parser of comma-separated names."""
 
     def parse(text: str) -> list[str]:
         found = [word for word in text.split(",") if word]
@@ -77,7 +77,7 @@ def add_usual(
 def find_engine() -> Path:
     """Find the program: ``DRAY_PROGRAM``, else the release build of this tree.
 
-    :raises SystemExit: when there is none, or it is a debug build.
+    :raises SystemExit: if it does not exist, or is a debug build.
     """
     named = os.environ.get("DRAY_PROGRAM")
     try:
@@ -91,7 +91,7 @@ def find_engine() -> Path:
 def command(
     given: argparse.Namespace, known: argparse.ArgumentParser, part: tuple[str, ...] = ()
 ) -> str:
-    """Write the command that does the same again, without the places of results."""
+    """Return the command that repeats the run, without the folders of results."""
     words = list(part)
     for name, value in vars(given).items():
         if value == known.get_default(name) or name in {"out", "json", "page"}:
@@ -105,7 +105,7 @@ def command(
 
 
 def row(tool: Tool, network: machine.Network, program: Path) -> Row:
-    """Describe a tool, and why it will not run if so."""
+    """Describe a tool, and the reason if it cannot run."""
     version = tool.find_version()
     if tool.is_ours:
         version = dataclasses.replace(tool, version=(str(program), "--version")).find_version()
@@ -113,12 +113,12 @@ def row(tool: Tool, network: machine.Network, program: Path) -> Row:
 
 
 def named_congestions(given: argparse.Namespace) -> list[str]:
-    """Give the congestion controls that are named, but for the host's own."""
+    """Return the named congestion controls, without the host's own."""
     return [word for word in given.congestion.split(",") if word not in ("", "system")]
 
 
 def congestions_on(given: argparse.Namespace, network: machine.Network) -> list[str]:
-    """Give the congestion controls that are named, the host's own by its name."""
+    """Return the named congestion controls, with the host's own by its name."""
     named = [word for word in given.congestion.split(",") if word]
     return [network.congestion() if word == "system" else word for word in named]
 
@@ -133,7 +133,7 @@ def asked(
     places: list[Path] | None = None,
     path: WidePath | None = None,
 ) -> runs.Asked:
-    """Ask for runs as the usual options say.
+    """Return the requested runs of the usual options.
 
     :param places: folders to copy in; else the tmpfs.
     """
@@ -155,7 +155,7 @@ def asked(
 
 
 class Report(Protocol):
-    """How a part shows what it measured: what is printed, pictures by name, the manual's page."""
+    """The presentation of a part: the printed text, pictures by name, the manual's page."""
 
     def tables(self, results: Results, /) -> str: ...  # noqa: D102
     def pictures(self, results: Results, /) -> dict[str, str]: ...  # noqa: D102
@@ -163,17 +163,17 @@ class Report(Protocol):
 
 
 class Kept:
-    """Results that lie on disk after each sample, and are shown at the end."""
+    """Results that are written to disk after each sample, and shown at the end."""
 
     def __init__(self, given: argparse.Namespace, results: Results, report: Report) -> None:
-        """Say of each tool whether it runs."""
+        """Print for each tool whether it runs."""
         self._given, self._results, self._report = given, results, report
         for each in results.rows:
             runs.say(f"{each.name:15} {each.missing or each.version}")
         given.out.mkdir(parents=True, exist_ok=True)
 
     def keep(self) -> None:
-        """Write what there is by now."""
+        """Write the present results."""
         text, out, also = self._results.text(), self._given.out, self._given.json
         for place in (out / "results.json", *([also] if also else [])):
             write(place, text)
@@ -182,7 +182,7 @@ class Kept:
             write(out / name, picture)
 
     def show(self) -> int:
-        """Print the tables and write the page, if it is asked for; give the exit code."""
+        """Print the tables and write the page, if requested; return the exit code."""
         runs.say("\n" + self._report.tables(self._results))
         runs.say(f"bench: results, tables and pictures are in {self._given.out}")
         if self._given.page:
@@ -191,29 +191,29 @@ class Kept:
 
 
 def _ended(number: int, _: FrameType | None) -> NoReturn:
-    # A second one would disturb what the first has begun to put away.
+    # A second signal would disturb the clean-up.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
 def catch_signals() -> None:
-    """Have signals end this in order."""
+    """Let signals end this with a clean-up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _ended)
 
 
 def refuse_niceness(nice: int) -> None:
-    """Stop unless the niceness can be changed there and back.
+    """Stop unless the niceness can be changed and restored.
 
-    :raises SystemExit: when it cannot.
+    :raises SystemExit: if it cannot.
     """
     if nice and os.geteuid() != 0:
         raise SystemExit("bench: only root changes the niceness there and back: without --nice")
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file, whole or not at all: a signal may come in the middle."""
+    """Write a file atomically: a signal may arrive in the middle."""
     part = path.with_name(f"{path.name}.part")
     part.write_text(text, encoding="utf-8")
     part.rename(path)

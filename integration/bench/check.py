@@ -1,4 +1,4 @@
-"""Whether what has arrived is what was sent: every file's content, by SHA-256."""
+"""Compare the copy with the source: every file's content, by SHA-256."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-#: threads read by turns what is small; more than processors do not help
+#: threads take turns with small files; more than processors do not help
 THREADS = os.cpu_count() or 1
-#: to hand such a file to a thread takes longer than to read it
+#: passing a smaller file to a thread takes longer than reading it
 SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class Content:
-    """What lies below a folder: files by their hash, links by their target."""
+    """The contents of a folder: files by their hash, links by their target."""
 
     files: dict[bytes, bytes]
     links: dict[bytes, bytes]
-    #: the hash of the file that a link leads to, for links that lead to one
+    #: for links to a file: the hash of that file
     behind: dict[bytes, bytes]
     #: files that are names of an inode with further names
     linked: frozenset[bytes]
@@ -36,7 +36,7 @@ class Content:
     def of(top: Path) -> Content:
         """Read it all; equal inodes are read once."""
         base = os.fsencode(top)
-        # Of a million files no state is kept but this.
+        # For a million files only this state is kept.
         inodes: dict[bytes, int] = {}
         first: dict[int, bytes] = {}
         large: list[int] = []
@@ -71,16 +71,16 @@ class Content:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a copy is worth."""
+    """The verdict on a copy."""
 
-    #: why it is no copy; empty if it is one
+    #: the fault; empty if it is a correct copy
     fault: str
-    #: what it leaves out that it does not claim to copy
+    #: permitted omissions
     notes: tuple[str, ...] = ()
 
 
 def compare(wanted: Content, found: Content, *, hides_dots: bool, drops_links: bool) -> Verdict:
-    """Judge a copy.
+    """Check a copy.
 
     :param hides_dots: the tool may leave out names that begin with a dot.
     :param drops_links: the tool may follow symbolic links, or leave them out.
@@ -108,7 +108,7 @@ def compare(wanted: Content, found: Content, *, hides_dots: bool, drops_links: b
         return Verdict(f"{len(links)} links are missing: {_some(links)}")
     extra = found.files.keys() - wanted.files.keys()
     followed = {path for path in extra if found.files[path] == wanted.behind.get(path)}
-    # A link to a folder that was followed brings the folder's files a second time.
+    # A followed link to a folder copies the folder's files a second time.
     below = {path for path in extra - followed if any(_is_below(path, link) for link in links)}
     if followed or below:
         notes.append(f"follows links: {len(followed | below)} files more")
@@ -121,9 +121,9 @@ def compare(wanted: Content, found: Content, *, hides_dots: bool, drops_links: b
 
 
 def _under_links(wanted: Content, found: Content, missing: set[bytes]) -> set[bytes]:
-    """Find missing files that came with a link to a folder of theirs, and only with that.
+    """Find missing files that were copied only through a link to their folder.
 
-    GridFTP's client follows links, and copies a folder once, by the first way that led there.
+    GridFTP's client follows links, and copies a folder once, by the first path to it.
     """
     strays = set()
     for link, target in wanted.links.items():

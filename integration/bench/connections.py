@@ -1,4 +1,4 @@
-"""``python -m integration.bench connections``: what several connections to one server carry."""
+"""``python -m integration.bench connections``: the rate of several connections to one server."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from integration.harness.program import ROOT
 POLICIES = ("single", "multiple", "auto")
 THREADS = (1, 2, 16)
 CONNECTIONS = (1, 2, 4, 8)
-#: of the time that a write takes at the server, when its file is locked: as usual, and all of it
+#: fraction of a write during which its file is locked at the server: as usual, and all of it
 LOCKED = 0.25
 ALL_LOCKED = 1.0
-#: seconds before what is counted: connections are opened in them, and settings compared
+#: seconds before the measurement: connections are opened, and settings compared
 BEFORE = 0.5
 BEFORE_LOCKED = 5.0
-#: what a server carries by all connections, in MiB per second; one carries 16
+#: rate of a server over all connections, in MiB per second; one has 16
 SERVER_MIB = 80
 
 
@@ -52,7 +52,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def cells() -> list[Cell]:
-    """List what is run."""
+    """List the runs."""
     found = [
         Cell(direction, mode, threads, connections, LOCKED)
         for direction, mode, threads, connections in itertools.product(
@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> int:
         raise SystemExit(f"bench: {error}") from None
     results = Results(
         machine=dataclasses.asdict(machine.Machine.this()),
-        # Which build it was is no part of it: what is measured sleeps.
+        # The build is not part of the command: the measured server sleeps.
         command=command(
             argparse.Namespace(**{**vars(given), "program": None}), known, ("connections",)
         ),

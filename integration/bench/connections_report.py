@@ -1,4 +1,4 @@
-"""Tables and the page of what several connections to one server carry."""
+"""Tables and the page of the rate of several connections to one server."""
 
 from __future__ import annotations
 

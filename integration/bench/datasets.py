@@ -19,16 +19,16 @@ LINUX = Path("/usr/src/linux-source-6.1.tar.xz")
 LINUX_BYTES = 1_298_681_992
 #: as mdtmFTP's authors had them: 554 MB
 SMALL_FILES, SMALL_MEAN_BYTES = 50_000, 11_080
-#: so many files' bytes may come early: some are large
+#: this many files' bytes may come early: some are large
 SLACK_FILES = 50
-#: of files that hold almost nothing there are ten to these
+#: numbers of almost empty files, as powers of ten
 POWERS = (3, 4, 5, 6)
 FOLDER_FILES = 1000
 SIZES_GIB = (1, 4, 16)
-#: at one time, each with one file
+#: concurrent jobs, each with one file
 JOBS = (1, 2, 4, 8)
 JOB_BYTES = 1 << 30
-#: what a page of an almost empty file takes
+#: memory of an almost empty file
 PAGE = 4096
 
 
@@ -54,7 +54,7 @@ class Data:
 
     @property
     def workers(self) -> int:
-        """Files at one time, for tools that want to be told."""
+        """Concurrent files, for tools with such an option."""
         return 4 if self.files < 1000 else 8
 
 
@@ -77,9 +77,9 @@ def _many(files: int) -> Callable[[Path, float], str]:
 
 
 def _linked(path: Path, files: int, names: int, size: int) -> None:
-    """Make files that share their content with others, to spare memory.
+    """Make files that share their content with others, to save memory.
 
-    A tool must copy each on its own; that it did is checked at the destination.
+    A tool must copy each on its own; the check at the destination verifies that.
     """
     for at in range(files):
         first = path / f"{at // names:04}-0.bin"
@@ -90,7 +90,7 @@ def _linked(path: Path, files: int, names: int, size: int) -> None:
 
 
 def _linux(path: Path, scale: float) -> str:
-    """Unpack Linux's sources, or so much of them that their files have that part of the bytes."""
+    """Unpack Linux's sources, or the part of them with that fraction of the bytes."""
     left = LINUX_BYTES * scale if scale < 1 else float("inf")
     with tarfile.open(LINUX, "r|xz") as archive:
         for member in archive:
@@ -99,7 +99,7 @@ def _linux(path: Path, scale: float) -> str:
             if left <= 0:
                 break
     for link in path.rglob("*"):
-        # Of a part of the tree: some tools follow links, and fail where one leads nowhere.
+        # In a part of the tree some tools follow links, and fail at a broken one.
         if link.is_symlink() and not link.exists():
             link.unlink()
     return "Linux's sources"
@@ -111,7 +111,7 @@ def _few(path: Path, scale: float) -> str:
 
 
 def _small(path: Path, scale: float) -> str:
-    """Take the first files of Linux's sources that keep the mean at that of the set's."""
+    """Take the first files of Linux's sources that keep the set's mean size."""
     files, size = 0, 0
     wanted = round(SMALL_FILES * scale)
     with tarfile.open(LINUX, "r|xz") as archive:
@@ -153,7 +153,7 @@ def _jobs(jobs: int) -> Callable[[Path, float], str]:
             if at == 0:
                 tree.make_file(file, round(JOB_BYTES * scale), seed=1)
             else:
-                # To spare memory, as in the sets of large files.
+                # To save memory, as in the sets of large files.
                 os.link(path / "job0" / "one.bin", file)
         return "a file for each job"
 
@@ -177,7 +177,7 @@ MAKERS: dict[str, Callable[[Path, float], str]] = {
 #: for comparison on the loopback; the others are for paths
 USUAL = ("a", "b", "c", "d")
 LINUX_SETS = ("c", "l")
-#: bytes that the source and a copy of it take together
+#: bytes of the source and a copy of it together
 ROOM = {
     "a": 8 * tree.GIB,
     "b": 7 * tree.GIB,
@@ -186,7 +186,7 @@ ROOM = {
     "h": tree.GIB // 4,
     "w": 4 * tree.GIB,
     "l": 2 * tree.GIB,
-    # A page, and what the kernel keeps for a name and an inode.
+    # A page, and the kernel's memory for a name and an inode.
     **{f"f{power}": 2 * 10**power * (PAGE + 1500) for power in POWERS},
     **{f"g{gib}": 2 * gib * tree.GIB for gib in SIZES_GIB},
     **{f"j{jobs}": (1 + jobs) * JOB_BYTES for jobs in JOBS},
@@ -194,9 +194,9 @@ ROOM = {
 
 
 def missing(name: str, scale: float, memory: int) -> str:
-    """Say why a set cannot be made; empty if it can.
+    """Return why a set cannot be made; empty if it can.
 
-    :param memory: bytes there are
+    :param memory: available bytes
     """
     if name in LINUX_SETS and not LINUX.exists():
         return f"no {LINUX}: apt-get install linux-source-6.1"
@@ -207,9 +207,9 @@ def missing(name: str, scale: float, memory: int) -> str:
 
 
 def make(place: Path, name: str, scale: float) -> Data:
-    """Make a set, readable to everybody: some servers do not run as root.
+    """Make a set, readable for all users: some servers do not run as root.
 
-    :param scale: how much of it, 1.0 for all.
+    :param scale: fraction of it, 1.0 for all.
     """
     path = place / name
     path.mkdir()

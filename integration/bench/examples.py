@@ -1,4 +1,4 @@
-"""Programs of the benchmark's own, written beside the engine."""
+"""The benchmark's own programs, in the engine's examples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def example(name: str) -> Path:
     """Build a program of ``engine/crates/dray-store/examples``, as a release.
 
-    :raises RuntimeError: when it cannot be built.
+    :raises RuntimeError: if it cannot be built.
     """
     words = ["build", "--locked", "--release", "-p", "dray-store", "--example", name]
     if subprocess.run(["cargo", *words], cwd=ROOT / "engine", check=False).returncode != 0:
@@ -31,9 +31,9 @@ def example(name: str) -> Path:
 
 
 def build_of(tools: Iterable[Tool]) -> None:
-    """Build what these tools need, while there is a network: where they run there is none.
+    """Build the examples of these tools in advance: their network has no connection outside.
 
-    What cannot be built is said in the tool's row.
+    A failed build is noted in the tool's row.
     """
     for tool in tools:
         if tool.example:

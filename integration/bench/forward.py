@@ -1,10 +1,10 @@
 """A path in user space between two networks: delay, rate, queue; for kernels without netem.
 
-A TUN device stands in each network; a process for each direction reads packets from one and writes
-them to the other when they are due. TCP is the kernel's own at both ends, so windows, congestion
-control and round trips are real. Packets come joined as the kernel joins them for network cards
-(up to 64 KiB), which is what lets Python carry a gigabit; each still takes the time on the wire
-that its segments would take. Nothing is lost but what overflows the queue, and nothing overtakes.
+Each network has a TUN device; a process for each direction reads packets from one and writes them
+to the other when they are due. TCP is the kernel's own at both ends, so windows, congestion control
+and round trips are real. The kernel joins packets as for network cards (up to 64 KiB), which lets
+Python carry a gigabit; each still takes the time of its segments on the wire. Only a full queue
+loses packets, and none are reordered.
 
 Only for the benchmark: :class:`integration.bench.path.Path` starts it, in a network of its own.
 """
@@ -33,7 +33,7 @@ CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
 TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 IFF_TUN, IFF_NO_PI, IFF_VNET_HDR = 0x1, 0x1000, 0x4000
-#: sums, and segments of both versions of IP, are left to the other end
+#: checksums, and segmentation of both versions of IP, are offloaded to the other end
 OFFLOAD = 0x1 | 0x2 | 0x4
 SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK = 0x8914, 0x8916, 0x891C
 SIOCSIFMTU, SIOCSIFTXQLEN = 0x8922, 0x8943
@@ -41,15 +41,15 @@ IFF_UP, IFF_RUNNING = 0x1, 0x40
 DEVICE = b"path0"
 MASK = "255.255.255.0"
 MTU = 1500
-#: packets between two looks at what is due
+#: packets between two checks for due ones
 BURST = 32
-#: what the kernel writes before a packet: struct virtio_net_hdr
+#: the kernel's header of a packet: struct virtio_net_hdr
 HEAD = 10
 READ_BYTES = 65_535 + HEAD
 #: preamble, addresses, checksum and gap of a frame of Ethernet
 FRAME = 38
 TCP = 6
-#: the longest sleep without a packet that is due, in seconds
+#: the longest sleep without a due packet, in seconds
 LOOK_SECONDS = 1.0
 
 #: words of the shared memory: settings, then counters of either direction
@@ -61,18 +61,18 @@ SHARED_BYTES = 8 * (SETTINGS + 2 * COUNTERS)
 
 
 class Size(NamedTuple):
-    """What a packet is on the wire."""
+    """The size of a packet on the wire."""
 
     #: bytes of all its frames
     wire: int
-    #: bytes of a TCP connection
+    #: payload bytes of a TCP connection
     payload: int
 
 
 def measure(packet: bytes) -> Size:
-    """Measure a packet as the kernel gives it, with its segments as they would travel.
+    """Measure a packet of the kernel, with its segments as they would be sent.
 
-    :param packet: with what the kernel writes before it.
+    :param packet: with the kernel's header.
     """
     whole = len(packet) - HEAD
     if whole < 40 or packet[HEAD] >> 4 != 4 or packet[HEAD + 9] != TCP:
@@ -86,19 +86,19 @@ def measure(packet: bytes) -> Size:
 
 
 class Direction:
-    """One direction: a bottleneck with its queue, then the delay. Time comes in as nanoseconds."""
+    """One direction: a bottleneck with its queue, then the delay. Times are nanoseconds."""
 
     def __init__(self, settings: memoryview, counters: memoryview) -> None:
         """Begin with nothing under way."""
         self._settings = settings
         self._counters = counters
         self._under_way: deque[tuple[int, bytes, int]] = deque()
-        #: when the bottleneck has sent all it has
+        #: when the bottleneck has sent its queue
         self._free_at = 0
         self._last_due = 0
 
     def take(self, packet: bytes, now: int) -> None:
-        """Take a packet in, or drop it when the queue is full."""
+        """Queue a packet, or drop it if the queue is full."""
         settings, counters = self._settings, self._counters
         wire, payload = measure(packet)
         leaves = now
@@ -109,14 +109,14 @@ class Direction:
                 counters[DROPPED] += 1
                 return
             leaves = self._free_at = begins + wire * 8_000_000_000 // rate
-        # A delay that was made shorter must not let later packets overtake.
+        # A shortened delay must not let later packets overtake.
         due = self._last_due = max(self._last_due, leaves + settings[DELAY_NS])
         counters[PACKETS] += 1
         counters[WIRE] += wire
         self._under_way.append((due, packet, payload))
 
     def give(self, now: int, send: Callable[[bytes], object]) -> None:
-        """Send what is due."""
+        """Send due packets."""
         under_way, counters = self._under_way, self._counters
         while under_way and under_way[0][0] <= now:
             due, packet, payload = under_way.popleft()
@@ -126,18 +126,18 @@ class Direction:
                 counters[LATE_NS] = now - due
 
     def wait_seconds(self, now: int) -> float:
-        """Say how long nothing is due."""
+        """Return the time until the next due packet."""
         if not self._under_way:
             return LOOK_SECONDS
         return min(LOOK_SECONDS, max(0, self._under_way[0][0] - now) / 1e9)
 
 
 def carry(source: int, sink: int, direction: Direction) -> None:
-    """Carry packets for ever."""
+    """Forward packets for ever."""
     clock = time.monotonic_ns
 
     def send(packet: bytes) -> None:
-        # A device that goes away, or is full, loses packets as a cable does.
+        # A device that disappears, or is full, loses packets as a cable does.
         with contextlib.suppress(OSError):
             os.write(sink, packet)
 
@@ -153,7 +153,7 @@ def carry(source: int, sink: int, direction: Direction) -> None:
 
 
 def open_device(address: str) -> int:
-    """Make the device in the network this process is in."""
+    """Open the device in the network of this process."""
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR
     fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", DEVICE, flags))
@@ -172,7 +172,7 @@ def open_device(address: str) -> int:
 
 
 def _become_punctual() -> None:
-    """Come before all others, and be woken at once: a path waits for no processor."""
+    """Get real-time priority: a path waits for no processor."""
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -184,10 +184,10 @@ def _become_punctual() -> None:
 
 
 def main(near: str, far: str, shared_path: str) -> int:
-    """Make both devices, say so, and carry until ended.
+    """Open both devices, report that, and forward until ended.
 
-    :param near: address in the network this is started in
-    :param far: address in a network that is made here, and is that of this process from then on
+    :param near: address in the network in which this is started
+    :param far: address in a network that is created here, and is that of this process from then on
     :param shared_path: file of settings and counters
     """
     near_device = open_device(near)

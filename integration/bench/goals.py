@@ -1,4 +1,4 @@
-"""What is to be reached, what was found, and what the machine itself did: the table of it."""
+"""The table of goals, results, and the machine's own limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Goal:
 
     title: str
     bound: float
-    #: whether that is the least; else it is the most
+    #: whether it is a minimum; else it is a maximum
     is_least: bool = True
 
     def is_met(self, found: float) -> bool:
@@ -27,7 +27,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Reached:
-    """A goal, and how it was met."""
+    """A goal, and its result."""
 
     goal: Goal
     #: the row's title
@@ -35,12 +35,12 @@ class Reached:
     case: Case
     words: str
     is_met: bool
-    #: the same number of what stands for the machine there; empty where nothing does
+    #: the same number of the machine's own limit there; empty without one
     machine: str = ""
 
 
 def table(reached: Sequence[Reached]) -> list[str]:
-    """Write the table in Markdown; nothing for no goals."""
+    """Return the table in Markdown; empty without goals."""
     if not reached:
         return []
     has_machine = any(each.machine for each in reached)

@@ -1,4 +1,4 @@
-"""``python -m integration.bench growth``: what ten times as many files, and larger ones, cost."""
+"""``python -m integration.bench growth``: the cost of ten times the files, and of larger ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOOLS = (*peers.TOOLS, *ours.TOOLS)
 FEW = ["cp", "rsync", "dray", "dray-third"]
 FILES = [f"f{power}" for power in datasets.POWERS]
 BYTES = [f"g{gib}" for gib in datasets.SIZES_GIB]
-#: of a disk that stay free
+#: free space to leave on a disk
 DISK_RESERVE_BYTES = 4 * tree.GIB
 
 
@@ -65,7 +65,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def missing(name: str, scale: float, where: Path) -> str:
-    """Say why a set has no room; empty if it has."""
+    """Return why a set does not fit; empty if it does."""
     if name not in BYTES:
         return datasets.missing(name, scale, machine.free_memory())
     room = round(datasets.ROOM[name] * scale) + DISK_RESERVE_BYTES

@@ -1,4 +1,4 @@
-"""``python -m integration.bench jobs``: several third-party transfers at one time."""
+"""``python -m integration.bench jobs``: several concurrent third-party transfers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from integration.bench.examples import build_of
 from integration.bench.path import WidePath, path
 from integration.bench.results import Results
 
-#: what the machine itself can do with as many bytes: without files, without a network, and with the
-#: least work that sums them at both ends
+#: the machine's own limits for as many bytes: without files, without a network, and with the least
+#: work that sums them at both ends
 LIMITS = ("iperf3-4", "cp", "by-hand")
 TOOLS = (
     *(dataclasses.replace(tool, sets="") for tool in peers.TOOLS if tool.name in LIMITS),

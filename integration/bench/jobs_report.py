@@ -1,4 +1,4 @@
-"""Tables, the picture and the page of several transfers at one time."""
+"""Tables, the picture and the page of several concurrent transfers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "explanation" / "measured-jobs.md"
 FOLDER = PAGE.with_suffix("")
 RESULTS = FOLDER / "results.json"
 OURS, PEER = "dray-third", "gridftp-third"
-#: the same, and what was written is read back and compared
+#: the same, with the written data read back and compared
 OURS_COMPARED, PEER_COMPARED = "dray-third-verify", "gridftp-third-compared"
 #: mdtmFTP's rates over GridFTP's with as many jobs: Lu and others, BigData Express, Table 4
 PAPER = {1: 2.14, 2: 1.94, 4: 1.39, 8: 1.55}
@@ -79,11 +79,11 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Jobs:
-    """So many jobs: a line for each tool."""
+    """A number of jobs: a line for each tool."""
 
     number: int
     lines: dict[str, Line]
-    #: rates and CPU seconds, round by round; 0 when one of two is missing
+    #: rates and CPU seconds, round by round; 0 if one of two is missing
     faster: float
     cheaper: float
     #: of the rates where both read back
@@ -93,7 +93,7 @@ class Jobs:
 
 
 def cases(results: Results) -> list[tuple[str, str]]:
-    """List what the tables differ in: the path, the congestion control."""
+    """List the variables of the tables: the path, the congestion control."""
     return list(dict.fromkeys((each.where, each.congestion) for each in results.samples))
 
 

@@ -1,4 +1,4 @@
-"""The machine that is measured: what it is, its network for the time of a run, warm memory."""
+"""The measured machine: its description, its network during a run, warm memory."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SIOCSIFFLAGS = 0x8914
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 BLOCK = 4 << 20
 PAGE = 4096
-#: memory is given back to the host in blocks of this
+#: the host reclaims memory in blocks of this size
 REPORTED = 2 << 20
 #: linux/falloc.h
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
-#: of memory that is never taken
+#: memory that is never used
 RESERVE_BYTES = 1 << 30
-#: of one processor's time: what a machine without work uses
+#: fraction of one processor that an idle machine uses
 QUIET = 0.2
 LOOK_SECONDS = 0.5
 IPV4 = Path("/proc/sys/net/ipv4")
@@ -43,7 +43,7 @@ ALLOWED = IPV4 / "tcp_allowed_congestion_control"
 
 @dataclass(frozen=True)
 class Machine:
-    """What it is, and when."""
+    """Its description, with the time."""
 
     processor: str
     cpus: int
@@ -82,7 +82,7 @@ def has_kernel_tls() -> bool:
 def refuse_debug(program: Path) -> None:
     """Stop unless the program was optimised.
 
-    :raises SystemExit: when it is a debug build.
+    :raises SystemExit: if it is a debug build.
     """
     resolved = program.resolve()
     if "debug" in resolved.parts[:-1]:
@@ -90,37 +90,37 @@ def refuse_debug(program: Path) -> None:
 
 
 def file_system(place: Path, mounts: str) -> str:
-    """Name the file system that a place lies on, as the kernel calls it.
+    """Return the kernel's name of the file system of a path.
 
-    ``stat -f`` knows ext2 to ext4 by one number and calls all of them the same.
+    ``stat -f`` has one number for ext2 to ext4.
 
     :param place: absolute, without links
-    :param mounts: what ``/proc/self/mountinfo`` says
+    :param mounts: content of ``/proc/self/mountinfo``
     """
     found, kind = Path("/"), "unknown"
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))
-        # Of several mounts on one another the last one is seen.
+        # Of several mounts at one point the last one is visible.
         if place.is_relative_to(point) and point.is_relative_to(found):
             found, kind = point, after.split()[0]
     return kind
 
 
 class Network:
-    """Where the tools meet."""
+    """The network of the tools."""
 
-    #: whether nobody else is on it; servers that listen everywhere may run only then
+    #: whether it is private; servers that listen on all addresses may run only then
     is_own = False
 
     def congestion(self) -> str:
-        """Name the congestion control that new connections get."""
+        """Return the congestion control of new connections."""
         return DEFAULT.read_text(encoding="ascii").strip()
 
     def use(self, congestion: str) -> None:
-        """Let new connections get another one.
+        """Set the congestion control of new connections.
 
-        :raises SystemExit: when this network is not ours, or does not know it.
+        :raises SystemExit: if this network is not private, or does not know it.
         """
         if congestion == self.congestion():
             return
@@ -134,9 +134,9 @@ class Network:
 
 
 class OwnNetwork(Network):
-    """A network of this process and its children alone: a loopback that nobody else reaches.
+    """A network of only this process and its children: a loopback that no other process reaches.
 
-    Its default congestion control is its own: there is nothing to restore, whatever happens.
+    Its default congestion control is its own: nothing has to be restored.
     """
 
     is_own = True
@@ -144,7 +144,7 @@ class OwnNetwork(Network):
 
 @contextlib.contextmanager
 def network(congestions: list[str]) -> Iterator[Network]:
-    """Move to a network of our own where that is allowed; call it before any thread starts."""
+    """Move to a private network if that is permitted; call it before any thread starts."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(_allowed(congestions))
@@ -163,10 +163,10 @@ def network(congestions: list[str]) -> Iterator[Network]:
 
 @contextlib.contextmanager
 def _allowed(congestions: list[str]) -> Iterator[None]:
-    """Let networks other than the host's use these: the host's list says which may be used there.
+    """Permit other networks than the host's to use these: the host's list decides that.
 
-    The list is written back through a file that was opened here: what the path means depends on the
-    network one is in.
+    The list is restored through a file that was opened here: the meaning of the path depends on the
+    current network.
     """
     with ALLOWED.open("r+b", buffering=0) as file:
         before = file.read()
@@ -184,9 +184,9 @@ def _allowed(congestions: list[str]) -> Iterator[None]:
 
 
 def listens(port: int, process: str = "self") -> bool:
-    """Whether somebody listens on a port. Looking does not connect: some servers count that.
+    """Return whether a process listens on a port; makes no connection, which some would count.
 
-    :param process: one in the network that is meant.
+    :param process: a process in that network.
     """
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -199,7 +199,7 @@ def listens(port: int, process: str = "self") -> bool:
 
 
 def free_port() -> int:
-    """Find a port that nobody uses."""
+    """Find an unused port."""
     with socket.socket() as any_socket:
         any_socket.bind(("127.0.0.1", 0))
         port: int = any_socket.getsockname()[1]
@@ -208,21 +208,21 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def warmed(place: Path, size: int, *, holds: bool = True) -> Iterator[None]:
-    """Have ``size`` bytes of free memory, as far as there are so many, that were touched just now.
+    """Yield with ``size`` bytes of free memory, as far as available, that were touched just now.
 
     The first touch of a virtual machine's memory can cost three times as much as a whole copy, and
-    would be paid by whoever comes first. What is free for some seconds may be given back to the
-    host ("free page reporting"), in blocks of 2 MiB or more, and whoever takes longer than that
-    would touch it for the first time again. So a page of each 2 MiB of what was written is held
-    meanwhile: of each block, as far as pages that were written together lie together.
+    the first tool would pay for it. Memory that is free for some seconds may be returned to the
+    host ("free page reporting"), in blocks of 2 MiB or more, and a slower tool would touch it for
+    the first time again. So a page of each written 2 MiB is kept meanwhile: of each block, as far
+    as pages that were written together lie together.
 
     :param place: a folder on a tmpfs
-    :param holds: false where memory is wanted in larger pieces (page cache of ext4): it would not
-        be found in what is held so, but in what was never touched.
+    :param holds: false if the tool needs larger pieces of memory (page cache of ext4): it would not
+        find them in the kept blocks, but in untouched memory.
     """
     size = min(size, free_memory())
     block = memoryview(bytes(BLOCK))
-    # Without a name: freed whatever ends this process.
+    # Unnamed: freed however this process ends.
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
         left = size
         while left > 0:
@@ -244,7 +244,7 @@ def _punch(file: int, offset: int, length: int) -> None:
 
 
 def await_quiet(seconds: float) -> None:
-    """Wait until others leave the processors alone, but no longer than ``seconds``."""
+    """Wait until other processes leave the processors idle, but no longer than ``seconds``."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         busy = account.busy_seconds()
@@ -254,7 +254,7 @@ def await_quiet(seconds: float) -> None:
 
 
 def free_memory() -> int:
-    """Bytes of memory that may be taken."""
+    """Available bytes of memory."""
     return _memory("MemAvailable") - RESERVE_BYTES
 
 

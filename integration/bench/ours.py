@@ -1,4 +1,4 @@
-"""dray, every way that is compared."""
+"""dray, in every compared way."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def serve(
     """Start ``dray serve``.
 
     :param is_near: at the client's end instead of the far one.
-    :param user: words before it that make it another user's, as ``give_to_nobody`` gives them.
+    :param user: command prefix of another user, from ``give_to_nobody``.
     """
     folder = scene.folder / "dray"
     folder.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def _between(scene: Scene, *more: Word, is_clear: bool, jobs: tuple[str, ...] = 
             scene.folder / name,
             name,
             roots=[root],
-            # Off the loopback it would tell others its name, which no name service knows.
+            # Outside the loopback it would advertise its name, which no name service knows.
             config={**config, "advertise": at},
             program=scene.program,
             listen=at,
@@ -153,7 +153,7 @@ TOOLS = (
     Tool("dray-one", "dray, one process", COPY, _local, is_ours=True),
 )
 
-#: of which each is several commands at one time
+#: each of several concurrent commands
 JOBS = (
     Tool(
         "dray-third",

@@ -1,4 +1,4 @@
-"""A path between two networks of the benchmark's own, and what is seen on it during a run."""
+"""A path between two networks of the benchmark, and the observations of a run."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
 NEAR, FAR = "10.79.0.1", "10.79.0.2"
 MB = 1e6
 SAMPLE_SECONDS = 0.1
-#: from here on the slow start of a connection is over: what is asked of a path begins there
+#: from here on the slow start of a connection is over: the steady rate is measured from here
 STEADY_SECONDS = 5.0
-#: of the bytes: what comes after that is an end, in which nothing can fill the path
+#: of the bytes: the rest is the end, which cannot fill the path
 ALMOST_ALL = 0.99
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Where the two ends of a copy stand: the client's, and that of the server."""
+    """The two ends of a copy: the client's, and the server's."""
 
     here: str = "127.0.0.1"
     there: str = "127.0.0.1"
-    #: words before a program that starts at the far end
+    #: command prefix of a program at the far end
     far: tuple[str, ...] = ()
-    #: the process in whose network the far end is
+    #: a process in the network of the far end
     far_process: str = "self"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What went over the path during one run."""
+    """The traffic of a path during one run."""
 
     #: seconds, and megabytes of connections that had arrived at the far end by then
     arrived: tuple[tuple[float, float], ...] = ()
-    #: packets that found the queue full
+    #: packets dropped by the full queue
     dropped: int = 0
-    #: the worst delay, in milliseconds, that nobody asked for: the emulator had no processor
+    #: the worst unwanted delay, in milliseconds: the emulator had no processor
     late_ms: float = 0.0
 
     @staticmethod
@@ -62,7 +62,7 @@ class Seen:
 
 
 def rate_between(arrived: tuple[tuple[float, float], ...], begin: float, end: float) -> float:
-    """Compute MB per second between two moments; 0 when nothing was seen there."""
+    """Compute MB per second between two moments; 0 without samples."""
     there = [each for each in arrived if begin <= each[0] <= end]
     if len(there) < 2 or there[-1][0] <= there[0][0]:
         return 0.0
@@ -70,7 +70,7 @@ def rate_between(arrived: tuple[tuple[float, float], ...], begin: float, end: fl
 
 
 def steady_rate(arrived: tuple[tuple[float, float], ...]) -> float:
-    """Compute MB per second from the fifth second until almost all is there; 0 if it was before."""
+    """Compute MB per second from the fifth second until almost all has arrived; else 0."""
     if not arrived:
         return 0.0
     enough = ALMOST_ALL * arrived[-1][1]
@@ -92,12 +92,12 @@ def rates(
 
 
 class WidePath(machine.OwnNetwork):
-    """Both networks, and the path between them. As root only, within a network of our own."""
+    """Both networks, and the path between them. Only as root, within a private network."""
 
     def __init__(self, folder: Path) -> None:
         """Start it, without delay or bound.
 
-        :raises SystemExit: when this host allows none.
+        :raises SystemExit: if this host permits none.
         """
         shared = folder / "path"
         shared.write_bytes(bytes(forward.SHARED_BYTES))
@@ -112,7 +112,7 @@ class WidePath(machine.OwnNetwork):
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=ROOT,
-                # Ctrl-C on the terminal is for the benchmark, which then ends this in order.
+                # Ctrl-C on the terminal is for the benchmark, which then ends this with a clean-up.
                 start_new_session=True,
             )
         assert self._process.stdout is not None
@@ -126,7 +126,7 @@ class WidePath(machine.OwnNetwork):
         self.label = ""
 
     def set(self, round_trip_ms: float, megabits: float) -> None:
-        """Change it: a queue as large as the path before its bottleneck, either way.
+        """Set its parameters; the queue before its bottleneck is as large as the path.
 
         :param megabits: per second, each way; 0: no bound.
         """
@@ -138,12 +138,12 @@ class WidePath(machine.OwnNetwork):
         self.label = f"{round_trip_ms:g} ms"
 
     def use(self, congestion: str) -> None:
-        """Let new connections of both ends get another congestion control."""
+        """Set the congestion control of new connections of both ends."""
         super().use(congestion)
         self._tell_far("tcp_congestion_control", congestion)
 
     def widen(self, window_bytes: int) -> None:
-        """Let windows of both ends grow so far, as hosts for wide areas are set up."""
+        """Permit windows of both ends to grow to this size, as on hosts for wide areas."""
         for name in ("tcp_rmem", "tcp_wmem"):
             least, usual, _ = (machine.IPV4 / name).read_text(encoding="ascii").split()
             words = f"{least} {usual} {window_bytes}"
@@ -170,7 +170,7 @@ class WidePath(machine.OwnNetwork):
         return self._words[forward.SETTINGS + forward.COUNTERS + counter]
 
     def forget_lateness(self) -> None:
-        """Begin to look for the worst lateness anew."""
+        """Reset the worst lateness."""
         for begin in (forward.SETTINGS, forward.SETTINGS + forward.COUNTERS):
             self._words[begin + forward.LATE_NS] = 0
 
@@ -185,10 +185,10 @@ class WidePath(machine.OwnNetwork):
 
 
 class Watch:
-    """Looks again and again how much has arrived at the far end."""
+    """Samples how much has arrived at the far end."""
 
     def __init__(self, path: WidePath) -> None:
-        """Look at this one."""
+        """Sample this path."""
         self._path = path
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -233,9 +233,9 @@ class Watch:
 
 @contextlib.contextmanager
 def path(network: machine.Network) -> Iterator[WidePath]:
-    """Make a path that begins in this process's own network.
+    """Make a path that starts in this process's own network.
 
-    :raises SystemExit: when the network is the host's, or this host allows no path.
+    :raises SystemExit: if the network is the host's, or this host permits no path.
     """
     if not network.is_own:
         raise SystemExit("bench: a path needs a network of its own: as root")

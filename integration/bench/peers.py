@@ -1,4 +1,4 @@
-"""The others: what they are started with, and what they leave out."""
+"""The other movers: their commands, and their omissions."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
     from integration.harness.program import Word
 
-#: of servers that stand at no far end
+#: of servers without a far end
 HERE = "127.0.0.1"
 #: the newer rclone, where tools/bootstrap.sh puts it
 RCLONE = ROOT / ".tools" / "go" / "bin" / "rclone"
 CIPHER = "aes128-gcm@openssh.com"
 BLOCK_BYTES = 4 << 20
-#: has GridFTP's client compare each file's sums, by the cheapest that its servers have
+#: makes GridFTP's client compare each file's checksums, with the cheapest algorithm of its servers
 COMPARE = ("-verify-checksum", "-checksum-alg", "ADLER32")
-#: and by the only one that the client has for what lies at its own end
+#: and with the only algorithm that the client has for files at its own end
 COMPARE_OWN = ("-verify-checksum", "-checksum-alg", "MD5")
 #: GridFTP's data connections; the network is ours alone
 PORTS = "30000,31999"
@@ -79,7 +79,7 @@ def _iperf(streams: int) -> Callable[[Scene], Command]:
 
 
 def iperf_seconds(said: str) -> float:
-    """Read how long it took until all had arrived."""
+    """Read the seconds until all had arrived."""
     return float(json.loads(said)["end"]["sum_received"]["seconds"])
 
 
@@ -91,7 +91,7 @@ def _by_hand(scene: Scene) -> Command:
 
 
 def summing_share(said: str) -> float:
-    """Read which part of the time went into sums, at the end where it was more."""
+    """Read the share of the time for checksums, at the end with the larger one."""
     return float(max(json.loads(said)["summing"].values()))
 
 
@@ -121,14 +121,14 @@ def _rsync(scene: Scene) -> Command:
 
 
 def _gridftp_server(scene: Scene, name: str, *, is_near: bool = False) -> str:
-    """Start a server; give its URL."""
+    """Start a server; return its URL."""
     port = machine.free_port()
     address = scene.ends.here if is_near else scene.ends.there
     home = scene.folder / name
     words: list[Word] = [*scene.give_to_nobody(home), "globus-gridftp-server", "-aa"]
     words += ["-p", str(port), "-data-interface", address]
     if not scene.ends.far:
-        # It wants a name for it, which other networks than the host's do not give.
+        # It needs a host name, which only the host's network provides.
         words += ["-control-interface", address]
     home.mkdir(exist_ok=True)
     env = {"HOME": str(home), "GLOBUS_TCP_PORT_RANGE": PORTS}
@@ -151,7 +151,7 @@ def _gridftp_client(*more: Word) -> Callable[[Scene], Command]:
 
 
 def _gridftp_jobs(*more: Word) -> Callable[[Scene], Command]:
-    """Ask for each job as BigData Express's authors did."""
+    """Request each job as BigData Express's authors did."""
 
     def prepare(scene: Scene) -> Command:
         near = _gridftp_server(scene, "gridftp-from", is_near=True)
@@ -177,7 +177,7 @@ def _gridftp_third(*more: Word) -> Callable[[Scene], Command]:
 
 
 def _xrootd_server(scene: Scene, name: str, *more: str) -> int:
-    # Not the sink itself: what is copied into the root of all it takes for no folder.
+    # Not the sink itself: it does not treat its root as a folder of a copy.
     return xrootd.server(scene, name, scene.sink.parent, *more)
 
 
@@ -207,7 +207,7 @@ def _xrootd_tls(scene: Scene) -> Command:
     )
     if os.geteuid() == 0:
         os.chown(key, NOBODY, NOBODY)
-    # Clients look for authorities in a folder, by names that are made of hashes.
+    # Clients find authorities in a folder, by names made of hashes.
     authorities = scene.folder / "authorities"
     authorities.mkdir()
     (authorities / "here.pem").symlink_to(certificate)
@@ -237,7 +237,7 @@ def _nginx(scene: Scene) -> int:
             "events { worker_connections 512; }",
             "http {",
             "access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;",
-            # With it one connection leaves others a turn.
+            # Limits the turn of one connection.
             "sendfile_max_chunk 4m;",
             *(f"{kind}_temp_path {folder}/{kind};" for kind in kinds),
             f"server {{ listen {HERE}:{port}; root {scene.data.path}; autoindex on; }}",
@@ -276,13 +276,13 @@ def _aria2(scene: Scene) -> Command:
 
 
 def _sshd(scene: Scene) -> Path:
-    """Start a server with keys of its own; give the client's configuration."""
+    """Start a server with its own keys; return the client's configuration."""
     port = machine.free_port()
     for name in ("host", "user"):
         words: list[Word] = ["ssh-keygen", "-q", "-t", "ed25519", "-N", ""]
         subprocess.run([*words, "-f", scene.folder / name], check=True, timeout=60)
     if os.geteuid() == 0:
-        # Debian's server wants it, and what starts that server makes it.
+        # Debian's server needs it, and Debian's start script creates it.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     config = scene.write(
         "sshd.conf",
@@ -299,7 +299,7 @@ def _sshd(scene: Scene) -> Path:
             "Subsystem sftp internal-sftp",
         ],
     )
-    # It starts itself again for each connection, and wants its whole name for that.
+    # It starts itself again for each connection, and needs its absolute path for that.
     program = shutil.which("sshd", path=PATH) or "sshd"
     scene.serve("sshd", port, [program, "-D", "-e", "-f", config])
     return scene.write(
@@ -321,7 +321,7 @@ def _sshd(scene: Scene) -> Path:
 
 def _tar(scene: Scene) -> Command:
     config = _sshd(scene)
-    # A tar that keeps hard links would carry some of the data only.
+    # A tar that keeps hard links would carry only some of the data.
     pack = f"tar --hard-dereference -C {scene.data.path} -cf - ."
     return Command(["sh", "-c", f"{pack} | ssh -F {config} there tar -C {scene.sink} -xf -"])
 
@@ -345,7 +345,7 @@ def _absent(name: str, title: str, kind: str, why: str) -> Tool:
 
 GRIDFTP = ("globus-gridftp-server", "globus-url-copy")
 SSH = ("sshd", "ssh", "ssh-keygen")
-#: EScp's time over that of ``cp -r``, by sets: taken by hand, on another hour of such a machine
+#: EScp's time over that of ``cp -r``, by sets: taken by hand, in another hour of such a machine
 ESCP = {"a": 2.06, "b": 1.79, "c": 1.74, "d": 2.0}
 UNPACKAGED = "in no package registry; taken by hand once, on another hour of such a machine:"
 
@@ -370,7 +370,7 @@ TOOLS = (
         LIMIT,
         _by_hand,
         needs=("cargo",),
-        # It knows files and folders, no links.
+        # It copies files and folders, no links.
         sets="abd",
         example="by_hand",
     ),
@@ -508,7 +508,7 @@ TOOLS = (
     _absent("mdtmftp", "mdtmFTP", CLEAR, "neither its source nor a package can be had"),
 )
 
-#: of which each is several commands at one time
+#: each of several concurrent commands
 JOBS = tuple(
     Tool(
         name,

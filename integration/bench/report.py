@@ -1,4 +1,4 @@
-"""Tables, pictures and the page of results, all made from what was written down."""
+"""Tables, pictures and the page of results, all made from the stored results."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ READING = """\
 
 
 def cases(results: Results) -> list[Case]:
-    """List the tables there are: set, file system, congestion control."""
+    """List the tables: set, file system, congestion control."""
     found = [(each.set, each.where, each.congestion) for each in results.samples]
     return list(dict.fromkeys(found))
 
@@ -140,7 +140,7 @@ def table(results: Results, set_name: str, where: str, congestion: str) -> list[
 
 
 def absent(results: Results) -> list[str]:
-    """Write the table of tools that could not be had."""
+    """Return the table of unavailable tools."""
     rows = [row for row in results.rows if row.missing]
     if not rows:
         return []
@@ -194,7 +194,7 @@ def pictures(results: Results) -> dict[str, str]:
 
 
 def place(machine: dict[str, Any]) -> str:
-    """Say where and when it was."""
+    """Describe place and time of the run."""
     where = (
         f"{machine['cpus']} processors ({machine['processor']}),"
         f" {machine['memory_mib'] / 1024:.0f} GiB, {machine['system']}, Linux {machine['kernel']}"
@@ -247,7 +247,7 @@ def put(at: Path, words: str, drawn: dict[str, str], text: str) -> None:
 
 
 def again(kept: Path, publish: Callable[[str], None]) -> None:
-    """Write a page anew, from the results beside it or from those of other runs, as one."""
+    """Write a page again, from its stored results or from those of several runs."""
     files = [Path(word) for word in sys.argv[1:]] or [kept]
     parts = [Results.read(file.read_text(encoding="utf-8")) for file in files]
     publish(of.merged(parts).text())

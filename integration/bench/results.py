@@ -1,4 +1,4 @@
-"""What came of the runs, and what is computed from it; the same from a file as from the run."""
+"""The results of runs, and the numbers computed from them; the same from a file as from the run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 MB = 1e6
 GB = 1e9
 MIB = 1 << 20
-#: what stands between two processes: others are no peers of a mover
+#: kinds with two processes: others are no peers of a mover
 KINDS_OF_PEERS = (CLEAR, COMPARED, ENCRYPTED, THIRD)
-#: the tool whose time the others are compared with
+#: the tool whose time is the reference
 BASE = "cp"
 
 
@@ -29,7 +29,7 @@ Case = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Row:
-    """A tool, as results remember it."""
+    """A tool, as stored in results."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Set:
-    """A data set, as results remember it."""
+    """A data set, as stored in results."""
 
     name: str
     title: str
@@ -64,18 +64,18 @@ class Sample:
     cpu_seconds: float
     #: bytes, of all its processes together
     memory_peak: int
-    #: what everything else on the machine has used meanwhile
+    #: use of the machine by other processes meanwhile
     foreign_seconds: float
     notes: tuple[str, ...] = ()
     #: why it does not count
     error: str = ""
-    #: bytes of single processes at their worst: the one that is timed, then the largest others
+    #: peak bytes of single processes: the timed one, then the largest others
     peaks: tuple[int, ...] = ()
-    #: of runs over a path: what was seen on it
+    #: of runs over a path: the observed traffic
     seen: Seen = field(default_factory=Seen)
-    #: seconds that whoever asked has waited, where ``seconds`` are those of the copying alone
+    #: seconds that the caller has waited, if ``seconds`` are those of the copying alone
     waited: float = 0.0
-    #: which part of the tool's own time went into sums, by its word; zero where it has none
+    #: share of the tool's own time for checksums, by its report; zero if it has none
     summing: float = 0.0
 
 
@@ -89,11 +89,11 @@ class Results:
     samples: list[Sample] = field(default_factory=list)
     command: str = ""
     scale: float = 1.0
-    #: the tool whose time the others are compared with
+    #: the tool whose time is the reference
     base: str = BASE
     #: of the path between the ends, per second
     megabits: float = 0.0
-    #: what was seen of the place itself
+    #: observations about the place itself
     facts: list[str] = field(default_factory=list)
 
     def text(self) -> str:
@@ -140,7 +140,7 @@ class Line:
     """One line of a table: medians over the rounds."""
 
     row: Row
-    #: MB per second: median, lowest, highest; zero when there is none
+    #: MB per second: median, lowest, highest; zero without one
     rate: float = 0.0
     low: float = 0.0
     high: float = 0.0
@@ -148,7 +148,7 @@ class Line:
     cpu_seconds: float = 0.0
     peak_mib: float = 0.0
     foreign_seconds: float = 0.0
-    #: its time over that of ``cp -r``, round by round; zero when there is none
+    #: its time over that of ``cp -r``, round by round; zero without one
     of_base: float = 0.0
     #: how many times as fast as the fastest peer of its kind, round by round
     of_peer: float = 0.0
@@ -157,11 +157,11 @@ class Line:
 
 
 def rotated(names: Sequence[str], turn: int, turns: int) -> list[str]:
-    """Give the order of a round: all begin elsewhere, each with others before it than last time.
+    """Return the order of a round: each tool has other predecessors than last time.
 
-    What runs before a tool leaves the machine's memory and caches in a state of its own. The rows
-    are those of E. J. Williams (1949), "Experimental designs balanced for the estimation of
-    residual effects of treatments", with the first one as it is given.
+    A tool that runs before another leaves the machine's memory and caches in a certain state. The
+    rows are those of E. J. Williams (1949), "Experimental designs balanced for the estimation of
+    residual effects of treatments", with the first one as given.
     """
     count = len(names)
     zigzag = [at // 2 + 1 if at % 2 else -(at // 2) % count for at in range(count)]
@@ -173,16 +173,16 @@ def rotated(names: Sequence[str], turn: int, turns: int) -> list[str]:
 
 
 def ratios(of: Sequence[Sample], to: Sequence[Sample]) -> list[float]:
-    """Give the times of one over those of another, in the rounds that both have."""
+    """Return the times of one over those of another, in their common rounds."""
     base = {sample.round: sample.seconds for sample in to}
     return [each.seconds / base[each.round] for each in of if each.round in base]
 
 
 def merged(parts: Sequence[Results]) -> Results:
-    """Put the results of several runs into one, each with tables of its own.
+    """Merge the results of several runs, each with tables of its own.
 
-    :raises ValueError: when two of them have the same table, whose rounds are not to be compared,
-        or when what holds for all tables of one is not so in another.
+    :raises ValueError: if two of them have the same table, whose rounds cannot be compared, or if a
+        common property of all tables differs.
     """
     first, *others = parts
     one = dataclasses.replace(
@@ -211,7 +211,7 @@ def merged(parts: Sequence[Results]) -> Results:
 
 
 def _differences(one: Results, other: Results) -> list[str]:
-    """Name what two runs have to have in common to be shown as one, and have not."""
+    """Name the properties that two runs must share to be merged, and do not."""
     found = [
         name for name in ("scale", "base", "megabits") if getattr(one, name) != getattr(other, name)
     ]

@@ -1,4 +1,4 @@
-"""The runs: every tool by turns, each in a fresh place, with warm memory, judged afterwards."""
+"""The runs: every tool in turns, each in a fresh folder, with warm memory, checked afterwards."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
     from integration.bench.datasets import Data
 
-#: of memory warmed beside what the copy itself takes: buffers and servers
+#: warmed memory in addition to the copy's own: buffers and servers
 BESIDE_BYTES = 1 << 30
-#: of all processors' time, used by others: from here on a run is disturbed
+#: fraction of all processors' time, used by others, from which a run is disturbed
 DISTURBED = 0.1
-#: from so many files on, copies on a disk stay until their set is done
+#: from this many files on, copies on a disk stay until their set is done
 MANY_FILES = 1000
-#: processes beside the timed one whose memory is remembered for itself
+#: processes beside the timed one whose memory is recorded separately
 OTHERS = 2
 CPUS = len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be run."""
+    """The requested runs."""
 
     tools: list[Tool]
     sets: list[str]
@@ -52,7 +52,7 @@ class Asked:
     limit: float
     #: of a run that others disturb
     tries: int
-    #: seconds before each run to wait for others to be done
+    #: seconds before each run to wait for an idle machine
     wait: float
     #: added to the niceness of tools and servers while they are timed
     nice: int
@@ -62,9 +62,9 @@ class Asked:
 
 
 def await_true(is_so: Callable[[], bool], seconds: float) -> None:
-    """Wait until something is so.
+    """Wait until a condition holds.
 
-    :raises TimeoutError: when it is not in time.
+    :raises TimeoutError: if it does not in time.
     """
     until = time.monotonic() + seconds
     while not is_so():
@@ -99,7 +99,7 @@ def run_all(
 
 @dataclass(frozen=True)
 class _Ground:
-    """Where a set lies."""
+    """The place of a set."""
 
     folder: Path
     where: str
@@ -151,7 +151,7 @@ def _tell(data: Data, sample: Sample) -> None:
 
 
 def _run_quietly(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sample:
-    """Run a tool, again if others took too much of the processors; the quietest run counts."""
+    """Run a tool, again if others used too much of the processors; the quietest run counts."""
     tried = []
     for _ in range(asked.tries):
         machine.await_quiet(asked.wait)
@@ -160,14 +160,14 @@ def _run_quietly(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Conten
             break
     best = min(tried, key=lambda sample: (bool(sample.error), disturbance(sample)))
     if len(tried) > 1:
-        # Nothing is dropped silently.
+        # Every dropped run is noted.
         note = f"{len(tried) - 1} disturbed run{'s' if len(tried) > 2 else ''} not counted"
         best = replace(best, notes=(*best.notes, note))
     return best
 
 
 def disturbance(sample: Sample) -> float:
-    """Say which part of all processors' time others have used during a run."""
+    """Return the fraction of all processors' time that others have used during a run."""
     return sample.foreign_seconds / (sample.seconds * CPUS) if sample.seconds else 0.0
 
 
@@ -191,7 +191,7 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
             except (RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
                 return replace(sample, error=f"its servers do not start: {_first(error)}")
             if ground.where != "tmpfs":
-                # What earlier runs left to be written is no part of this one.
+                # Pending writes of earlier runs are no part of this one.
                 os.sync()
             watch = Watch(asked.path) if asked.path else None
             with (
@@ -224,7 +224,7 @@ def _measure(asked: Asked, scene: Scene, command: Command, sample: Sample) -> Sa
         process = scene.start(log, command.words, command.env)
         code = _await(process, limit)
         if is_durable and code == 0:
-            # What is not on stable storage has not arrived: dray waits for that by itself.
+            # Data without a sync has not arrived: dray waits for that by itself.
             code = _await(scene.start(log, ["sync", "-f", scene.sink], {}), limit)
         seconds = time.monotonic() - began
         cpu = of.cpu_seconds() - cpu
@@ -265,9 +265,9 @@ def _own_seconds(path: WidePath | None) -> float:
 
 
 def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Wait for a process; give its code, or ``None`` if it was ended because it took too long.
+    """Wait for a process; return its code, or ``None`` if it was ended because it took too long.
 
-    Not by ``Popen.wait``, which with a limit looks only now and then.
+    Not by ``Popen.wait``, which with a timeout polls too rarely.
     """
     descriptor = os.pidfd_open(process.pid)
     try:
@@ -276,7 +276,7 @@ def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:
         os.close(descriptor)
     if ready:
         return process.wait()
-    # Its session is its own: this reaches what a shell has started, and nothing else.
+    # It has its own session: this reaches only what a shell has started.
     os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(account.END_SECONDS)
@@ -288,7 +288,7 @@ def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:
 
 @contextlib.contextmanager
 def priority(nice: int) -> Iterator[None]:
-    """Put this thread, and what it starts, before or behind the rest of the machine."""
+    """Set the priority of this thread, and of the processes it starts."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     if nice == 0:
         yield
@@ -308,17 +308,17 @@ def _session(nice: int) -> None:
 
 
 def keeps(where: str, data: Data, copies: int, space: os.statvfs_result) -> bool:
-    """Whether what arrives stays until the set is done, if there is room for it.
+    """Return whether copies stay until the set is done, if they fit.
 
-    ext4 without a journal gives out no inode that was freed in the last minutes
-    (``recently_deleted``), and looks at each of them: who makes many files after many were removed
-    may wait ten times as long.
+    ext4 without a journal reuses no inode that was freed in the last minutes
+    (``recently_deleted``), and checks each of them: creating many files after many removals may
+    take ten times as long.
 
-    :param copies: how often the set is copied at the most
+    :param copies: largest number of copies of the set
     """
     if where == "tmpfs" or data.files < MANY_FILES:
         return False
-    # As much again stays free; some file systems have no number of inodes that are left.
+    # As much again stays free; some file systems report no number of free inodes.
     has_names = not space.f_files or space.f_favail > 2 * copies * data.files
     return has_names and space.f_bavail * space.f_frsize > 2 * copies * data.room
 
@@ -327,7 +327,7 @@ def keeps(where: str, data: Data, copies: int, space: os.statvfs_result) -> bool
 def _folder(place: Path, *, keep: bool = False) -> Iterator[Path]:
     """Make a folder that servers of other users can pass through, and remove it.
 
-    :param keep: leave that to whoever removes ``place``.
+    :param keep: leave that to the owner of ``place``.
     """
     path = Path(tempfile.mkdtemp(prefix="dray-bench-", dir=place))
     try:

@@ -1,6 +1,6 @@
-"""Try out whether ``sendfile`` would save a source anything: CPU seconds per GB of both ends.
+"""Measure whether ``sendfile`` would save CPU time at a source: seconds per GB of both ends.
 
-``python -m integration.bench.sendfile FILE`` sends a file over loopback TCP in objects, by turns:
+``python -m integration.bench.sendfile FILE`` sends a file over loopback TCP in objects, in turns:
 ``copy`` reads each into a buffer and sends it from there, as dray does; ``sendfile`` reads each
 into a buffer, as its checksum needs it there, and has the kernel send it from its pages. Both ends'
 processor time is counted; nothing is written at the other end.
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 OBJECT_BYTES = MIB
-#: what is read at once: it stays in the cache until it is summed, or sent
+#: bytes of one read: they stay in the cache until they are summed, or sent
 PIECE_BYTES = 256 << 10
 GB = 1e9
 
 
 def used() -> float:
-    """Give the processor seconds of this process and of the receivers that have ended."""
+    """Return the processor seconds of this process and of the ended receivers."""
     each = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in each)
 
 
 def copy(to: socket.socket, file: int, offset: int, buffer: memoryview) -> int:
-    """Read an object and send what was read."""
+    """Read an object and send the buffer."""
     count = os.preadv(file, [buffer], offset)
     to.sendall(buffer[:count])
     return count
@@ -51,7 +51,7 @@ def sendfile(to: socket.socket, file: int, offset: int, buffer: memoryview) -> i
 
 
 def receive(listener: socket.socket) -> None:
-    """Take all that comes into one buffer."""
+    """Read everything into one buffer."""
     with listener.accept()[0] as stream:
         buffer = bytearray(PIECE_BYTES)
         while stream.recv_into(buffer):

@@ -57,7 +57,7 @@ def test_cp_rsync_and_dray_are_measured_and_compared(folder: Path, program: Path
     expected = {(name, turn, tool) for name in "ad" for turn in (0, 1) for tool in running}
     assert counted == expected, [each.error for each in found.samples]
     assert all(each.cpu_seconds > 0 for each in found.samples)
-    # So little data cp has copied before anybody looks; servers stay.
+    # cp has copied so little data before the first sample; servers stay.
     assert all(each.memory_peak > 0 for each in found.samples if each.tool != "cp")
     assert "| EScp 0.9 | in no package registry" in ran.stdout
     assert [path.name for path in folder.glob("dray-bench-*")] == []
@@ -71,7 +71,7 @@ def test_a_signal_ends_everything(folder: Path, program: Path, number: signal.Si
         process = subprocess.Popen(
             asked, stdout=out, stderr=out, cwd=ROOT, env=environment(program)
         )
-    # Until an endpoint is at work: its folder is named after it.
+    # Until an endpoint works: its folder is named after it.
     until = time.monotonic() + 120
     while not list(folder.glob("dray-bench-*/dray-bench-*/to/endpoint")):
         assert process.poll() is None, log.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the report of several connections computes, and what is run."""
+"""The computations of the report of several connections, and its runs."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a file and a byte cost, in instructions: a guard that no other load on the host disturbs.
+"""The cost of a file and a byte in instructions: a guard that other load does not disturb.
 
-Callgrind counts the program's own instructions, the kernel's not; a run with little is taken from
-one with much, so that starting and ending fall out. The bands are wide enough for what threads meet
-by chance and for a newer compiler's taste, and narrow enough for one more pass over the bytes (a
-third of an instruction for each) or one more message, map or allocation too many for each file. Who
-makes it cheaper lowers the band.
+Callgrind counts the program's own instructions, not the kernel's; a small run is subtracted from a
+large one, so that start and end cancel. The bounds are wide enough for random variation of threads
+and for a newer compiler, and narrow enough to detect one more pass over the bytes (a third of an
+instruction for each) or one more message, map or allocation for each file. If you make it cheaper,
+lower the bound.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BANDS: dict[tuple[End, str], Band] = {
 
 
 def counted(said: str) -> int:
-    """Read what callgrind says at its end."""
+    """Read the final report of callgrind."""
     found = re.search(r"Collected : (\d+)", said)
     assert found, said
     return int(found.group(1))

@@ -15,9 +15,10 @@ from integration.harness.program import ROOT
 
 pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(300)]
 
-#: so little of the sets, with the host's own congestion control
+#: small parts of the sets, with the host's own congestion control
 TINY = ("--scale", "0.004", "--congestion", "system")
-#: what a copy by XRootD's own means ends with when the source's server has lost its answer to a key
+#: the final error of a copy by XRootD's own means when the source's server has lost its answer to a
+#: key
 LOST = "tpc authorization expired"
 
 
@@ -50,7 +51,7 @@ def test_what_goes_over_a_path_takes_its_delay_and_its_line(folder: Path, progra
     size = found.sets[0].size / 1e6
     for name in ("dray", "dray-tls", "dray-third"):
         sample = by_tool[name]
-        # Connecting, the handshake and one answer: two round trips at the very least.
+        # Connecting, the handshake and one answer: two round trips at least.
         assert sample.seconds > size * 8 / 100 + 0.08, sample
         assert size < sample.seen.arrived[-1][1] < 1.1 * size, sample
         assert sample.where == "40 ms"
@@ -60,12 +61,12 @@ def test_what_goes_over_a_path_takes_its_delay_and_its_line(folder: Path, progra
 
 
 def test_growth_is_measured_with_the_memory_of_each_end(folder: Path, program: Path) -> None:
-    # So much that memory is looked at while it runs.
+    # Large enough for a sample of memory while it runs.
     words = ["--sets", "f5,g1", "--scale", "0.1", "--where", str(folder)]
     found, _ = run(folder, program, "growth", *words, "--tools", "dray")
     ours = [each for each in found.samples if each.tool == "dray"]
     assert [(each.set, each.error) for each in ours] == [("f5", ""), ("g1", "")]
-    # The client's and the server's: neither is nothing.
+    # The client's and the server's: both are positive.
     assert all(min(each.peaks[:2]) > 1 << 20 for each in ours), ours
     assert {each.where for each in ours} >= {"tmpfs"}
     assert list(folder.glob("dray-bench-*")) == []
@@ -81,7 +82,7 @@ def test_jobs_run_at_one_time_and_all_arrive(folder: Path, program: Path) -> Non
 
 
 def failures(found: Results) -> list[tuple[str, str]]:
-    """List which tools failed and of what, without XRootD's own that lost an answer to a key."""
+    """List the failed tools and their errors, without XRootD's own lost answers to a key."""
     is_ours = {row.name for row in found.rows if row.is_ours}
     return [
         (each.tool, each.error)
@@ -116,5 +117,5 @@ def test_third_party_copies_of_xrootd_go_over_a_path(folder: Path, program: Path
     size = next(each.size for each in found.sets if each.name == "w") / 1e6
     for each in found.samples:
         if each.set == "w" and each.tool != "iperf3-4":
-            # From the source to the destination, and not by way of the client.
+            # From the source to the destination, and not through the client.
             assert size < each.seen.arrived[-1][1] < 1.2 * size, each

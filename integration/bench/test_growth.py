@@ -1,4 +1,4 @@
-"""What is computed of growth and of several jobs: powers, memory of each end, ratios."""
+"""Computations about growth and several jobs: powers, memory of each end, ratios."""
 
 from __future__ import annotations
 

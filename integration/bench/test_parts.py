@@ -1,4 +1,4 @@
-"""What stands beneath the runs: verdicts on copies, the machine, control groups, data sets."""
+"""The parts below the runs: checks of copies, the machine, control groups, data sets."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_set_that_does_not_fit_is_left_out() -> None:
     assert datasets.missing("a", 0.01, 2**30) == ""
 
 
-#: a daemon: whoever started it is gone when it works
+#: a daemon: its parent has exited when it works
 BURN = """
 import subprocess, sys, time
 from integration.bench import account

@@ -1,4 +1,4 @@
-"""The emulated path: when packets leave and arrive, what is dropped, what is computed from it."""
+"""The emulated path: when packets leave and arrive, drops, and computed rates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def packet(payload: int, *, segment: int = 0, protocol: int = 6) -> bytes:
 def test_a_joined_packet_takes_the_wire_of_its_segments() -> None:
     assert measure(packet(1448)) == (1500 + FRAME, 1448)
     assert measure(packet(10 * 1448 + 1, segment=1448)) == (10 * 1538 + 53 + FRAME, 14481)
-    # An answer without bytes is one frame, also where the kernel says a segment's size.
+    # An answer without bytes is one frame, also if the kernel gives a segment size.
     assert measure(packet(0, segment=1448)) == (52 + FRAME, 0)
     assert measure(packet(100, protocol=17)) == (152 + FRAME, 0)
     assert measure(bytes(HEAD + 20)) == (20 + FRAME, 0)
@@ -75,7 +75,7 @@ def test_a_full_queue_drops_what_comes() -> None:
     path, counters = direction(rate_bits=8_000_000, queue_bytes=3_000)
     for _ in range(5):
         path.take(packet(1448), 0)
-    # A byte takes a microsecond: the third finds 3076 bytes, more than there may wait.
+    # A byte takes a microsecond: the third finds 3076 bytes, more than the queue holds.
     assert (counters[PACKETS], counters[DROPPED]) == (2, 3)
     path.take(packet(1448), 1_000_000)
     assert counters[PACKETS] == 3
@@ -146,7 +146,7 @@ def test_goals_are_judged_by_their_own_measure() -> None:
     assert goals.table(wan_report.reached(found))[-1].endswith(
         "| between | w, 50 ms, cubic | 1.020 | yes |"
     )
-    # The same runs, were they of a tree, or of many files.
+    # The same runs, as of a tree, or of many files.
     found.samples = [replace(each, set="c") for each in found.samples]
     tree = goals.table(wan_report.reached(found))[2]
     assert tree.endswith("| dray | c, 50 ms, cubic | 1.25 | no |")

@@ -1,4 +1,4 @@
-"""What is computed from runs: order, medians, ratios, tables, the page in the manual."""
+"""Computations from runs: order, medians, ratios, tables, the page in the manual."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_goals_are_judged_beside_the_peers_of_the_same_rounds() -> None:
         for each in found.samples
     ]
     assert [met for *_, met in goals_of(found)] == [False, False]
-    # A copy's time is the other way to it.
+    # The copy's time decides the other way round.
     found.samples = [
         dataclasses.replace(each, seconds=each.seconds * 1.5) if each.tool == "cp" else each
         for each in found.samples
@@ -177,14 +177,14 @@ def test_those_that_read_back_are_judged_among_themselves() -> None:
         is_ours = name.startswith("dray")
         found.rows.append(Row(name, f"by {name}", COMPARED, is_ours=is_ours, version=""))
         found.samples += [sample(name, turn, seconds * slow) for turn, slow in enumerate((1, 2, 1))]
-    # The goals that are of all others stand as they did.
+    # The goals about all others are unchanged.
     assert goals_of(found) == [
         ("dray", "1.60 (1.25 times `cp -r`)", "", True),
         ("dray", "0.62", "", True),
         ("by dray-verify", "2.00", "", True),
         ("by dray-verify", "0.50", "", True),
     ]
-    # Each is set beside the fastest of its kind.
+    # Each is compared with the fastest of its kind.
     rates = [line(found, name).of_peer for name in ("faster", "fast", "dray-verify")]
     assert rates == [1.0, 1.0, 2.0]
     assert any(f"| *{COMPARED}* |" in row for row in report.table(found, "a", "tmpfs", "cubic"))
@@ -195,7 +195,7 @@ def test_those_that_read_back_are_judged_among_themselves() -> None:
         for each in found.samples
     ]
     assert [met for *_, met in goals_of(found)[2:]] == [False, False]
-    # Without a round that both have nothing is said.
+    # Without a common round there is no ratio.
     found.samples = [
         dataclasses.replace(each, round=9) if each.tool == "dray-verify" else each
         for each in found.samples

@@ -1,4 +1,4 @@
-"""What the report of XRootD's third-party copies computes, and what is asked of the servers."""
+"""The report of XRootD's third-party copies: its computations, and the servers' options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared: how a tool is started, what it needs, what it does not copy by nature."""
+"""The compared tools: how each is started, its dependencies, and its known omissions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from integration.harness.program import Word
 
 READY_SECONDS = 20.0
-#: who serves where a server refuses to run as root
+#: user of servers that refuse to run as root
 NOBODY = 65534
-#: Where the kernel gives each session its share of the processors, niceness counts within a session
-#: only, and this says how nice the session is.
+#: If the kernel gives each session its share of the processors, niceness counts only within a
+#: session, and this is the session's niceness.
 AUTOGROUP = Path("/proc/self/autogroup")
 #: Debian keeps a server's programs off the PATH of some users
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
@@ -34,7 +34,7 @@ PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 LIMIT = "the machine"
 COPY = "on one host"
 CLEAR = "clear"
-#: the same, and what was written is read again and its checksum compared with the source's
+#: the same, with the written data read again and its checksum compared with the source's
 COMPARED = "clear, read back and compared"
 ENCRYPTED = "encrypted"
 THIRD = "third party"
@@ -42,22 +42,22 @@ THIRD = "third party"
 
 @dataclass(frozen=True)
 class Command:
-    """What is timed."""
+    """The timed command."""
 
     words: list[Word]
     env: dict[str, str] = field(default_factory=dict)
-    #: what has arrived lies here below the sink
+    #: path of the copy below the sink
     below: str = ""
-    #: reads the seconds from what it prints, where its start is none of the matter
+    #: reads the seconds from its output, if its start must not count
     seconds: Callable[[str], float] | None = None
-    #: reads the share of the time that went into sums, of what says it
+    #: reads the share of the time for checksums, if it reports that
     summing: Callable[[str], float] | None = None
 
 
 def at_once(commands: Sequence[Sequence[Word]]) -> list[Word]:
-    """Give words that run several commands at one time, and fail when one of them fails.
+    """Return a command that runs several commands concurrently, and fails if one of them fails.
 
-    :param commands: words that hold no line end.
+    :param commands: command lines without a line end.
     """
     parts = ["pids="]
     for words in commands:
@@ -69,10 +69,10 @@ def at_once(commands: Sequence[Sequence[Word]]) -> list[Word]:
 
 @dataclass
 class Scene:
-    """One run's place."""
+    """The set-up of one run."""
 
     data: Data
-    #: empty, everybody may write there
+    #: empty, writable for all
     sink: Path
     #: for configurations and logs
     folder: Path
@@ -96,7 +96,7 @@ class Scene:
         """Start a server at the far end and wait until it listens.
 
         :param is_near: at the client's end instead.
-        :raises RuntimeError: when it ends, or does not listen in time.
+        :raises RuntimeError: if it ends, or does not listen in time.
         """
         log = self.folder / f"{name}.log"
         process = "self" if is_near else self.ends.far_process
@@ -119,16 +119,16 @@ class Scene:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PATH": PATH, "HOME": str(self.folder), **env},
                 cwd=self.folder,
-                # Ctrl-C on the terminal is for the benchmark, which then ends this in order.
+                # Ctrl-C on the terminal is for the benchmark, which then ends this with a clean-up.
                 start_new_session=True,
             )
 
     def own_session(self) -> list[str]:
-        """Give the words before a server that others start, so that it is as those started here.
+        """Return the command prefix of a server that another program starts, to join this session.
 
         Processes of one session are one to the kernel's scheduler (sched(7), autogroup). Two ends
         that share one interrupt each other less than two that do not, by a tenth of the time; ends
-        on hosts of their own, and services, do not.
+        on separate hosts, and services, do not.
         """
         return ["setsid", *self._niced()]
 
@@ -138,7 +138,7 @@ class Scene:
         return ["sh", "-c", f'echo {self.nice} > {AUTOGROUP}; exec "$@"', "sh"]
 
     def jobs(self) -> tuple[str, ...]:
-        """Name the folders of the data, each of which is a job of its own."""
+        """Return the folders of the data, each of which is a separate job."""
         return tuple(sorted(f"{path.name}/" for path in self.data.path.iterdir()))
 
     def write(self, name: str, lines: list[str]) -> Path:
@@ -148,7 +148,7 @@ class Scene:
         return path
 
     def give_to_nobody(self, *folders: Path) -> list[Word]:
-        """Let a server that refuses root have folders; give the words before its own."""
+        """Give folders to a server that refuses root; return its command prefix."""
         if os.geteuid() != 0:
             return []
         for folder in folders:
@@ -163,33 +163,33 @@ class Tool:
 
     name: str
     title: str
-    #: what it is compared with
+    #: its group in the comparison
     kind: str
     prepare: Callable[[Scene], Command]
-    #: programs it consists of
+    #: its programs
     needs: tuple[str, ...] = ()
-    #: words that print its version
+    #: the command that prints its version
     version: tuple[str, ...] = ()
     is_ours: bool = False
-    #: whether its server listens on every address there is
+    #: whether its server listens on all addresses
     is_open: bool = False
     hides_dots: bool = False
     drops_links: bool = False
-    #: whether anything arrives that could be compared
+    #: whether a copy arrives that can be compared
     is_checked: bool = True
-    #: whether its server can stand at the far end of a path
+    #: whether its server can run at the far end of a path
     travels: bool = False
     #: only with these sets; empty: with all
     sets: str = ""
     #: one of the engine's examples that it is
     example: str = ""
-    #: how to have what it needs, where apt-get does not
+    #: how to install it, if apt-get cannot
     remedy: str = ""
-    #: why it cannot be had, whatever is installed
+    #: why it is unavailable, whatever is installed
     unavailable: str = ""
 
     def missing(self, network: machine.Network) -> str:
-        """Say why it cannot run here; empty if it can."""
+        """Return why it cannot run here; empty if it can."""
         if self.unavailable:
             return self.unavailable
         for need in self.needs:
@@ -201,7 +201,7 @@ class Tool:
         return ""
 
     def find_version(self) -> str:
-        """Ask it for its version; empty when it does not say."""
+        """Ask it for its version; empty without one."""
         if not self.version:
             return ""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from integration.bench.path import WidePath
     from integration.bench.results import Row
 
-#: the loopback, and a path of 50 ms with a line that bounds all, and one that bounds nobody
+#: the loopback, and a path of 50 ms with a link that limits all, and one that limits none
 CASES = "0:a,0:h,50@1000:w,50@4000:w,50@1000:h"
 
 
 class Case(NamedTuple):
-    """What is copied, and over what."""
+    """The data of a copy, and its path."""
 
     #: milliseconds; 0: the loopback
     round_trip: float
@@ -53,9 +53,9 @@ class Case(NamedTuple):
 
     @staticmethod
     def read(word: str) -> Case:
-        """Read one as it is written: ``MS:SET`` or ``MS@MEGABITS:SET``.
+        """Parse one: ``MS:SET`` or ``MS@MEGABITS:SET``.
 
-        :raises ValueError: when it is none.
+        :raises ValueError: for any other text.
         """
         way, _, name = word.partition(":")
         round_trip, _, megabits = way.partition("@")
@@ -113,7 +113,7 @@ def options() -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def programs(program: Path, rows: list[Row]) -> Iterator[tuple[Path, list[Row]]]:
-    """Copy what was built to where the servers' user may run it; say of tools what they miss."""
+    """Copy built programs to a folder of the servers' user; note what tools are missing."""
     there = [name for name in BUILT if (program.parent / name).exists()]
     found = []
     for each in rows:
@@ -131,7 +131,7 @@ def programs(program: Path, rows: list[Row]) -> Iterator[tuple[Path, list[Row]]]
 
 
 def keeps_attributes(place: Path) -> bool:
-    """Whether a file system keeps what XRootD's servers store with their files."""
+    """Return whether a file system keeps the attributes that XRootD's servers store."""
     with tempfile.NamedTemporaryFile(dir=place) as file:
         try:
             os.setxattr(file.name, "user.dray.bench", b"1")
@@ -174,7 +174,7 @@ def main(arguments: list[str]) -> int:
                 wide.widen(given.window << 20)
             given.megabits = max(case.megabits for case in cases)
             look(wide, given, results)
-            # Each case names its own, so runs of different ones can be put together.
+            # Each case names its own, so that runs of different ones can be merged.
             results.megabits = 0.0
 
         for case in cases:

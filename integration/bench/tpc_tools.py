@@ -1,6 +1,6 @@
-"""Third-party copies between two XRootD servers: by what XRootD has for them, and by dray.
+"""Third-party copies between two XRootD servers: by XRootD's own means, and by dray.
 
-The source's server stands at the client's end, the destination's at the far one. Both run as an
+The source's server is at the client's end, the destination's at the far one. Both run as an
 ordinary user, as does the client.
 """
 
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 STOCK = "by XRootD's own means"
 DRAY = "dray at the destination"
 BOTH = "dray at both ends"
-#: an option, which no goal is set for: it is there to be compared
+#: an option without a goal: for comparison
 PAGES = "dray at the destination, by page reads"
-#: their handshakes cost so much that these are compared with each other only
+#: their handshakes cost so much that these are compared only with each other
 DELEGATED = "with delegated credentials"
-#: as data managers do after each copy; compared with each other only
+#: as data managers do after each copy; compared only with each other
 ASKED = "and then the destination is asked for the checksum"
 KINDS = (LIMIT, STOCK, DRAY, PAGES, BOTH, DELEGATED, ASKED)
 
-#: files under way at one time, where there are many: what one client of a data manager asks for
+#: concurrent files if there are many: the number of one client of a data manager
 AT_ONCE = 10
-#: before the program in the server's line; copies of more files than are asked for at one time wait
+#: before the program in the server's line; further copies wait
 TPC = f"ofs.tpc ttl 60 120 xfr {AT_ONCE} streams 0,8 echo logok pgm"
 XRDCP = "/usr/bin/xrdcp --server"
-#: data connections, wherever several are asked for
+#: data connections, if several are requested
 STREAMS = 4
-#: as many as dray has where nothing is said, and as the servers here allow
+#: dray's default, and the servers' limit
 STREAMS_MORE = 8
 
-#: Runs a program and notes when it began and ended: xrdcp looks only each 2.5 seconds whether its
-#: copy is done, so that its own time says little of how long that took.
+#: Runs a program and records its start and end: xrdcp checks only every 2.5 seconds whether its
+#: copy is done, so that its own time is inaccurate.
 TIMED = """\
 notes=$1; shift
 began=$(date +%s.%N)
@@ -64,7 +64,7 @@ exit $code
 """
 RAN = re.compile(r"^ran ([0-9.]+) ([0-9.]+)$", re.MULTILINE)
 
-#: A copy by HTTP: what comes last says whether the file is there.
+#: A copy by HTTP: the last line reports success.
 COPY = """\
 said=$(curl -sS -X COPY -H "X-Number-Of-Streams: $1" -H "Source: $2" "$3")
 case "$said" in
@@ -73,7 +73,7 @@ case "$said" in
 esac
 """
 
-#: A copy, and then the question. Its answer is the algorithm and the sum.
+#: A copy, and then the query. Its answer is the algorithm and the checksum.
 ASK = """\
 {} >/dev/null || exit
 said=$({}) || exit
@@ -86,18 +86,18 @@ cat "$0"
 
 
 def copying_seconds(said: str) -> float:
-    """Read how long programs ran, from the first one's beginning to the last one's end.
+    """Read how long programs ran, from the first one's start to the last one's end.
 
-    :raises ValueError: when none has run.
+    :raises ValueError: if none has run.
     """
     ran = _ran(said)
     return max(ended for _, ended in ran) - min(began for began, _ in ran)
 
 
 def asking_seconds(said: str) -> float:
-    """Read how long a copy ran, and the question that followed: not its client's wait between.
+    """Read how long a copy ran, and the query after it: without its client's wait between.
 
-    :raises ValueError: when it was not two that ran.
+    :raises ValueError: if not exactly two ran.
     """
     copied, asked = _ran(said)
     return copied[1] - copied[0] + asked[1] - asked[0]
@@ -113,9 +113,9 @@ def _ran(said: str) -> list[tuple[float, float]]:
 def _source(
     scene: Scene, *, sums: str = "adler32", lines: Sequence[str] = (), env: dict[str, str]
 ) -> str:
-    """Start the source's server, which speaks HTTP too; give its address.
+    """Start the source's server, which speaks HTTP too; return its address.
 
-    :param sums: the checksums that it can compute; that of ``adler32`` it has computed before.
+    :param sums: the checksums that it can compute; that of ``adler32`` is stored in advance.
     """
     if sums == "adler32":
         for path in scene.data.path.iterdir():
@@ -135,11 +135,11 @@ def _source(
 
 
 def keep_checksum(path: Path) -> None:
-    """Have a file the checksum that its server stored when the file came, unless it has it."""
+    """Store the checksum that a server stores when a file arrives, unless it exists."""
     with contextlib.suppress(OSError):
         os.getxattr(path, "user.XrdCks.adler32")
         return
-    # Where the file system keeps no attributes, the server sums the file when it is asked.
+    # If the file system keeps no attributes, the server computes it on request.
     with contextlib.suppress(OSError):
         set_checksum(path, adler32(path))
 
@@ -155,15 +155,15 @@ def adler32(path: Path) -> int:
 
 
 def _sink(scene: Scene, *lines: str, env: dict[str, str]) -> str:
-    """Start the destination's server; give its address."""
-    # Not the sink itself: what is copied into the root of all it takes for no folder.
+    """Start the destination's server; return its address."""
+    # Not the sink itself: it does not treat its root as a folder of a copy.
     root = scene.sink.parent
     sums = "xrootd.chksum max 4 adler32 crc32c"
     return f"{scene.ends.there}:{xrootd.server(scene, 'to', root, sums, *lines, env=env)}"
 
 
 def _timed(scene: Scene, program: str) -> str:
-    """Give the destination's line for copies by a program, which notes how long it runs."""
+    """Return the destination's line for copies by a program, which records its duration."""
     script = scene.write("timed", [TIMED])
     return f"{TPC} /bin/sh {script} {scene.folder / 'to' / 'ran'} {program}"
 
@@ -172,7 +172,7 @@ def _timed(scene: Scene, program: str) -> str:
 
 
 def _asked(scene: Scene, words: list[Word], source: str, sink: str) -> list[Word]:
-    """Give words that ask for each file: some files at one time, where there are many.
+    """Return a command that requests each file: several concurrently, if there are many.
 
     :param words: before the two URLs.
     :param source: the URL before the path.
@@ -183,7 +183,8 @@ def _asked(scene: Scene, words: list[Word], source: str, sink: str) -> list[Word
     urls = [(f"{source}/{folder}/{name}", f"{sink}/sink/{name}") for name in names]
     if len(urls) == 1:
         return [*user, *words, *urls[0]]
-    # File by file, as data managers ask: by xrdcp's own --recursive all would get one name.
+    # File by file, as data managers do: xrdcp's own --recursive gives all files of a folder one
+    # name.
     asked = scene.write("asked", [" ".join(pair) for pair in urls])
     return [*user, "xargs", "-a", asked, "-P", str(AT_ONCE), "-n", "2", *words]
 
@@ -191,7 +192,7 @@ def _asked(scene: Scene, words: list[Word], source: str, sink: str) -> list[Word
 def _xrdcp(
     scene: Scene, source: str, sink: str, *more: Word, env: dict[str, str] | None = None
 ) -> Command:
-    """Give the stock client's command for a copy by the program of the destination's server."""
+    """Return the stock client's command for a copy by the program of the destination's server."""
     words: list[Word] = ["xrdcp", "--nopbar", "--tpc", *(more or ("only",))]
     asked = _asked(scene, words, f"root://{source}/", f"root://{sink}/")
     notes = scene.folder / "to" / "ran"
@@ -207,7 +208,7 @@ def _curl(scene: Scene, streams: int, source: str, sink: str) -> Command:
 
 
 def _then_asked(prepare: Callable[[Scene], Command]) -> Callable[[Scene], Command]:
-    """Have the destination asked for the checksum of the file that one of the ways here copies."""
+    """Also query the destination for the checksum of the file that one of the ways here copies."""
 
     def prepare_both(scene: Scene) -> Command:
         copied = prepare(scene)
@@ -215,7 +216,7 @@ def _then_asked(prepare: Callable[[Scene], Command]) -> Callable[[Scene], Comman
         there = urlsplit(os.fsdecode(copied.words[-1]))
         notes, user = scene.folder / "to" / "ran", scene.give_to_nobody()
         timed: list[Word] = [*user, "sh", scene.write("timed", [TIMED]), notes]
-        # A copy whose program the server times has noted it by itself.
+        # A copy whose program the server times has recorded it by itself.
         copy = copied.words if copied.seconds else [*timed, *copied.words[len(user) :]]
         path = f"/{there.path.lstrip('/')}"
         ask = [*timed, "xrdfs", f"root://{there.netloc}", "query", "checksum", path]
@@ -240,10 +241,10 @@ def _stock(streams: int = 1, env: dict[str, str] | None = None) -> Callable[[Sce
 
 
 def _http_sink(scene: Scene, *handler: str) -> str:
-    """Start a destination's server that does copies by HTTP."""
+    """Start a destination's server with copies by HTTP."""
     certificates = scene.folder / "certificates"
     certificates.mkdir()
-    # Without TLS this version loads no such plug-in; the data come without it all the same.
+    # Without TLS this version loads no such plug-in; the data is sent without TLS anyway.
     make_certificates(certificates)
     return _sink(
         scene,
@@ -270,7 +271,7 @@ def _stock_http(streams: int) -> Callable[[Scene], Command]:
 def _delegated(
     program: Callable[[Scene], str], env: dict[str, str] | None = None
 ) -> Callable[[Scene], Command]:
-    """Prepare a copy by the client's own rights: the source may be opened more than once."""
+    """Prepare a copy with delegated credentials: the source may be opened more than once."""
 
     def prepare(scene: Scene) -> Command:
         own = scene.folder / "gsi"
@@ -280,7 +281,7 @@ def _delegated(
         source = _source(scene, lines=grid.lines(), env=grid.env)
         what = _timed(scene, program(scene)).replace(" pgm ", " fcreds gsi =X509_USER_PROXY pgm ")
         sink = _sink(scene, what, *grid.lines(), env={**grid.env, **(env or {})})
-        # Certificates are of names, not of addresses.
+        # Certificates are for names, not for addresses.
         ends = [end.replace("127.0.0.1", "localhost") for end in (source, sink)]
         return _xrdcp(scene, *ends, "delegate", "only", env=grid.person)
 
@@ -291,7 +292,7 @@ def _delegated(
 
 
 def _program(scene: Scene, *settings: str) -> str:
-    """Give dray's program with these settings."""
+    """Return dray's program with these settings."""
     config = scene.write("tpc.toml", list(settings))
     return f"{scene.program.parent / PROGRAM} --config {config}"
 
@@ -329,7 +330,7 @@ def _dray_both(*, is_clear: bool) -> Callable[[Scene], Command]:
 def _dray_http(scene: Scene) -> Command:
     programs = scene.program.parent
     settings = scene.write("http.cf", [f"program {programs / PROGRAM}"])
-    # The server puts its number into the name by itself.
+    # The server adds its number to the name.
     library = programs / PLUGIN.replace("-5.so", ".so")
     source = _source(scene, env={})
     sink = _http_sink(scene, f"http.exthandler dray {library} {settings}")
@@ -338,10 +339,10 @@ def _dray_http(scene: Scene) -> Command:
 
 # --- all of them ----------------------------------------------------------------------------------
 
-#: what the machine itself can do with as many bytes: without files, without a network, and with the
-#: least work that sums them at both ends
+#: the machine's own limits for as many bytes: without files, without a network, and with the least
+#: work that sums them at both ends
 LIMITS = ("iperf3-4", "cp", "by-hand")
-#: as shipped, by one stream: what all others are compared with
+#: as shipped, with one stream: the reference of all others
 BASE = "stock"
 DELEGATED_BASE = "stock-delegated"
 NEEDS = ("xrootd", "xrdcp")
@@ -405,7 +406,7 @@ TOOLS = (
     _tool(
         "dray-both-tls", "dray from a dray, encrypted (default)", BOTH, _dray_both(is_clear=False)
     ),
-    # The certificates are of the loopback's name.
+    # The certificates are for the loopback's name.
     _tool(
         DELEGATED_BASE,
         "xrdcp --server, XRD_CPUSEPGWRTRD=0, delegated credentials",
@@ -423,7 +424,7 @@ TOOLS = (
         travels=False,
     ),
     *(
-        # Of one file each: the question is about one.
+        # Of one file each: the query is about one.
         dataclasses.replace(
             _tool(f"{name}-asked", f"{title}, then asked", ASKED, _then_asked(prepare), needs),
             sets="aw",

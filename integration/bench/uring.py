@@ -1,6 +1,6 @@
-"""Try out whether io_uring would write small files faster: seconds and CPU seconds for each way.
+"""Measure whether io_uring would write small files faster: seconds and CPU seconds for each way.
 
-``python -m integration.bench.uring FOLDER`` makes files below ``FOLDER``, by turns: ``calls`` by
+``python -m integration.bench.uring FOLDER`` makes files below ``FOLDER``, in turns: ``calls`` by
 one system call after the other, as dray does; ``ring`` by batches of linked requests. Needs a C
 compiler and ``liburing-dev``.
 """
@@ -21,13 +21,13 @@ WAYS = ("calls", "ring")
 
 
 def used() -> float:
-    """Give the processor seconds of the children that have ended."""
+    """Return the processor seconds of ended children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return children.ru_utime + children.ru_stime
 
 
 def run(program: Path, way: str, folder: Path, args: argparse.Namespace) -> tuple[float, float]:
-    """Make all files one way; give seconds and CPU seconds."""
+    """Make all files one way; return seconds and CPU seconds."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         numbers = map(str, (args.files, args.bytes, args.batch))
         words = [str(program), way, place, *numbers]

@@ -1,11 +1,11 @@
-"""Try out whether vector reads (``kXR_readv``) would save anything: what a GB takes either way.
+"""Measure whether vector reads (``kXR_readv``) would save time: the cost of a GB either way.
 
-``python -m integration.bench.vectors FOLDER`` starts an XRootD server in a network of its own, on
-files below ``FOLDER``, and reads from it by XrdCl: by a question for each piece, or by one for many
-of them. Three shapes: *objects* of 1 MiB that follow each other, as dray reads them (one read, or
-one vector of four or sixteen pieces); *pieces* of 4 KiB, one in each 64 KiB; *wide*: the same over
-a path of so many milliseconds. As root: it needs a network of its own. Needs a C++ compiler and
-``libxrootd-client-dev``.
+``python -m integration.bench.vectors FOLDER`` starts an XRootD server in a private network, on
+files below ``FOLDER``, and reads from it by XrdCl: with one request for each piece, or one for
+many. Three shapes: *objects* of 1 MiB that follow each other, as dray reads them (one read, or one
+vector of four or sixteen pieces); *pieces* of 4 KiB, one in each 64 KiB; *wide*: the same over a
+path with a delay in milliseconds. As root, because it needs a private network. Needs a C++ compiler
+and ``libxrootd-client-dev``.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Way(NamedTuple):
-    """One way to read, and what by."""
+    """One way to read, and its arguments."""
 
     shape: str
     title: str
-    #: as the program's words: way, bytes of a piece, bytes from piece to piece, pieces of a request
+    #: the program's arguments: way, bytes of a piece, bytes from piece to piece, pieces of a
+    #: request
     way: str
     piece: int
     step: int
@@ -53,7 +54,7 @@ class Way(NamedTuple):
 
     @property
     def requests(self) -> int:
-        """Count those that read the file once."""
+        """Return the number of requests that read the file once."""
         return FILE_BYTES // (self.step * self.pieces)
 
 
@@ -73,9 +74,9 @@ WAYS = (
 
 
 def compile_to(program: Path) -> None:
-    """Make the program.
+    """Compile the program.
 
-    :raises SystemExit: when it does not compile.
+    :raises SystemExit: if it does not compile.
     """
     include = os.environ.get("XROOTD_INCLUDE", "/usr/include/xrootd")
     flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-isystem", include]
@@ -88,9 +89,9 @@ def compile_to(program: Path) -> None:
 
 @contextlib.contextmanager
 def server(place: Path, port: int, ends: Ends) -> Iterator[int]:
-    """Run an XRootD server at the far end; give its process.
+    """Run an XRootD server at the far end; return its process.
 
-    :raises SystemExit: when it does not listen.
+    :raises SystemExit: if it does not listen.
     """
     config = place / "xrootd.cf"
     config.write_text("\n".join([*usual_lines(port, place, place), ""]), encoding="utf-8")
@@ -110,7 +111,7 @@ def server(place: Path, port: int, ends: Ends) -> Iterator[int]:
 
 
 def used(process: int) -> float:
-    """Give the processor seconds of a process that runs."""
+    """Return the processor seconds of a running process."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 

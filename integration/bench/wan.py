@@ -1,4 +1,4 @@
-"""``python -m integration.bench wan``: over a path of some delay, in user space, beside others."""
+"""``python -m integration.bench wan``: over a path with a delay, in user space, beside others."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from integration.bench.tools import Tool
 
 TOOLS = [tool for tool in (*peers.TOOLS, *ours.TOOLS) if tool.travels]
-#: plain TCP over the same path: what all are compared with
+#: plain TCP over the same path: the reference of all tools
 BOUND = "iperf3-4"
-#: round trips in milliseconds, and what is copied over them
+#: round trips in milliseconds, and the data sets
 CASES = "50:w,50:c,100:w,100:c,95:l"
-#: bytes for a look at what the path carries without bound, and with it
+#: bytes of a test of the path's own rate, with and without bound
 LOOK_BYTES = 1 << 30
 
 
@@ -79,7 +79,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def carried(wide: WidePath, size: int) -> float:
-    """Measure what plain TCP gets over the path as it is now, in MB per second; 0: no iperf3."""
+    """Measure plain TCP over the path as it is now, in MB per second; 0: no iperf3."""
     if next(tool for tool in TOOLS if tool.name == BOUND).missing(wide):
         return 0.0
     port = machine.free_port()
@@ -123,7 +123,7 @@ def main(arguments: list[str]) -> int:
 
 
 def look(wide: WidePath, given: argparse.Namespace, results: Results) -> None:
-    """Say what the path itself carries: without bound, and bound."""
+    """Measure the path itself: without bound, and with it."""
     megabits = results.megabits = given.megabits
     size = round(LOOK_BYTES * min(1.0, given.scale))
     wide.set(0, 0)

@@ -1,4 +1,4 @@
-"""Tables, pictures and the page of what was measured over a path, made from what was written."""
+"""Tables, pictures and the page of measurements over a path, made from the stored results."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def tables(results: Results) -> str:
 
 
 def seconds_of(results: Results, case: Case, tool: str) -> float:
-    """Give the median of a tool's seconds in a case; 0 when it has no good run."""
+    """Return the median of a tool's seconds in a case; 0 without a good run."""
     found = [each.seconds for each in of.samples_of(results, case, tool)]
     return statistics.median(found) if found else 0.0
 
@@ -167,7 +167,7 @@ def picture_name(case: Case) -> str:
 
 
 def pictures(results: Results) -> dict[str, str]:
-    """Draw for each case how fast it went over time: the last good run of each tool."""
+    """Draw for each case the rate over time: the last good run of each tool."""
     found: dict[str, str] = {}
     for case in report.cases(results):
         lines = []

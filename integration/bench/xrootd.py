@@ -1,4 +1,4 @@
-"""XRootD's server, as the benchmark starts it: in a network of its own, as an ordinary user."""
+"""XRootD's server, as the benchmark starts it: in a private network, as an ordinary user."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def server(
     env: dict[str, str] | None = None,
     is_near: bool = False,
 ) -> int:
-    """Start a server; give its port.
+    """Start a server; return its port.
 
     :param root: the folder that it exports.
     :param lines: more lines of its configuration.
     :param is_near: at the client's end instead of the far one.
     """
     port = machine.free_port()
-    # The server makes a folder of its own name where it stands, unless there is one.
+    # The server creates a folder of its own name in its working folder, unless there is one.
     state = scene.folder / name
     user = scene.give_to_nobody(state)
     state.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A run whose deadline passes while a task still works; somebody is told which transfer it is."""
+"""A run whose deadline passes while a task still works; the alert names its transfer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ with DAG("alerted", schedule=None, catchup=False, deadline=ALERTS):
 
     @task
     def work(**context: Any) -> None:  # noqa: ANN401 - Airflow's context
-        """Take longer than there is time."""
+        """Take longer than the deadline permits."""
         time.sleep(context["dag_run"].conf["seconds"])
 
     move = DrayTransferOperator(

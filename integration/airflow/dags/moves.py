@@ -1,4 +1,4 @@
-"""Transfers as the run's configuration says, in each way to wait for them."""
+"""Transfers as configured in the run's conf, with each way to wait for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMON: dict[str, Any] = {
     "retry_delay": timedelta(seconds=1),
 }
 
-#: The task holds its worker to the end.
+#: The task keeps its worker to the end.
 with DAG("move_waiting", schedule=None, catchup=False):
     DrayTransferOperator(
         task_id="move",
@@ -28,7 +28,7 @@ with DAG("move_waiting", schedule=None, catchup=False):
         **COMMON,
     )
 
-#: The triggerer waits, at once.
+#: The triggerer waits, immediately.
 with DAG("move_deferred", schedule=None, catchup=False):
     DrayTransferOperator(
         task_id="move",
@@ -38,7 +38,7 @@ with DAG("move_deferred", schedule=None, catchup=False):
         **COMMON,
     )
 
-#: Both ways to wait in one run; in one that may not take long, too.
+#: Both ways to wait in one run; also in a run with a time limit.
 WAYS: dict[str, dict[str, Any]] = {
     "waiting": {"deferrable": False},
     "deferred": {"grace_seconds": 0},
@@ -60,12 +60,12 @@ for dag_id, seconds in (("move_both", 3600), ("move_brief", 40)):
             )
     globals()[dag_id] = dag
 
-#: A dataset by shards, each a task of its own.
+#: A dataset by shards, each a mapped task.
 with DAG("move_mapped", schedule=None, catchup=False):
 
     @task(retries=3, retry_delay=timedelta(seconds=1))
     def shards(params: dict[str, Any] | None = None, **context: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - Airflow's context
-        """Give each shard's part of the arguments."""
+        """Return each shard's part of the arguments."""
         conf = context["dag_run"].conf
         return [
             {
@@ -77,12 +77,12 @@ with DAG("move_mapped", schedule=None, catchup=False):
 
     DrayTransferOperator.partial(task_id="move", deferrable=False, **COMMON).expand_kwargs(shards())
 
-#: The same files to the same place by two endpoints that write to one storage.
+#: The same files to the same folder by two endpoints with one storage.
 with DAG("move_contended", schedule=None, catchup=False):
 
     @task
     def ways(**context: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - Airflow's context
-        """Give each shard twice, once for each endpoint."""
+        """Return each shard twice, once for each endpoint."""
         conf = context["dag_run"].conf
         return [
             {
@@ -98,7 +98,7 @@ with DAG("move_contended", schedule=None, catchup=False):
     del each_way["destination_conn_id"]
     DrayTransferOperator.partial(task_id="move", deferrable=False, **each_way).expand_kwargs(ways())
 
-#: These end soon when no caller asks for them; one may also take two and a half minutes.
+#: These end soon when no caller asks for them; one also has a time limit of two and a half minutes.
 for dag_id, limit in (("move_bound", None), ("move_timed", timedelta(seconds=150))):
     with DAG(dag_id, schedule=None, catchup=False) as dag:
         DrayTransferOperator(
@@ -129,7 +129,7 @@ with DAG("move_shards", schedule=None, catchup=False):
 
     @task
     def patterns(**context: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - Airflow's context
-        """Give each shard its files."""
+        """Return each shard's files."""
         return [{"include": [pattern]} for pattern in context["dag_run"].conf["patterns"]]
 
     DrayTransferOperator.partial(

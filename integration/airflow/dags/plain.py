@@ -1,4 +1,4 @@
-"""A DAG without any dray in it: is this Airflow one at all."""
+"""A DAG without dray: a check of the Airflow itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that fail behind what they have reserved."""
+"""Runs that fail after their reservations were made."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ with DAG("reserved", schedule=None, catchup=False):
 
     @task(retries=0)
     def compute(**context: Any) -> None:  # noqa: ANN401 - Airflow's context
-        """Fail, if the run says so; else take a while."""
+        """Fail if the run's conf says so; otherwise take a while."""
         if context["dag_run"].conf.get("fails"):
             raise RuntimeError("the detector is off")
         time.sleep(context["dag_run"].conf.get("seconds", 0))
 
-    # Of a connection that a test makes, to an endpoint that knows its rate.
+    # With a connection that a test makes, to an endpoint that knows its rate.
     deliver = DrayTransferOperator(
         task_id="deliver",
         sources="/data/results",

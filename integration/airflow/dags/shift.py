@@ -1,6 +1,6 @@
-"""A shift's data comes in, is worked on, and goes out: three transfers and two computations.
+"""A shift's data is fetched, processed, and delivered: three transfers and two computations.
 
-The run's conf says where, and perhaps by when; without a deadline it is the same DAG.
+The run's conf sets the paths, and optionally the deadline; without a deadline it is the same DAG.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ with DAG("shift", schedule=None, catchup=False):
 
     @task
     def reconstruct(**context: Any) -> str:  # noqa: ANN401 - Airflow's context
-        """Read all of both, and make something of them that is as large as was said."""
+        """Read all input, and write an output of the declared size."""
         conf = context["dag_run"].conf
         top = Path(conf["root"]) / conf["place"]
         begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""A DAG whose tasks tell OpenLineage what they read and write."""
+"""A DAG whose tasks report inputs and outputs to OpenLineage."""
 
 from __future__ import annotations
 
