@@ -1,5 +1,5 @@
-//! Bodies of records: values to bytes and back. Strict: a body that is too long, too short or says
-//! something impossible is no record. Nothing is allocated on the word of a count.
+//! Bodies of records: encodes values as bytes and decodes them. Decoding is strict: a body that is
+//! too long, too short or has an impossible value is not a record. A count alone allocates nothing.
 
 use crate::record::{
     BootId, Checkpoint, Ending, FileBegin, FileNumber, Header, Objects, PartialFile, Record,
@@ -12,17 +12,19 @@ use dray_core::{
 };
 use std::num::NonZeroU64;
 
-/// Most claims of a log. Who has more claims the whole tree.
+/// Maximum number of claims of a log. A transfer with more claims the whole tree.
 pub const CLAIMS_MAX: usize = 1024;
-/// Longest header in bytes; a header of many long claims may reach it before [`CLAIMS_MAX`].
+/// Maximum length of a header in bytes; a header of many long claims may reach it before
+/// [`CLAIMS_MAX`].
 pub const HEADER_BYTES_MAX: usize = 1 << 20;
-/// Longest owner in bytes.
+/// Maximum length of an owner in bytes.
 pub const OWNER_BYTES_MAX: usize = 1024;
-/// Longest identity of a source version in bytes (entity tags and version ids are far shorter).
+/// Maximum length of a source version's identity in bytes (entity tags and version ids are far
+/// shorter).
 pub const IDENTITY_BYTES_MAX: usize = 4096;
-/// Longest body of any record: a header's.
+/// Maximum length of any record's body: a header's.
 pub(crate) const BODY_BYTES_MAX: usize = HEADER_BYTES_MAX;
-/// Most objects in one record (64 KiB of sums).
+/// Maximum number of objects in one record (64 KiB of sums).
 pub(crate) const OBJECTS_PER_RECORD_MAX: usize = 8192;
 
 pub(crate) mod kind {
@@ -54,7 +56,7 @@ impl Record {
         }
     }
 
-    /// The body's bytes.
+    /// Encodes the body as bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -83,7 +85,7 @@ impl Record {
         out
     }
 
-    /// Reads a body of a record of this kind.
+    /// Decodes the body of a record of this kind.
     pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
         let mut input = Input(body);
         let record = match kind {
@@ -124,7 +126,7 @@ impl Record {
     }
 }
 
-/// Refuses a header that the format cannot hold.
+/// Checks that the format can hold a header.
 ///
 /// # Errors
 /// [`ErrorKind::LimitExceeded`] with the bound's name.
@@ -145,10 +147,10 @@ pub(crate) fn check_header(header: &Header) -> Result<()> {
     check_tenure(&header.tenure)
 }
 
-/// Refuses a tenure that the format cannot hold.
+/// Checks that the format can hold a tenure.
 ///
 /// # Errors
-/// As [`check_header`].
+/// Those of [`check_header`].
 pub(crate) fn check_tenure(tenure: &Tenure) -> Result<()> {
     if tenure.holder.len() > TEXT_BYTES_MAX {
         return Err(limit("the holder's name".to_owned()));
@@ -156,10 +158,10 @@ pub(crate) fn check_tenure(tenure: &Tenure) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a file that the format cannot hold.
+/// Checks that the format can hold a file.
 ///
 /// # Errors
-/// As [`check_header`].
+/// Those of [`check_header`].
 pub(crate) fn check_file_begin(begin: &FileBegin) -> Result<()> {
     if begin.key.identity.len() > IDENTITY_BYTES_MAX {
         return Err(limit("the source's identity".to_owned()).file(&begin.path));
@@ -291,7 +293,7 @@ const fn ending_from(code: u32) -> Option<Ending> {
     }
 }
 
-/// Bytes yet to be read.
+/// Bytes not yet read.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {

@@ -1,4 +1,5 @@
-//! Compaction: the log written anew with what still counts, and when that is worth it.
+//! Compaction: rewrites the log without the records that no longer count, and decides when it is
+//! worth it.
 
 use crate::codec::OBJECTS_PER_RECORD_MAX;
 use crate::file::LogFile;
@@ -10,19 +11,19 @@ use dray_core::plan::Grid;
 use dray_core::{RelPath, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Dead bytes below which a log is left alone: reading it takes a few milliseconds anyhow (guess,
-/// revisit).
+/// Number of dead bytes below which a log is not rewritten: reading it takes only a few
+/// milliseconds (guess, revisit).
 pub const DEAD_BYTES_MIN: u64 = 1 << 20;
 
-/// Objects gathered at once while a log is written anew (6 MiB of memory); more take another pass
-/// over the old log.
+/// Maximum number of objects collected in one pass of a rewrite (6 MiB of memory); more take
+/// another pass over the old log.
 const OBJECTS_PER_PASS: usize = 1 << 19;
 
-/// Bytes written at once.
+/// Bytes per write.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Whether a log of `log_bytes`, of which `live_bytes` belong to unfinished files, should be written
-/// anew: when the dead bytes outweigh the live ones and are not few.
+/// Returns true if a log of `log_bytes`, of which `live_bytes` belong to unfinished files, should
+/// be rewritten: the dead bytes exceed the live ones and [`DEAD_BYTES_MIN`].
 #[must_use]
 pub const fn is_worth_it(log_bytes: u64, live_bytes: u64) -> bool {
     let dead = log_bytes.saturating_sub(live_bytes);
@@ -72,7 +73,7 @@ fn begin<'f, F: LogFile>(file: &'f mut F, header: &Header) -> Result<Writer<'f, 
     file.begin_replacement()?;
     let mut buffer = prelude().to_vec();
     let record = Record::Header(header.clone());
-    // The header tells the nonce, so its own head is bound to none.
+    // The header contains the nonce, so its own head uses nonce 0.
     write_record(
         &mut buffer,
         PRELUDE_BYTES,
@@ -89,7 +90,7 @@ fn begin<'f, F: LogFile>(file: &'f mut F, header: &Header) -> Result<Writer<'f, 
     })
 }
 
-/// Ends a replacement with a commit record; the file's replacement itself is the caller's to commit.
+/// Ends a replacement with a commit record; the caller must commit the replacement itself.
 fn end<F: LogFile>(mut writer: Writer<'_, F>) -> Result<u64> {
     let durable_before = writer.offset();
     writer.put(&Record::Commit { durable_before }, false)?;
@@ -97,31 +98,31 @@ fn end<F: LogFile>(mut writer: Writer<'_, F>) -> Result<u64> {
     Ok(writer.written)
 }
 
-/// Makes a log with nothing but a header; returns its bytes.
+/// Writes a log that consists of a header; returns its bytes.
 pub(crate) fn write_new<F: LogFile>(file: &mut F, header: &Header) -> Result<u64> {
     let length = end(begin(file, header)?)?;
     file.commit_replacement()?;
     Ok(length)
 }
 
-/// The old log as compaction reads it.
+/// The old log as input of compaction.
 pub(crate) struct Old {
     pub(crate) nonce: u64,
     pub(crate) first: u64,
     pub(crate) end: u64,
 }
 
-/// Eight thousand objects of one file: the unit a checkpoint record covers.
+/// Eight thousand objects of one file: the unit of a checkpoint record.
 type WindowKey = (FileNumber, u64);
 
-/// A log written anew that has not replaced the old one yet.
+/// A rewritten log that has not yet replaced the old one.
 pub(crate) struct Rewritten {
     pub(crate) length: u64,
     live_bytes: BTreeMap<FileNumber, u64>,
 }
 
 impl Rewritten {
-    /// Brings the files up to date with the new log, once it stands in place of the old one.
+    /// Updates the files to the new log, after it has replaced the old one.
     pub(crate) fn settle(self, files: &mut Files) {
         for (number, bytes) in self.live_bytes {
             if let Some(file) = files.get_mut(number) {
@@ -132,10 +133,10 @@ impl Rewritten {
     }
 }
 
-/// Writes the log anew, as the file's replacement, with `header` and what still counts of `files`.
+/// Writes the file's replacement, with `header` and the records of `files` that still count.
 ///
 /// # Errors
-/// Whatever the storage says; the old log is untouched.
+/// Errors of the storage; the old log is unchanged.
 pub(crate) fn rewrite<F: LogFile>(
     file: &mut F,
     old: &Old,
@@ -183,7 +184,7 @@ fn begin_of(path: &RelPath, file: &LoggedFile) -> FileBegin {
     }
 }
 
-/// The ranges an old record adds to a file that still counts; `None` when it adds none.
+/// Returns the ranges that an old record adds to a file that still counts; `None` if it adds none.
 fn counted<'a>(
     step: &Step,
     files: &'a Files,
@@ -208,12 +209,12 @@ fn counted<'a>(
         Record::Range(_, range, sums) => vec![(*range, *sums)],
         _ => return None,
     };
-    // What recovery did not take in (in doubt, past a limit) must not come back here.
+    // Ranges that recovery did not accept (in doubt, over a limit) must not come back here.
     ranges.retain(|(range, _)| !range.is_empty() && file.done.contains(*range));
     Some((file, ranges))
 }
 
-/// Copies the records of ranges; returns which windows have objects.
+/// Copies the records of ranges. Returns the windows that have objects.
 fn copy_ranges<F: LogFile>(
     writer: &mut Writer<'_, F>,
     old: &Old,
@@ -250,7 +251,7 @@ fn window_of(file: &LoggedFile, offset: u64) -> u64 {
     offset / file.object_bytes.get() / OBJECTS_PER_RECORD_MAX as u64
 }
 
-/// Windows that fit one pass, each with room for its objects.
+/// Returns windows that fit in one pass, each with space for its objects.
 fn next_batch(
     windows: &mut impl Iterator<Item = WindowKey>,
     files: &Files,
@@ -307,7 +308,7 @@ fn gather<F: LogFile>(
     Ok(batch)
 }
 
-/// A window's record, cut to its first and last set object; `None` when none is set.
+/// Returns a window's record, cut to its first and last set object; `None` if none is set.
 fn checkpoint(
     number: FileNumber,
     window: u64,

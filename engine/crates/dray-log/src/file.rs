@@ -1,66 +1,68 @@
-//! The file a log lies in, as little of it as a log needs.
+//! The file interface of a log, with only the operations that a log needs.
 
 use dray_core::{End, Error, ErrorKind, Result};
 
 /// A file that grows at its end and can be replaced as a whole.
 ///
-/// The runtime implements it over the system, the simulator over a fake disk that knows written from
-/// durable. One instance is used by one thread at a time. No method tries again by itself.
+/// The runtime implements it with the operating system, the simulator with a fake disk that
+/// distinguishes written from durable data. One thread uses an instance at a time. No method
+/// retries by itself.
 pub trait LogFile {
-    /// Bytes in the file now, durable or not. Never fails half way: it is asked before each commit
-    /// to notice a second writer.
+    /// Returns the whole length of the file now, durable or not, or an error; never a partial
+    /// result. The log calls it before each commit to detect a second writer.
     ///
     /// # Errors
-    /// Whatever the storage says.
+    /// Errors of the storage.
     fn length(&mut self) -> Result<u64>;
 
-    /// Fills `buffer` from `offset`; returns how many bytes it got. Fewer than asked means the end
-    /// of the file, never an interrupted call.
+    /// Fills `buffer` from `offset`; returns the number of bytes read. Fewer than requested means
+    /// the end of the file, never an interrupted call.
     ///
     /// # Errors
-    /// Whatever the storage says.
+    /// Errors of the storage.
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `bytes` at the end. After an error any part of them may be in the file; the log
-    /// truncates.
+    /// Writes all of `bytes` at the end. After an error any part of them may be in the file; the
+    /// log truncates it.
     ///
     /// # Errors
-    /// Whatever the storage says ([`ErrorKind::NoSpace`] above all).
+    /// Errors of the storage ([`ErrorKind::NoSpace`] above all).
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Returns when everything appended and every truncation is on stable storage. After an error
-    /// nothing is known of what was not durable before, and a second call may lie (a failed sync
-    /// marks pages clean): the log is given up.
+    /// Returns when all appended bytes and every truncation are on stable storage. After an error
+    /// the state of data that was not durable before is unknown, and a second call may wrongly
+    /// succeed (a failed sync marks pages clean), so the log instance becomes unusable.
     ///
     /// # Errors
-    /// Whatever the storage says.
+    /// Errors of the storage.
     fn sync(&mut self) -> Result<()>;
 
-    /// Cuts the file to `length` bytes; never used to grow it.
+    /// Truncates the file to `length` bytes; never used to grow it.
     ///
     /// # Errors
-    /// Whatever the storage says.
+    /// Errors of the storage.
     fn truncate(&mut self, length: u64) -> Result<()>;
 
-    /// Opens an empty new file in the same folder, forgetting one begun before. The present file is
-    /// untouched until [`Self::commit_replacement`].
+    /// Opens an empty new file in the same folder, and discards one opened before. The present file
+    /// is unchanged until [`Self::commit_replacement`].
     ///
     /// # Errors
-    /// Whatever the storage says.
+    /// Errors of the storage.
     fn begin_replacement(&mut self) -> Result<()>;
 
     /// Writes all of `bytes` at the end of the new file.
     ///
     /// # Errors
-    /// Whatever the storage says; the new file is then worthless, the present one is as it was.
+    /// Errors of the storage; the new file is then unusable, the present one unchanged.
     fn append_replacement(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Syncs the new file, renames it over the present one and syncs the folder. From then on `self`
-    /// is the new file. A crash at any moment leaves the old file or the new one, each whole.
+    /// Syncs the new file, renames it over the present one and syncs the folder. From then on
+    /// `self` is the new file. A crash at any moment leaves the old file or the new one, each
+    /// whole.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] only when the present file is certainly as it was. After any other error
-    /// it may be either one: the log is given up.
+    /// [`ErrorKind::NoSpace`] only if the present file is certainly unchanged. After any other
+    /// error it may be either one, and the log instance becomes unusable.
     fn commit_replacement(&mut self) -> Result<()>;
 }
 
@@ -91,7 +93,7 @@ impl<F: LogFile + ?Sized> LogFile for Box<F> {
     }
 }
 
-/// A file in memory that never fails: for tests, and for reading bytes somebody else fetched.
+/// A file in memory that never fails: for tests, and for reading bytes that the caller has fetched.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryFile {
     bytes: Vec<u8>,
@@ -99,13 +101,13 @@ pub struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// An empty file.
+    /// Creates an empty file.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A file with this content.
+    /// Creates a file with this content.
     #[must_use]
     pub const fn with_bytes(bytes: Vec<u8>) -> Self {
         Self {
@@ -114,7 +116,7 @@ impl MemoryFile {
         }
     }
 
-    /// The content.
+    /// Returns the content.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -1,4 +1,4 @@
-//! How records stand in the file: the prelude, and a head before each record.
+//! The framing of records in the file: the prelude, and a head before each record.
 //!
 //! ```text
 //! prelude, 16 bytes: magic 8 | version u16 | zero u16 | crc32c u32 of the 12 bytes before
@@ -14,16 +14,16 @@ use dray_core::{End, Error, ErrorKind, Result};
 
 /// First bytes of every object log, of any version.
 pub const MAGIC: [u8; 8] = *b"DRAYLOG\n";
-/// The version written, and the newest that is read.
+/// The version that is written, and the newest that can be read.
 pub const VERSION: u16 = 2;
-/// The oldest version that is read.
+/// The oldest version that can be read.
 pub const VERSION_OLDEST: u16 = 1;
 
-/// Bytes of the prelude; the header record follows at once.
+/// Bytes of the prelude; the header record follows directly.
 pub(crate) const PRELUDE_BYTES: u64 = 16;
 /// Bytes of a record's head.
 pub(crate) const HEAD_BYTES: usize = 16;
-/// Records begin at multiples of this, so that a search after damage has few places to look.
+/// Records begin at multiples of this, so that a search after damage has few offsets to check.
 pub(crate) const ALIGNMENT: u64 = 8;
 
 /// Flag of a record of ranges that were written but not synced.
@@ -39,12 +39,12 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Bytes from this record's begin to the next one's.
+    /// Returns the bytes from this record's start to the next one's.
     pub(crate) fn stride(&self) -> u64 {
         (HEAD_BYTES as u64 + u64::from(self.body_bytes)).next_multiple_of(ALIGNMENT)
     }
 
-    /// Reads a head; `None` when it is not one written for this place of this log.
+    /// Reads a head; `None` if it was not written for this offset of this log.
     pub(crate) fn read(bytes: &[u8; HEAD_BYTES], nonce: u64, offset: u64) -> Option<Self> {
         let (fields, crc) = bytes.split_at(12);
         if crc != head_crc(fields, nonce, offset).to_le_bytes() {
@@ -71,10 +71,10 @@ fn head_crc(fields: &[u8], nonce: u64, offset: u64) -> u32 {
     crc(&bound)
 }
 
-/// Appends one record to `out`. `offset` is where it will stand in the file.
+/// Appends one record to `out`. `offset` is its future offset in the file.
 ///
 /// # Panics
-/// When the body is 4 GiB or more; the codec bounds bodies to a MiB.
+/// If the body is 4 GiB or more; the codec bounds bodies to a MiB.
 pub(crate) fn write_record(
     out: &mut Vec<u8>,
     offset: u64,
@@ -96,7 +96,7 @@ pub(crate) fn write_record(
     out.resize(out.len().next_multiple_of(ALIGNMENT as usize), 0);
 }
 
-/// The prelude of a log of this version.
+/// Returns the prelude of a log of this version.
 pub(crate) fn prelude() -> [u8; 16] {
     prelude_of(VERSION)
 }
@@ -113,8 +113,8 @@ pub(crate) fn prelude_of(version: u16) -> [u8; 16] {
 /// Checks a prelude; returns the version.
 ///
 /// # Errors
-/// [`ErrorKind::LogVersion`] for something else than a log or a version that is not read;
-/// [`ErrorKind::LogDamaged`] when the prelude is damaged.
+/// [`ErrorKind::LogVersion`] if the file is not a log, or has a version that cannot be read;
+/// [`ErrorKind::LogDamaged`] if the prelude is damaged.
 pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
     let remedy = "keep it and use the program that wrote it, or remove it to start over";
     if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {

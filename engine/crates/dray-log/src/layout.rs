@@ -1,9 +1,10 @@
-//! Where things lie. Pure names; who looks for them is the runtime.
+//! Names and places of logs, leases and partial files. Pure names; the runtime searches for the
+//! files.
 //!
 //! For a destination folder `top` (for a single file: its folder) a transfer's log is
 //! `top/.dray-log/<16 hex>.log`, its lease `top/.dray-log/<16 hex>.lease`; the partial file of
-//! `folder/name` is `folder/.dray-<16 hex>.part`. All begin with dray's reserved prefix, so they are
-//! never sent and never taken from a manifest.
+//! `folder/name` is `folder/.dray-<16 hex>.part`. All begin with dray's reserved prefix, so they
+//! are never sent and never accepted from a manifest.
 
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
@@ -11,39 +12,39 @@ use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 /// Folder beneath a destination's top folder that holds logs and leases.
 pub const LOG_FOLDER: &[u8] = b".dray-log";
 
-/// Offset basis and prime of the 64-bit FNV-1a hash (Fowler, Noll and Vo). A name needs
-/// spread, not secrecy: what a log speaks for is judged by its header, what a partial file belongs to
-/// by the log.
+/// Offset basis and prime of the 64-bit FNV-1a hash (Fowler, Noll and Vo). A name needs spread, not
+/// secrecy: the header determines the claims of a log, and the log the owner of a partial file.
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// The folder's name.
+/// Returns the folder's name.
 ///
 /// # Errors
-/// None in practice: the name is a constant that [`Name`] accepts.
+/// No error in practice: the name is a constant that [`Name`] accepts.
 pub fn log_folder_name() -> Result<Name> {
     Name::new(LOG_FOLDER)
 }
 
-/// Name of the log that `transfer` keeps for `claims`. No two transfers share a log, and a transfer
-/// that runs again finds its own log. Order and repetition of the claims do not matter.
+/// Returns the name of the log of `transfer` for `claims`. No two transfers share a log, and a
+/// transfer that runs again finds its own log. Order and repetition of the claims do not matter.
 ///
 /// # Errors
-/// None in practice, as above.
+/// No error in practice, as above.
 pub fn log_name(claims: &[RelPath], transfer: &TransferId) -> Result<Name> {
     Name::new(format!("{:016x}.log", log_hash(claims, transfer)).as_bytes())
 }
 
-/// Name of the lease beside the log that `transfer` keeps for `claims`.
+/// Returns the name of the lease of the log of `transfer` for `claims`.
 ///
 /// # Errors
-/// None in practice, as above.
+/// No error in practice, as above.
 pub fn lease_name(claims: &[RelPath], transfer: &TransferId) -> Result<Name> {
     Name::new(format!("{:016x}.lease", log_hash(claims, transfer)).as_bytes())
 }
 
-/// Identifies a request: equal for two transfers that name the same files at the same place by the
-/// same patterns. 0 if the names are not known beforehand (the contents of a folder).
+/// Returns the identifier of a request: equal for two transfers that name the same files at the
+/// same place with the same patterns. 0 if the names are not known beforehand (the contents of a
+/// folder).
 #[must_use]
 pub fn request_mark(claims: &[RelPath], include: &[String], exclude: &[String]) -> u64 {
     if claims.is_empty() {
@@ -62,15 +63,16 @@ pub fn request_mark(claims: &[RelPath], include: &[String], exclude: &[String]) 
     hash.max(1)
 }
 
-/// Name of the lease beside the log called `log`; `None` when `log` is no log's name.
+/// Returns the name of the lease for the log named `log`; `None` if `log` is not the name of a log.
 #[must_use]
 pub fn lease_of_log(log: &Name) -> Option<Name> {
     let hex = hex_of(log.as_bytes().strip_suffix(b".log")?)?;
     Name::new(&[hex, b".lease"].concat()).ok()
 }
 
-/// Name of the log that a file of the log folder belongs to: the log itself, its lease, or the log's
-/// next content, which a holder that died had begun to write; `None` for any other name.
+/// Returns the name of the log to which a file of the log folder belongs: the log itself, its
+/// lease, or the replacement that a holder had begun to write before it died; `None` for any other
+/// name.
 #[must_use]
 pub fn log_of(file: &Name) -> Option<Name> {
     let bytes = file.as_bytes();
@@ -79,7 +81,7 @@ pub fn log_of(file: &Name) -> Option<Name> {
     Name::new(&[hex_of(hex)?, b".log"].concat()).ok()
 }
 
-/// Whether a partial file may be called so.
+/// Returns true if a partial file may have this name.
 #[must_use]
 pub fn is_partial_name(name: &Name) -> bool {
     let hex = name.as_bytes().strip_prefix(b".dray-");
@@ -92,20 +94,20 @@ fn hex_of(bytes: &[u8]) -> Option<&[u8]> {
     (bytes.len() == 16 && bytes.iter().all(is_hex)).then_some(bytes)
 }
 
-/// Name of the partial file of a file that will be called `final_name`. Everybody who writes that
-/// file arrives at this name, whatever their log: that is what makes two writers meet.
+/// Returns the name of the partial file of a file that will be called `final_name`. Every writer of
+/// that file computes the same name, whatever its log, so that two writers meet at the file.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidName`] when the final name is dray's own.
+/// [`ErrorKind::InvalidName`] if the final name is dray's own.
 pub fn partial_name(final_name: &Name) -> Result<Name> {
     partial_name_at_turn(final_name, 0)
 }
 
-/// The name to take when the one of the turn before is the partial file of *another* final name
-/// (two names with one hash; a hostile manifest can make some).
+/// Returns the name to use if the name of the turn before is the partial file of *another* final
+/// name (two names with one hash; a hostile manifest can construct some).
 ///
 /// # Errors
-/// As [`partial_name`].
+/// Those of [`partial_name`].
 pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
     if final_name.is_reserved() {
         return Err(
@@ -119,31 +121,31 @@ pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
     }
     let mut hash = fnv(FNV_BASIS, final_name.as_bytes());
     if turn > 0 {
-        // The zero byte cannot be in a name, so no name's turn 0 is another's turn 1 by design.
+        // A name contains no zero byte, so no name's turn 0 is another's turn 1 by design.
         hash = fnv(fnv(hash, &[0]), &turn.to_le_bytes());
     }
     Name::new(format!(".dray-{hash:016x}.part").as_bytes())
 }
 
-/// The name to use when all names by turns are taken: no other log gives it to any file.
+/// Returns the name to use if the names of all turns are in use: no other log gives it to any file.
 ///
 /// # Errors
-/// As [`partial_name`].
+/// Those of [`partial_name`].
 pub fn partial_name_of_log(final_name: &Name, turn: u32, log: &Name) -> Result<Name> {
-    // Refuses dray's own names.
+    // Rejects dray's own names.
     partial_name(final_name)?;
     let hash = fnv(fnv(FNV_BASIS, final_name.as_bytes()), &[0]);
     let hash = fnv(fnv(hash, &turn.to_le_bytes()), log.as_bytes());
     Name::new(format!(".dray-{hash:016x}.part").as_bytes())
 }
 
-/// Whether a log with these claims speaks for `path` (relative to the log's top folder).
+/// Returns true if a log with these claims covers `path` (relative to the log's top folder).
 #[must_use]
 pub fn covers(claims: &[RelPath], path: &RelPath) -> bool {
     claims.is_empty() || claims.iter().any(|claim| path.starts_with(claim))
 }
 
-/// FNV-1a 64 over the sorted, distinct claims, a zero byte after each.
+/// Returns FNV-1a 64 over the sorted, distinct claims, a zero byte after each.
 fn claims_hash(claims: &[RelPath]) -> u64 {
     let mut sorted: Vec<&[u8]> = claims.iter().map(RelPath::as_bytes).collect();
     sorted.sort_unstable();
@@ -183,7 +185,7 @@ mod tests {
 
     #[test]
     fn hash_is_fnv_1a() {
-        // Test vectors published by its authors.
+        // Test vectors published by the authors of the hash.
         assert_eq!(fnv(super::FNV_BASIS, b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv(super::FNV_BASIS, b"a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(fnv(super::FNV_BASIS, b"foobar"), 0x8594_4171_f739_67e8);

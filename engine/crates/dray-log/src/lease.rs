@@ -1,11 +1,12 @@
-//! The lease on a log: who may write. A lock keeps two processes of one host (or of one cluster file
-//! system with locks) apart at once; the epoch shuts out a holder that lost the lock and does not
-//! know. The lock is the runtime's; the record and its rules are here.
+//! The lease on a log: the right to write. A lock immediately separates two processes of one host
+//! (or of one cluster file system with locks); the epoch excludes a holder that lost the lock
+//! without noticing. The runtime implements the lock; the record and its rules are here.
 //!
 //! The lease file has two slots of 1024 bytes. A holder of epoch `e` writes slot `e % 2`, so a torn
-//! write never costs the record before it. It is never renamed or replaced, and removed only by a
-//! holder that is done, under its lock: a lock belongs to the file, not to the name. So whoever got
-//! a lock looks whether the name still means what it has locked.
+//! write never destroys the previous record. The file is never renamed or replaced, and only a
+//! holder that has finished removes it, under its lock: a lock belongs to the file, not to the
+//! name. A process that gets a lock must therefore check that the name still refers to the locked
+//! file.
 
 use crate::codec::Input;
 use crate::frame::crc;
@@ -20,32 +21,32 @@ pub const LEASE_VERSION: u16 = 1;
 pub const SLOT_BYTES: usize = 1024;
 /// Bytes of a lease file.
 pub const LEASE_BYTES: usize = 2 * SLOT_BYTES;
-/// Longest holder and host name in bytes.
+/// Maximum length of a holder or host name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
 const HEAD_BYTES: usize = 16;
 
-/// Who holds a log.
+/// The holder of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Higher than every holder's before.
+    /// Epoch, higher than that of every earlier holder.
     pub epoch: u64,
-    /// The holder in words: program and process.
+    /// Description of the holder: program and process.
     pub holder: String,
-    /// The transfer it works for.
+    /// Transfer of the holder.
     pub transfer: TransferId,
-    /// The boot it runs in.
+    /// Boot in which the holder runs.
     pub boot_id: BootId,
-    /// The host it runs on.
+    /// Host on which the holder runs.
     pub host: String,
-    /// Its request, as [`crate::layout::request_mark`] identifies it; 0 when unknown.
+    /// Identifier of its request, by [`crate::layout::request_mark`]; 0 if unknown.
     pub request: u64,
     /// Kind of lock that excludes other writers while the lease is held.
     pub lock: LockKind,
 }
 
-/// Kind of lock that guards a lease. A lock of one kind is invisible to a writer that asks for the
-/// other.
+/// Kind of lock that protects a lease. A lock of one kind is invisible to a writer that tries to
+/// get the other kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LockKind {
     /// Unknown: an older program wrote the record.
@@ -74,7 +75,7 @@ impl LockKind {
         }
     }
 
-    /// Whether a writer that locks by `self` cannot see a lock of the kind `other`.
+    /// Returns true if a writer with locks of kind `self` cannot see a lock of kind `other`.
     #[must_use]
     pub fn is_blind_to(self, other: Self) -> bool {
         self != other && self != Self::Unknown && other != Self::Unknown
@@ -82,16 +83,16 @@ impl LockKind {
 }
 
 impl LeaseRecord {
-    /// Where in the lease file this record is written.
+    /// Returns the offset of this record in the lease file.
     #[must_use]
     pub const fn slot_offset(&self) -> u64 {
         (self.epoch % 2) * SLOT_BYTES as u64
     }
 
-    /// The bytes of this record's slot.
+    /// Encodes this record's slot.
     ///
     /// # Errors
-    /// [`ErrorKind::LimitExceeded`] when a name is longer than [`NAME_BYTES_MAX`].
+    /// [`ErrorKind::LimitExceeded`] if a name is longer than [`NAME_BYTES_MAX`].
     pub fn encode(&self) -> Result<[u8; SLOT_BYTES]> {
         if self.holder.len() > NAME_BYTES_MAX || self.host.len() > NAME_BYTES_MAX {
             return Err(
@@ -121,10 +122,7 @@ impl LeaseRecord {
         Ok(slot)
     }
 
-    /// Whom to name when somebody else holds the lease.
-    ///
-    /// # Errors
-    /// None; this makes one.
+    /// Returns the error for a writer that finds the lease held by this record.
     #[must_use]
     pub fn held_error(&self, destination: &str) -> Error {
         Error::new(ErrorKind::LeaseHeld, End::Sink, "write to the destination")
@@ -136,18 +134,19 @@ impl LeaseRecord {
     }
 }
 
-/// The crc32c of a slot, its own field taken as zeros.
+/// Returns the crc32c of a slot, with its own field as zeros.
 fn slot_crc(slot: &[u8; SLOT_BYTES]) -> u32 {
     let mut zeroed = *slot;
     zeroed[12..HEAD_BYTES].fill(0);
     crc(&zeroed)
 }
 
-/// The newest whole record of a lease file's bytes. `None` when there is none: the file is empty, or
-/// the only record ever written was torn; then nobody was told that they hold it.
+/// Returns the newest intact record of a lease file's bytes. Returns `None` if there is none: the
+/// file is empty, or the only record ever written was torn, so that no process has been told that
+/// it holds the lease.
 ///
 /// # Errors
-/// [`ErrorKind::LogVersion`] when a whole slot is of another version: a newer program holds or held
+/// [`ErrorKind::LogVersion`] if an intact slot has another version: a newer program holds or held
 /// this lease, and its epoch cannot be read.
 pub fn newest(bytes: &[u8]) -> Result<Option<LeaseRecord>> {
     let mut found: Option<LeaseRecord> = None;
@@ -192,10 +191,11 @@ fn decode(body: &[u8]) -> Option<LeaseRecord> {
     })
 }
 
-/// The epoch of the next holder, above the lease's and the log's: either may have been lost.
+/// Returns the epoch of the next holder, above the lease's and the log's: either may have been
+/// lost.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] after 2^64 - 1 holders, or a hostile record that says so.
+/// [`ErrorKind::LimitExceeded`] after 2^64 - 1 holders, or with a hostile record of that epoch.
 pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result<u64> {
     let highest = lease
         .map_or(0, |record| record.epoch)
@@ -207,14 +207,14 @@ pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result
     })
 }
 
-/// Whether the holder of `mine` must stop at once, having read `found` from the lease file: somebody
-/// else holds it, or the record is gone.
+/// Returns true if the holder of `mine` must stop immediately after it read `found` from the lease
+/// file: another process holds the lease, or the record no longer exists.
 #[must_use]
 pub fn is_fenced(mine: &LeaseRecord, found: Option<&LeaseRecord>) -> bool {
     found != Some(mine)
 }
 
-/// What a fenced holder says.
+/// Returns the error of a fenced holder.
 #[must_use]
 pub fn fenced_error(found: Option<&LeaseRecord>) -> Error {
     let by = match found {

@@ -1,17 +1,18 @@
-//! The object log: the durable record of which byte ranges are safe at the sink.
+//! The object log: the durable record of the byte ranges that the sink has stored.
 //!
-//! Participants: a writer (the sink that holds the lease) and a later reader (the next run, from any
-//! host). The writer opens a [`UniversalLog`], announces each partial file, records what has become
-//! safe, and commits in groups; the reader [`recover`]s and asks [`trust`] what of it still holds.
+//! Participants: a writer (the sink that holds the lease) and a later reader (the next run, from
+//! any host). The writer opens a [`UniversalLog`], announces each partial file, records ranges as
+//! they become durable, and commits in groups. The reader [`recover`]s and lets [`trust`] decide
+//! which ranges are still valid.
 //!
-//! Goals: nothing is trusted that was not recorded; a torn tail costs what was not yet committed and
-//! no more; damage in the middle is told apart from a torn tail; memory follows the unfinished files'
-//! gaps, not sizes or claims; the methods of FT-LADS fit behind the same [`ObjectLog`].
+//! Goals: only recorded ranges are trusted; a torn tail costs uncommitted records and no more;
+//! damage in the middle is distinguished from a torn tail; memory grows with the gaps of unfinished
+//! files, not with sizes or claims; the methods of FT-LADS fit behind the same [`ObjectLog`].
 //!
-//! Non-goals: I/O (that is behind [`LogFile`]), locks, when to sync, what goes next.
+//! Non-goals: I/O (behind [`LogFile`]), locks, the time of syncs, the order of objects.
 //!
-//! Invariant owned here: a range comes back from recovery only if it was recorded, with those sums,
-//! for that file, and the file had not ended. The bytes are in docs/design/object-log.md.
+//! Invariant owned here: recovery returns a range only if it was recorded, with those sums, for
+//! that file, and the file had not ended. The byte format is in docs/design/object-log.md.
 //!
 //! ```
 //! use dray_core::{ByteRange, ContentKey, ModifiedTime, Name, RelPath, Sums, TransferId};

@@ -1,7 +1,7 @@
-//! Other transfers' logs of the same tree: which files are open in them, which transfer may begin a
-//! file, and how a transfer adopts an unfinished file from another log.
+//! Other transfers' logs of the same tree: finds the files that are open in them, decides which
+//! transfer may begin a file, and adopts an unfinished file from another log.
 //!
-//! Not for: finding the logs and their leases (the runtime does that).
+//! Non-goal: finding the logs and their leases (the runtime does that).
 //!
 //! Invariants owned here: of two writers that claim one file concurrently at most one keeps it;
 //! adopted ranges are durable in the new log before the old log ends the file.
@@ -18,20 +18,20 @@ use std::collections::BTreeMap;
 /// A file that is open in another log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spoken {
-    /// Final place, below that log's top folder.
+    /// Final path, below that log's top folder.
     pub path: RelPath,
     /// Its partial file.
     pub partial: PartialFile,
-    /// Bytes of its objects.
+    /// Bytes of an object.
     pub object_bytes: u64,
 }
 
-/// Reads another transfer's log as it grows. It keeps no ranges and takes no lease.
+/// Reads another transfer's log as it grows. It stores no ranges and takes no lease.
 #[derive(Debug)]
 pub struct Follower {
     header: Header,
     tenure: Tenure,
-    /// Everything before this was read.
+    /// All records before this offset have been read.
     read_to: u64,
     files: BTreeMap<FileNumber, Spoken>,
     by_path: BTreeMap<RelPath, FileNumber>,
@@ -57,11 +57,11 @@ impl Follower {
         }))
     }
 
-    /// Reads the records that were appended since; remembers at most `files_max` unfinished files.
-    /// `false` when the file is another log by now, which must be read from its beginning.
+    /// Reads the records appended since the last call; remembers at most `files_max` unfinished
+    /// files. Returns `false` if the file is now another log, which must be read from its start.
     ///
     /// # Errors
-    /// As [`Self::begin`].
+    /// Those of [`Self::begin`].
     pub fn follow<F: LogFile>(&mut self, file: &mut F, files_max: usize) -> Result<bool> {
         let end = file.length()?;
         if end < self.read_to || read_header(file, end)?.0.nonce != self.header.nonce {
@@ -79,8 +79,8 @@ impl Follower {
                     self.read_to = offset + stride;
                     self.take(record, files_max);
                 }
-                // The writer may be appending this record; whole records behind it are read all the
-                // same.
+                // The writer may be appending this record; intact records after it are read
+                // nevertheless.
                 Step::Lost { .. } => {}
             }
         }
@@ -115,31 +115,31 @@ impl Follower {
         }
     }
 
-    /// The log's header.
+    /// Returns the log's header.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Its last holder.
+    /// Returns the log's last holder.
     #[must_use]
     pub const fn tenure(&self) -> &Tenure {
         &self.tenure
     }
 
-    /// The open file at `path`, below its top folder.
+    /// Returns the open file at `path`, below the log's top folder.
     #[must_use]
     pub fn file(&self, path: &RelPath) -> Option<&Spoken> {
         self.files.get(self.by_path.get(path)?)
     }
 
-    /// The unfinished files.
+    /// Returns the unfinished files.
     pub fn files(&self) -> impl Iterator<Item = &Spoken> + '_ {
         self.files.values()
     }
 }
 
-/// What a writer must do when it has begun a file and finds it open in held logs of others.
+/// Action of a writer that has begun a file and finds it open in held logs of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     /// No other log has the file open: write it.
@@ -151,7 +151,7 @@ pub enum Claim {
     Theirs,
 }
 
-/// Judges a claim: `own` is our log's name, `others` the names of the held logs in which the file
+/// Decides a claim: `own` is our log's name, `others` the names of the held logs in which the file
 /// is open. The greater name gives way. The smaller one must not write as long as it sees another.
 pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Claim {
     let mut claim = Claim::Ours;
@@ -164,12 +164,12 @@ pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Clai
     claim
 }
 
-/// Copies to `own` the records of a file that another log has. `path` is the file as seen from our
-/// log's top, `device` the device of the partial file in the present boot. The caller commits this
-/// before the other log ends the file, and syncs a weak file first.
+/// Copies to `own` the records of a file in another log. `path` is the file as seen from our log's
+/// top, `device` the device of the partial file in the present boot. The caller commits this before
+/// the other log ends the file, and syncs a weak file first.
 ///
 /// # Errors
-/// As [`ObjectLog::begin_file`] and [`ObjectLog::done`].
+/// Those of [`ObjectLog::begin_file`] and [`ObjectLog::done`].
 pub fn adopt<L: ObjectLog, F: LogFile>(
     own: &mut L,
     path: &RelPath,
@@ -189,7 +189,7 @@ pub fn adopt<L: ObjectLog, F: LogFile>(
     if theirs.is_doubtful {
         own.file_doubtful(number)?;
     }
-    // Piece by piece: a piece that turns out wrong later costs no more than itself.
+    // Copied piece by piece, so that a piece that later proves wrong costs no more than itself.
     copy_pieces(own, number, log, theirs)?;
     Ok(number)
 }

@@ -1,7 +1,7 @@
-//! The recorded ranges of one file, as they were recorded: piece by piece, with the sums of each.
+//! The ranges of one file as they were recorded: piece by piece, with the sums of each.
 //!
-//! Recovery merges neighbouring records. So it can tell that a run is wrong, but not which object
-//! of it. This module reads the single records, for a run that is wrong and for a file that is
+//! Recovery merges neighbouring records. It can therefore detect a wrong run, but not the wrong
+//! object in it. This module reads the single records, for a wrong run and for a file that is
 //! adopted from another log.
 
 use crate::file::LogFile;
@@ -13,11 +13,11 @@ use crate::universal::UniversalLog;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, Result, SummedRanges, Sums};
 
-/// Objects whose records are in memory at once (6 MiB of them).
+/// Maximum number of objects whose records are in memory together (6 MiB of them).
 const OBJECTS_PER_PART: u64 = 1 << 18;
 
-/// Parts of a file. The caller reads the pieces of one part after the other, so that memory stays
-/// bounded.
+/// Splits a file into parts. The caller reads the pieces of one part after the other, so that
+/// memory stays bounded.
 pub fn parts(file: &LoggedFile) -> impl Iterator<Item = ByteRange> + use<> {
     let size = file.key.size;
     let part_bytes = file.object_bytes.get().saturating_mul(OBJECTS_PER_PART);
@@ -62,7 +62,7 @@ fn pieces_of<F: LogFile>(
 }
 
 impl<F: LogFile> UniversalLog<F> {
-    /// The recorded pieces of an unfinished file that begin in `within`, by their offsets.
+    /// Returns the recorded pieces of an unfinished file that begin in `within`, by their offsets.
     ///
     /// # Errors
     /// Errors of the storage.
@@ -82,7 +82,7 @@ impl<F: LogFile> UniversalLog<F> {
 /// Records in `own`, for file `number`, the pieces of `theirs`; `recovery` was read from `log`.
 ///
 /// # Errors
-/// As [`ObjectLog::done`]; errors of the storage.
+/// Those of [`ObjectLog::done`]; errors of the storage.
 pub(crate) fn copy_pieces<L: ObjectLog, F: LogFile>(
     own: &mut L,
     number: FileNumber,

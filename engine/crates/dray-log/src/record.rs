@@ -1,4 +1,4 @@
-//! What a log says: the values behind its bytes.
+//! The values in the records of a log.
 
 use dray_core::options::Durability;
 use dray_core::{
@@ -7,7 +7,8 @@ use dray_core::{
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Longest free text in a header or tenure in bytes (guess: a host name, a process and a few words).
+/// Maximum length of free text in a header or tenure in bytes (guess: a host name, a process and a
+/// few words).
 pub const TEXT_BYTES_MAX: usize = 512;
 
 /// Number of a file within one log, given in ascending order and never twice.
@@ -20,19 +21,19 @@ impl fmt::Display for FileNumber {
     }
 }
 
-/// Names one boot of one host: 16 to 64 bytes that no other boot has (on Linux the text of
+/// Identifies one boot of one host: 16 to 64 bytes that are unique to it (on Linux the text of
 /// `/proc/sys/kernel/random/boot_id`).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BootId(Vec<u8>);
 
 impl BootId {
-    /// Fewest and most bytes.
+    /// Permitted number of bytes.
     pub const LENGTH: std::ops::RangeInclusive<usize> = 16..=64;
 
-    /// Accepts an id.
+    /// Checks an id.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] when it is shorter or longer than [`Self::LENGTH`].
+    /// [`ErrorKind::InvalidRequest`] if its length is outside [`Self::LENGTH`].
     pub fn new(bytes: &[u8]) -> Result<Self> {
         if Self::LENGTH.contains(&bytes.len()) {
             return Ok(Self(bytes.to_vec()));
@@ -43,7 +44,7 @@ impl BootId {
         )
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -56,42 +57,42 @@ impl fmt::Debug for BootId {
     }
 }
 
-/// One holder's time with a log: who may write, since when, and what a record of theirs is worth.
+/// One holder's time with a log: the holder, its epoch, and the durability of its records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenure {
-    /// Epoch of the lease; each holder's is higher than all before.
+    /// Epoch of the lease; each holder's is higher than those of all before.
     pub epoch: u64,
-    /// The holder in words, for messages; up to [`TEXT_BYTES_MAX`] bytes.
+    /// Description of the holder, for messages; up to [`TEXT_BYTES_MAX`] bytes.
     pub holder: String,
-    /// The transfer it works for.
+    /// Transfer of the holder.
     pub transfer: TransferId,
-    /// The boot the holder runs in.
+    /// Boot in which the holder runs.
     pub boot_id: BootId,
-    /// What "done" means in this holder's records.
+    /// Durability of a done range in this holder's records.
     pub durability: Durability,
 }
 
-/// The log's first record: what it is about and to whom it belongs.
+/// The log's first record: its claims and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Destination paths below the log's own top folder that this log speaks for; empty for the
-    /// whole tree.
+    /// Destination paths, below the log's own top folder, that this log covers; empty for the whole
+    /// tree.
     pub claims: Vec<RelPath>,
-    /// Who may resume (the owner mapping's result), as the endpoint writes it.
+    /// Owner with the right to resume (the owner mapping's result), as the endpoint writes it.
     pub owner: Vec<u8>,
-    /// A random number that no other log has. It is in each record's checksum, so that old blocks
-    /// of another log, or a file's name made to look like a record, never pass for one.
+    /// A random number, unique to this log. It is in each record's checksum, so that neither old
+    /// blocks of another log nor a file name with the bytes of a record are accepted as a record.
     pub nonce: u64,
     /// Name and version of the program that made the log.
     pub software: String,
-    /// First number not yet given to a file when this header was written.
+    /// First file number not yet assigned when this header was written.
     pub next_file: FileNumber,
-    /// The holder at that moment.
+    /// The holder at that time.
     pub tenure: Tenure,
 }
 
 impl Header {
-    /// The header of a new log.
+    /// Creates the header of a new log.
     #[must_use]
     pub fn new(
         claims: Vec<RelPath>,
@@ -111,64 +112,64 @@ impl Header {
     }
 }
 
-/// The partial file as its folder knows it.
+/// Identity of a partial file in its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartialFile {
-    /// Its name in the destination file's own folder.
+    /// Name in the destination file's own folder.
     pub name: Name,
-    /// Number of the device; comparable within one boot only.
+    /// Device number; comparable within one boot only.
     pub device: u64,
-    /// Number of the inode.
+    /// Inode number.
     pub inode: u64,
-    /// When it was created, in nanoseconds since 1970 modulo 2^64, as the file system keeps it; 0
-    /// when it does not. Tells a new file from an old one whose inode number it took over.
+    /// Time of creation in nanoseconds since 1970 modulo 2^64, from the file system; 0 if it has
+    /// none. Distinguishes a new file from an old one with the same inode number.
     pub born: u64,
 }
 
-/// What is said of a file before anything of it is recorded.
+/// The record that announces a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBegin {
-    /// Final place, below the log's top folder.
+    /// Final path, below the log's top folder.
     pub path: RelPath,
-    /// What the content must be.
+    /// Required content.
     pub key: ContentKey,
     /// Bytes of an object.
     pub object_bytes: NonZeroU64,
-    /// Where the bytes lie until then.
+    /// The file that holds the bytes until then.
     pub partial: PartialFile,
 }
 
-/// How a file ends in the log.
+/// The end of a file in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// It stands under its final name, as durably as asked.
+    /// It exists under its final name, as durably as requested.
     Published,
-    /// Its partial file is about to be removed and nothing of it counts any more.
+    /// Its partial file is about to be removed and none of its ranges count any more.
     Dropped,
 }
 
-/// An unfinished file as the log knows it.
+/// State of an unfinished file in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedFile {
-    /// Its number.
+    /// Number of the file in the log.
     pub number: FileNumber,
-    /// Content the partial file is made of.
+    /// Content of the partial file.
     pub key: ContentKey,
     /// Bytes of an object.
     pub object_bytes: NonZeroU64,
     /// The partial file.
     pub partial: PartialFile,
-    /// What is recorded as safe, with its sums.
+    /// Done ranges, with their sums.
     pub done: SummedRanges,
-    /// Whether some of `done` was recorded without a sync: good only within the boot of
+    /// Set if some of `done` was recorded without a sync: valid only within the boot of
     /// [`crate::Recovery::tenure`].
     pub is_weak: bool,
-    /// Whether a write or a sync of the partial file failed: bytes that are written to it
-    /// afterwards do not count, even if a later sync succeeds.
+    /// Set if a write or a sync of the partial file failed: bytes written to it afterwards do not
+    /// count, even if a later sync succeeds.
     pub is_doubtful: bool,
     /// Records before this offset of the log no longer count.
     pub(crate) counts_from: u64,
-    /// Bytes this file takes in the log.
+    /// Bytes of this file's records in the log.
     pub(crate) log_bytes: u64,
 }
 
@@ -189,7 +190,7 @@ impl LoggedFile {
     }
 }
 
-/// A record's content.
+/// Content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record {
     Header(Header),
@@ -204,7 +205,7 @@ pub(crate) enum Record {
     FileDoubtful(FileNumber),
 }
 
-/// A run of neighbouring objects that became safe together.
+/// A run of neighbouring objects recorded together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Objects {
     pub(crate) number: FileNumber,
@@ -212,7 +213,7 @@ pub(crate) struct Objects {
     pub(crate) sums: Vec<Sums>,
 }
 
-/// A window of a file's objects: one bit each, and the sums of those that are safe.
+/// A window of a file's objects: one bit each, and the sums of the done ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     pub(crate) number: FileNumber,

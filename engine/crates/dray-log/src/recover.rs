@@ -1,4 +1,4 @@
-//! What a log still says after whatever happened to it.
+//! Recovery: reads the intact records of a log after a crash or damage.
 
 use crate::file::LogFile;
 use crate::record::{
@@ -9,19 +9,19 @@ use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bounds of what recovery holds in memory. What goes past them is not an error: it is forgotten,
-/// and so sent again.
+/// Memory bounds of recovery. Records past them are not an error: they are dropped, and their
+/// ranges sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most unfinished files.
+    /// Maximum number of unfinished files.
     pub files_max: usize,
-    /// Most runs of all files together.
+    /// Maximum number of runs in all files together.
     pub runs_max: usize,
 }
 
 impl Default for Limits {
-    /// A million unfinished files and four million gaps: about 1 GiB in the very worst case, a
-    /// hundred times what any session keeps open (guess, revisit).
+    /// A million unfinished files and four million gaps: about 1 GiB in the worst case, a hundred
+    /// times the number that any session keeps open (guess, revisit).
     fn default() -> Self {
         Self {
             files_max: 1 << 20,
@@ -30,33 +30,33 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of a log that are no records although they were durable once.
+/// Bytes of a log that were durable once but are no longer readable as records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostBytes {
-    /// Where in the log.
+    /// Offset in the log.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub length: u64,
 }
 
-/// What damage cost.
+/// Consequences of damage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// The first places, [`Self::PLACES_MAX`] at most.
+    /// The first places, at most [`Self::PLACES_MAX`].
     pub places: Vec<LostBytes>,
     /// Number of places.
     pub count: u64,
-    /// Unfinished files of which nothing is trusted any more: their end may be in the lost bytes.
+    /// Unfinished files without trusted ranges: their end may be in the lost bytes.
     pub files_forgotten: u64,
-    /// Unfinished files whose other records are still good.
+    /// Unfinished files whose other records are still valid.
     pub files_kept: u64,
 }
 
 impl Damage {
-    /// Most places listed.
+    /// Maximum number of listed places.
     pub const PLACES_MAX: usize = 16;
 
-    /// The damage in words; `log` is the log's name.
+    /// Returns an error that describes the damage; `log` is the log's name.
     #[must_use]
     pub fn error(&self, log: &str) -> Error {
         let places: Vec<String> = self
@@ -85,22 +85,22 @@ impl Damage {
     }
 }
 
-/// Everything a log still says.
+/// The result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
-    /// The header, as it was written.
+    /// The header as written.
     pub header: Header,
     /// The last holder.
     pub tenure: Tenure,
     /// The unfinished files.
     pub files: BTreeMap<RelPath, LoggedFile>,
-    /// Bytes at the end that were never committed; a resume cuts them off.
+    /// Uncommitted bytes at the end; a resume truncates them.
     pub torn_bytes: u64,
-    /// What else is unreadable.
+    /// Other unreadable bytes.
     pub damage: Option<Damage>,
-    /// Records forgotten because of [`Limits`].
+    /// Records dropped because of [`Limits`].
     pub over_limit: u64,
-    /// Version of the format the log is written in.
+    /// Version of the log's format.
     pub(crate) version: u16,
     pub(crate) next_file: FileNumber,
     pub(crate) first: u64,
@@ -110,27 +110,27 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Bytes of the log file as it was read, torn tail included.
+    /// Returns the bytes of the log file as read, including the torn tail.
     #[must_use]
     pub const fn log_bytes(&self) -> u64 {
         self.file_bytes
     }
 }
 
-/// Reads a log; `None` for an empty file, which is a log that was never made. Reads it twice, in
+/// Reads a log; `None` for an empty file, in which no log was ever created. Reads it twice, in
 /// pieces of 256 KiB; changes nothing.
 ///
 /// # Errors
-/// [`ErrorKind::LogVersion`] for another version or something else than a log;
-/// [`ErrorKind::LogDamaged`] when the header itself is unreadable; what the storage says.
+/// [`ErrorKind::LogVersion`] for another version or a file that is not a log;
+/// [`ErrorKind::LogDamaged`] if the header itself is unreadable; errors of the storage.
 pub fn recover<F: LogFile>(file: &mut F) -> Result<Option<Recovery>> {
     recover_within(file, Limits::default())
 }
 
-/// [`recover`] with other bounds.
+/// Like [`recover`], with other bounds.
 ///
 /// # Errors
-/// As [`recover`].
+/// Those of [`recover`].
 pub fn recover_within<F: LogFile>(file: &mut F, limits: Limits) -> Result<Option<Recovery>> {
     let Some(scan) = scan(file)? else {
         return Ok(None);
@@ -143,7 +143,7 @@ pub fn recover_within<F: LogFile>(file: &mut F, limits: Limits) -> Result<Option
     Ok(Some(replay.finish(scan)))
 }
 
-/// The unfinished files, found by number, by final path and by partial file.
+/// The unfinished files, indexed by number, by final path and by partial file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Files {
     by_number: BTreeMap<FileNumber, (RelPath, LoggedFile)>,
@@ -206,7 +206,7 @@ impl Files {
         self.by_number.len()
     }
 
-    /// A new boot: what was written and not synced is in doubt.
+    /// Drops ranges that were written without a sync, after a new boot: they are in doubt.
     pub(crate) fn forget_weak(&mut self, offset: u64) {
         for (_, file) in self.by_number.values_mut() {
             if file.is_weak {
@@ -218,7 +218,8 @@ impl Files {
     }
 }
 
-/// Where the partial file of `path` lies. A place too long to be a path stands for itself.
+/// Returns the path of the partial file of `path`; `path` itself if the result is too long for a
+/// path.
 pub(crate) fn partial_place(path: &RelPath, file: &LoggedFile) -> RelPath {
     let folder = path.parent().unwrap_or_else(RelPath::root);
     folder
@@ -232,12 +233,12 @@ struct Replay {
     tenure: Tenure,
     /// First number that no record has named.
     next_file: u32,
-    /// Last number begun. After a compaction it runs behind `next_file`: the files that go on keep
-    /// their numbers, and those of files that ended are never given again.
+    /// Last number begun. After a compaction it is behind `next_file`: unfinished files keep their
+    /// numbers, and those of ended files are never assigned again.
     last_begun: Option<FileNumber>,
-    /// Files whose end may be in lost bytes, until a later record of theirs shows that it is not.
+    /// Files whose end may be in lost bytes, until a later record of theirs disproves it.
     doubted: BTreeSet<FileNumber>,
-    /// Whether lost bytes may hold a newer tenure than the one known.
+    /// Set if lost bytes may contain a newer tenure than the known one.
     is_tenure_doubted: bool,
     damage: Damage,
     limits: Limits,
@@ -272,7 +273,7 @@ impl Replay {
             } => {
                 let kind = record.kind();
                 if !self.record(offset, stride, is_weak, record) {
-                    // Whole, yet impossible here: as good as lost.
+                    // Intact, but impossible here: treated as lost.
                     self.lost(offset, stride, &Loss::of(Some(kind)));
                 }
             }
@@ -295,7 +296,7 @@ impl Replay {
         self.is_tenure_doubted |= loss.may_change_tenure;
     }
 
-    /// Takes one record in; false when it is impossible after what came before.
+    /// Applies one record. Returns false if it is impossible after the records before it.
     fn record(&mut self, offset: u64, stride: u64, is_weak: bool, record: Record) -> bool {
         match record {
             Record::Header(_) => return false,
@@ -359,8 +360,8 @@ impl Replay {
         self.seen(number);
         let (path, mut file) = LoggedFile::new(number, begin, offset);
         file.log_bytes = stride;
-        // A writer begins a path, or reuses a partial file, only after the older one ended; if that
-        // end was lost, this is the proof of it.
+        // A writer begins a path, or reuses a partial file, only after the older one ended; if the
+        // record of that end was lost, this one proves it.
         let older = [
             self.files.at_path(&path),
             self.files.at_partial(&partial_place(&path, &file)),
@@ -393,7 +394,7 @@ impl Replay {
         self.doubted.remove(&number);
         file.log_bytes += stride;
         if is_weak && self.is_tenure_doubted {
-            // Written without a sync, in nobody knows which boot.
+            // Written without a sync, in an unknown boot.
             return true;
         }
         let runs_before = file.done.run_count();
@@ -425,7 +426,7 @@ impl Replay {
             self.damage.files_forgotten += u64::from(self.files.remove(number).is_some());
         }
         if self.is_tenure_doubted {
-            // The last holder may be another than the one known.
+            // The last holder may be another than the known one.
             self.files.forget_weak(scan.end);
         }
         self.damage.files_kept = self.files.len() as u64;
@@ -446,7 +447,7 @@ impl Replay {
     }
 }
 
-/// The objects of a run as ranges; `None` when one lies outside the file.
+/// Returns the objects of a run as ranges; `None` if one is outside the file.
 pub(crate) fn ranges_of_run(grid: &Grid, run: &Objects) -> Option<Vec<(ByteRange, Sums)>> {
     let last = run.first.checked_add(run.sums.len() as u64 - 1)?;
     if last >= grid.count() {
@@ -459,7 +460,8 @@ pub(crate) fn ranges_of_run(grid: &Grid, run: &Objects) -> Option<Vec<(ByteRange
     )
 }
 
-/// The set objects of a checkpoint as ranges; `None` when its window reaches outside the file.
+/// Returns the set objects of a checkpoint as ranges; `None` if its window reaches outside the
+/// file.
 pub(crate) fn ranges_of_checkpoint(
     grid: &Grid,
     window: &Checkpoint,

@@ -1,4 +1,4 @@
-//! From bytes to records, and where no record can be read. Nothing here judges what they say.
+//! Reads records from bytes, and finds unreadable places. Does not interpret the records.
 
 use crate::codec::{BODY_BYTES_MAX, kind};
 use crate::file::LogFile;
@@ -6,7 +6,7 @@ use crate::frame::{ALIGNMENT, FLAG_WEAK, HEAD_BYTES, Head, PRELUDE_BYTES, check_
 use crate::record::{Header, Record};
 use dray_core::{End, Error, ErrorKind, Result};
 
-/// Bytes read at once.
+/// Bytes per read.
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// The part of the file that is in memory.
@@ -16,7 +16,7 @@ struct Window {
 }
 
 impl Window {
-    /// `length` bytes at `offset`; `None` when they reach past `end`, or past the file's.
+    /// Returns `length` bytes at `offset`; `None` if they reach past `end` or the end of the file.
     fn at<F: LogFile>(
         &mut self,
         file: &mut F,
@@ -53,7 +53,7 @@ impl Window {
     }
 }
 
-/// What stands at one place of the log.
+/// Content of one place in the log.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A record.
@@ -63,7 +63,7 @@ pub(crate) enum Step {
         is_weak: bool,
         record: Record,
     },
-    /// Bytes that are no record. `kind` is known when the head is whole and only the body is not.
+    /// Bytes that are not a record. `kind` is known if the head is intact and only the body is not.
     Lost {
         offset: u64,
         length: u64,
@@ -77,8 +77,8 @@ pub(crate) struct Walk {
     nonce: u64,
     offset: u64,
     end: u64,
-    /// Bytes of bodies that a search may still sum: honest damage needs a few records' worth, a file
-    /// made of overlapping false heads would need its size squared.
+    /// Bytes of bodies that a search may still sum: honest damage needs a few records' worth, a
+    /// file of overlapping false heads would need the square of its size.
     search_bytes_left: u64,
 }
 
@@ -89,7 +89,7 @@ enum At {
 }
 
 impl Walk {
-    /// Begins at a record's place.
+    /// Starts at the offset of a record.
     pub(crate) fn new(nonce: u64, offset: u64, end: u64) -> Self {
         Self {
             window: Window {
@@ -103,7 +103,7 @@ impl Walk {
         }
     }
 
-    /// The next step; `None` at the end.
+    /// Returns the next step; `None` at the end.
     pub(crate) fn next<F: LogFile>(&mut self, file: &mut F) -> Result<Option<Step>> {
         let offset = self.offset;
         if offset >= self.end {
@@ -139,7 +139,7 @@ impl Walk {
         Ok(Some(step))
     }
 
-    /// Where the next whole record begins, at `from` or after it; the end when there is none.
+    /// Returns the offset of the next intact record, at `from` or later; the end if there is none.
     fn search<F: LogFile>(&mut self, file: &mut F, from: u64) -> Result<u64> {
         let mut offset = from;
         while offset < self.end && self.search_bytes_left > 0 {
@@ -184,26 +184,27 @@ impl Walk {
     }
 }
 
-/// Shape of a whole log.
+/// Structure of a whole log.
 pub(crate) struct Scan {
     pub(crate) header: Header,
-    /// Version of the format it is written in.
+    /// Version of the log's format.
     pub(crate) version: u16,
     /// Offset of the first record after the header.
     pub(crate) first: u64,
-    /// Where the torn tail begins, or the file's end.
+    /// Start of the torn tail, or the end of the file.
     pub(crate) end: u64,
     /// Bytes of the file.
     pub(crate) file_bytes: u64,
-    /// Everything before this is known to have been durable.
+    /// All bytes before this offset are known to have been durable.
     pub(crate) durable: u64,
 }
 
-/// Reads a log once to find its shape; `None` for an empty file.
+/// Reads a log once to find its structure; `None` for an empty file.
 ///
-/// What tells a torn tail from damage: each commit record says how much of the log was durable before
-/// its group was written. Bytes that are no record, at or after the greatest such offset, may never
-/// have been durable: there the log ends. Before it they were, so the medium has lost them.
+/// Commit records distinguish a torn tail from damage: each records how much of the log was durable
+/// before its group was written. Bytes that are not a record, at or after the greatest such offset,
+/// may never have been durable: there the log ends. Before it they were durable, so the medium has
+/// lost them.
 ///
 /// # Errors
 /// [`ErrorKind::LogVersion`], [`ErrorKind::LogDamaged`] (prelude or header), or the storage's.
@@ -250,10 +251,11 @@ fn read_version<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<u16> {
     check_prelude(prelude.unwrap_or_default())
 }
 
-/// The header, and the offset of the first record behind it. The prelude is checked first.
+/// Reads the header, and returns it with the offset of the first record after it. Checks the
+/// prelude first.
 pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
     read_version(file, file_bytes)?;
-    // The nonce is in the header, so the header's own head is bound to none.
+    // The nonce is in the header, so the header's own head uses nonce 0.
     let mut walk = Walk::new(0, PRELUDE_BYTES, file_bytes);
     walk.search_bytes_left = 0;
     match walk.look(file, PRELUDE_BYTES)? {
@@ -269,7 +271,8 @@ pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(
     }
 }
 
-/// Whether a lost record of this kind can have ended a file, or changed what records are worth.
+/// Consequences that the loss of a record of this kind may have: a file's end, or the validity of
+/// records.
 pub(crate) struct Loss {
     pub(crate) may_end_files: bool,
     pub(crate) may_change_tenure: bool,

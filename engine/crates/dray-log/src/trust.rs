@@ -1,4 +1,5 @@
-//! What of a log still holds, given what the sink's files say. Pure; when in doubt, send again.
+//! Decides which ranges of a log are still valid, from the state of the sink's files. Pure; in
+//! doubt, the ranges are sent again.
 
 use crate::record::{BootId, Header, LoggedFile, PartialFile};
 use crate::recover::Recovery;
@@ -8,36 +9,36 @@ use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, RelPath, SummedRanges};
 use std::num::NonZeroU64;
 
-/// The sink that wants to resume.
+/// The sink that resumes.
 #[derive(Debug, Clone, Copy)]
 pub struct Sink<'a> {
     /// The log's name, for messages.
     pub log: &'a str,
-    /// Who asks, as the owner mapping says.
+    /// Owner of the request, by the owner mapping.
     pub owner: &'a [u8],
-    /// The boot this host runs in now.
+    /// Present boot of this host.
     pub boot_id: &'a BootId,
-    /// What "done" must mean.
+    /// Required durability of done ranges.
     pub durability: Durability,
 }
 
-/// The partial file as it stands in its folder now.
+/// The partial file as found in its folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundPartial {
     /// Number of the device.
     pub device: u64,
     /// Number of the inode.
     pub inode: u64,
-    /// When it was created (see [`crate::PartialFile::born`]); 0 when not known.
+    /// Time of creation (see [`crate::PartialFile::born`]); 0 if unknown.
     pub born: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
 impl PartialFile {
-    /// Whether `found` is the very file that the log speaks of. Device numbers are given out anew at
-    /// each boot and differ between hosts of one file system, so they say something within one boot
-    /// only.
+    /// Returns true if `found` is the file that the log recorded. Device numbers are assigned again
+    /// at each boot and differ between hosts of one file system, so they are compared within one
+    /// boot only.
     #[must_use]
     pub fn is(&self, found: &FoundPartial, is_same_boot: bool) -> bool {
         found.inode == self.inode
@@ -46,7 +47,7 @@ impl PartialFile {
     }
 }
 
-/// What a resume may build on.
+/// State on which a resume can build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trusted {
     /// Ranges that need not be sent, with their sums.
@@ -54,37 +55,37 @@ pub struct Trusted {
     /// Object size to adopt.
     pub object_bytes: NonZeroU64,
     /// The partial file must be synced before `done` counts as durable; then
-    /// [`crate::ObjectLog::file_synced`] says so in the log.
+    /// [`crate::ObjectLog::file_synced`] records it in the log.
     pub must_sync: bool,
     /// A write or a sync of the partial file failed: the sink copies `done` to another partial file
-    /// before it writes anything more.
+    /// before it writes anything else.
     pub is_doubtful: bool,
 }
 
-/// What to do with a file that the log knows.
+/// Action for a file in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Continue.
     Trusted(Trusted),
-    /// Nothing of it counts, for this reason: end it as dropped, commit, remove the partial file if
-    /// there is one, begin anew.
+    /// No range counts, for this reason: end the file as dropped, commit, remove the partial file
+    /// if there is one, begin again.
     StartOver(Error),
-    /// Leave it alone and fail the file, for this reason.
+    /// Leave it unchanged and fail the file, for this reason.
     Refused(Error),
 }
 
-/// Whether `sink` may touch what the log speaks for.
+/// Checks that `sink` may change the files of the log.
 ///
 /// # Errors
-/// [`ErrorKind::PermissionDenied`] when the log belongs to another owner.
+/// [`ErrorKind::PermissionDenied`] if the log belongs to another owner.
 pub fn check_owner(recovery: &Recovery, sink: &Sink<'_>) -> Result<(), Error> {
     check_owner_in(&recovery.header, sink)
 }
 
-/// The same, by the log's header alone: before the lease is taken.
+/// Like [`check_owner`], with the log's header alone: before the lease is taken.
 ///
 /// # Errors
-/// As [`check_owner`].
+/// Those of [`check_owner`].
 pub fn check_owner_in(header: &Header, sink: &Sink<'_>) -> Result<(), Error> {
     if header.owner == sink.owner {
         return Ok(());
@@ -103,8 +104,8 @@ pub fn check_owner_in(header: &Header, sink: &Sink<'_>) -> Result<(), Error> {
     .remedy("run it as that owner, or have the owner remove the partial data"))
 }
 
-/// What of `file` at `path` holds, when `found` stands where its partial file should be and `wanted`
-/// is to be made.
+/// Decides which ranges of `file` at `path` are valid, if `found` is in place of its partial file
+/// and the content must become `wanted`.
 #[must_use]
 pub fn judge(
     recovery: &Recovery,

@@ -12,12 +12,12 @@ use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use std::collections::BTreeSet;
 
-/// Ranges that wait for a commit before they are written without one (a sync group of 64 MiB in
-/// objects of 4 KiB has as many).
+/// Maximum number of pending ranges before they are written without a commit (a sync group of 64
+/// MiB in objects of 4 KiB has as many).
 const WAITING_MAX: usize = 1 << 14;
 
-/// What was said since the last write. Records of one kind are written together: begins, then ranges
-/// sorted by file and place, then ends; so a group of objects becomes few runs.
+/// Pending records since the last write. Records of one kind are written together: begins, then
+/// ranges sorted by file and offset, then ends; so a group of objects becomes few runs.
 #[derive(Debug, Default)]
 struct Waiting {
     begins: Vec<Record>,
@@ -51,20 +51,22 @@ pub struct UniversalLog<F> {
     /// Bytes known to be durable.
     durable: u64,
     waiting: Waiting,
-    /// Final and partial places whose end is not committed.
+    /// Final and partial paths whose end is not committed.
     ending: BTreeSet<RelPath>,
-    /// Whether the next commit must sync whatever the durability.
+    /// Set if the next commit must sync, whatever the durability.
     must_sync: bool,
     is_given_up: bool,
-    /// Length from which on it may be written anew: more once there was no room for that.
+    /// Length from which on the log may be rewritten: raised when the storage had no space for a
+    /// rewrite.
     compact_from: u64,
 }
 
 impl<F: LogFile> UniversalLog<F> {
-    /// Makes a new log in place of whatever `file` holds, durable when this returns.
+    /// Creates a new log in place of the content of `file`; the log is durable on return.
     ///
     /// # Errors
-    /// [`ErrorKind::LimitExceeded`] for a header the format cannot hold; what the storage says.
+    /// [`ErrorKind::LimitExceeded`] for a header that the format cannot hold; errors of the
+    /// storage.
     pub fn create(mut file: F, mut header: Header) -> Result<Self> {
         check_header(&header)?;
         header.next_file = FileNumber(0);
@@ -87,13 +89,14 @@ impl<F: LogFile> UniversalLog<F> {
         })
     }
 
-    /// Continues the log that `recovery` was read from: cuts a torn tail off, writes the log anew if
-    /// it was damaged, and records the new holder, all before this returns (synced unless the new
-    /// durability is none). Whether the owner may is [`crate::trust::check_owner`]'s to say, before.
+    /// Continues the log that `recovery` was read from: truncates a torn tail, rewrites the log if
+    /// it was damaged, and records the new holder, all before it returns (synced unless the new
+    /// durability is none). The caller must check the owner with [`crate::trust::check_owner`]
+    /// before.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`] when the epoch is not above all in the log, or the file is not as it
-    /// was read; what the storage says.
+    /// [`ErrorKind::LeaseLost`] if the epoch is not above all in the log, or the file has changed
+    /// since it was read; errors of the storage.
     pub fn resume(mut file: F, recovery: Recovery, tenure: Tenure) -> Result<Self> {
         check_tenure(&tenure)?;
         let lost = |why: String| {
@@ -113,7 +116,7 @@ impl<F: LogFile> UniversalLog<F> {
             return lost("it has changed since it was read".to_owned());
         }
         if recovery.torn_bytes > 0 {
-            // Durable before anything is appended: or the old tail might come back behind it.
+            // Durable before anything is appended; otherwise the old tail could reappear after it.
             file.truncate(recovery.end)?;
             file.sync()?;
         }
@@ -140,7 +143,7 @@ impl<F: LogFile> UniversalLog<F> {
             is_given_up: false,
             compact_from: 0,
         };
-        // An older reader must not meet records that it does not know.
+        // An older reader must not find records that it does not know.
         if recovery.damage.is_some() || recovery.version < VERSION {
             log.rewrite()?;
         } else {
@@ -150,29 +153,29 @@ impl<F: LogFile> UniversalLog<F> {
         Ok(log)
     }
 
-    /// The header: as made, or as last written anew.
+    /// Returns the header: as created, or as last rewritten.
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The present holder.
+    /// Returns the present holder.
     pub const fn tenure(&self) -> &Tenure {
         &self.tenure
     }
 
-    /// Bytes of the log that belong to its header and to unfinished files.
+    /// Returns the bytes of the log that belong to its header and to unfinished files.
     pub fn live_bytes(&self) -> u64 {
         self.files
             .by_path()
             .fold(self.first, |sum, (_, file)| sum + file.log_bytes)
     }
 
-    /// The file, to look at.
+    /// Returns a reference to the file.
     pub const fn file_ref(&self) -> &F {
         &self.file
     }
 
-    /// Gives the file back; what was not committed is lost.
+    /// Returns the file; uncommitted records are lost.
     pub fn into_file(self) -> F {
         self.file
     }
@@ -180,7 +183,7 @@ impl<F: LogFile> UniversalLog<F> {
     /// Appends the pending records without a sync: other processes that read the log see them.
     ///
     /// # Errors
-    /// As [`ObjectLog::commit`].
+    /// Those of [`ObjectLog::commit`].
     pub fn say(&mut self) -> Result<()> {
         self.usable()?;
         self.write(false)
@@ -189,16 +192,16 @@ impl<F: LogFile> UniversalLog<F> {
     /// Commits with a sync, whatever the tenure's durability.
     ///
     /// # Errors
-    /// As [`ObjectLog::commit`].
+    /// Those of [`ObjectLog::commit`].
     pub fn commit_durably(&mut self) -> Result<()> {
         self.must_sync = true;
         self.commit()
     }
 
-    /// Writes the log anew, whether worth it or not. Commits first.
+    /// Rewrites the log, whether worth it or not. Commits first.
     ///
     /// # Errors
-    /// As [`ObjectLog::commit`].
+    /// Those of [`ObjectLog::commit`].
     pub fn compact(&mut self) -> Result<()> {
         self.commit()?;
         self.rewrite()
@@ -211,7 +214,7 @@ impl<F: LogFile> UniversalLog<F> {
             end: self.length,
         };
         let header = Header {
-            // Another log, as far as stray blocks of the old one are concerned.
+            // A different nonce, so that stray blocks of the old log are not accepted.
             nonce: self.header.nonce.wrapping_add(1),
             next_file: self.next_file,
             tenure: self.tenure.clone(),
@@ -219,7 +222,7 @@ impl<F: LogFile> UniversalLog<F> {
         };
         let rewritten = rewrite(&mut self.file, &old, &header, &self.files)?;
         if let Err(error) = self.file.commit_replacement() {
-            // But for want of room, nobody knows which of the two is there.
+            // Except when space is exhausted, either of the two logs may be in place.
             self.is_given_up = error.kind != ErrorKind::NoSpace;
             return Err(error);
         }
@@ -248,7 +251,7 @@ impl<F: LogFile> UniversalLog<F> {
         })
     }
 
-    /// Writes what waits; with a commit record when `is_commit`.
+    /// Writes the pending records; with a commit record if `is_commit`.
     fn write(&mut self, is_commit: bool) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -277,7 +280,7 @@ impl<F: LogFile> UniversalLog<F> {
         Ok(())
     }
 
-    /// The records that wait, as bytes. The ranges of files that have ended are left out.
+    /// Encodes the pending records. Omits the ranges of files that have ended.
     fn encode(&mut self, is_commit: bool) -> Group {
         let mut group = Group {
             bytes: Vec::new(),
@@ -340,7 +343,7 @@ impl<F: LogFile> UniversalLog<F> {
     }
 }
 
-/// Records on their way into the file.
+/// Encoded records to be written to the file.
 struct Group {
     bytes: Vec<u8>,
     file_bytes: Vec<(FileNumber, u64)>,
@@ -450,7 +453,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
     fn file_synced(&mut self, number: FileNumber) -> Result<()> {
         self.usable()?;
         self.live(number, "record a sync in the log")?;
-        // The record speaks for the ranges before it, so they are written first.
+        // The record covers the ranges before it, so they are written first.
         self.write(false)?;
         self.live(number, "record a sync in the log")?.is_weak = false;
         self.waiting.begins.push(Record::FileSynced(number));
@@ -473,7 +476,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         let Some((path, file)) = self.files.remove(number) else {
             return Ok(());
         };
-        // Ranges that outlive a crash must not come back after their partial file was removed.
+        // Ranges that survive a crash must not come back after their partial file was removed.
         self.must_sync |= ending == Ending::Dropped && !file.done.is_empty();
         self.ending.insert(partial_place(&path, &file));
         self.ending.insert(path);
@@ -528,7 +531,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
     }
 
     fn bytes(&self) -> u64 {
-        // Waiting records are counted as if each stood alone; groups make them fewer.
+        // Counts each pending record as if written alone; groups need fewer bytes.
         self.length + 64 * self.waiting.count() as u64
     }
 }

@@ -1,4 +1,5 @@
-//! Many objects: runs are split, groups flushed, checkpoints cut in windows; and what it costs.
+//! Many objects: runs are split, groups flushed, checkpoints cut in windows; and the size of the
+//! log.
 
 mod common;
 
@@ -54,7 +55,7 @@ fn many_objects_in_any_order_survive_resume_and_compaction() {
         "{} of {plain_bytes}",
         log.bytes()
     );
-    // One bit for each object of the windows, eight bytes for each done one, and little else.
+    // One bit per object of the windows, eight bytes per done object, and little else.
     assert!(
         log.bytes() < count / 8 + 8 * 30_000 + 2000,
         "{} bytes",
@@ -106,7 +107,7 @@ fn a_log_of_ended_files_is_compacted_by_itself() {
     assert_eq!(found.files[&common::path("kept")].done.bytes(), 16);
 }
 
-/// A file beside which there is no room at times.
+/// A file on storage that is full at times.
 struct Cramped {
     file: MemoryFile,
     is_full: Rc<Cell<bool>>,

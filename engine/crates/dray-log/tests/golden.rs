@@ -1,5 +1,5 @@
-//! Golden logs: bytes that every later version must read, each with a description beside it that the
-//! independent decoder must agree with. `DRAY_BLESS=1 cargo test -p dray-log` writes them anew.
+//! Golden logs: bytes that every later version must read, each with a description that the
+//! independent decoder must agree with. `DRAY_BLESS=1 cargo test -p dray-log` writes them again.
 
 mod common;
 
@@ -148,7 +148,7 @@ fn done(log: &mut Log, number: dray_log::FileNumber, data: &[u8], start: u64, en
         .expect("new");
 }
 
-/// Three files, one of them not UTF-8 and with a hole, one published; two holders.
+/// Creates a log of three files, one of them not UTF-8 and with a hole, one published; two holders.
 fn plain(durability: Durability) -> Log {
     let data = content("golden", 1, 40_000);
     let mut log = new_log(durability);
@@ -188,9 +188,9 @@ fn plain(durability: Durability) -> Log {
     log
 }
 
-/// Where a record of this kind stands, the last but `skip` ones.
+/// Returns the offset of a record of this kind, the last but `skip` ones.
 fn place_of(log: &Log, bytes: &[u8], kind: u8, skip: usize) -> usize {
-    // Heads are found by what the document says: length, kind, and the next head 8-aligned.
+    // Finds heads by the documented fields: length, kind, and the next head 8-aligned.
     let mut places = Vec::new();
     let mut at = 16;
     while at + 16 <= bytes.len() {
@@ -284,7 +284,7 @@ fn golden_logs_are_written_and_read_as_ever() {
     }
 }
 
-/// Written by earlier versions: read as ever, and never written again.
+/// Logs written by earlier versions: still read, but never written again.
 #[test]
 fn logs_of_earlier_versions_are_read() {
     for name in ["version-1", "version-1-compacted"] {

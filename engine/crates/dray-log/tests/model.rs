@@ -1,4 +1,4 @@
-//! Random calls: what recovery says equals what was said, after any number of resumes and compactions.
+//! Random calls: recovery returns the recorded state, after any number of resumes and compactions.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(one, 0..80)
 }
 
-/// What a step means in this state; `None` for one that makes no sense in it.
+/// Returns the call of a step in this state; `None` if the step is impossible in it.
 fn op(step: &Step, truth: &Truth) -> Option<Op> {
     match *step {
         Step::Begin(index, version, size) => {
@@ -104,7 +104,7 @@ proptest! {
             if let Op::Begin { name, .. } = &op
                 && committed.contains_key(name)
             {
-                // Ended and not committed: the log insists on a commit first.
+                // Ended and not committed: the log requires a commit first.
                 prop_assert!(apply(&mut log, &mut truth, &op).is_err());
                 apply(&mut log, &mut truth, &Op::Commit).expect("memory");
                 committed.clone_from(&truth);

@@ -1,4 +1,5 @@
-//! What the tests share: a disk that knows written from durable, and a workload whose truth is known.
+//! Helpers of the tests: a disk that distinguishes written from durable data, and a workload with
+//! known results.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use dray_core::options::Durability;
@@ -40,7 +41,7 @@ pub(crate) fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).expect("a good path")
 }
 
-/// The content of a file, by its name and version.
+/// Returns the content of a file, by its name and version.
 pub(crate) fn content(name: &str, version: u64, size: usize) -> Vec<u8> {
     let seed = Sums::of(format!("{name} {version}").as_bytes()).crc32c;
     let mut state = u64::from(seed) | 1;
@@ -99,10 +100,10 @@ pub(crate) enum Op {
     Compact,
 }
 
-/// One file as it should come back: version, size, done bytes.
+/// Expected state of each file: version, size, done bytes.
 pub(crate) type Truth = BTreeMap<&'static str, (u64, usize, Vec<bool>)>;
 
-/// Applies one call to the truth and the log; returns what the log said.
+/// Applies one call to the expected state and the log; returns the log's result.
 pub(crate) fn apply<F: LogFile>(
     log: &mut UniversalLog<F>,
     truth: &mut Truth,
@@ -143,8 +144,8 @@ pub(crate) fn apply<F: LogFile>(
     Ok(())
 }
 
-/// Whether every range in `found` was recorded, with the sums of the true bytes, at some moment of
-/// `history`; returns what was wrong.
+/// Checks that every range in `found` was recorded, with the sums of the right bytes, at some
+/// moment of `history`; returns the first error.
 pub(crate) fn falsehood(found: &Recovery, history: &[Truth]) -> Option<String> {
     for (at, file) in &found.files {
         let name = at.to_string();
@@ -170,7 +171,7 @@ pub(crate) fn falsehood(found: &Recovery, history: &[Truth]) -> Option<String> {
     None
 }
 
-/// Whether `found` is exactly `truth`.
+/// Checks that `found` is exactly `truth`.
 pub(crate) fn assert_equals(found: &Recovery, truth: &Truth, when: &str) {
     let names: Vec<String> = found.files.keys().map(ToString::to_string).collect();
     let expected: Vec<String> = truth.keys().map(|name| (*name).to_owned()).collect();
@@ -189,15 +190,15 @@ pub(crate) fn assert_equals(found: &Recovery, truth: &Truth, when: &str) {
     }
 }
 
-/// A disk that knows written from durable. What it assumes of the medium is in
-/// docs/design/object-log.md: durable bytes stay; of the others any part may survive a crash, the rest
-/// reads as zeros or is past the end; a rename is all or nothing.
+/// A disk that distinguishes written from durable data. Its assumptions about the medium are in
+/// docs/design/object-log.md: durable bytes stay; of the others any part may survive a crash, the
+/// rest reads as zeros or is past the end; a rename is atomic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CrashDisk {
     pub(crate) written: Vec<u8>,
     pub(crate) durable: Vec<u8>,
     pub(crate) replacement: Option<Vec<u8>>,
-    /// Calls that change something, counted down; at zero every call fails.
+    /// Number of modifying calls left; at zero every call fails.
     pub(crate) calls_left: Option<u64>,
     pub(crate) calls: u64,
     /// Bytes that may be written before the disk is full.
@@ -235,7 +236,7 @@ impl LogFile for CrashDisk {
     }
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let start = (offset as usize).min(self.written.len());
-        // Short reads on purpose, yet never none before the end.
+        // Short reads on purpose, but never empty ones before the end.
         let count = buffer.len().min(self.written.len() - start).min(100);
         buffer[..count].copy_from_slice(&self.written[start..start + count]);
         Ok(count)
@@ -286,8 +287,8 @@ impl LogFile for CrashDisk {
     }
 }
 
-/// The workload the exhaustive tests run: two files interleaved, one dropped and made anew as another
-/// version with the same partial file's name, one published, holes and runs.
+/// The workload of the exhaustive tests: two files interleaved, one dropped and begun again as
+/// another version with the same partial file's name, one published, holes and runs.
 pub(crate) fn story() -> Vec<Op> {
     use Op::{Begin, Commit, Done, Finish};
     vec![
@@ -378,7 +379,7 @@ pub(crate) fn story() -> Vec<Op> {
     ]
 }
 
-/// A [`CrashDisk`] that the test keeps a hand on while a log writes to it.
+/// A [`CrashDisk`] that the test can access while a log writes to it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shared(pub(crate) Rc<RefCell<CrashDisk>>);
 
