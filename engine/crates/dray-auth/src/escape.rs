@@ -1,12 +1,12 @@
-//! Words for refusals: what a stranger wrote is shown escaped and cut.
+//! Text of refusals: external text is escaped and truncated.
 
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind};
 
-/// Characters of a stranger's text that a message shows.
+/// Maximum number of characters of external text in a message.
 const SHOWN_CHARACTERS_MAX: usize = 200;
 
-/// Text from outside as it may stand in a message: no control characters, not too long.
+/// Returns external text in a form for messages: no control characters, bounded length.
 pub(crate) fn shown(text: &str) -> String {
     let mut cut: String = text.chars().take(SHOWN_CHARACTERS_MAX).collect();
     if cut.len() < text.len() {
@@ -15,7 +15,7 @@ pub(crate) fn shown(text: &str) -> String {
     escape(cut.as_bytes())
 }
 
-/// A length of time in plain words.
+/// Formats a duration for people.
 pub(crate) fn seconds(count: u64) -> String {
     match count {
         1 => "1 second".to_owned(),
@@ -25,14 +25,14 @@ pub(crate) fn seconds(count: u64) -> String {
     }
 }
 
-/// A refusal of a credential.
+/// Returns the error for a refused credential.
 pub(crate) fn unauthorized(operation: &str, cause: impl Into<String>, remedy: &str) -> Error {
     Error::new(ErrorKind::Unauthorized, End::Here, operation)
         .cause(cause)
         .remedy(remedy)
 }
 
-/// A fault of what an administrator configured.
+/// Returns the error for a wrong configuration.
 pub(crate) fn misconfigured(operation: &str, cause: impl Into<String>, remedy: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, operation)
         .cause(cause)

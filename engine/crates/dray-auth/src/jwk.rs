@@ -1,5 +1,5 @@
-//! Public keys of an issuer: a JWK set (RFC 7517) and signatures checked with it (RFC 7518,
-//! section 3). Asymmetric algorithms alone: `none` and the HMAC family do not exist here.
+//! Public keys of an issuer: a JWK set (RFC 7517) and signatures checked with it (RFC 7518, section
+//! 3). Only asymmetric algorithms: `none` and the HMAC family are not implemented.
 
 use crate::escape::misconfigured;
 use base64::Engine;
@@ -9,13 +9,14 @@ use ring::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPubli
 use serde::Deserialize;
 use std::fmt;
 
-/// Bytes of a key set. Bound of ours: a set of ten RSA keys with certificates has some 30 KiB.
+/// Maximum bytes of a key set. Our bound: a set of ten RSA keys with certificates has some 30 KiB.
 pub const KEY_SET_BYTES_MAX: usize = 256 * 1024;
 
-/// Keys of a set that are looked at. Bound of ours: a token without a key id is tried with each.
+/// Maximum number of keys used from a set. Our bound: a token without a key id is checked with
+/// each.
 pub const KEYS_MAX: usize = 32;
 
-/// How a token is signed.
+/// Signature algorithm of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -39,7 +40,7 @@ impl Algorithm {
         Self::Es384,
     ];
 
-    /// The name in a token's header.
+    /// Returns the name in a token's header.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +52,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of this name; `None` for all that are not accepted.
+    /// Returns the algorithm with this name; `None` if it is not accepted.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.name() == name)
@@ -98,14 +99,14 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// The key's id.
+    /// Returns the key's id.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()
     }
 
-    /// Whether a signature of this algorithm can be by this key. The key decides, not the token:
-    /// that is what a token which names a weaker algorithm runs into (RFC 8725, section 3.1).
+    /// Returns true if a signature of this algorithm can be by this key. The key decides, not the
+    /// token, so a token that names a weaker algorithm fails here (RFC 8725, section 3.1).
     #[must_use]
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         let is_of_kind = match self.material {
@@ -116,7 +117,7 @@ impl Key {
         is_of_kind && self.algorithm.is_none_or(|own| own == algorithm)
     }
 
-    /// Whether `signature` is this key's over `message`.
+    /// Returns true if `signature` is this key's signature of `message`.
     #[must_use]
     pub fn has_signed(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         if !self.fits(algorithm) {
@@ -172,13 +173,13 @@ struct RawKey {
 }
 
 impl KeySet {
-    /// Reads a JWK set as an issuer serves it. Keys of other kinds, for other uses or with broken
-    /// fields are passed over, as RFC 7517, section 5 says. `fetched_at` is when it was fetched, in
-    /// seconds since 1970.
+    /// Parses a JWK set as served by an issuer. Keys of other kinds, for other uses or with invalid
+    /// fields are ignored, as RFC 7517, section 5 requires. `fetched_at` is the time of the fetch,
+    /// in seconds since 1970.
     ///
     /// # Errors
-    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) when it is no JWK set, too large,
-    /// or holds no usable key.
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if it is not a JWK set, is too
+    /// large, or has no usable key.
     pub fn parse(json: &[u8], fetched_at: u64) -> Result<Self> {
         let refuse = |cause: String| {
             const REMEDY: &str = "look at what the issuer's jwks_uri serves";
@@ -204,13 +205,13 @@ impl KeySet {
         Ok(Self { keys, fetched_at })
     }
 
-    /// When the set was fetched, in seconds since 1970.
+    /// Returns the time of the fetch, in seconds since 1970.
     #[must_use]
     pub const fn fetched_at(&self) -> u64 {
         self.fetched_at
     }
 
-    /// The keys in the set's order.
+    /// Returns the keys in the set's order.
     #[must_use]
     pub fn keys(&self) -> &[Key] {
         &self.keys
@@ -243,7 +244,8 @@ fn key(raw: &RawKey) -> Option<Key> {
     })
 }
 
-/// A big-endian number. RFC 7518 wants no leading zeros; some issuers write the sign's.
+/// Decodes a big-endian number. RFC 7518 forbids leading zeros; some issuers write one for the
+/// sign.
 fn unsigned(text: &str) -> Option<Vec<u8>> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     let start = bytes.iter().position(|byte| *byte != 0)?;

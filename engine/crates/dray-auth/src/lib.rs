@@ -1,12 +1,12 @@
-//! Who is it, and what may they do: bearer tokens ([`token`], [`jwk`], [`mint`]), what their scopes
-//! allow ([`scope`], [`resource`]), certificates and proxies ([`x509`]), and the account a principal
-//! is mapped to ([`map`]).
+//! Authentication and authorisation: bearer tokens ([`token`], [`jwk`], [`mint`]), the rights of
+//! their scopes ([`scope`], [`resource`]), certificates and proxies ([`x509`]), and the account of
+//! a principal ([`map`]).
 //!
-//! Non-goals: I/O, clocks, sockets, fetching of keys and revocation lists. Bytes, chance and the
-//! time come in; the time is in seconds since 1970-01-01T00:00:00Z.
+//! Non-goals: I/O, clocks, sockets, fetching of keys and revocation lists. Bytes, randomness and
+//! the time are arguments; the time is in seconds since 1970-01-01T00:00:00Z.
 //!
-//! Invariants owned here: nothing is believed before its signature was checked; no error holds a
-//! token or any part of a signature; no spelling of a path reaches further than its scope.
+//! Invariants owned here: no claim is trusted before its signature was checked; no error contains a
+//! token or any part of a signature; no spelling of a path reaches outside its scope.
 
 mod escape;
 pub mod jwk;

@@ -1,5 +1,5 @@
-//! The account a principal is mapped to: ordered rules, and what becomes of those whom no rule
-//! names.
+//! Maps a principal to an account: ordered rules, and a default for principals without a matching
+//! rule.
 
 use crate::escape::{misconfigured, shown};
 use crate::token::Verified;
@@ -9,24 +9,25 @@ use dray_core::{End, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Bytes of an owner's name that a rule gives, or takes out of a subject. What `useradd` takes.
+/// Maximum bytes of an owner's name that a rule gives, or takes from a subject. The limit of
+/// `useradd`.
 pub const ACCOUNT_BYTES_MAX: usize = 32;
 
-/// Who a caller is, proved.
+/// Authenticated identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Principal {
-    /// By a bearer token.
+    /// Authenticated by a bearer token.
     Token {
-        /// The issuer's URL.
+        /// URL of the issuer.
         issuer: String,
-        /// The `sub` there.
+        /// The `sub` claim.
         subject: String,
-        /// Groups of the profile's `wlcg.groups`.
+        /// Groups in the profile's `wlcg.groups`.
         groups: Vec<String>,
     },
-    /// By a client certificate.
+    /// Authenticated by a client certificate.
     Certificate {
-        /// Whose.
+        /// Subject of the certificate.
         subject: Subject,
     },
 }
@@ -52,20 +53,20 @@ impl fmt::Display for Principal {
     }
 }
 
-/// The account that transfers, logs and partial files stand under. One that no rule named may hold
-/// slashes and any printable character: it is text, and no file's name.
+/// The account that owns transfers, logs and partial files. A default owner may contain slashes and
+/// any printable character: it is text, not a file name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Owner(String);
 
 impl Owner {
-    /// An owner known by this name already: from a queue, a log, the command line.
+    /// Creates an owner from a known name: from a queue, a log, the command line.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -78,27 +79,27 @@ impl fmt::Display for Owner {
     }
 }
 
-/// One rule. All that it names must fit; the first rule that fits decides.
+/// One rule. All its fields must match; the first matching rule decides.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
-    /// For tokens: the issuer's URL, `*` for any run of characters. A rule without it is for
-    /// certificates.
+    /// For tokens: the issuer's URL, with `*` for any run of characters. A rule without it applies
+    /// to certificates.
     pub issuer: Option<String>,
-    /// The token's `sub`, or the certificate's subject in either of its forms
-    /// (`/DC=org/CN=Alice`, `CN=Alice,DC=org`), `*` for any run of characters.
+    /// The token's `sub`, or the certificate's subject in either of its forms (`/DC=org/CN=Alice`,
+    /// `CN=Alice,DC=org`), with `*` for any run of characters.
     pub subject: Option<String>,
-    /// For tokens: a group that the token must have, letter by letter.
+    /// For tokens: a group that the token must have, compared exactly.
     pub group: Option<String>,
-    /// The account: 1 to 32 of `a-z A-Z 0-9 . _ -`, not beginning with `-` or `.`. `*` stands for
-    /// what the only `*` of `subject` stands for; where that would be no account the rule does not
-    /// fit.
+    /// The account: 1 to 32 of `a-z A-Z 0-9 . _ -`, not beginning with `-` or `.`. `*` is replaced
+    /// by the text that the only `*` of `subject` matches; if the result is not an account, the
+    /// rule does not match.
     pub owner: Option<String>,
-    /// Refuses whom it fits, instead of naming an owner.
+    /// Refuses matching principals, instead of naming an owner.
     pub refuse: bool,
 }
 
-/// What becomes of a principal that no rule fits.
+/// Default for a principal without a matching rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unmapped {
@@ -110,18 +111,18 @@ pub enum Unmapped {
     Refuse,
 }
 
-/// All rules, as an administrator writes them down.
+/// All rules, as configured by an administrator.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mapping {
-    /// In order: the first that fits decides.
+    /// Rules in order: the first matching rule decides.
     pub rules: Vec<Rule>,
-    /// What becomes of the others.
+    /// Default for principals without a matching rule.
     pub unmapped: Unmapped,
 }
 
 impl Mapping {
-    /// Checks that the rules make sense; to be called once, when they are read.
+    /// Checks that the rules are valid. Call it once, after reading them.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`], naming the rule by its number from 1.
@@ -135,11 +136,11 @@ impl Mapping {
         Ok(())
     }
 
-    /// The owner of a principal.
+    /// Returns the owner of a principal.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] for one that a rule refuses, or that none names where
-    /// [`Unmapped::Refuse`] holds.
+    /// [`ErrorKind::PermissionDenied`] for a principal that a rule refuses, or that matches no rule
+    /// under [`Unmapped::Refuse`].
     pub fn owner(&self, principal: &Principal) -> Result<Owner> {
         let refuse = |cause: String| {
             Error::new(ErrorKind::PermissionDenied, End::Here, "find the account")
@@ -202,7 +203,7 @@ impl Rule {
         }
     }
 
-    /// What the first `*` of the subject stands for, when all fits.
+    /// Returns the text that the first `*` of the subject matches, if all fields match.
     fn fits(&self, principal: &Principal) -> Option<String> {
         match (principal, &self.issuer) {
             (
@@ -234,8 +235,8 @@ impl Rule {
     }
 }
 
-/// Whether the text fits a pattern in which `*` stands for any run of characters, the shortest
-/// first; what the first `*` stands for.
+/// Matches the text with a pattern in which `*` stands for any run of characters, the shortest
+/// first. Returns the text of the first `*`.
 fn fit(pattern: &str, text: &str) -> Option<String> {
     let Some((head, tail)) = pattern.split_once('*') else {
         return (pattern == text).then(String::new);
@@ -244,7 +245,7 @@ fn fit(pattern: &str, text: &str) -> Option<String> {
     let Some((middle, last)) = tail.rsplit_once('*') else {
         return rest.strip_suffix(tail).map(ToOwned::to_owned);
     };
-    // What stands between two stars is found from the left, which never spoils a later find.
+    // The text between two stars is found from the left, which never prevents a later match.
     let mut left = rest.strip_suffix(last)?;
     let mut taken = None;
     for piece in middle.split('*') {
@@ -263,8 +264,8 @@ fn is_account(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
 }
 
-/// Tokens' owners hold an `@` and no `/` before it, certificates' begin with `/`, accounts of rules
-/// have neither: no principal can choose to be another's owner.
+/// Returns the default owner. A token's contains an `@` with no `/` before it, a certificate's
+/// begins with `/`, and accounts of rules have neither: no principal can choose another's owner.
 fn own_account(principal: &Principal) -> Owner {
     match principal {
         Principal::Token {

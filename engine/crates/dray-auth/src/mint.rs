@@ -1,6 +1,6 @@
-//! Tokens of our own: an endpoint that is its own issuer signs them with ES256.
+//! Mints tokens: an endpoint that is its own issuer signs them with ES256.
 //!
-//! Chance comes in as ring's `SecureRandom`: keys are drawn from it, and each signature needs it.
+//! Randomness comes from the caller as ring's `SecureRandom`: new keys and signatures use it.
 
 use crate::escape::misconfigured;
 use base64::Engine;
@@ -15,24 +15,24 @@ use serde::Serialize;
 use serde_json::json;
 use std::fmt;
 
-/// What a new token says; times in seconds since 1970.
+/// Content of a new token; times in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Who says so: the URL under which the public key is known.
+    /// URL of the issuer, under which its public key is known.
     pub issuer: String,
-    /// Of whom.
+    /// Subject of the token.
     pub subject: String,
-    /// To whom; one or more.
+    /// Audiences of the token; one or more.
     pub audiences: Vec<String>,
-    /// What they may do, `storage.read:/a storage.create:/b`.
+    /// Scopes of the token, `storage.read:/a storage.create:/b`.
     pub scope: String,
     /// Groups of the subject.
     pub groups: Vec<String>,
-    /// When it was minted; it is valid from then on.
+    /// Time of minting, and start of the token's validity.
     pub issued_at: u64,
-    /// When it ends.
+    /// End of the token's validity.
     pub expires: u64,
-    /// Its id, unique at the issuer; drawn by the caller.
+    /// Id of the token, unique at the issuer; the caller chooses it at random.
     pub id: String,
 }
 
@@ -78,7 +78,7 @@ impl SigningKey {
     /// Reads a key from PKCS#8 PEM (`BEGIN PRIVATE KEY`).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] when it is none, or of another kind than P-256.
+    /// [`ErrorKind::InvalidRequest`] if it is not a key, or not a P-256 key.
     pub fn from_pem(pem: &[u8], random: &dyn SecureRandom) -> Result<Self> {
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem)
             .map_err(|_| unusable("no PKCS#8 private key in PEM"))?;
@@ -92,10 +92,10 @@ impl SigningKey {
         Ok(Self { pair, id })
     }
 
-    /// Makes a new key; the text is its PKCS#8 PEM, to be kept secret.
+    /// Generates a new key; the text is its PKCS#8 PEM and must be kept secret.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`] when the random source fails.
+    /// [`ErrorKind::Internal`] if the random source fails.
     pub fn generate(random: &dyn SecureRandom) -> Result<(Self, String)> {
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, random)
             .map_err(|_| no_chance())?;
@@ -109,13 +109,14 @@ impl SigningKey {
         Ok((key, pem))
     }
 
-    /// The key's id: its thumbprint (RFC 7638), so that the same key has the same id everywhere.
+    /// Returns the key's id: its thumbprint (RFC 7638), so that the same key has the same id
+    /// everywhere.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The public half as a JWK set, for those who check.
+    /// Returns the public half as a JWK set, for verifiers.
     #[must_use]
     pub fn public_jwks(&self) -> String {
         let (x, y) = coordinates(self.pair.public_key().as_ref());
@@ -131,7 +132,7 @@ impl SigningKey {
     /// # Errors
     /// [`ErrorKind::InvalidRequest`] for a grant that our own [`verify`](crate::Issuers::verify)
     /// would refuse for its form: no subject, no audience, an end before its start;
-    /// [`ErrorKind::Internal`] when the random source fails.
+    /// [`ErrorKind::Internal`] if the random source fails.
     pub fn mint(&self, grant: &Grant, random: &dyn SecureRandom) -> Result<String> {
         let refuse =
             |cause: &str| misconfigured("mint a token", cause, "correct what the token shall say");
@@ -177,7 +178,7 @@ impl SigningKey {
     }
 }
 
-/// x and y of an uncompressed point.
+/// Returns x and y of an uncompressed point.
 fn coordinates(point: &[u8]) -> (String, String) {
     let both = point.get(1..).unwrap_or(&[]);
     let (x, y) = both.split_at(both.len() / 2);

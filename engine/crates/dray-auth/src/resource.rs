@@ -1,25 +1,25 @@
-//! What a scope is about: a path, and whether it is meant as a folder.
+//! The object of a scope: a path, and whether it is a folder.
 //!
-//! It is written as a URI path. The profile leaves to the reader what becomes of one that is not
-//! normalized; here it is refused, because two readers that normalize differently are how a path
-//! leaves its folder.
+//! It is written as a URI path. The profile leaves the treatment of a path that is not normalized
+//! to the reader. Here it is refused, because a path can leave its folder when two readers
+//! normalize differently.
 
 use crate::escape::shown;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use std::fmt;
 
-/// A path and whether it is meant as a folder.
+/// A path, and whether it is a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Resource {
-    /// From the top of the endpoint: the first name is that of an exported root.
+    /// Path from the top of the endpoint: the first name is that of an exported root.
     pub path: RelPath,
-    /// Whether it is, or will be, a folder. A scope that ends in `/` reaches only such, and what
-    /// lies beneath.
+    /// Set if it is, or will be, a folder. A scope that ends in `/` covers only a folder and the
+    /// paths beneath it.
     pub is_folder: bool,
 }
 
 impl Resource {
-    /// A file, or what may be one.
+    /// Returns the resource of a file, or of a path that may be one.
     #[must_use]
     pub const fn file(path: RelPath) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Resource {
         }
     }
 
-    /// A folder.
+    /// Returns the resource of a folder.
     #[must_use]
     pub const fn folder(path: RelPath) -> Self {
         Self {
@@ -37,12 +37,13 @@ impl Resource {
         }
     }
 
-    /// Reads an absolute URI path (RFC 3986, section 3.3): names joined by single slashes, bytes
-    /// that may not stand in a path as `%HH`, each decoded once. A slash at the end means a folder.
+    /// Parses an absolute URI path (RFC 3986, section 3.3): names joined by single slashes, bytes
+    /// that are not allowed in a path as `%HH`, each decoded once. A slash at the end means a
+    /// folder.
     ///
     /// # Errors
     /// [`ErrorKind::PathEscapes`] for `.` and `..`, spelled plainly or not;
-    /// [`ErrorKind::InvalidName`] for all else that is no normalized absolute path.
+    /// [`ErrorKind::InvalidName`] for all other text that is not a normalized absolute path.
     pub fn parse(uri_path: &str) -> Result<Self> {
         let refuse = |kind, why: &str| {
             Error::new(kind, End::Here, "read a path")
@@ -96,7 +97,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// `pchar` of RFC 3986 without `%`.
+/// Returns true for `pchar` of RFC 3986 without `%`.
 const fn is_path_character(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(

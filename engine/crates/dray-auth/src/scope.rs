@@ -1,23 +1,23 @@
-//! Scopes of a token: which storage actions they allow, on which paths (WLCG Common JWT Profile,
+//! Scopes of a token: the storage actions they allow, and the paths (WLCG Common JWT Profile,
 //! section 2.2.1).
 //!
-//! A path of a scope is a [`Resource`]; a token with one that is none is refused.
+//! The path of a scope is a [`Resource`]; a token with an invalid one is refused.
 
 use crate::escape::unauthorized;
 use crate::resource::Resource;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 
-/// Storage scopes a token may have. Bound of ours: the largest known tokens have some tens.
+/// Maximum number of storage scopes in a token. Our bound: the largest known tokens have some tens.
 pub const SCOPES_MAX: usize = 256;
 
-/// What a scope grants.
+/// Right that a scope grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Capability {
-    /// `storage.read`: read data that is online.
+    /// `storage.read`: read online data.
     Read,
-    /// `storage.create`: write what is not there yet.
+    /// `storage.create`: write a path that does not exist yet.
     Create,
-    /// `storage.modify`: write, replace, rename, remove. Grants no reading.
+    /// `storage.modify`: write, replace, rename, remove. Does not grant reading.
     Modify,
     /// `storage.stage`: bring online, and read.
     Stage,
@@ -26,7 +26,7 @@ pub enum Capability {
 impl Capability {
     const ALL: [Self; 4] = [Self::Read, Self::Create, Self::Modify, Self::Stage];
 
-    /// The name in a token.
+    /// Returns the name in a token.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,31 +38,31 @@ impl Capability {
     }
 }
 
-/// What somebody wants to do to one path.
+/// Action of a caller on one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Read a file, or a tree.
     Read,
     /// List a folder.
     List,
-    /// Ask for size, times and the like; any storage scope of the path allows it.
+    /// Query size, times and the like; any storage scope of the path allows it.
     Stat,
-    /// Write a file where nothing stands.
+    /// Write a file at a path that does not exist.
     Create,
-    /// Make a folder. A scope of a path allows to make the folders that lead to it.
+    /// Create a folder. A scope of a path allows the creation of its parent folders.
     MakeFolder,
-    /// Write a file where one stands.
+    /// Write a file over an existing one.
     Replace,
-    /// Rename: asked once for the old path and once for the new one.
+    /// Rename: checked for the old path and for the new one.
     Rename,
     /// Remove.
     Remove,
-    /// Bring from slow storage.
+    /// Bring online from slow storage.
     Stage,
 }
 
 impl Action {
-    /// Every action.
+    /// All actions.
     pub const ALL: [Self; 9] = [
         Self::Read,
         Self::List,
@@ -75,7 +75,8 @@ impl Action {
         Self::Stage,
     ];
 
-    /// The capabilities of which one suffices; the first is the smallest.
+    /// Returns the capabilities that grant the action, of which one suffices; the first is the
+    /// smallest.
     #[must_use]
     pub const fn granted_by(self) -> &'static [Capability] {
         match self {
@@ -102,12 +103,12 @@ impl Action {
     }
 }
 
-/// One scope of a token, the issuer's base put before its path.
+/// One scope of a token, with the issuer's base prefixed to its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// What it grants.
+    /// Right that it grants.
     pub capability: Capability,
-    /// Where, with everything beneath.
+    /// Path that it covers, with all paths beneath.
     pub resource: Resource,
 }
 
@@ -119,7 +120,7 @@ pub struct Scopes {
 }
 
 impl Scopes {
-    /// Nothing is allowed.
+    /// Returns scopes that allow nothing.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -128,11 +129,11 @@ impl Scopes {
         }
     }
 
-    /// Reads the `scope` claim (names separated by single spaces) of an issuer whose area is
-    /// `base`. Scopes that do not concern storage are passed over.
+    /// Parses the `scope` claim (names separated by single spaces) of an issuer whose area is
+    /// `base`. Scopes that do not concern storage are ignored.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] for a storage scope without a path (the profile demands that),
+    /// [`ErrorKind::Unauthorized`] for a storage scope without a path (the profile requires one),
     /// with a path that is not absolute and normalized, and past [`SCOPES_MAX`].
     pub fn parse(claim: &str, base: &RelPath) -> Result<Self> {
         const REMEDY: &str = "ask the issuer for a token with scopes like storage.read:/a/folder";
@@ -170,13 +171,13 @@ impl Scopes {
         })
     }
 
-    /// The scopes, in the token's order.
+    /// Returns the scopes, in the token's order.
     #[must_use]
     pub fn as_slice(&self) -> &[Scope] {
         &self.scopes
     }
 
-    /// Whether one of the scopes allows the action there.
+    /// Returns true if one of the scopes allows the action on the resource.
     #[must_use]
     pub fn allows(&self, action: Action, resource: &Resource) -> bool {
         self.scopes
@@ -184,10 +185,10 @@ impl Scopes {
             .any(|scope| scope.allows(action, resource, &self.base))
     }
 
-    /// Asks, and refuses in words.
+    /// Checks that the action is allowed.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`], naming the scope that is missing.
+    /// [`ErrorKind::PermissionDenied`], naming the missing scope.
     pub fn demand(&self, action: Action, resource: &Resource) -> Result<()> {
         if self.allows(action, resource) {
             return Ok(());
@@ -207,8 +208,8 @@ impl Scopes {
         )
     }
 
-    /// The smallest scope that would do, as it would stand in a token; `None` where the issuer may
-    /// give nothing.
+    /// Returns the smallest scope that would allow the action, as written in a token; `None` if the
+    /// path is outside the issuer's area.
     #[must_use]
     pub fn missing(&self, action: Action, resource: &Resource) -> Option<String> {
         if !resource.path.starts_with(&self.base) {
@@ -234,8 +235,8 @@ impl Scope {
         if resource.path == own.path {
             return is_folder || !own.is_folder;
         }
-        // The folders that lead to a path that may be written may be made, within the issuer's
-        // area: without them the path could not be.
+        // A scope that allows writing a path also allows creating its parent folders, within the
+        // issuer's area: without them the path could not be written.
         let leads_here = action == Action::MakeFolder
             && own.path.starts_with(&resource.path)
             && resource.path.starts_with(base);
@@ -319,7 +320,7 @@ mod tests {
         assert!(!allows(folder, Action::Create, "/foo/bar"));
         assert!(allows(folder, Action::MakeFolder, "/foo/bar"));
         assert!(allows(folder, Action::Create, "/foo/bar/qux"));
-        // A scope that only reads makes no folders.
+        // A scope that only reads cannot create folders.
         assert!(!allows("storage.read:/foo/bar", Action::MakeFolder, "/foo"));
     }
 
@@ -413,7 +414,7 @@ mod tests {
     }
 
     proptest! {
-        /// The judge is written another way: names are decoded one by one and compared.
+        /// Compares with an independent implementation: names are decoded one by one and compared.
         #[test]
         fn no_spelling_of_a_path_widens_a_scope(
             granted in prop::collection::vec(name(), 0..4),
@@ -432,7 +433,7 @@ mod tests {
             ) else {
                 return Ok(());
             };
-            // What a file system would make of it: nothing climbs, nothing is empty.
+            // As seen by a file system: no component climbs, none is empty.
             for component in resource.path.components() {
                 let bytes = component.as_bytes().to_vec();
                 prop_assert!(!bytes.is_empty() && bytes != b"." && bytes != b"..");

@@ -1,8 +1,9 @@
 //! Bearer tokens: JSON Web Tokens (RFC 7519, RFC 8725) of the WLCG Common JWT Profile 1.0.
 //!
-//! The order of the checks: form, issuer, claims, and last the signature. Whatever fails refuses,
-//! so the order decides only which reason is told; this one tells an expired token from one whose
-//! key has meanwhile been replaced, and only tokens that would else be good ask for new keys.
+//! The order of the checks: form, issuer, claims, and last the signature. Any failure refuses the
+//! token, so the order only selects the reported reason. This order distinguishes an expired token
+//! from one whose key has been replaced, and only tokens that are otherwise valid trigger a fetch
+//! of new keys.
 
 use crate::escape::{misconfigured, seconds, shown, unauthorized};
 use crate::jwk::{Algorithm, KeySet};
@@ -14,17 +15,17 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
-/// Bytes of a token. Bound of ours: what common web servers take as one header field.
+/// Maximum bytes of a token. Our bound: the maximum header field of common web servers.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of a subject (OpenID Connect Core, section 2) and of a token's id.
+/// Maximum bytes of a subject (OpenID Connect Core, section 2) and of a token's id.
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// Audiences and groups that a token may list. Bound of ours.
+/// Maximum number of audiences and groups in a token. Our bound.
 pub const LIST_MAX: usize = 256;
 
-/// How far two clocks may be apart, in seconds. RFC 7519 says "a few minutes" at the most; a token
-/// of the profile lives for minutes too, so one.
+/// Permitted difference between two clocks, in seconds. RFC 7519 permits at most "a few minutes"; a
+/// token of the profile lives for minutes, so one minute.
 pub const LEEWAY_SECONDS: u64 = 60;
 
 /// The audience of a token for everybody (profile, section 2.1.1).
@@ -33,20 +34,20 @@ pub const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
 const OPERATION: &str = "accept the token";
 const RENEW: &str = "ask the issuer for a new token";
 
-/// What is believed of one issuer, as an administrator writes it down.
+/// Trusted issuer, as configured by an administrator.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
-    /// The `iss` of its tokens, compared letter by letter; begins with `https://`.
+    /// The `iss` of its tokens, compared exactly; begins with `https://`.
     pub url: String,
-    /// What a token must name as audience, one of these: usually `https://` and the host's name.
-    /// [`ANY_AUDIENCE`] is taken besides.
+    /// Accepted audiences, of which a token must name one: usually `https://` and the host's name.
+    /// [`ANY_AUDIENCE`] is accepted in addition.
     pub audiences: Vec<String>,
-    /// The area the issuer may give rights in: put before each path of a scope. `/` is all.
+    /// Area in which the issuer may grant rights: prefixed to each path of a scope. `/` covers all.
     #[serde(default = "everything")]
     pub base: String,
-    /// Whether a token must say that it follows the WLCG profile (`wlcg.ver` of 1.x). The profile
-    /// demands it; issuers of other profiles do not write it.
+    /// Set if a token must declare the WLCG profile (`wlcg.ver` of 1.x). The profile requires it;
+    /// issuers of other profiles do not write it.
     #[serde(default = "yes")]
     pub wlcg: bool,
 }
@@ -66,41 +67,42 @@ struct Known {
     keys: Option<KeySet>,
 }
 
-/// The issuers whose tokens are believed, and their keys as far as they were fetched.
+/// The trusted issuers, and their keys as far as they were fetched.
 #[derive(Debug, Clone, Default)]
 pub struct Issuers {
     known: BTreeMap<String, Known>,
 }
 
-/// What a good token says.
+/// Content of a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// Who says so: the issuer's URL.
+    /// URL of the issuer.
     pub issuer: String,
-    /// Of whom: unique at the issuer.
+    /// Subject, unique at the issuer.
     pub subject: String,
-    /// What they may do.
+    /// Rights of the subject.
     pub scopes: Scopes,
-    /// Until when, in seconds since 1970; [`LEEWAY_SECONDS`] are added when that is checked.
+    /// End of validity, in seconds since 1970; checks add [`LEEWAY_SECONDS`].
     pub expires: u64,
     /// The token's id, for the audit log.
     pub id: Option<String>,
-    /// Groups of the subject, in the token's order. Membership in a child is none in its parent.
+    /// Groups of the subject, in the token's order. Membership in a child group does not imply its
+    /// parent.
     pub groups: Vec<String>,
 }
 
-/// Why a token was not taken.
+/// Reason of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is signed with a key that is not among those at hand: fetch the issuer's keys, at most
-    /// once in a while, and ask again.
+    /// It is signed with an unknown key: fetch the issuer's keys, at limited frequency, and verify
+    /// again.
     UnknownKey {
-        /// Whose keys.
+        /// Issuer of the key.
         issuer: String,
-        /// What to say when the keys are new enough.
+        /// Error to report if the keys are recent.
         error: Error,
     },
-    /// It is not good.
+    /// It is not valid.
     Refused(Error),
 }
 
@@ -123,11 +125,11 @@ fn refused(cause: impl Into<String>) -> Error {
 }
 
 impl Issuers {
-    /// Takes the configured issuers, still without keys.
+    /// Creates the configured issuers, still without keys.
     ///
     /// # Errors
     /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) for an issuer named twice, a URL
-    /// that is not `https://`, no audience, or a base that is no absolute path.
+    /// that is not `https://`, no audience, or a base that is not an absolute path.
     pub fn new(issuers: impl IntoIterator<Item = Issuer>) -> Result<Self> {
         let mut known = BTreeMap::new();
         for issuer in issuers {
@@ -161,12 +163,12 @@ impl Issuers {
         Ok(Self { known })
     }
 
-    /// The URLs of the issuers.
+    /// Returns the URLs of the issuers.
     pub fn urls(&self) -> impl Iterator<Item = &str> {
         self.known.keys().map(String::as_str)
     }
 
-    /// Replaces the keys of an issuer; `false` when it is not one of the configured.
+    /// Replaces the keys of an issuer. Returns `false` if the issuer is not configured.
     pub fn set_keys(&mut self, issuer: &str, keys: KeySet) -> bool {
         match self.known.get_mut(issuer) {
             Some(known) => {
@@ -177,19 +179,18 @@ impl Issuers {
         }
     }
 
-    /// The keys at hand of an issuer.
+    /// Returns the known keys of an issuer.
     #[must_use]
     pub fn keys(&self, issuer: &str) -> Option<&KeySet> {
         self.known.get(issuer)?.keys.as_ref()
     }
 
-    /// Checks a token as it stood behind `Bearer`. `now` is in seconds since 1970.
+    /// Verifies a token, the text after `Bearer`. `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// [`Refusal::UnknownKey`] when the issuer's keys should be fetched anew;
-    /// [`Refusal::Refused`] with an [`Unauthorized`](dray_core::ErrorKind::Unauthorized) that says
-    /// what is wrong. Neither holds anything of the token but its issuer, audience, algorithm, key
-    /// id and scopes.
+    /// [`Refusal::UnknownKey`] if the issuer's keys should be fetched again; [`Refusal::Refused`]
+    /// with an [`Unauthorized`](dray_core::ErrorKind::Unauthorized) that states the reason. Neither
+    /// contains any part of the token but its issuer, audience, algorithm, key id and scopes.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Verified, Refusal> {
         let parts = Parts::split(token)?;
         let header: Header = decoded(parts.header, "header")?;
@@ -254,7 +255,7 @@ impl Known {
         }
         if !named.iter().any(|key| key.fits(algorithm)) {
             let cause = format!("the key of {issuer} is not one for {}", algorithm.name());
-            // Without a key id, a key for this algorithm may have come meanwhile.
+            // Without a key id, a key for this algorithm may have been added since the fetch.
             return Err(match header.kid {
                 Some(_) => refused(cause).into(),
                 None => unknown(cause),
@@ -272,10 +273,10 @@ impl Known {
     }
 }
 
-/// What a token holds, as it stands there: nothing is checked, so nothing of it is to be believed.
+/// Returns the claims of a token without any check: they must not be trusted.
 ///
 /// # Errors
-/// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) when it is no signed token.
+/// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) if it is not a signed token.
 pub fn claims_unchecked(token: &[u8]) -> Result<serde_json::Value> {
     let parts = Parts::split(token)?;
     decoded(parts.claims, "body")
@@ -285,7 +286,7 @@ struct Parts<'a> {
     header: &'a [u8],
     claims: &'a [u8],
     signature: &'a [u8],
-    /// What the signature is over.
+    /// The signed text.
     signed: &'a [u8],
 }
 
@@ -313,12 +314,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What the words of serde would say may quote the token: they are dropped.
+/// Decodes a part of a token. Messages of serde may quote the token, so they are dropped.
 fn decoded<T: DeserializeOwned>(part: &[u8], name: &str) -> Result<T> {
     let json = URL_SAFE_NO_PAD
         .decode(part)
         .map_err(|_| refused(format!("its {name} is not base64url")))?;
-    // serde would fill a struct from a list as well.
+    // serde would also fill a struct from a list.
     let is_object = json.trim_ascii_start().starts_with(b"{");
     let value = serde_json::from_slice(&json).map_err(|error| error.is_data());
     match value {
@@ -341,7 +342,7 @@ struct Header {
 impl Header {
     fn algorithm(&self) -> Result<Algorithm> {
         if self.crit.is_some() {
-            // RFC 7515, section 4.1.11: whoever does not know them all must refuse.
+            // RFC 7515, section 4.1.11: a reader that does not know all of them must refuse.
             return Err(refused(
                 "it has critical extensions, of which none is known",
             ));
@@ -349,7 +350,7 @@ impl Header {
         let typ = self.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
         let typ = typ.strip_prefix("application/").unwrap_or(&typ);
         if !matches!(typ, "jwt" | "at+jwt") {
-            // RFC 8725, section 3.11: what is signed for one purpose serves no other.
+            // RFC 8725, section 3.11: a token signed for one purpose is invalid for others.
             return Err(refused(format!("it is a {}, no access token", shown(typ))));
         }
         let name = self.alg.as_deref().unwrap_or("none");
@@ -362,7 +363,7 @@ impl Header {
     }
 }
 
-/// Fields that are not read are not here; a field that stands twice is refused by serde.
+/// Only the used fields; serde refuses a field that occurs twice.
 #[derive(Deserialize)]
 struct Claims {
     iss: Option<String>,
@@ -396,7 +397,7 @@ impl Audience {
     }
 }
 
-/// Seconds since 1970; parts of a second are cut off (RFC 7519, section 2, allows them).
+/// Seconds since 1970; fractions of a second are truncated (RFC 7519, section 2, allows them).
 #[derive(Clone, Copy)]
 struct NumericDate(u64);
 
@@ -405,7 +406,7 @@ impl<'de> Deserialize<'de> for NumericDate {
         let number = serde_json::Number::deserialize(deserializer)?;
         let whole = number.as_u64().or_else(|| {
             let seconds = number.as_f64()?;
-            // Beyond this a float no longer counts single seconds.
+            // Above this, a float cannot represent single seconds.
             let is_sane = (0.0..9_007_199_254_740_992.0).contains(&seconds);
             is_sane.then_some(seconds as u64)
         });
@@ -416,7 +417,7 @@ impl<'de> Deserialize<'de> for NumericDate {
 }
 
 impl Claims {
-    /// Checks times, audience and profile; returns when the token expires.
+    /// Checks times, audience and profile. Returns the time of expiry.
     fn check(&self, issuer: &Issuer, now: u64) -> Result<u64> {
         let Some(NumericDate(expires)) = self.exp else {
             return Err(refused("it does not say when it expires"));
@@ -509,7 +510,8 @@ impl Claims {
     }
 }
 
-/// The grammar of the profile, section 2.1.1: `/` and a name, once or more.
+/// Returns true for a group in the grammar of the profile, section 2.1.1: `/` and a name, once or
+/// more.
 fn is_group(text: &str) -> bool {
     let Some(names) = text.strip_prefix('/') else {
         return false;

@@ -1,13 +1,13 @@
-//! Certificates: who a client is (RFC 5280, with the proxies of RFC 3820), and whether a server is
-//! the host it was dialled as.
+//! Certificates: identifies clients (RFC 5280, with the proxies of RFC 3820), and checks that a
+//! server is the dialled host.
 //!
-//! The path from a person's or host's certificate to a trusted authority is webpki's, the library
-//! that rustls uses. It knows no proxies: these are checked here, one by one, down to the key that
-//! shakes hands.
+//! webpki, the library that rustls uses, builds the path from a person's or host's certificate to a
+//! trusted authority. It does not support proxies: this module checks them one by one, down to the
+//! key of the TLS handshake.
 //!
-//! What this does not check: that the peer holds the leaf's key. The TLS handshake does. Its usual
+//! This module does not check that the peer holds the leaf's key. The TLS handshake does. Its usual
 //! helper in rustls parses the leaf with webpki, which refuses a proxy for its critical extension;
-//! `verify_tls13_signature_with_raw_key` takes the key that [`public_key`] and [`Client`] give.
+//! `verify_tls13_signature_with_raw_key` takes the key from [`public_key`] and [`Client`].
 
 mod der;
 mod name;
@@ -30,22 +30,24 @@ use webpki::{
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-/// Certificates of a chain. Bound of ours: a proxy of a proxy below two authorities has five.
+/// Maximum number of certificates in a chain. Our bound: a proxy of a proxy below two authorities
+/// has five.
 pub const CHAIN_MAX: usize = 16;
 
-/// Bytes of one certificate; what webpki reads at the most.
+/// Maximum bytes of one certificate; the limit of webpki.
 pub const CERTIFICATE_BYTES_MAX: usize = 64 * 1024;
 
 const OPERATION: &str = "accept the certificate";
 
-/// What is asked of revocation lists, as an administrator writes it down.
+/// Requirements for revocation lists, as configured by an administrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Revocation {
-    /// Whether each authority on the path must have a list; else one without revokes nothing.
+    /// Set if each authority on the path must have a list; otherwise an authority without one
+    /// revokes nothing.
     pub demanded: bool,
-    /// Whether a list that is past its next update still counts; else it refuses everybody whom its
-    /// authority certified, as RFC 5280 and the IGTF want.
+    /// Set if a list past its next update is still valid; otherwise it refuses all certificates of
+    /// its authority, as RFC 5280 and the IGTF require.
     pub stale: bool,
 }
 
@@ -55,7 +57,7 @@ struct Anchor {
     not_after: u64,
 }
 
-/// The authorities that are trusted, and their revocation lists.
+/// The trusted authorities, and their revocation lists.
 #[derive(Default)]
 pub struct Trust {
     anchors: Vec<Anchor>,
@@ -70,19 +72,19 @@ impl std::fmt::Debug for Trust {
     }
 }
 
-/// A client whose certificate is good.
+/// A client with a valid certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
-    /// Who: the subject of the certificate that an authority signed, whatever proxies are below.
+    /// Subject of the certificate that an authority signed, whatever proxies are below it.
     pub subject: Subject,
-    /// Who says so.
+    /// Issuer of that certificate.
     pub issuer: Subject,
-    /// How many proxies stand between the subject and the key that shook hands.
+    /// Number of proxies between the subject and the key of the handshake.
     pub proxies: usize,
-    /// Whether one of them is limited: by the field's custom such a one starts no jobs, and moves
-    /// files.
+    /// Set if one of them is limited: by convention of the field a limited proxy cannot start jobs,
+    /// but can transfer files.
     pub is_limited: bool,
-    /// When the first of the subject's certificate and its proxies expires, in seconds since 1970.
+    /// Earliest expiry of the subject's certificate and its proxies, in seconds since 1970.
     pub expires: u64,
     /// The leaf's public key, as DER of its SubjectPublicKeyInfo.
     pub key: Vec<u8>,
@@ -93,7 +95,7 @@ fn refused(cause: impl Into<String>, remedy: &str) -> Error {
 }
 
 impl Trust {
-    /// Trusts nobody yet.
+    /// Creates a value without authorities.
     #[must_use]
     pub fn new(revocation: Revocation) -> Self {
         Self {
@@ -102,11 +104,11 @@ impl Trust {
         }
     }
 
-    /// Trusts an authority, given its certificate in DER.
+    /// Adds a trusted authority, given its certificate in DER.
     ///
     /// # Errors
-    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) when it is not a certificate, or
-    /// not one of an authority.
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if it is not a certificate, or not
+    /// one of an authority.
     pub fn add_authority(&mut self, der: &[u8]) -> Result<()> {
         let refuse = |cause: String| {
             let remedy = "take it out of the folder of authorities";
@@ -114,7 +116,7 @@ impl Trust {
         };
         let parsed = parse(der).map_err(|error| refuse(error.cause))?;
         let subject = parsed.subject()?;
-        // Certificates of version 1 have no extension to say so; there are roots like that.
+        // Certificates of version 1 have no extension for this; some roots are of version 1.
         let is_old = parsed.certificate.version().0 == 0;
         if !is_old && !parsed.certificate.is_ca() {
             return Err(refuse(format!("{subject} is not an authority")));
@@ -131,10 +133,10 @@ impl Trust {
         Ok(())
     }
 
-    /// Adds a revocation list in DER. Its signature is checked when it is used.
+    /// Adds a revocation list in DER. Its signature is checked at each use.
     ///
     /// # Errors
-    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) when it cannot be read.
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if it cannot be parsed.
     pub fn add_revocation_list(&mut self, der: &[u8]) -> Result<()> {
         let der = CertificateRevocationListDer::from(der);
         let list = OwnedCertRevocationList::from_der(der.as_ref()).map_err(|error| {
@@ -150,12 +152,12 @@ impl Trust {
         Ok(())
     }
 
-    /// Finds out who a client is. `chain` is what it showed, each certificate in DER, the leaf
+    /// Identifies a client. `chain` is the chain it presented, each certificate in DER, the leaf
     /// first; `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), saying in plain words which
-    /// certificate is not good and why.
+    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), which names the invalid certificate
+    /// and the reason.
     pub fn verify_client(&self, chain: &[&[u8]], now: u64) -> Result<Client> {
         let parsed = parse_chain(chain)?;
         let proxies = proxy::count(&parsed)?;
@@ -182,7 +184,7 @@ impl Trust {
     /// name or an address; `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), saying in plain words why not.
+    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), with the reason.
     pub fn verify_server(&self, chain: &[&[u8]], host: &str, now: u64) -> Result<()> {
         let parsed = parse_chain(chain)?;
         let leaf = &parsed[0];
@@ -221,7 +223,7 @@ impl Trust {
             .map(|der| CertificateDer::from(*der))
             .collect();
         let lists: Vec<_> = self.lists.iter().collect();
-        // Without any list there are no options to build, and none can be demanded of webpki.
+        // Without any list there are no options to build, and webpki cannot require a list.
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|builder| {
             let unknown = if self.revocation.demanded {
                 UnknownStatusPolicy::Deny
@@ -255,7 +257,7 @@ impl Trust {
             .map(|_| ())
     }
 
-    /// webpki's verdict in plain words.
+    /// Returns webpki's error as a message for people.
     fn words(&self, error: &webpki::Error, own: &Parsed, others: &[Parsed], now: u64) -> Error {
         use webpki::Error as E;
         const RENEW: &str = "ask the authority for a new certificate";
@@ -330,7 +332,8 @@ impl Trust {
         }
     }
 
-    /// Whether a certificate of the chain is by an authority that is trusted here, but not now.
+    /// Returns true if a certificate of the chain is by a trusted authority whose own certificate
+    /// has expired.
     fn is_expired_anchor(&self, own: &Parsed, others: &[Parsed], now: u64) -> bool {
         let mut issuers = others.iter().chain([own]).map(Parsed::issuer_der);
         issuers.any(|issuer| {
@@ -342,10 +345,10 @@ impl Trust {
     }
 }
 
-/// The public key of a certificate: DER of its SubjectPublicKeyInfo.
+/// Returns the public key of a certificate: DER of its SubjectPublicKeyInfo.
 ///
 /// # Errors
-/// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) when it is no certificate.
+/// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) if it is not a certificate.
 pub fn public_key(certificate: &[u8]) -> Result<Vec<u8>> {
     parse(certificate).map(|parsed| parsed.key().to_vec())
 }
@@ -361,7 +364,7 @@ fn borrowed<'a>(anchor: &'a TrustAnchor<'static>) -> TrustAnchor<'a> {
     }
 }
 
-/// One certificate, read but not believed.
+/// One certificate, parsed but not yet trusted.
 struct Parsed<'a> {
     der: &'a [u8],
     certificate: X509Certificate<'a>,
@@ -412,7 +415,7 @@ impl Parsed<'_> {
             .ok_or_else(|| refused("it names no issuer", "use a certificate of an authority"))
     }
 
-    /// The certificate in words for a message.
+    /// Describes the certificate for a message.
     fn words(&self) -> String {
         match Subject::read(self.subject_der()) {
             Some(subject) => format!("the certificate of {}", shown(subject.slash())),
@@ -427,7 +430,7 @@ impl Parsed<'_> {
         )
     }
 
-    /// From when to when it is valid, in seconds since 1970, both inclusive.
+    /// Returns the first and last second of validity, in seconds since 1970.
     fn validity(&self) -> (u64, u64) {
         let validity = self.certificate.validity();
         let seconds = |timestamp: i64| u64::try_from(timestamp).unwrap_or(0);
@@ -452,8 +455,8 @@ impl Parsed<'_> {
         Ok(())
     }
 
-    /// A key that shakes hands, or signs a proxy, must be one for signatures (RFC 5280, 4.2.1.3;
-    /// RFC 3820, 3.1). Without the extension it may all.
+    /// Checks that a key of a handshake, or of a proxy's signature, is for signatures (RFC 5280,
+    /// 4.2.1.3; RFC 3820, 3.1). Without the extension all uses are permitted.
     fn check_usage(&self) -> Result<()> {
         let refuse = |why: &str| {
             let cause = format!("{}: {why}", self.words());

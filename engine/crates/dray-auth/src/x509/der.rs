@@ -1,12 +1,12 @@
-//! The little of DER (X.690) that is read here beside x509-parser: what a signature is over, and
-//! names byte by byte.
+//! The part of DER (X.690) that is read here in addition to x509-parser: the signed bytes of a
+//! certificate, and names byte by byte.
 
 /// One value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value<'a> {
-    /// Its tag's octet; tags of more octets are not read.
+    /// Octet of the tag; tags of several octets are not supported.
     pub(super) tag: u8,
-    /// Its content.
+    /// Content of the value.
     pub(super) content: &'a [u8],
     /// Tag, length and content.
     pub(super) whole: &'a [u8],
@@ -18,7 +18,7 @@ pub(super) const OBJECT_ID: u8 = 0x06;
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
 
-/// Reads one value and what follows it; `None` for what is not DER.
+/// Reads one value, and returns it with the bytes after it; `None` for bytes that are not DER.
 pub(super) fn read(input: &[u8]) -> Option<(Value<'_>, &[u8])> {
     let (&tag, rest) = input.split_first()?;
     if tag & 0x1f == 0x1f {
@@ -28,7 +28,7 @@ pub(super) fn read(input: &[u8]) -> Option<(Value<'_>, &[u8])> {
     let (length, rest) = if first < 0x80 {
         (usize::from(first), rest)
     } else {
-        // At most four octets, none of them in vain.
+        // At most four octets, and the shortest form.
         let count = usize::from(first & 0x7f);
         if count == 0 || count > 4 {
             return None;
@@ -59,14 +59,14 @@ pub(super) fn expect(input: &[u8], tag: u8) -> Option<(Value<'_>, &[u8])> {
     read(input).filter(|(value, _)| value.tag == tag)
 }
 
-/// Reads one value of this tag, and nothing behind it.
+/// Reads one value of this tag, without bytes after it.
 pub(super) fn only(input: &[u8], tag: u8) -> Option<Value<'_>> {
     expect(input, tag)
         .filter(|(_, rest)| rest.is_empty())
         .map(|(value, _)| value)
 }
 
-/// All values one behind the other; `None` when one is not DER.
+/// Reads all consecutive values; `None` if one is not DER.
 pub(super) fn all(mut input: &[u8]) -> Option<Vec<Value<'_>>> {
     let mut values = Vec::new();
     while !input.is_empty() {
@@ -77,22 +77,22 @@ pub(super) fn all(mut input: &[u8]) -> Option<Vec<Value<'_>>> {
     Some(values)
 }
 
-/// What a certificate's signature is over, with which algorithm, and the signature.
+/// The signed bytes of a certificate, the algorithm, and the signature.
 pub(super) struct Signed<'a> {
-    /// The bytes that are signed.
+    /// The signed bytes.
     pub(super) message: &'a [u8],
     /// The algorithm's identifier, without the outer tag and length.
     pub(super) algorithm: &'a [u8],
     pub(super) signature: &'a [u8],
 }
 
-/// Takes a certificate apart (RFC 5280, section 4.1).
+/// Splits a certificate into its parts (RFC 5280, section 4.1).
 pub(super) fn signed(certificate: &[u8]) -> Option<Signed<'_>> {
     let outer = only(certificate, SEQUENCE)?;
     let (message, rest) = expect(outer.content, SEQUENCE)?;
     let (algorithm, rest) = expect(rest, SEQUENCE)?;
     let (&unused, signature) = only(rest, BIT_STRING)?.content.split_first()?;
-    // The algorithm inside of what is signed, behind version and serial number, must be the same
+    // The algorithm inside the signed bytes, after version and serial number, must be the same
     // (section 4.1.1.2).
     let inner = all(message.content)?;
     let is_same = inner.get(2).map(|value| value.whole) == Some(algorithm.whole);

@@ -1,4 +1,4 @@
-//! Distinguished names, and the two ways in which the field writes them.
+//! Distinguished names, and the two common ways to write them.
 
 use super::der;
 use dray_core::path::escape;
@@ -6,11 +6,11 @@ use serde::Serialize;
 use std::fmt;
 use x509_parser::oid_registry::asn1_rs::Oid;
 
-/// Attributes of a name. Bound of ours: a proxy of a proxy adds one each.
+/// Maximum number of attributes of a name. Our bound: a proxy of a proxy adds one each.
 const ATTRIBUTES_MAX: usize = 64;
 
-/// Who a certificate speaks of. Two subjects are equal when their text is, whatever string types
-/// the certificates use.
+/// Subject of a certificate. Two subjects are equal if their text is, whatever string types the
+/// certificates use.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Subject {
     /// `/DC=org/CN=Alice`, as grid software writes it.
@@ -20,16 +20,16 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The form of grid software, from the top down: `/DC=org/DC=example/CN=Alice`. Where a value
-    /// holds what would read as a further attribute (`/CN=` or `+CN=`), its first character is
-    /// written `\x2f` or `\x2b`; control characters and backslashes are escaped too, so that two
-    /// names never read the same.
+    /// Returns the form of grid software, from the top down: `/DC=org/DC=example/CN=Alice`. If a
+    /// value contains text that looks like another attribute (`/CN=` or `+CN=`), its first
+    /// character is written `\x2f` or `\x2b`; control characters and backslashes are escaped too,
+    /// so that two names never have the same text.
     #[must_use]
     pub fn slash(&self) -> &str {
         &self.slash
     }
 
-    /// The form of RFC 2253, from the leaf up: `CN=Alice,DC=example,DC=org`.
+    /// Returns the form of RFC 2253, from the leaf up: `CN=Alice,DC=example,DC=org`.
     #[must_use]
     pub fn rfc2253(&self) -> &str {
         &self.rfc2253
@@ -96,7 +96,7 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// The short name of an attribute's type, or its number; and whether it is a short name.
+/// Returns the short name of an attribute's type, or its number; and true if it is a short name.
 fn attribute(oid: &[u8]) -> (String, bool) {
     let short = match oid {
         [0x55, 4, 3] => "CN",
@@ -120,7 +120,8 @@ fn attribute(oid: &[u8]) -> (String, bool) {
     (short.to_owned(), true)
 }
 
-/// A string's text as UTF-8 bytes; of other types, and of what is broken, the bytes as they are.
+/// Returns a string's text as UTF-8 bytes; for other types, and for invalid strings, the bytes
+/// unchanged.
 fn text(value: der::Value<'_>) -> Vec<u8> {
     const BMP_STRING: u8 = 0x1e;
     if value.tag == BMP_STRING && value.content.len().is_multiple_of(2) {
@@ -136,7 +137,7 @@ fn text(value: der::Value<'_>) -> Vec<u8> {
     value.content.to_vec()
 }
 
-/// Writes a separator as an escape where a further attribute would seem to follow it.
+/// Escapes a separator if another attribute would seem to follow it.
 fn unambiguous(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for (at, character) in value.char_indices() {
@@ -154,7 +155,7 @@ fn unambiguous(value: &str) -> String {
     text
 }
 
-/// RFC 2253, section 2.4.
+/// Escapes a value by RFC 2253, section 2.4.
 fn escaped_2253(value: &[u8]) -> String {
     let mut text = String::with_capacity(value.len());
     for chunk in value.utf8_chunks() {

@@ -1,8 +1,8 @@
-//! Proxy certificates (RFC 3820): a key for some hours that its holder signed with their own.
+//! Proxy certificates (RFC 3820): a key valid for some hours that its holder signed with their own.
 //!
-//! Refused are: proxies of the kinds before the RFC (by name alone, or with Globus's draft
-//! extension); proxies whose policy says other than "all that I may" or "limited", since a policy
-//! that is not understood may not be widened.
+//! Refused proxies: those of the kinds before the RFC (by name alone, or with Globus's draft
+//! extension); those with a policy other than "all rights" or "limited", because a policy that is
+//! not understood must not be widened.
 
 use super::{Parsed, der, refused};
 use dray_core::Result;
@@ -41,7 +41,8 @@ fn is_proxy(one: &Parsed<'_>) -> bool {
     extension(one, PROXY_CERT_INFO).is_some()
 }
 
-/// How many proxies the chain begins with; what follows must be none, and not an authority.
+/// Returns the number of proxies at the start of the chain; the next certificate must be neither a
+/// proxy nor an authority.
 pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     let count = chain.iter().take_while(|one| is_proxy(one)).count();
     let Some(own) = chain.get(count) else {
@@ -71,8 +72,8 @@ pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     Ok(count)
 }
 
-/// Checks the proxies of a chain that ends with the certificate an authority signed, which is good;
-/// returns whether one of them is limited.
+/// Checks the proxies of a chain that ends with the certificate an authority signed, which is
+/// valid. Returns true if one of them is limited.
 pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
     let mut is_limited = false;
     for (below, pair) in chain.windows(2).enumerate() {
@@ -81,7 +82,7 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
         };
         let refuse = |why: &str| refused(format!("{}: {why}", proxy.words()), NEW_PROXY);
         if proxy.issuer_der() != issuer.subject_der() {
-            // Where another of the chain is meant, the order is at fault.
+            // If another certificate of the chain matches, the order is wrong.
             let mut subjects = chain.iter().map(Parsed::subject_der);
             return Err(if subjects.any(|subject| subject == proxy.issuer_der()) {
                 let cause = format!(
@@ -113,8 +114,8 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
     Ok(is_limited)
 }
 
-/// The common name that a subject has more than `issuer`, both as DER; `None` when that is not how
-/// they differ (RFC 3820, section 3.4).
+/// Returns the common name that a subject has in addition to `issuer`, both as DER; `None` if they
+/// differ in another way (RFC 3820, section 3.4).
 fn added_name<'a>(one: &'a Parsed<'_>, issuer: &[u8]) -> Option<&'a [u8]> {
     let issuer = der::only(issuer, der::SEQUENCE)?.content;
     let subject = der::only(one.subject_der(), der::SEQUENCE)?.content;
@@ -142,7 +143,8 @@ fn is_signed(proxy: &Parsed<'_>, issuer: &Parsed<'_>) -> bool {
         })
 }
 
-/// What a proxy may and may not hold beside its proxyCertInfo (RFC 3820, sections 3.5 to 3.8).
+/// Checks the extensions that a proxy may and must not have with its proxyCertInfo (RFC 3820,
+/// sections 3.5 to 3.8).
 fn check_extensions(proxy: &Parsed<'_>) -> Result<(), String> {
     let mut seen = Vec::new();
     for one in proxy.certificate.extensions() {
@@ -226,7 +228,7 @@ impl<'a> Info<'a> {
     }
 }
 
-/// A number that is not negative; a larger one than any chain has is the largest.
+/// Returns a non-negative number; one above the length of any chain saturates.
 fn count_of(integer: &[u8]) -> Option<usize> {
     let (&first, _) = integer.split_first()?;
     if first >= 0x80 {

@@ -118,7 +118,7 @@ impl World {
         verify(&self.trust(Revocation::default()), chain)
     }
 
-    /// A proxy below what is good.
+    /// Verifies a proxy below a valid chain.
     fn verify_proxy(&self, draft: &Draft) -> Result<Client> {
         self.verify(&[self.proxy(draft), self.alice(), self.sub()])
     }
@@ -150,7 +150,7 @@ fn a_good_certificate_names_its_subject() {
     // The root may be in the chain, or left out.
     let chain = [world.alice(), world.sub(), world.root_certificate()];
     assert!(world.verify(&chain).is_ok());
-    // A certificate without key usage may all.
+    // A certificate without key usage permits all uses.
     let plain = draft(SUB, ALICE, vec![]).signed(&world.alice, &world.sub);
     assert!(world.verify(&[plain, world.sub()]).is_ok());
 }
@@ -178,7 +178,7 @@ fn a_proxy_speaks_for_its_maker() {
             true,
         ),
         (
-            // Limited stays limited, whatever is made from it.
+            // Limited stays limited, for all proxies below it.
             vec![
                 world.proxy_2(&proxy_2(INHERIT_ALL)),
                 world.proxy(&proxy(LIMITED, None)),
@@ -194,7 +194,8 @@ fn a_proxy_speaks_for_its_maker() {
         assert_eq!((client.proxies, client.is_limited), (proxies, is_limited));
         assert_ne!(client.key, world.alice.info(), "the key of the leaf");
     }
-    // Why the key is given: webpki itself, and what of rustls is built on it, reads no proxy.
+    // Reason for returning the key: webpki, and the parts of rustls built on it, cannot read a
+    // proxy.
     let proxy_certificate = world.proxy(&proxy(INHERIT_ALL, None));
     let end = rustls_pki_types::CertificateDer::from(proxy_certificate.as_slice());
     assert!(webpki::EndEntityCert::try_from(&end).is_err());
@@ -211,7 +212,7 @@ fn a_proxy_speaks_for_its_maker() {
     );
 }
 
-/// Made with OpenSSL 3 and RSA keys; `made.cnf` beside them tells how.
+/// Made with OpenSSL 3 and RSA keys, by `made.cnf` in the same folder.
 #[test]
 fn a_proxy_of_a_proxy_that_another_program_made_is_read() {
     let mut trust = Trust::default();
@@ -285,7 +286,7 @@ fn certificates_of_others_are_refused() {
         verify(&Trust::default(), &chain),
         "no authority trusted here has issued",
     );
-    // The same names, other keys.
+    // The same names with other keys.
     assert_refused(
         verify(&other.trust(Revocation::default()), &chain),
         "signature",
@@ -293,12 +294,12 @@ fn certificates_of_others_are_refused() {
     let stranger = draft(&[("CN", "Elsewhere")], ALICE, vec![]);
     let chain = [stranger.signed(&world.alice, &other.sub), world.sub()];
     assert_refused(world.verify(&chain), "its issuer is /CN=Elsewhere");
-    // Without the authority between.
+    // Without the intermediate authority.
     assert_refused(
         world.verify(&[world.alice()]),
         "its issuer is /DC=org/CN=Sub",
     );
-    // Issued by somebody who is no authority.
+    // Issued by a certificate that is not an authority.
     let bob = draft(ALICE, &[("DC", "org"), ("CN", "Bob")], vec![]);
     let chain = [
         bob.signed(&world.one, &world.alice),
@@ -366,12 +367,12 @@ fn revoked_certificates_are_refused() {
     );
     assert!(with(stale, &[list(YESTERDAY, &[])]).is_ok());
     assert_refused(with(stale, &[list(YESTERDAY, &[7])]), "was revoked");
-    // A list that somebody else signed says nothing, and is not taken.
+    // A list with another signer is not accepted.
     let forged = revocation_list(&name(SUB), &world.one, NEXT_YEAR, &[]);
     assert_refused(with(lax, &[forged]), "is not signed by its authority");
     let mut trust = world.trust(lax);
     assert!(trust.add_revocation_list(b"no list").is_err());
-    // Below a revoked certificate there are no good proxies.
+    // Below a revoked certificate there are no valid proxies.
     trust
         .add_revocation_list(&list(NEXT_YEAR, &[7]))
         .expect("a list");
@@ -536,7 +537,7 @@ fn proxies_that_are_not_what_the_rfc_says_are_refused() {
     for (draft, reason) in table {
         assert_refused(world.verify_proxy(&draft), reason);
     }
-    // What does not disturb.
+    // Extensions that are permitted.
     let fine = with(vec![
         info(),
         basic_constraints(false),
@@ -544,7 +545,7 @@ fn proxies_that_are_not_what_the_rfc_says_are_refused() {
         extension(&[0x2a, 3], false, b""),
     ]);
     assert!(world.verify_proxy(&fine).is_ok());
-    // What is signed names another algorithm than the signature has.
+    // The signed bytes name another algorithm than the signature has.
     let other = Draft {
         algorithm: tlv(
             0x30,
@@ -556,7 +557,7 @@ fn proxies_that_are_not_what_the_rfc_says_are_refused() {
         world.verify_proxy(&other),
         "its signature is not by its issuer's key",
     );
-    // By another key than its issuer's.
+    // Signed by another key than its issuer's.
     let forged = good.signed(&world.one, &world.two);
     let chain = [forged, world.alice(), world.sub()];
     assert_refused(
@@ -590,7 +591,7 @@ fn proxies_of_proxies_keep_to_the_path_length() {
         verify(&expired, &proxy_2(INHERIT_ALL)),
         "/DC=org/CN=Alice/CN=1 expired",
     );
-    // A proxy whose key is not for signatures makes no other.
+    // A proxy whose key is not for signatures cannot sign another.
     let mute = Draft {
         extensions: vec![proxy_info(INHERIT_ALL, None), key_usage(0x20)],
         ..proxy(INHERIT_ALL, None)
@@ -636,7 +637,7 @@ fn a_server_must_be_the_host_that_was_dialled() {
         error.cause.contains("is not for the host evil.example.org"),
         "{error}"
     );
-    // The common name is nobody's host name.
+    // The common name is never a host name.
     assert!(verify(&good, "other.example.org").is_err());
     assert!(verify(&good, "192.0.2.1").is_err());
     let error = verify(&good, "not a host").expect_err("no name");

@@ -1,9 +1,9 @@
-//! Certificates and revocation lists made by hand, so that a test can have any mistake in them.
+//! Hand-made certificates and revocation lists, so that a test can contain any mistake.
 
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
 
-/// One DER value.
+/// Encodes one DER value.
 pub(crate) fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let mut out = vec![tag];
@@ -20,7 +20,7 @@ pub(crate) fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// A name of these attributes.
+/// Encodes a name with these attributes.
 pub(crate) fn name(attributes: &[(&str, &str)]) -> Vec<u8> {
     let sets: Vec<_> = attributes
         .iter()
@@ -42,7 +42,7 @@ pub(crate) fn name(attributes: &[(&str, &str)]) -> Vec<u8> {
     tlv(0x30, &sets)
 }
 
-/// An extension.
+/// Encodes an extension.
 pub(crate) fn extension(oid: &[u8], is_critical: bool, value: &[u8]) -> Vec<u8> {
     let critical: &[u8] = if is_critical { &[1, 1, 0xff] } else { &[] };
     tlv(0x30, &[&tlv(6, &[oid]), critical, &tlv(4, &[value])])
@@ -53,7 +53,8 @@ pub(crate) fn basic_constraints(is_authority: bool) -> Vec<u8> {
     extension(&[0x55, 0x1d, 19], true, &tlv(0x30, &[inside]))
 }
 
-/// Bits of the first octet: 0x80 digitalSignature, 0x40 nonRepudiation, 0x04 keyCertSign.
+/// Encodes key usage. Bits of the first octet: 0x80 digitalSignature, 0x40 nonRepudiation, 0x04
+/// keyCertSign.
 pub(crate) fn key_usage(bits: u8) -> Vec<u8> {
     let unused = u8::try_from(bits.trailing_zeros().min(7)).expect("short");
     extension(&[0x55, 0x1d, 15], true, &tlv(3, &[&[unused, bits]]))
@@ -126,7 +127,7 @@ pub(crate) fn ecdsa() -> Vec<u8> {
     )
 }
 
-/// What a certificate says. Times are `YYMMDDhhmmssZ`.
+/// Content of a certificate. Times are `YYMMDDhhmmssZ`.
 #[derive(Clone)]
 pub(crate) struct Draft {
     pub(crate) serial: u8,
@@ -135,12 +136,12 @@ pub(crate) struct Draft {
     pub(crate) not_before: &'static str,
     pub(crate) not_after: &'static str,
     pub(crate) extensions: Vec<Vec<u8>>,
-    /// The algorithm that is named inside of what is signed.
+    /// The algorithm named inside the signed bytes.
     pub(crate) algorithm: Vec<u8>,
 }
 
 impl Draft {
-    /// The certificate of `key`, signed by `signer`.
+    /// Returns the certificate of `key`, signed by `signer`.
     pub(crate) fn signed(&self, key: &Key, signer: &Key) -> Vec<u8> {
         let extensions: Vec<_> = self.extensions.iter().map(Vec::as_slice).collect();
         let extensions = match extensions.as_slice() {
@@ -171,7 +172,7 @@ impl Draft {
     }
 }
 
-/// A revocation list of `issuer` with these serial numbers.
+/// Returns a revocation list of `issuer` with these serial numbers.
 pub(crate) fn revocation_list(
     issuer: &[u8],
     signer: &Key,
