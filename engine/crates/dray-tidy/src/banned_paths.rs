@@ -1,25 +1,25 @@
-//! Paths a pure crate must not name: files, sockets, threads, clocks, chance, the environment.
+//! Paths that a pure crate must not name: files, sockets, threads, clocks, randomness, the
+//! environment.
 //!
-//! A pure crate gets time, randomness and files as arguments; that is what lets the simulator run
-//! the very code that ships. The rule reads names, so it also sees what hides in a macro or behind
-//! `cfg`; it follows `use` trees and renames (`use std::time as t`), which covers all but
-//! determined evasion.
+//! A pure crate gets time, randomness and files as arguments, so that the simulator can run the
+//! shipped code. The rule reads names, so it also sees code in a macro or behind `cfg`; it follows
+//! `use` trees and renames (`use std::time as t`), which covers all but determined evasion.
 
 use std::collections::BTreeMap;
 
 use crate::Finding;
 use crate::lex::{self, Token};
 
-/// A path that is banned, with everything below it, and what to do instead.
+/// A banned path, with all paths below it, and an alternative.
 #[derive(Debug)]
 pub struct Ban {
     /// Path prefix, such as `std::fs`.
     pub path: &'static str,
-    /// What to do instead.
+    /// Alternative to the path.
     pub instead: &'static str,
 }
 
-/// What no pure crate may name.
+/// Paths that no pure crate may name.
 pub const PURE_BANS: &[Ban] = &[
     Ban {
         path: "std::fs",
@@ -87,14 +87,14 @@ pub const PURE_BANS: &[Ban] = &[
     },
 ];
 
-/// Values below a banned path: an address opens no socket.
+/// Permitted values below a banned path: an address opens no socket.
 const PURE_VALUES: &[&str] = &[
     "std::net::IpAddr",
     "std::net::Ipv4Addr",
     "std::net::Ipv6Addr",
 ];
 
-/// Every use of a banned path in the source of a pure crate, its unit tests included.
+/// Returns every use of a banned path in the source of a pure crate, including its unit tests.
 pub fn check(path: &str, source: &str, bans: &[Ban]) -> Vec<Finding> {
     let split = lex::split(source);
     let tokens = lex::tokens(&split.code);
@@ -129,8 +129,8 @@ fn is_below(name: &str, prefix: &str) -> bool {
 type Named = Vec<(usize, String)>;
 type Aliases = BTreeMap<String, String>;
 
-/// The paths all `use` items name, trees expanded, and the names they bring in, each with its full
-/// path.
+/// Returns the paths that all `use` items name, with trees expanded, and the imported names, each
+/// with its full path.
 fn imports(tokens: &[Token<'_>]) -> (Named, Aliases) {
     let mut named = Vec::new();
     let mut aliases = BTreeMap::new();
@@ -145,7 +145,7 @@ fn imports(tokens: &[Token<'_>]) -> (Named, Aliases) {
     (named, aliases)
 }
 
-/// Reads one tree below `prefix` from `at`; returns where it ended.
+/// Reads one tree below `prefix` from `at`. Returns the position of its end.
 fn use_tree(
     tokens: &[Token<'_>],
     mut at: usize,
@@ -197,12 +197,12 @@ fn use_tree(
     at
 }
 
-/// Every path in the code, its first segment replaced by what an import made of it.
+/// Returns every path in the code, its first segment replaced according to the imports.
 fn paths(tokens: &[Token<'_>], aliases: &Aliases) -> Named {
     let mut named = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        // After a dot comes a field or a method, which no import names.
+        // A field or a method follows a dot; no import names it.
         let is_member = at > 0 && tokens[at - 1].text == ".";
         if is_member || !is_word(tokens[at].text) {
             at += 1;
@@ -223,8 +223,7 @@ fn paths(tokens: &[Token<'_>], aliases: &Aliases) -> Named {
             at += 2;
         }
         at += 1;
-        // A lone word (`rand`, `libc`) may be anybody's variable; a path or an imported name is
-        // not.
+        // A single word (`rand`, `libc`) may be a variable; a path or an imported name is not.
         if !is_alone {
             named.push((line, path));
         }

@@ -1,5 +1,5 @@
-//! Who may depend on whom. Arrows point one way: programs and bindings -> open -> runtime, stores ->
-//! session -> pure crates -> core.
+//! The permitted dependencies between crates. They point one way: programs and bindings -> open ->
+//! runtime, stores -> session -> pure crates -> core.
 
 use toml::{Table, Value};
 
@@ -8,11 +8,11 @@ use crate::Finding;
 /// One crate of the workspace.
 #[derive(Debug)]
 pub struct Room {
-    /// The crate's name.
+    /// Name of the crate.
     pub name: &'static str,
-    /// Whether it is pure: no files, sockets, threads, clocks or chance.
+    /// Set if it is pure: no files, sockets, threads, clocks or randomness.
     pub is_pure: bool,
-    /// Which of ours it may depend on.
+    /// Workspace crates on which it may depend.
     pub may_use: &'static [&'static str],
 }
 
@@ -89,8 +89,8 @@ const CLI_USES: &[&str] = &[
     "dray-sched",
 ];
 
-/// All crates there may be. A crate on disk and not here fails; a crate here and not on disk is to
-/// come.
+/// All permitted crates. A crate on disk that is not listed fails; a listed crate may be missing on
+/// disk.
 pub const ROOMS: &[Room] = &[
     Room {
         name: CORE,
@@ -168,7 +168,7 @@ pub const ROOMS: &[Room] = &[
         is_pure: false,
         may_use: CLI_USES,
     },
-    // The program that XRootD's server runs. It lies with XRootD's other skins.
+    // The program that XRootD's server runs. It is in the folder of the XRootD plug-ins.
     Room {
         name: "dray-xrootd-tpc",
         is_pure: false,
@@ -184,7 +184,7 @@ pub const ROOMS: &[Room] = &[
         is_pure: false,
         may_use: OPEN_AND_BELOW,
     },
-    // The simulator drives the session with machines of its own, never with the real runtime.
+    // The simulator drives the session with its own executors, never with the real runtime.
     Room {
         name: "dray-sim",
         is_pure: false,
@@ -204,7 +204,8 @@ pub const ROOMS: &[Room] = &[
     },
 ];
 
-/// What a pure crate cannot need: each of these does I/O, tells the time or draws lots.
+/// External crates that a pure crate cannot need: each does I/O, reads the time or draws random
+/// numbers.
 const IMPURE_CRATES: &[&str] = &[
     "chrono",
     "crossbeam-channel",
@@ -222,7 +223,7 @@ const IMPURE_CRATES: &[&str] = &[
     "tokio",
 ];
 
-/// Looks a crate up in the table.
+/// Returns the entry of a crate in the table.
 pub fn room(name: &str) -> Option<&'static Room> {
     ROOMS.iter().find(|room| room.name == name)
 }
@@ -301,7 +302,7 @@ fn is_inherited(table: &Table, path: &[&str]) -> bool {
     value.and_then(Value::as_bool) == Some(true)
 }
 
-/// All dependencies with their section; sections behind `[target.'cfg(...)']` count like the
+/// Returns all dependencies with their section; sections in `[target.'cfg(...)']` count like the
 /// others.
 fn dependencies(table: &Table) -> Vec<(String, String)> {
     const SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
@@ -369,7 +370,8 @@ mod tests {
 
     #[test]
     fn the_table_has_no_circles() {
-        // Each crate may use only what stands nearer to core: the reach shrinks along every arrow.
+        // Each crate may use only crates nearer to core: the reach decreases along every
+        // dependency.
         fn reach(name: &str, depth: usize) -> usize {
             assert!(depth <= ROOMS.len(), "a circle through {name}");
             let uses = room(name).map_or(&[][..], |room| room.may_use);

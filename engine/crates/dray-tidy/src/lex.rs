@@ -1,7 +1,7 @@
-//! Just enough of Rust's lexical grammar to tell code from comments and literals.
+//! Enough of Rust's lexical grammar to separate code from comments and literals.
 
 /// A source file split into its code and its comments, both with the lines and columns of the
-/// original: what belongs to the other is blank.
+/// original: text of the other part is blank.
 #[derive(Debug)]
 pub struct Split {
     /// Code; comments and the insides of string and character literals are blank.
@@ -21,7 +21,7 @@ pub struct Literal {
     pub text: String,
 }
 
-/// Splits `source`. Text that is not Rust gives nonsense, never a panic.
+/// Splits `source`. Text that is not Rust gives a meaningless result, but never a panic.
 pub fn split(source: &str) -> Split {
     let chars: Vec<char> = source.chars().collect();
     let mut scanner = Scanner {
@@ -141,7 +141,7 @@ impl Scanner<'_> {
         self.literals.push(Literal { line, text });
     }
 
-    /// `'a'`, `'\n'` or a lifetime.
+    /// Reads `'a'`, `'\n'` or a lifetime.
     fn quote(&mut self) {
         let is_char = match self.peek(1) {
             Some('\\') => true,
@@ -162,7 +162,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// An identifier, or the prefix of a raw string (`r"`, `br##"`, `cr"`).
+    /// Reads an identifier, or the prefix of a raw string (`r"`, `br##"`, `cr"`).
     fn word(&mut self) {
         let start = self.at;
         while self
@@ -219,13 +219,13 @@ fn resolve_escapes(literal: &[char]) -> String {
 /// One token of code: a word, `::`, or a single other character; with the index of its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// The token itself.
+    /// Text of the token.
     pub text: &'a str,
-    /// Its line, from 0.
+    /// Line of the token, from 0.
     pub line: usize,
 }
 
-/// Tokens of code that `split` has freed from comments and literals.
+/// Returns the tokens of code from which `split` has removed comments and literals.
 pub fn tokens(code: &str) -> Vec<Token<'_>> {
     let mut found = Vec::new();
     for (line, text) in code.lines().enumerate() {

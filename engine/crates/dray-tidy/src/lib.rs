@@ -1,11 +1,11 @@
-//! The house's rules, as tests: what may depend on what, which calls a pure crate must not make,
-//! how long a file may be, that versions agree.
+//! The project's rules as tests: permitted dependencies, banned calls in pure crates, file lengths,
+//! equal versions.
 //!
-//! Goals: each rule is a pure function from text to findings, with a small case beside it that it
-//! must find (a rule that cannot fail is no rule); `tests/house.rs` applies them all to the tree.
-//! Non-goals: what the compiler, clippy, rustfmt, ruff or mypy already say.
+//! Goals: each rule is a pure function from text to findings, with a small test case that it must
+//! find (a rule that cannot fail is useless); `tests/house.rs` applies them all to the tree.
+//! Non-goals: rules of the compiler, clippy, rustfmt, ruff or mypy.
 //!
-//! Nothing depends on this crate.
+//! No crate depends on this one.
 
 pub mod banned_paths;
 pub mod layers;
@@ -19,18 +19,17 @@ pub mod tree;
 
 use std::fmt;
 
-/// One breach of one rule.
+/// A violation of one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Path from the top of the tree, with the line where that helps:
-    /// `engine/crates/x/src/y.rs:12`.
+    /// Path from the top of the tree, with the line where useful: `engine/crates/x/src/y.rs:12`.
     pub place: String,
-    /// What is wrong, and what to do instead.
+    /// The fault, and the alternative.
     pub message: String,
 }
 
 impl Finding {
-    /// A finding about a whole file or crate.
+    /// Creates a finding about a whole file or crate.
     pub fn at(place: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             place: place.into(),
@@ -38,7 +37,7 @@ impl Finding {
         }
     }
 
-    /// A finding about a line; `index` counts from 0, people count from 1.
+    /// Creates a finding about a line; `index` counts from 0, the displayed number from 1.
     pub fn at_line(path: &str, index: usize, message: impl Into<String>) -> Self {
         Self {
             place: format!("{path}:{}", index + 1),

@@ -1,4 +1,4 @@
-//! Rules that hold Python's metadata to the tree: versions agree, every package is listed.
+//! Rules that compare Python's metadata with the tree: versions agree, every package is listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,8 @@ use toml::{Table, Value};
 
 use crate::Finding;
 
-/// The version stands once, in `VERSION`; `setup.cfg` reads it, `engine/Cargo.toml` must repeat it
-/// and the change log must know it.
+/// Checks the version: its only source is `VERSION`; `setup.cfg` reads it, `engine/Cargo.toml` must
+/// repeat it and the change log must contain it.
 pub fn check_versions(
     version: &str,
     setup_cfg: &str,
@@ -54,8 +54,8 @@ pub fn check_versions(
     findings
 }
 
-/// Compares the packages `setup.cfg` lists with those on disk. `init_files` are the paths of all
-/// `__init__.py` of the tree; those in test folders (integration/ is one) are nobody's package.
+/// Compares the packages in `setup.cfg` with those on disk. `init_files` are the paths of all
+/// `__init__.py` of the tree; those in test folders (integration/ is one) belong to no package.
 pub fn check_listed(setup_cfg: &str, init_files: &[String]) -> Vec<Finding> {
     let config = Config::parse(setup_cfg);
     let listed: BTreeSet<String> = config.lines("options", "packages").into_iter().collect();
@@ -99,7 +99,7 @@ pub fn check_listed(setup_cfg: &str, init_files: &[String]) -> Vec<Finding> {
     findings
 }
 
-/// A file in the manner of Python's configparser: sections, keys, values over several indented
+/// A file in the format of Python's configparser: sections, keys, values over several indented
 /// lines.
 struct Config(BTreeMap<(String, String), Vec<String>>);
 

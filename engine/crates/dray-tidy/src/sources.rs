@@ -1,26 +1,26 @@
-//! Rules about single source files: how long they may be, what an `unsafe` must say, what a marker
-//! must carry.
+//! Rules about single source files: maximum length, the comment of an `unsafe`, the issue of a
+//! marker.
 
 use crate::Finding;
 use crate::lex;
 
-/// Lines a source file may have; a file of tests may have [`LINES_MAX_WITH_TESTS`]. Rust's unit tests
-/// at the end of a file do not count: they belong beside what they test.
+/// Maximum number of lines of a source file; a file of tests may have [`LINES_MAX_WITH_TESTS`].
+/// Rust's unit tests at the end of a file do not count: they belong next to the code they test.
 pub const LINES_MAX: usize = 600;
 
-/// Lines a file may have with everything.
+/// Maximum number of lines of a file, with tests.
 pub const LINES_MAX_WITH_TESTS: usize = 1000;
 
-/// A file that may be longer, and why.
+/// A file that may be longer, and the reason.
 #[derive(Debug)]
 pub struct LongFile {
     /// Path from the top of the tree.
     pub path: &'static str,
-    /// Why it is one story all the same.
+    /// Reason why it should not be split.
     pub reason: &'static str,
 }
 
-/// Finds a file that is too long. `is_rust` says whether unit tests at its end are left out.
+/// Returns a finding for a file that is too long. `is_rust` excludes unit tests at its end.
 pub fn check_length(path: &str, text: &str, is_rust: bool, long: &[LongFile]) -> Option<Finding> {
     if long.iter().any(|file| file.path == path) {
         return None;
@@ -51,11 +51,11 @@ pub fn check_length(path: &str, text: &str, is_rust: bool, long: &[LongFile]) ->
     None
 }
 
-/// Columns a line may have. Formatters wrap code at 100; comments and literals they leave alone, and a
-/// word that sticks out a little harms nobody.
+/// Maximum number of columns of a line. Formatters wrap code at 100; they do not wrap comments and
+/// literals, and a word slightly past the limit is harmless.
 pub const COLUMNS_MAX: usize = 110;
 
-/// Every line that is too wide. An address cannot be wrapped and passes.
+/// Returns a finding for every line that is too wide. A URL cannot be wrapped and is permitted.
 pub fn check_width(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -68,7 +68,8 @@ pub fn check_width(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// A listed file that is short enough, or gone, must leave the list.
+/// Returns a finding for a listed file that is short enough, or no longer exists: it must be
+/// unlisted.
 pub fn check_long_list(long: &[LongFile], read: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in long {
@@ -89,7 +90,8 @@ pub fn check_long_list(long: &[LongFile], read: impl Fn(&str) -> Option<String>)
     findings
 }
 
-/// Lines before the last `#[cfg(test)] mod ... {` that reaches to the end of the file.
+/// Returns the number of lines before the last `#[cfg(test)] mod ... {` that reaches to the end of
+/// the file.
 pub(crate) fn lines_before_tests(lines: &[&str]) -> usize {
     let is_tests = |pair: &[&str]| {
         pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
@@ -102,8 +104,8 @@ pub(crate) fn lines_before_tests(lines: &[&str]) -> usize {
     if is_last { start } else { lines.len() }
 }
 
-/// Every `unsafe` block or impl without a comment that begins with `SAFETY:` on its line or right
-/// above the statement it stands in.
+/// Returns a finding for every `unsafe` block or impl without a comment that begins with `SAFETY:`
+/// on its line or directly above its statement.
 pub fn check_unsafe(path: &str, source: &str) -> Vec<Finding> {
     let split = lex::split(source);
     let comments: Vec<&str> = split.comments.lines().collect();
@@ -123,7 +125,7 @@ pub fn check_unsafe(path: &str, source: &str) -> Vec<Finding> {
 }
 
 fn is_justified(line: usize, code: &[&str], comments: &[&str]) -> bool {
-    // The comment's words may stand behind `//`, `///` or `/*`.
+    // The text of the comment may follow `//`, `///` or `/*`.
     let says_why = |index: usize| {
         comments[index]
             .trim_start_matches([' ', '/', '*', '!'])
@@ -148,9 +150,10 @@ fn is_justified(line: usize, code: &[&str], comments: &[&str]) -> bool {
     false
 }
 
-/// Every marker for work to be done that names no issue: write `TODO` as `TODO(#12): ...`.
+/// Returns a finding for every marker of unfinished work without an issue: write `TODO` as
+/// `TODO(#12): ...`.
 pub fn check_markers(path: &str, text: &str) -> Vec<Finding> {
-    // Put together here, so that this file passes its own rule.
+    // Concatenated here, so that this file passes its own rule.
     let markers = [
         concat!("TO", "DO"),
         concat!("FIX", "ME"),

@@ -1,23 +1,24 @@
-//! Rules about any text file of the tree, and about Python's imports.
+//! Rules about all text files of the tree, and about Python's imports.
 
 use crate::Finding;
 
-/// Folders of the machines people build on. None may stand in the tree: what runs on one host only
-/// is not part of the project.
-// Put together here, so that this file passes its own rule.
+/// Folders of development machines. None may occur in the tree: code that runs on one host only is
+/// not part of the project.
+// Concatenated here, so that this file passes its own rule.
 const MACHINE_PATHS: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
     concat!("/tmp/ba", "sh_jobs"),
 ];
 
-/// Every path of somebody's machine.
+/// Returns a finding for every path of a development machine.
 pub fn check_machine_paths(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
         for machine in MACHINE_PATHS {
             let stands_at_the_root = line.match_indices(machine).any(|(at, _)| {
-                // `frame/tmp/x`, `$HOME/tmp/x` and `../tmp/x` are other paths than the one from the root.
+                // `frame/tmp/x`, `$HOME/tmp/x` and `../tmp/x` are other paths than the one from the
+                // root.
                 !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.})~/".contains(c))
             });
             if stands_at_the_root {
@@ -29,8 +30,8 @@ pub fn check_machine_paths(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Our Python packages and which of ours each may import besides itself. No guest knows another
-/// guest.
+/// The project's Python packages, and the other packages of the project that each may import. No
+/// plug-in may import another.
 pub const PYTHON_PACKAGES: &[(&str, &[&str])] = &[
     ("dray", &[]),
     ("dray_airflow", &["dray"]),
@@ -39,7 +40,7 @@ pub const PYTHON_PACKAGES: &[(&str, &[&str])] = &[
     ("dray_rucio", &["dray"]),
 ];
 
-/// Every import of one of our packages that `package` may not use.
+/// Returns a finding for every import of a project package that `package` may not use.
 pub fn check_python_imports(path: &str, package: &str, text: &str) -> Vec<Finding> {
     let Some((_, may_use)) = PYTHON_PACKAGES.iter().find(|(name, _)| *name == package) else {
         let message = format!("package `{package}` is not in the table of dray-tidy/src/text.rs");
@@ -58,7 +59,7 @@ pub fn check_python_imports(path: &str, package: &str, text: &str) -> Vec<Findin
     findings
 }
 
-/// First segments of what a line imports: `from a.b import c`, `import a, b.c as d`.
+/// Returns the first segments of the imports in a line: `from a.b import c`, `import a, b.c as d`.
 fn imported_packages(line: &str) -> Vec<&str> {
     let first_segment = |name: &str| -> usize {
         name.find(|c: char| !(c.is_alphanumeric() || c == '_'))

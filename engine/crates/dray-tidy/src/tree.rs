@@ -1,9 +1,10 @@
-//! The files of the project: what git knows or would add, else everything but what a build leaves.
+//! The files of the project: those that git tracks or would add, or without git all except build
+//! output.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders no rule looks into when there is no git to say what belongs to the project.
+/// Folders that no rule reads when git is not available to list the project's files.
 const SKIPPED: &[&str] = &[
     ".git",
     ".venv",
@@ -16,16 +17,16 @@ const SKIPPED: &[&str] = &[
     "node_modules",
 ];
 
-/// Top of the tree this crate runs in.
+/// Returns the top of the tree in which this crate runs.
 pub fn root() -> PathBuf {
-    // Asked for when it runs: clones that share a folder for what is built share the program too, and
-    // one built by another clone would judge that clone's files.
+    // Read at run time: clones with a shared build folder share the test program too, and one built
+    // in another clone would check that clone's files.
     let here = std::env::var_os("CARGO_MANIFEST_DIR");
     let here = here.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     here.ancestors().nth(3).unwrap_or(&here).to_owned()
 }
 
-/// Paths of all files from `root`, with `/`, sorted.
+/// Returns the paths of all files from `root`, with `/`, sorted.
 pub fn files(root: &Path) -> Vec<String> {
     let mut files = git_files(root).unwrap_or_else(|| walked_files(root));
     files.sort();
@@ -53,7 +54,7 @@ fn git_files(root: &Path) -> Option<Vec<String>> {
         return None;
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // A file deleted and not yet staged is still in git's list.
+    // git still lists a file that was deleted but not staged.
     Some(
         text.split_terminator('\0')
             .filter(|path| root.join(path).is_file())

@@ -8,7 +8,7 @@ use std::process::Command;
 use dray_tidy::sources::LongFile;
 use dray_tidy::{Finding, banned_paths, layers, messages, packages, prose, sources, text, tree};
 
-/// Files that may be longer than the rule. Each with a reason that will still convince in a year.
+/// Files that may exceed the maximum length, each with a lasting reason.
 const LONG_FILES: &[LongFile] = &[];
 
 const SOURCE_ENDINGS: &[&str] = &[
@@ -16,7 +16,7 @@ const SOURCE_ENDINGS: &[&str] = &[
 ];
 const CODE_ENDINGS: &[&str] = &["rs", "py", "cc", "hh", "sh"];
 
-/// All text files of the tree with one of the endings, or all if none is given.
+/// Returns all text files of the tree with one of the endings, or all if none is given.
 fn read(endings: &[&str]) -> Vec<(String, String)> {
     let root = tree::root();
     let is_wanted = |path: &String| {
@@ -73,8 +73,8 @@ fn pure_crates_know_no_files_sockets_threads_or_clocks() {
         if rest == "build.rs" {
             findings.push(Finding::at(&path, "a pure crate needs no build script"));
         }
-        // Integration tests, benches and examples may use the system; what is in src may not, tests
-        // included.
+        // Integration tests, benches and examples may use the system; code in src may not,
+        // including tests.
         if rest.starts_with("src/") {
             findings.extend(banned_paths::check(&path, &source, banned_paths::PURE_BANS));
             count += 1;
