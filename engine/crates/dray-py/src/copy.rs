@@ -1,4 +1,4 @@
-//! `dray.copy`: arguments to a request, the run, the result.
+//! `dray.copy`: converts the arguments to a request, runs it, and converts the result.
 
 use crate::enums::{self, Pair, file_name, to_pair};
 use crate::error::{exception, to_python, usage};
@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
-/// What `dray.copy` was given; paths as bytes, the rest as the caller wrote it.
+/// Arguments of `dray.copy`; paths as bytes, the rest as given by the caller.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Asked {
@@ -42,7 +42,7 @@ pub(crate) struct Asked {
     pool_bytes: Option<i128>,
 }
 
-/// Bytes as an argument; Python's numbers have no end.
+/// Converts a number of bytes in an argument; Python's integers are unbounded.
 fn size(name: &str, value: Option<i128>, least: u64) -> Result<Option<u64>> {
     let fits = |value: i128| u64::try_from(value).ok().filter(|value| *value >= least);
     match value {
@@ -233,7 +233,7 @@ pub(crate) fn run<'py>(
     match outcome {
         Outcome::Done(_) => {}
         Outcome::Refused(error) | Outcome::Failed(error) => return Err(raise(error)),
-        // Only this function asks to stop, and then raises what made it ask.
+        // Only this function requests the stop, and then raises the reason.
         Outcome::Cancelled => {
             let error = Error::new(ErrorKind::Cancelled, End::Here, "finish the transfer");
             return Err(raise(error.remedy("run the same copy again to go on")));
@@ -248,7 +248,8 @@ pub(crate) fn run<'py>(
     )
 }
 
-/// An event as the arguments kind, path, size, sums, error; what a kind does not have is `None`.
+/// Returns an event as the arguments kind, path, size, sums, error; an argument that the kind lacks
+/// is `None`.
 fn event_words<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyTuple>> {
     type Words<'a, 'py> = (
         &'static str,

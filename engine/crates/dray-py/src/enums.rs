@@ -1,4 +1,4 @@
-//! Words and names: the engine's values as Python writes them.
+//! Names of the engine's values in Python.
 
 use crate::error::usage;
 use dray_core::options::{Durability, Links, Order, Overwrite, ResumeMode};
@@ -6,7 +6,7 @@ use dray_core::{Checksum, RelPath, Result, Sums};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// crc32c and adler32, as Python sees them.
+/// crc32c and adler32 as a Python tuple.
 pub(crate) type Pair = (u32, u32);
 
 pub(crate) fn to_pair(sums: Sums) -> Pair {
@@ -17,7 +17,8 @@ pub(crate) fn from_pair((crc32c, adler32): Pair) -> Sums {
     Sums { crc32c, adler32 }
 }
 
-/// The one word a value is written as in JSON, so that Python and the command line say the same.
+/// Returns the word that represents a value in JSON, so that Python and the command line use the
+/// same.
 pub(crate) fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -25,7 +26,7 @@ pub(crate) fn word(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// A path as `os.fsdecode` gives it: any byte survives, and `os.fsencode` brings it back.
+/// Returns a path as `os.fsdecode` does: any byte survives, and `os.fsencode` restores it.
 pub(crate) fn file_name(path: &RelPath) -> &OsStr {
     if path.is_root() {
         OsStr::new(".")

@@ -1,23 +1,23 @@
-//! The one map from the engine's errors to the package's exceptions.
+//! The only map from the engine's errors to the package's exceptions.
 //!
-//! The classes are in `dray/errors.py`; which of them an error becomes, and the words for its
-//! fields, are decided here and nowhere else.
+//! The classes are in `dray/errors.py`; only this module selects the class of an error and the text
+//! of its fields.
 
 use crate::enums::{file_name, word};
 use dray_core::{End, Error, ErrorKind, Status};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// The exception that says what `error` says.
+/// Returns the exception for `error`.
 pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     match exception(py, error) {
         Ok(value) => PyErr::from_value(value),
-        // The package itself is broken: that is what the caller must hear.
+        // The package itself is broken, and the caller must get that error.
         Err(broken) => broken,
     }
 }
 
-/// The exception as an object, for results that hold errors instead of raising them.
+/// Returns the exception as an object, for results that contain errors instead of raising them.
 pub(crate) fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let fields = PyDict::new(py);
     fields.set_item("kind", word(&error.kind))?;
@@ -31,7 +31,7 @@ pub(crate) fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'
     class.call((error.to_string(),), Some(&fields))
 }
 
-/// Which class: what the caller wrote wrongly is usage, for the rest the status decides.
+/// Returns the class: wrong arguments give the usage error, otherwise the status decides.
 fn class_of(error: &Error) -> &'static str {
     match (error.end, error.kind, error.status) {
         (
@@ -40,12 +40,12 @@ fn class_of(error: &Error) -> &'static str {
             _,
         ) => "DrayUsageError",
         (_, _, Status::Permanent) => "DrayPermanentError",
-        // What is used up is this run's tries; a later run has its own.
+        // Only this run's tries are exhausted; a later run has its own.
         (_, _, Status::Temporary | Status::Exhausted) => "DrayTemporaryError",
     }
 }
 
-/// An argument that makes no sense.
+/// Returns the error for an invalid argument.
 pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
         .cause(cause)

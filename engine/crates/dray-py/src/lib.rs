@@ -1,10 +1,9 @@
 //! The native half of the Python package `dray`: conversions between Python's values and the
 //! engine's.
 //!
-//! Goals: one thin function per thing Python may ask for, the interpreter lock released around work
-//! that takes time, every error turned into one of the package's own. Non-goals: decisions,
-//! defaults, I/O of its own; those belong to the engine's crates, so that Python, C and the command
-//! line behave alike.
+//! Goals: one thin function per Python operation, the interpreter lock released during long work,
+//! every error converted to one of the package's own. Non-goals: decisions, defaults, own I/O;
+//! those belong to the engine's crates, so that Python, C and the command line behave alike.
 //!
 //! Import it through the package (`import dray`), never as `dray._native`.
 
@@ -42,20 +41,20 @@ mod _native {
     }
 
     /// Return crc32c and adler32 of the bytes. Other threads run meanwhile; `bytes` are not copied.
-    // Not the buffer protocol: the stable ABI has it from Python 3.11 on only.
+    // Not the buffer protocol: the stable ABI has it only from Python 3.11 on.
     #[pyfunction]
     fn checksum(python: Python<'_>, data: PyBackedBytes) -> Pair {
         python.detach(|| to_pair(Sums::of(&data)))
     }
 
-    /// Return the sums of bytes with the sums `first`, followed by `second_length` bytes with the
-    /// sums `second`.
+    /// Return the checksums of bytes with the checksums `first`, followed by `second_length` bytes
+    /// with the checksums `second`.
     #[pyfunction]
     fn combine(first: Pair, second: Pair, second_length: u64) -> Pair {
         to_pair(from_pair(first).then(from_pair(second), second_length))
     }
 
-    /// Sums bytes as they come.
+    /// Computes checksums of a stream of bytes.
     #[pyclass]
     struct Summer {
         sums: dray_core::checksum::Summer,
@@ -98,7 +97,7 @@ mod _native {
         crate::copy::run(python, asked, progress, on_event)
     }
 
-    /// Return what the object log at `path` says.
+    /// Return the content of the object log at `path`.
     #[pyfunction]
     fn read_log(python: Python<'_>, path: PyBackedBytes) -> PyResult<LogWords> {
         crate::log::read(python, Path::new(OsStr::from_bytes(&path)))

@@ -1,4 +1,4 @@
-//! `dray.read_log`: what an object log says, without touching it.
+//! `dray.read_log`: reads an object log without changing it.
 
 use crate::enums::{Pair, file_name, to_pair, word};
 use crate::error::to_python;

@@ -1,8 +1,9 @@
-//! Runs a transfer on threads of its own and tells the calling Python thread about it.
+//! Runs a transfer on its own threads and reports to the calling Python thread.
 //!
-//! The engine's threads never touch Python. They leave the newest counters in a slot and events in
-//! a bounded queue; the calling thread looks at both, calls back, and asks Python for signals. So a
-//! callback may take its time: counters are skipped, not queued, and events hold the transfer up.
+//! The engine's threads never use Python. They store the newest counters in a slot and events in a
+//! bounded queue; the calling thread polls both, calls the callbacks, and lets Python handle
+//! signals. A callback may therefore be slow: counters are skipped, not queued, and events delay
+//! the transfer.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use dray_core::{End, Error, ErrorKind, Result};
@@ -15,16 +16,17 @@ use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Shortest time between two calls of the progress callback.
+/// Minimum interval between two calls of the progress callback.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longest time until a signal is noticed (guess: under what a person feels as a delay).
+/// Maximum delay until a signal is noticed (guess: below a noticeable delay).
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Events that wait for a slow callback before the transfer does.
+/// Maximum number of events that wait for a slow callback; then the transfer waits.
 const EVENTS_WAITING_MAX: usize = 4096;
 
-/// Failed entries a result lists, as many as the command line's; the rest are counted only.
+/// Maximum number of failed entries in a result, as for the command line; the rest are only
+/// counted.
 const FAILURES_MAX: usize = 1000;
 
 enum Told {
@@ -32,14 +34,14 @@ enum Told {
     Ended(Box<Result<Ends>>),
 }
 
-/// How it went.
+/// Result of a finished transfer.
 pub(crate) struct Finished {
     pub(crate) ends: Ends,
     pub(crate) failures: Vec<Failure>,
     pub(crate) seconds: f64,
 }
 
-/// What a caller may want to be told. Each returns an error to stop the transfer.
+/// Callbacks of a caller. An error of either stops the transfer.
 pub(crate) struct Callbacks<P, E> {
     pub(crate) progress: Option<P>,
     pub(crate) event: Option<E>,
@@ -60,7 +62,7 @@ impl Observer for Watcher {
             }
         }
         if let Some(events) = &self.events {
-            // Without a reader the caller is gone: nobody is left to be told.
+            // Without a reader the caller has left, and the event is dropped.
             let _ = events.send(Told::Event(event.clone()));
         }
     }
@@ -76,11 +78,12 @@ fn internal(cause: &str) -> Error {
         .remedy("report this; run the same copy again")
 }
 
-/// Runs a transfer to its end, other Python threads running meanwhile.
+/// Runs a transfer to its end, while other Python threads run.
 ///
 /// # Errors
-/// What a callback raises, or a signal's handler, after the transfer has stopped and kept what is
-/// safe. A second signal does not wait for the stop. Else what [`local::run`] says.
+/// The exception of a callback or a signal handler, after the transfer has stopped and kept its
+/// durable data. A second signal does not wait for the stop. Otherwise the errors of
+/// [`local::run`].
 pub(crate) fn run<P, E>(
     py: Python<'_>,
     source: source::Setup,
@@ -162,10 +165,10 @@ where
     })
 }
 
-/// What is known of a running call.
+/// State of a running call.
 struct Call {
     stopper: Receiver<Stopper>,
-    /// Why it stops.
+    /// Reason of the stop.
     raised: Option<PyErr>,
 }
 
@@ -174,11 +177,11 @@ impl Call {
         self.raised.is_none()
     }
 
-    /// The first thing that is raised stops the transfer.
+    /// Stops the transfer at the first exception.
     fn check(&mut self, py: Python<'_>, result: PyResult<()>) {
         let Err(error) = result else { return };
         self.raised.get_or_insert(error);
-        // It comes with the transfer's start; without one there is nothing to stop.
+        // The stopper arrives with the transfer's start; without a start there is nothing to stop.
         if let Ok(stopper) = py.detach(|| self.stopper.recv()) {
             stopper.stop(false);
         }
