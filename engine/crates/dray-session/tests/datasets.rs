@@ -1,5 +1,5 @@
-//! Folders right beneath the destination are datasets: one is finished before the next is begun, the
-//! smallest first.
+//! Folders directly beneath the destination are datasets: the source finishes one before it begins
+//! the next, the smallest first.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -65,7 +65,7 @@ fn listed(index: u64, parent: Option<u64>, name: &str, kind: EntryKind) -> Liste
     }
 }
 
-/// Folders of so many files of two objects, listed one after the other.
+/// Returns folders with these numbers of files, of two objects each, listed one after the other.
 fn folders(files: &[u64]) -> (Vec<Listed>, Vec<usize>) {
     let (mut entries, mut folder_of) = (Vec::new(), Vec::new());
     for (folder, files) in files.iter().enumerate() {
@@ -87,7 +87,7 @@ fn folders(files: &[u64]) -> (Vec<Listed>, Vec<usize>) {
     (entries, folder_of)
 }
 
-/// What the sink answers to an announcement.
+/// Returns the sink's answer to an announcement.
 fn decide(entries: &[Entry]) -> Input {
     let is_file = |entry: &&Entry| matches!(entry.kind, EntryKind::File { .. });
     let want = |entry: &Entry| FileId {
@@ -112,8 +112,8 @@ fn read(range: ByteRange, file: FileIndex) -> ReadOutcome {
     }
 }
 
-/// The folder of each object in the order of their reads. The list comes in two batches, the second
-/// when so many objects were read.
+/// Returns the folder of each object in the order of the reads. The list comes in two batches, the
+/// second after `before` objects were read.
 fn reads(files: &[u64], first: usize, before: usize) -> Vec<usize> {
     let (mut entries, folder_of) = folders(files);
     let later = entries.split_off(first);
@@ -162,7 +162,7 @@ fn the_smaller_folder_is_complete_first_wherever_it_is_listed() {
 
 #[test]
 fn a_folder_of_which_little_is_listed_yet_is_not_near_to_complete() {
-    // The second is the larger one; ten of its files are listed at first.
+    // The second is the larger one; ten of its files are in the first batch.
     let reads = reads(&[30, 200], 43, 40);
     assert!(reads[..40].iter().all(|folder| *folder == 0), "{reads:?}");
 }

@@ -1,4 +1,4 @@
-//! Peers that claim more than they may: the session ends, says why, and has held little.
+//! Peers that claim more than they may: the session ends with a reason, and has held little memory.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -34,7 +34,7 @@ fn entry(size: u64) -> Entry {
     }
 }
 
-/// A sink that waits for bytes of one file, of which `done` is safe.
+/// Returns a sink that waits for bytes of one file, of which `done` is durable.
 fn open(size: u64, done: &[ByteRange]) -> Sink {
     let mut sink = Sink::new(sink::Config {
         options: Options {
@@ -212,12 +212,12 @@ fn questions_about_more_than_can_be_on_the_way_end_the_session() {
     assert!(asked <= HOLE_BLOCKS_MAX + 200);
 }
 
-/// A source that has announced one file.
+/// Returns a source that has announced one file.
 fn announced(size: u64) -> Source {
     listed(vec![entry(size)]).0
 }
 
-/// A source that has listed these entries, and which of them it has announced.
+/// Returns a source that has listed these entries, and its effects.
 fn listed(entries: Vec<Entry>) -> (Source, Vec<source::Effect>) {
     let mut source = Source::new(source::Config {
         options: Options::default(),
@@ -319,7 +319,7 @@ fn nothing_is_done_after_the_decision_or_past_the_end() {
     assert_eq!(kind(tell(&mut announced(8), done(4, 1))), protocol);
 }
 
-/// Entries that have 128 KiB of attributes each.
+/// Returns entries with 128 KiB of attributes each.
 fn laden(count: u64) -> Vec<Entry> {
     let laden = |index| {
         let name = format!("{index}");

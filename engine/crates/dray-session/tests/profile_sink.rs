@@ -1,4 +1,4 @@
-//! Where a sink's time goes: what it works on, or that nothing has arrived.
+//! Stages of a sink: its work, or the wait for data.
 
 use dray_core::options::Options;
 use dray_core::profile::{Stage, Times};
@@ -18,14 +18,14 @@ const TARGET: TargetId = TargetId(3);
 /// Bytes of an object.
 const OBJECT: u64 = 4;
 
-/// A sink with a clock, whose steps take no time unless it is said.
+/// A sink with a clock; its steps take no time unless the test says so.
 struct Clocked {
     sink: Sink,
     now: Time,
 }
 
 impl Clocked {
-    /// It may have four objects that are not safe, and makes them so by two.
+    /// Creates a sink with at most four objects that are not durable, synced in groups of two.
     fn new() -> Self {
         Self::begun(false)
     }
@@ -93,7 +93,7 @@ impl Clocked {
         self.step(Input::Inspected(vec![(FILE, Inspected::File(facts))]));
     }
 
-    /// A sink whose one file of so many objects is open.
+    /// Returns a sink with one open file of `objects` objects.
     fn open(objects: u64) -> Self {
         let mut clocked = Self::new();
         clocked.announce(objects);
@@ -130,7 +130,7 @@ impl Clocked {
         self.step(Input::Written(key, vec![Ok(())]))
     }
 
-    /// Waits 3 s, and says in which stages they were.
+    /// Waits 3 s, and checks that they were counted for `stage`.
     #[track_caller]
     fn is_in(&mut self, stage: Stage) {
         let before = self.sink.profile(self.now).sink;
@@ -166,7 +166,7 @@ fn what_it_works_on_from_the_first_entry_to_the_last_name() {
     clocked.is_in(Stage::Write);
     clocked.written(0);
     clocked.written(1);
-    // Nothing more is to come, so it is made durable at once.
+    // No more objects will arrive, so the sink syncs immediately.
     clocked.is_in(Stage::Sync);
     clocked.step(Input::Synced(Ok(Vec::new())));
     clocked.is_in(Stage::Sync);
@@ -207,7 +207,7 @@ fn a_sink_whose_writers_are_slow_says_write() {
     clocked.is_in(Stage::Write);
     clocked.written(0);
     clocked.written(1);
-    // Those two are being made durable meanwhile, which keeps nobody waiting.
+    // The sync of those two runs concurrently and delays no writes.
     clocked.is_in(Stage::Write);
     clocked.step(Input::Synced(Ok(Vec::new())));
     clocked.step(Input::Logged(Ok(())));
@@ -223,7 +223,7 @@ fn a_sink_that_may_take_no_more_before_it_is_durable_says_sync() {
         clocked.written(block.into());
     }
     clocked.is_in(Stage::Sync);
-    // What had credit before comes still, and is written; nothing comes after it.
+    // Objects with earlier credit still arrive and are written; no others follow.
     clocked.arrive(4);
     clocked.is_in(Stage::Sync);
     clocked.written(4);
@@ -244,7 +244,7 @@ fn times_of_several_sources_are_added_up() {
         clocked.step(Input::Message(peer, Message::Profile(times(seconds))));
     }
     assert_eq!(clocked.sink.progress().profile.source, times(8));
-    // Each hears of the sink's.
+    // Each source receives the sink's profile.
     clocked.wait(11);
     let told = profiles(&clocked.step(Input::Tick));
     let peers: Vec<PeerId> = told.iter().map(|(peer, _)| *peer).collect();
@@ -260,7 +260,7 @@ fn a_source_that_has_said_all_is_counted_as_waiting_for_the_verdict() {
     clocked.wait(40);
     let end = Message::ListEnd { entries: 0 };
     clocked.step(Input::Message(PEER, end));
-    // What it said before it had listed everything does not tell what it waited for after that.
+    // A profile from before the end of the listing does not contain the waits after it.
     clocked.step(Input::VerdictStored(Ok(())));
     assert_eq!(clocked.sink.progress().profile.source, times);
 
@@ -280,7 +280,7 @@ fn a_source_that_has_said_all_is_counted_as_waiting_for_the_verdict() {
     clocked.step(Input::VerdictStored(Ok(())));
     times.add(Stage::Verdict, Duration::from_secs(5));
     assert_eq!(clocked.sink.progress().profile.source, times);
-    // It says so itself, too, which may be heard before the log is gone.
+    // The source also sends its own profile, which may arrive before the log is removed.
     clocked.step(Input::Message(PEER, Message::Profile(times)));
     assert_eq!(clocked.sink.progress().profile.source, times);
 }
@@ -296,7 +296,7 @@ fn one_that_stops_or_breaks_off_says_it_before_its_last_word() {
         Input::Cancel { purge: false },
         Input::Leave(error()),
         Input::LeaseLost(error()),
-        // Of a verdict that nobody has given.
+        // The source stored a verdict that the sink never sent.
         Input::Message(PEER, Message::VerdictStored),
         Input::Message(PEER, cancel),
     ] {
@@ -304,7 +304,7 @@ fn one_that_stops_or_breaks_off_says_it_before_its_last_word() {
         stopped.wait(4);
         stopped.step(Input::StreamLost(PEER, StreamId(0)));
         let mut effects = stopped.step(input);
-        // A source that cancels hears of the end when the log is synced.
+        // A source that cancels gets the end once the log is synced.
         effects.extend(stopped.step(Input::Synced(Ok(Vec::new()))));
         effects.extend(stopped.step(Input::Logged(Ok(()))));
         let told = profiles(&effects);

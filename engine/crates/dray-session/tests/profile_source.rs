@@ -1,4 +1,4 @@
-//! Where a source's time goes: each of its waits is counted as what it waited for.
+//! Stages of a source: each wait is counted for its reason.
 
 use dray_core::options::Options;
 use dray_core::profile::{Stage, Times};
@@ -22,14 +22,14 @@ const STREAM: StreamId = StreamId(0);
 /// Bytes of an object.
 const OBJECT: u64 = 4;
 
-/// A source with a clock, whose steps take no time unless it is said.
+/// A source with a clock; its steps take no time unless the test says so.
 struct Clocked {
     source: Source,
     now: Time,
 }
 
 impl Clocked {
-    /// It has the sink's word, four buffers, two readers for a target and one stream.
+    /// Creates a source with the sink's READY, four buffers, two readers per target and one stream.
     fn new() -> Self {
         let source = Source::new(Config {
             options: Options::default(),
@@ -48,7 +48,7 @@ impl Clocked {
             source,
             now: Time::ZERO,
         };
-        // What comes before the sink's word is not counted.
+        // Time before the sink's READY is not counted.
         clocked.wait(7);
         let ready = Ready {
             precision_nanoseconds: 1,
@@ -72,7 +72,7 @@ impl Clocked {
         std::iter::from_fn(|| self.source.poll()).collect()
     }
 
-    /// Announces a file of so many objects, which is all there is.
+    /// Announces one file of `objects` objects, and ends the listing.
     fn list(&mut self, objects: u64) {
         let size = objects * OBJECT;
         let listed = Listed {
@@ -108,7 +108,7 @@ impl Clocked {
         self.step(Input::Message(Message::FileIds(vec![wanted])));
     }
 
-    /// The sink gives the file up; its verdict, which is to come next.
+    /// Fails the file at the sink. Returns the sink's verdict, the next input.
     fn close(&mut self) -> Input {
         let closed = FileClosed {
             index: FILE,
@@ -122,12 +122,12 @@ impl Clocked {
         }))
     }
 
-    /// Credit for so many objects.
+    /// Grants credit for `count` objects.
     fn grant(&mut self, count: u32) -> Vec<Effect> {
         self.step(Input::Message(Message::Credit(vec![(TARGET, count)])))
     }
 
-    /// A source with that many objects, of which it may send all.
+    /// Returns a source with `objects` objects and credit for all of them.
     fn with_objects(objects: u64) -> Self {
         let mut clocked = Self::new();
         clocked.list(objects);
@@ -160,7 +160,7 @@ impl Clocked {
         })
     }
 
-    /// Waits 3 s, and says in which stages they were.
+    /// Waits 3 s, and checks that they were counted for `stage`.
     #[track_caller]
     fn is_in(&mut self, stage: Stage) {
         let before = self.source.profile(self.now).source;
@@ -220,7 +220,7 @@ fn what_it_waits_for_from_the_listing_to_the_verdict() {
 fn a_source_whose_readers_are_slow_says_read() {
     let mut clocked = Clocked::with_objects(8);
     clocked.is_in(Stage::Read);
-    // One is sent at once; both readers have the next.
+    // One is sent immediately; both readers have the next.
     clocked.read(0);
     clocked.is_in(Stage::Read);
     clocked.sent(0);
@@ -251,7 +251,7 @@ fn a_source_without_credit_says_so_unless_the_streams_are_full_too() {
     clocked.decide();
     clocked.grant(2);
     clocked.read(0);
-    // The next could not be begun even when this one is read.
+    // The next object could not start even after this one is read.
     clocked.is_in(Stage::Credit);
     clocked.read(1);
     clocked.is_in(Stage::Network);
@@ -277,7 +277,7 @@ fn a_source_whose_gate_is_shut_says_rate() {
     slow.read(1);
     slow.sent(0);
     slow.sent(1);
-    // One goes out of the empty bucket, and leaves it in debt.
+    // One object overdraws the empty bucket.
     slow.wait(1);
     slow.step(Input::Tick);
     slow.read(2);
@@ -296,7 +296,7 @@ fn time_that_a_stream_waited_for_its_rate_is_not_the_networks() {
     let times = clocked.source.profile(clocked.now).source;
     assert_eq!(times.of(Stage::Rate), Duration::from_secs(2));
     assert_eq!(times.of(Stage::Network), Duration::from_secs(1));
-    // More than was counted for the network is not moved: the sum stays.
+    // At most the time counted for the network is moved: the sum stays the same.
     clocked.step(Input::Held(Duration::from_secs(9)));
     let times = clocked.source.profile(clocked.now).source;
     assert_eq!(times.of(Stage::Rate), Duration::from_secs(3));
@@ -317,7 +317,7 @@ fn an_object_counts_as_sent_when_its_stream_has_taken_it_or_the_sink_has() {
     assert_eq!(clocked.source.progress().bytes_sent, 2 * OBJECT);
     clocked.sent(1);
     assert_eq!(clocked.source.progress().objects_sent, 2);
-    // What is on a stream that is lost may have come.
+    // Objects on a lost stream may have arrived.
     clocked.read(2);
     clocked.step(Input::StreamLost(STREAM));
     assert_eq!(clocked.source.progress().bytes_sent, 3 * OBJECT);
@@ -379,10 +379,10 @@ fn one_that_stops_says_it_before_its_last_word() {
         (Input::Cancel { purge: false }, None::<Input>),
         (Input::Leave(error()), None),
         (Input::Message(cancel), None),
-        // Good-bye in the middle.
+        // BYE in the middle of the session.
         (Input::Message(Message::Bye), None),
     ];
-    // All is dealt with, and this end cannot write that down.
+    // All files have ended, but this end cannot store the verdict.
     let unwritten = (None, Some(Input::VerdictStored(Err(error()))));
     let stops = stops.map(|(input, then)| (Some(input), then));
     for (input, then) in stops.into_iter().chain([unwritten]) {
@@ -416,7 +416,7 @@ fn what_the_sink_says_of_itself_is_kept_beside() {
     times.add(Stage::Write, Duration::from_secs(9));
     clocked.step(Input::Message(Message::Profile(times)));
     assert_eq!(clocked.source.progress().profile.sink, times);
-    // It is no word that a session waits for, and none that ends it.
+    // The session neither waits for this message nor ends with it.
     let effects = clocked.step(Input::Message(Message::Profile(Times::default())));
     let is_end = |effect: &Effect| matches!(effect, Effect::End(Outcome::Failed(_)));
     assert!(!effects.iter().any(is_end), "{effects:?}");

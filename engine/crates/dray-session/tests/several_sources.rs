@@ -1,5 +1,6 @@
-//! Several sources serve one sink: each lists its own part of the tree and hears of its own entries;
-//! credit of the sink's targets is shared. A small world without disks, in random order.
+//! Several sources serve one sink: each lists its own part of the tree and gets the results of its
+//! own entries; they share the credit of the sink's targets. A small simulation without disks, in
+//! random order.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -20,7 +21,7 @@ const OBJECT: u64 = 8;
 const FILES: u64 = 5;
 const BUFFERS: u32 = 3;
 
-/// What happens next: to the sink, or to a source.
+/// The next event, at the sink or at a source.
 enum Event {
     Sink(sink::Input),
     Source(usize, source::Input),
@@ -38,17 +39,17 @@ struct World {
     events: Vec<Event>,
     free: Vec<BufferId>,
     paths: BTreeMap<FileIndex, RelPath>,
-    /// Whether the folder of source 1 cannot be made.
+    /// Set if the folder of source 1 cannot be created.
     is_blocked: bool,
     written: BTreeMap<FileIndex, u64>,
     published: Vec<RelPath>,
-    /// Entries each source heard the end of.
+    /// Number of closed entries reported to each source.
     closed: Vec<u64>,
     ends: Vec<Option<Outcome>>,
     sink_end: Option<Outcome>,
 }
 
-/// Which bytes a source sends, so that nothing can be taken for another's.
+/// Returns sums specific to the source, so that data of one source cannot pass for another's.
 fn sums(source: usize, range: ByteRange) -> Sums {
     Sums::of(&[source as u8, range.offset as u8, range.length as u8])
 }
@@ -62,7 +63,7 @@ fn size(file: u64) -> u64 {
     [3, OBJECT, 5 * OBJECT + 1, 12 * OBJECT, 7][file as usize % 5]
 }
 
-/// A folder of the source's own with files in it.
+/// Returns a folder for this source with files in it.
 fn tree(source: usize) -> Vec<Listed> {
     let folder = format!("from-{source}");
     let listed = |index, parent, text: String, kind| Listed {
@@ -306,7 +307,7 @@ impl World {
         self.events.push(Event::Source(source, input));
     }
 
-    /// One more thing happens, whichever; false when nothing is left.
+    /// Handles one random event. Returns false if none is left.
     fn happen(&mut self) -> bool {
         let mut ready: Vec<usize> = (0..self.events.len()).collect();
         let count = self.sources.len();
@@ -319,7 +320,7 @@ impl World {
         let source = |s: &usize| !self.to_source[*s].is_empty();
         ready.extend((0..count).filter(source).map(|s| base + count + s));
         if ready.is_empty() {
-            // Then time passes.
+            // Otherwise time passes.
             self.now = self.now + Duration::from_millis(2);
             let wakes = self.sink.next_wake().is_some();
             self.handle(Event::Sink(sink::Input::Tick));
@@ -417,7 +418,7 @@ fn the_others_go_on_when_a_source_is_lost() {
             panic!("seed {seed}: {:?}, sink {:?}", world.ends, world.sink_end);
         };
         assert_eq!(world.closed[0], FILES + 1, "seed {seed}");
-        // Each of its entries once, and once more for what it has not listed.
+        // Each of its entries once, and once more for the entries it had not listed.
         assert!(totals.files_failed <= FILES + 2, "seed {seed}: {totals:?}");
         assert!(
             totals.files >= FILES && totals.files_failed > 0,

@@ -1,4 +1,4 @@
-//! Small scenarios of the sink's machine that the simulator once found broken.
+//! Small scenarios of the sink's state machine in which the simulator once found errors.
 
 use dray_core::options::Options;
 use dray_core::{
@@ -52,7 +52,7 @@ fn started_with(claims: Vec<RelPath>, is_driver: bool) -> Sink {
     sink
 }
 
-/// Tells a sink of a file of `size` bytes and looks at its place.
+/// Announces a file of `size` bytes to a sink, and reports the state of its destination.
 fn tell(
     sink: &mut Sink,
     index: u64,
@@ -84,7 +84,8 @@ fn tell(
     )
 }
 
-/// A sink that was told of one file of `size` bytes and has looked at its place.
+/// Returns a sink after the announcement of one file of `size` bytes, with its destination
+/// inspected.
 fn told(size: u64, existing: Option<Existing>) -> (Sink, Vec<Effect>) {
     found(size, existing, None)
 }
@@ -95,7 +96,7 @@ fn found(size: u64, existing: Option<Existing>, resume: Option<Resume>) -> (Sink
     (sink, effects)
 }
 
-/// A sink that waits for the bytes of one file of `size` bytes.
+/// Returns a sink that waits for the bytes of one file of `size` bytes.
 fn open(size: u64) -> Sink {
     let (mut sink, _) = told(size, None);
     step(&mut sink, Input::Prepared(FILE, Ok(())));
@@ -202,7 +203,7 @@ fn credit_that_the_source_gives_back_is_not_granted_to_the_same_target_again() {
     );
 }
 
-/// A sink with one object written, whose group is being synced.
+/// Returns a sink with one written object, whose group is being synced.
 fn syncing() -> Sink {
     let mut sink = open(16);
     step(&mut sink, block(0, 0, SegmentKind::Data(Sums::of(b"abcd"))));
@@ -246,7 +247,7 @@ fn the_source_hears_why_the_sink_breaks_off() {
     }
 }
 
-/// A sink whose file is being opened to go on with its first object.
+/// Returns a sink whose file is being opened to continue after its first object.
 fn reopening() -> Sink {
     let mut done = SummedRanges::new();
     done.insert(ByteRange::between(0, 4), Sums::of(b"abcd"));
@@ -372,7 +373,7 @@ fn a_sink_that_drives_waits_for_no_word_after_its_verdict() {
         ),
         "{effects:?}"
     );
-    // The source says it all the same, and may be gone by then.
+    // The source sends it nevertheless, and may have left by then.
     let heard = step(&mut sink, Input::Message(PEER, Message::VerdictStored));
     assert!(heard.is_empty(), "{heard:?}");
     let lost = Error::new(ErrorKind::Unreachable, End::Network, "hear from the peer");
@@ -516,7 +517,7 @@ fn a_refused_namesake_does_not_free_the_path() {
     }
 }
 
-/// Such a file is as new: in one object, and published in one step.
+/// Such a file counts as new: in one object, and published in one step.
 #[test]
 fn a_log_that_knows_nothing_of_a_files_bytes_changes_nothing() {
     let resume = |done| Resume {

@@ -1,4 +1,4 @@
-//! Small scenarios of the source's machine.
+//! Small scenarios of the source's state machine.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -22,12 +22,12 @@ fn step(source: &mut Source, input: Input) -> Vec<Effect> {
     std::iter::from_fn(|| source.poll()).collect()
 }
 
-/// A source that reads the one object of its one file.
+/// Returns a source that reads the one object of its one file.
 fn reading() -> Source {
     reading_of(true)
 }
 
-/// One that knows nothing of its sink.
+/// Returns a source that has received nothing from its sink.
 fn new(announces_early: bool) -> Source {
     of(announces_early, false)
 }
@@ -63,17 +63,17 @@ fn ready_of(object_bytes_max: u64, pack_bytes_max: u64) -> Input {
     }))
 }
 
-/// The same; whether there is no other file.
+/// Like [`reading`]; `finished` ends the listing.
 fn reading_of(finished: bool) -> Source {
     begun(new(false), 1 << 20, finished)
 }
 
-/// The same, of a source that drives or not.
+/// Like [`reading`], for a source that drives the transfer or not.
 fn driving(is_driver: bool) -> Source {
     begun(of(false, is_driver), 1 << 20, true)
 }
 
-/// The same, for a sink of which only files up to this size are small.
+/// Like [`reading`], for a sink whose small files are at most this large.
 fn with_pack(pack_bytes_max: u64) -> Source {
     begun(new(false), pack_bytes_max, true)
 }
@@ -88,7 +88,7 @@ fn begun(mut source: Source, pack_bytes_max: u64, finished: bool) -> Source {
     source
 }
 
-/// Has a file listed, and wanted.
+/// Lists a file, and lets the sink want it.
 fn announce(source: &mut Source, index: FileIndex, size: u64, finished: bool) -> Vec<Effect> {
     list(source, index, size, finished);
     want(source, index, 1 << 20)
@@ -237,7 +237,7 @@ fn a_verdict_that_could_not_be_stored_leaves_the_log() {
     assert_eq!(effects.last(), Some(&end), "its files are there");
 }
 
-/// What a sink counts that has published the file.
+/// Counts of a sink that has published the file.
 const ONE_FILE: Totals = Totals {
     files: 1,
     files_adopted: 0,
@@ -247,7 +247,7 @@ const ONE_FILE: Totals = Totals {
     bytes: 8,
 };
 
-/// The file was read whole.
+/// Returns the outcome of reading the whole file.
 fn whole() -> ReadOutcome {
     ReadOutcome {
         segments: vec![Segment {
@@ -262,7 +262,7 @@ fn whole() -> ReadOutcome {
     }
 }
 
-/// Sends what was read to the sink.
+/// Sends the read object to the sink.
 fn send(source: &mut Source) {
     let outcome = whole();
     let block = BlockId(0);
@@ -284,7 +284,7 @@ fn close(source: &mut Source, result: Result<Sums, Error>) -> Vec<Effect> {
     step(source, Input::Message(Message::FileClose(vec![closed])))
 }
 
-/// Why the session ended, if the sink broke the protocol.
+/// Returns the reason of the session's end, if the sink broke the protocol.
 fn broken(effects: &[Effect]) -> Option<String> {
     let ends = effects
         .iter()
@@ -326,7 +326,7 @@ fn a_verdict_is_not_believed_while_an_entry_is_open() {
 
 #[test]
 fn a_file_is_not_published_before_its_bytes_are_durable() {
-    // Larger than what becomes durable by being published.
+    // Larger than the files that publication makes durable.
     let large = |state: Option<BlockState>| {
         let mut source = with_pack(2);
         if let Some(state) = state {
@@ -345,19 +345,19 @@ fn a_file_is_not_published_before_its_bytes_are_durable() {
         Some("entry 0 closed as published, with 0 of 8 bytes durable")
     );
     assert_eq!(broken(&large(Some(BlockState::Durable))), None);
-    // A small one only needs to have been sent.
+    // A small file only needs to have been sent.
     let mut small = reading();
     assert!(broken(&close(&mut small, Ok(Sums::EMPTY))).is_some());
     let mut small = reading();
     send(&mut small);
     assert_eq!(broken(&close(&mut small, Ok(Sums::EMPTY))), None);
-    // And was refused here.
+    // A small file that the sink refused.
     let mut small = reading();
     send(&mut small);
     let busy = Error::new(ErrorKind::Busy, End::Sink, "write");
     answer(&mut small, BlockState::Nack(busy));
     assert!(broken(&close(&mut small, Ok(Sums::EMPTY))).is_some());
-    // A failure may be told at any time.
+    // A failure may be reported at any time.
     let failed = Err(Error::new(ErrorKind::NoSpace, End::Sink, "write"));
     assert_eq!(broken(&close(&mut reading(), failed)), None);
 }
@@ -413,7 +413,7 @@ fn a_verdict_counts_what_was_told() {
     let mut source = done(true);
     verdict(&mut source, ONE_FILE);
     assert!(broken(&verdict(&mut source, ONE_FILE)).is_some(), "twice");
-    // A failure is not hidden by a verdict.
+    // A verdict does not hide a failure.
     let mut failed = driving(true);
     close(
         &mut failed,
@@ -466,7 +466,7 @@ fn a_rate_of_zero_of_either_end_sends_and_reads_nothing_more_until_there_is_anot
     let peers: fn(Option<u64>) -> Input = |rate| Input::Message(Message::Rate(rate));
     for (rate, opened) in [(own, None), (peers, Some(1 << 30))] {
         let (shut, open) = (|| rate(Some(0)), || rate(opened));
-        // What was read before stays here.
+        // Data read before the rate of zero is not sent.
         let mut source = reading();
         let told = step(&mut source, shut());
         let is_own = told == [Effect::Message(Message::Rate(Some(0)))];
@@ -478,11 +478,11 @@ fn a_rate_of_zero_of_either_end_sends_and_reads_nothing_more_until_there_is_anot
         let mut effects = step(&mut source, open());
         assert!(!source.progress().is_held_there);
         if is_own {
-            // The other end hears that it moves again.
+            // The other end is notified that data moves again.
             assert_eq!(effects.remove(0), Effect::Message(Message::Rate(None)));
         }
         assert!(matches!(effects[..], [Effect::Send { .. }]), "{effects:?}");
-        // What is to be read again waits as well, however late it is.
+        // A read to be retried waits as well, however late it is.
         let mut source = reading();
         let outcome = ReadOutcome {
             failed: vec![(FILE, Error::new(ErrorKind::Io, End::Source, "read"))],
@@ -496,7 +496,7 @@ fn a_rate_of_zero_of_either_end_sends_and_reads_nothing_more_until_there_is_anot
         assert!(matches!(told, Some(Effect::Message(Message::Profile(_)))));
         assert_eq!(source.poll(), None, "it waits");
         source.handle(open(), late);
-        // The bucket begins empty.
+        // The bucket is empty at first.
         source.handle(Input::Tick, late + Duration::from_secs(1));
         let mut effects = std::iter::from_fn(|| source.poll());
         assert!(effects.any(|effect| matches!(effect, Effect::Read { .. })));

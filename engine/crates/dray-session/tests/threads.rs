@@ -1,4 +1,5 @@
-//! How many readers and writers a target gets: as many as make it faster, by what each end sees alone.
+//! Number of readers and writers of a target: as many as make it faster, by each end's own
+//! observations.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -23,30 +24,30 @@ const BUFFERS: u32 = 128;
 /// Bytes of an object.
 const OBJECT: u64 = 4;
 
-/// The way there and back between both ends.
+/// Round-trip time between both ends.
 const WAY: Duration = Duration::from_millis(1);
 
 const FIXED: ThreadCount = ThreadCount::Fixed(4);
 const TUNED: ThreadCount = ThreadCount::Tuned { first: 4, most: 64 };
 
-/// How long an operation takes, where so many go on at once.
+/// Duration of an operation, by the number of concurrent operations.
 type Takes = fn(u32) -> Duration;
 
-/// Each waits for something that any number may wait for at once.
+/// Any number of operations can wait concurrently.
 const fn far_away(_: u32) -> Duration {
     Duration::from_millis(100)
 }
 
-/// A disk that seeks: of two at once each takes more than twice as long, and so on.
+/// A disk that seeks: of two concurrent operations each takes more than twice as long, and so on.
 fn seeks(at_once: u32) -> Duration {
     Duration::from_secs_f64(0.005 * f64::from(at_once).powf(1.4))
 }
 
-/// What was done within a time.
+/// Results of a run.
 #[derive(Debug)]
 struct Course {
     objects: u64,
-    /// The most that were under way at once.
+    /// Maximum number of concurrent operations.
     crowd: u32,
     /// Threads of a target at the end.
     threads: u32,
@@ -323,7 +324,7 @@ fn storage_that_is_far_away_gets_more_writers() {
     let tuned = write_for(30, TUNED, far_away);
     assert_eq!((fixed.crowd, fixed.threads), (4, 4));
     assert!(tuned.crowd <= 64, "{tuned:?}");
-    // No more than its window of credit, so that what waits does not fill the pool.
+    // Only its window of credit is out, so that waiting objects do not fill the pool.
     assert!(tuned.objects > 3 * fixed.objects, "{fixed:?}, {tuned:?}");
 }
 

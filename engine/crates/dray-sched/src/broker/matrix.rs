@@ -1,7 +1,7 @@
 //! Linear algebra of the program: square matrices by rows, symmetric and positive definite.
 
-/// Replacement for a pivot that rounding made (nearly) zero or negative: a pivot this large keeps
-/// the solution unchanged in its direction.
+/// Replacement for a pivot that rounding made too small: such a large pivot leaves the point
+/// unchanged in its direction.
 const PIVOT_HUGE: f64 = 1e128;
 
 /// Computes Cholesky's factor in the lower triangle, in place.
