@@ -58,7 +58,7 @@ impl fmt::Display for End {
     }
 }
 
-/// Chance that a retry helps.
+/// Prospect of a retry after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -225,7 +225,7 @@ impl From<std::io::ErrorKind> for ErrorKind {
 pub struct Error {
     /// Kind of the error.
     pub kind: ErrorKind,
-    /// Chance that a retry helps.
+    /// Prospect of a retry.
     pub status: Status,
     /// End at which it occurred.
     pub end: End,

@@ -221,8 +221,9 @@ impl Profile {
 
     /// Returns the bottleneck of the transfer: a stage with at least a third of its end's time. A
     /// source knows from its own stages that it lists, reads or sends too slowly; if it waited for
-    /// the sink, the sink's stages tell the reason. If the sink reports that it had no work, the
-    /// source's stage stands: it needs more credit than the sink's pool has, or answers take long.
+    /// the sink, the sink's stages give the reason. If the sink reports that it had no work, the
+    /// source's stage is the result: the transfer needs more credit than the sink's pool has, or
+    /// answers take long.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Stage> {
         let at_work = |stage| stage != Stage::Arrival;
