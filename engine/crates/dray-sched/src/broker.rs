@@ -103,7 +103,7 @@ impl Broker {
         }
     }
 
-    /// Restores the promises of before a restart without admission. Set the resources first.
+    /// Restores promises from before a restart, without admission. Set the resources first.
     pub fn restore(&mut self, promises: impl IntoIterator<Item = Wish>) {
         for wish in promises {
             let is_promised = self.can_promise(&wish);
@@ -156,8 +156,9 @@ impl Broker {
     }
 
     /// Returns the latest start time with which a transfer meets its deadline, at the present
-    /// capacity of its resources. Returns the earliest start if the transfer has no deadline or the
-    /// capacity of none of its resources is known, because nothing then shows that it may wait.
+    /// capacity of its resources and below its ceiling. Returns the earliest start if the transfer
+    /// has no deadline or no known size, or if neither a capacity nor a ceiling is known, because
+    /// nothing then shows that it may wait.
     #[must_use]
     pub fn latest_start(&self, key: TransferKey, now: Time) -> Option<Time> {
         let wish = &self.transfers.get(&key)?.wish;

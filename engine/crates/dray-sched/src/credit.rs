@@ -95,7 +95,7 @@ impl CreditLedger {
                 account.out -= count;
                 self.out -= count;
                 account.is_quiet = count > 0;
-                // When the source asks, all of its credit may be out with other objects.
+                // All credit of the target may be with other sources.
                 account.due += u32::from(count == 0);
                 true
             }

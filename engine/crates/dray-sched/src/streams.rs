@@ -167,8 +167,8 @@ impl Streams {
                 *usual = *usual - *usual / WEIGHT + took / WEIGHT;
             }
             stream.stirred = now;
-            // The stream moves; but its other objects may have been overtaken before, by the last
-            // that will.
+            // The stream moves. Its other objects may have been overtaken already, and no later
+            // object may come to overtake them again.
             stream.overtaken.clear();
             for (target, oldest) in stream.oldest_of_each() {
                 let newest = self.answers.get(&target).map(|answers| answers.newest);

@@ -31,7 +31,7 @@ const WEIGHT_MIN: f64 = 1e-5;
 /// Value of distinguishing hypotheses, against throughput.
 const CURIOSITY: f64 = 0.5;
 
-/// The value doubles after this many windows without a change, and so on up to `BORED_MOST`.
+/// Number of windows without a change that adds the same value once more, up to `BORED_MOST` times.
 const BORED_AFTER: f64 = 10.0;
 const BORED_MOST: f64 = 2.0;
 

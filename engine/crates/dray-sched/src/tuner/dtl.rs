@@ -3,8 +3,8 @@
 //!
 //! It follows the prose; the branches of Figure 3 are exchanged, and after one of them the figure
 //! compares the next step with a stale value. A thread of DTL is a session with one stream, so all
-//! numbers of a setting are the same. The first step is up because DTL starts with a throughput of
-//! 0.
+//! numbers of a setting are the same. The first step is up because DTL starts with a throughput
+//! of zero.
 
 use super::{Bounds, Sample, Setting};
 
