@@ -19,7 +19,7 @@ const STORAGE_PREFIXES: [&[u8]; 5] = [
     b"user.fuseoverlayfs.",
 ];
 
-/// How a transfer treats an attribute of a file.
+/// Treatment of a file's attribute by a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttributeRule {
     /// It travels with the file when attributes are asked for.

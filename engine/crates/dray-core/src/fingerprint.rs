@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint with these bytes.
+    /// Creates the fingerprint with these bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -27,14 +27,14 @@ impl fmt::Display for Fingerprint {
 impl FromStr for Fingerprint {
     type Err = Error;
 
-    /// Reads `sha256:` and 64 hexadecimal digits of either case.
+    /// Parses `sha256:` and 64 hexadecimal digits of either case.
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the fingerprint")
                 .cause(format!("{text:?} is not sha256: and 64 hexadecimal digits"))
                 .remedy("copy the line that the other end prints when it starts")
         };
-        // As the other end prints it, with the word before it or without.
+        // In the form printed by the other end, with or without the word `key` before it.
         let key = text.trim().trim_start_matches("key ").trim();
         let digits = key.strip_prefix("sha256:").ok_or_else(wrong)?;
         if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {

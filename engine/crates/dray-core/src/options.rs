@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Data streams of a transfer whose request names no number.
+/// Number of data streams of a transfer whose request does not specify it.
 pub const STREAMS_USUAL: u16 = 4;
 
 /// Condition under which bytes count as durable.
@@ -31,7 +31,7 @@ pub enum Overwrite {
     Always,
 }
 
-/// How a sink treats durable ranges of an earlier run.
+/// Treatment of durable ranges of an earlier run by a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ResumeMode {
