@@ -17,9 +17,9 @@ const SAMPLE: Duration = Duration::from_millis(50);
 const SAMPLES_MAX: usize = 16;
 
 /// Time for which a leaf that has moved bytes counts as slow, not idle: it is granted two objects
-/// per pause. The pause of a slow leaf varies, so the time is at least four times the last pause,
-/// up to a maximum. Otherwise this end would throttle a leaf that is limited elsewhere (by the
-/// other end, a disk) between any two of its objects. Guesses, revisit.
+/// per pause. A leaf with long pauses tends to stay slow, so the time is at least four times its
+/// last pause, up to a maximum. Otherwise this end would throttle a leaf that is limited elsewhere
+/// (by the other end, a disk) between any two of its objects. Guesses, revisit.
 const STILL: Duration = Duration::from_secs(2);
 const STILL_GAPS: u32 = 4;
 const GAP_MAX: Duration = Duration::from_secs(30);
