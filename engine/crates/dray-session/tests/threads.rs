@@ -82,7 +82,8 @@ impl Course {
     };
 }
 
-/// Inputs of a machine: those that are due, and those of operations under way, in order of time.
+/// Inputs of a state machine: those that are due, and those of operations under way, in order of
+/// time.
 struct Inputs<I> {
     due: VecDeque<I>,
     later: BTreeMap<(Time, u64), I>,
@@ -105,7 +106,7 @@ impl<I> Inputs<I> {
         self.later.insert((self.now + delay, self.number), input);
     }
 
-    /// The next input. The clock moves to it if it is the result of an operation.
+    /// Returns the next input. The clock moves to it if it is the result of an operation.
     fn next(&mut self) -> I {
         self.due.pop_front().unwrap_or_else(|| {
             let ((at, _), input) = self.later.pop_first().expect("an operation is under way");
@@ -131,7 +132,7 @@ fn new_source(readers: ThreadCount) -> Source {
     })
 }
 
-/// The inputs that bring a source to read one file of `objects` objects.
+/// Returns the inputs that make a source read one file of `objects` objects.
 fn first_source_inputs(objects: u64) -> [source::Input; 5] {
     let listed = Listed {
         entry: entry(objects),
@@ -165,7 +166,7 @@ fn first_source_inputs(objects: u64) -> [source::Input; 5] {
     ]
 }
 
-/// A source whose sink has room for all that comes.
+/// Runs a source whose sink accepts all objects.
 fn read_for(seconds: u64, readers: ThreadCount, takes: Takes) -> Course {
     let mut source = new_source(readers);
     let mut inputs = Inputs::new(first_source_inputs(1_000_000));
@@ -230,7 +231,7 @@ fn new_sink(writers: ThreadCount) -> Sink {
     })
 }
 
-/// The inputs that bring a sink to receive one file of `objects` objects.
+/// Returns the inputs that make a sink receive one file of `objects` objects.
 fn first_sink_inputs(objects: u64) -> [sink::Input; 5] {
     let facts = Facts {
         existing: None,
@@ -246,7 +247,7 @@ fn first_sink_inputs(objects: u64) -> [sink::Input; 5] {
     ]
 }
 
-/// The input that brings object `number` of the file.
+/// Returns the arrival of object `number` of the file.
 fn arrival(number: u64, buffer: Option<BufferId>) -> sink::Input {
     let range = ByteRange {
         offset: number * OBJECT,
@@ -264,7 +265,7 @@ fn arrival(number: u64, buffer: Option<BufferId>) -> sink::Input {
     }
 }
 
-/// A sink whose source sends whatever it has credit for.
+/// Runs a sink whose source sends as much as it has credit for.
 fn write_for(seconds: u64, writers: ThreadCount, takes: Takes) -> Course {
     let mut sink = new_sink(writers);
     let mut inputs = Inputs::new(first_sink_inputs(1_000_000));
