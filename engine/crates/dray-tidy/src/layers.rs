@@ -28,7 +28,7 @@ const BELOW_RUNTIME: &[&str] = &[
     "dray-log",
     "dray-sched",
 ];
-/// The one crate that knows the store crates: programs open a location through it.
+/// The only crate that depends on the store crates: programs open a location through it.
 const OPEN_USES: &[&str] = &[
     "dray-runtime",
     "dray-session",

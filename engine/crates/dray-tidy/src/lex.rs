@@ -15,9 +15,9 @@ pub struct Split {
 /// A string literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Literal {
-    /// Its first line, from 0.
+    /// First line of the literal, from 0.
     pub line: usize,
-    /// Its text without the quotes. Escapes of quotes, line ends and continued lines are resolved.
+    /// Text without the quotes. Escapes of quotes, line ends and continued lines are resolved.
     pub text: String,
 }
 
@@ -135,7 +135,7 @@ impl Scanner<'_> {
         self.keep(1);
     }
 
-    /// Notes a literal whose text begins at character `start`.
+    /// Records a literal whose text begins at character `start`.
     fn literal(&mut self, start: usize, text: String) {
         let line = self.chars[..start].iter().filter(|c| **c == '\n').count();
         self.literals.push(Literal { line, text });
@@ -198,7 +198,8 @@ impl Scanner<'_> {
     }
 }
 
-/// The text of a string literal: `\"` is a quote, a `\` before a line end joins two lines.
+/// Returns the text of a string literal: `\"` becomes a quote, a `\` before a line end joins two
+/// lines.
 fn resolve_escapes(literal: &[char]) -> String {
     let mut text = String::new();
     let mut rest = literal.iter().copied().peekable();

@@ -1,20 +1,20 @@
-//! The list of everything that the programs say, so that a person can read it through.
+//! The list of all messages of the programs, for review by a person.
 
 use crate::lex;
 use crate::sources;
 use std::collections::BTreeSet;
 
-/// The list's path from the top of the tree.
+/// Path of the list from the top of the tree.
 pub const LIST: &str = "engine/messages.txt";
 
-/// First words of literals that are not for people: statements to the database, assembly, code.
+/// First words of literals that are not messages: SQL statements, assembly, code.
 const NOT_FOR_PEOPLE: &[&str] = &[
     "SELECT ", "INSERT ", "UPDATE ", "DELETE ", "CREATE ", "ALTER ", "PRAGMA ", "DROP ", "WITH ",
     "AND ", "WHERE ", "ORDER ", "VALUES ", "FROM ", "BEGIN ", "SET ", "JOIN ", "LIMIT ", "CASE ",
     "ON ",
 ];
 
-/// The sentences in a file's literals, without those of its unit tests.
+/// Returns the sentences in a file's literals, without those of its unit tests.
 pub fn sentences(source: &str) -> BTreeSet<String> {
     let lines: Vec<&str> = source.lines().collect();
     let own = sources::lines_before_tests(&lines);
@@ -25,7 +25,7 @@ pub fn sentences(source: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// True for text with two words in a row that is not a statement to the database.
+/// Returns true for text with two consecutive words that is not an SQL statement.
 fn is_sentence(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let is_word = |word: &str| {
@@ -44,7 +44,7 @@ fn is_sentence(text: &str) -> bool {
             .any(|start| text.trim_start().starts_with(start))
 }
 
-/// The list of the sentences of `files`, which are paths with their text, in order.
+/// Formats the list of the sentences of `files`, which are paths with their text, in order.
 pub fn list(files: &[(String, String)]) -> String {
     let mut list = String::from(
         "# Every sentence in the string literals of the programs, file by file.\n\

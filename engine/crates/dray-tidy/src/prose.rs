@@ -1,18 +1,19 @@
-//! Rules about prose: how wide a page is, and how a comment of the documentation begins.
+//! Rules about prose: the width of pages, and the first words of documentation comments.
 
 use crate::Finding;
 use crate::lex;
 
-/// Columns of a page of documentation.
+/// Maximum number of columns of a page of documentation.
 pub const PAGE_COLUMNS: usize = 100;
 
-/// Words that begin a clause without a head ("What is safe", "Whether it runs"). A comment that begins
-/// with one of them has no subject; name the thing instead.
+/// Words that begin a clause without a head ("What is safe", "Whether it runs"). A comment that
+/// begins with one of them has no subject; name the thing instead.
 pub const HEADLESS: &[&str] = &[
     "What", "Whether", "Who", "Whose", "Of", "How", "Where", "Which",
 ];
 
-/// Every line of a Markdown page that is too wide. Tables, code and lines of one long link pass.
+/// Returns a finding for every line of a Markdown page that is too wide, except tables, code and
+/// lines with a long link.
 pub fn check_page_width(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut is_code = false;
@@ -35,7 +36,8 @@ pub fn check_page_width(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Every comment of the documentation (`///`, `//!`) that begins with a headless clause.
+/// Returns a finding for every documentation comment (`///`, `//!`) that begins with a headless
+/// clause.
 pub fn check_openings(path: &str, source: &str) -> Vec<Finding> {
     let comments = lex::split(source).comments;
     let mut findings = Vec::new();
@@ -62,7 +64,7 @@ fn begins_with(text: &str, word: &str) -> bool {
 /// Checks a commit's subject: `area: imperative`, at most 72 characters.
 ///
 /// # Errors
-/// Says how the subject breaks the rule.
+/// The way in which the subject breaks the rule.
 pub fn check_subject(subject: &str) -> Result<(), String> {
     const SUBJECT_MAX: usize = 72;
     let length = subject.chars().count();
