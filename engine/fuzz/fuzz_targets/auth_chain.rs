@@ -1,5 +1,5 @@
-//! Any bytes as certificates one behind the other, and as a revocation list: no panic, and whoever is
-//! believed is the one whose certificate the trusted authority signed.
+//! Any bytes as a chain of certificates, and as a revocation list: no panic, and the accepted
+//! identity is the one whose certificate the trusted authority signed.
 #![no_main]
 
 use dray_auth::x509::{Revocation, Trust, public_key};
@@ -15,7 +15,7 @@ static TRUST: LazyLock<Trust> = LazyLock::new(|| {
     trust
 });
 
-/// Cuts at the lengths that the values themselves tell, the last takes what is left.
+/// Cuts the data at the lengths in the values themselves; the last part takes the rest.
 fn cut(mut data: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     while !data.is_empty() && parts.len() < 20 {

@@ -1,5 +1,5 @@
-//! Any bytes as a token, a key set and scopes: no panic, nothing is believed without a signature, no
-//! refusal tells the signature, no scope leaves its base.
+//! Any bytes as a token, a key set and scopes: no panic, no token is accepted without a signature,
+//! no error contains the signature, no scope leaves its base.
 #![no_main]
 
 use base64::Engine;
@@ -12,11 +12,11 @@ use std::sync::LazyLock;
 
 const NOW: u64 = 1_800_000_000;
 const ISSUER: &str = "https://vo.example.org";
-/// Its private half is in RFC 7517, and not here.
+/// The private half is in RFC 7517, and not here.
 const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"2",
     "x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
     "y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}"#;
-/// No signature of anything.
+/// A signature that matches nothing.
 const SIGNATURE: &str =
     "cafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecA";
 
@@ -42,8 +42,8 @@ fn refused(token: &[u8]) -> Error {
 
 fuzz_target!(|data: &[u8]| {
     refused(data);
-    // A line of header, the rest claims: put together as a token, so that it is these that are
-    // tried and not base64.
+    // A line of header, the rest claims: assembled to a token, so that the fuzzer tests these and
+    // not base64.
     if let Some(end) = data.iter().position(|byte| *byte == b'\n') {
         let (header, claims) = (&data[..end], &data[end + 1..]);
         let token = format!(
@@ -63,7 +63,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(scopes) = Scopes::parse(text, &base) {
         for scope in scopes.as_slice() {
             assert!(scope.resource.path.starts_with(&base));
-            // Its own form is read as it is, and it allows nothing beside itself.
+            // Its text form parses to the same value, and it permits nothing outside itself.
             let shown = scope.resource.to_string();
             assert_eq!(Resource::parse(&shown), Ok(scope.resource.clone()));
         }

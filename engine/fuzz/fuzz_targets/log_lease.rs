@@ -1,4 +1,4 @@
-//! Any bytes as a lease file: no panic, and a record that is read is written as it was.
+//! Any bytes as a lease file: no panic, and a parsed record is written unchanged.
 #![no_main]
 
 use dray_log::lease::{LEASE_BYTES, SLOT_BYTES, is_fenced, newest, next_epoch};

@@ -1,8 +1,8 @@
-//! Any bytes as an object log: no panic, bounded memory, nothing outside a file; and what recovery
-//! gives survives a resume and a compaction unchanged.
+//! Any bytes as an object log: no panic, bounded memory, no range outside a file; and the recovered
+//! state survives a resume and a compaction unchanged.
 //!
-//! A fuzzer cannot guess a crc, so the target puts the right ones in wherever the log's own lengths
-//! lead, but for one record (the last two bytes choose it), which it leaves damaged.
+//! A fuzzer cannot guess a CRC, so the target writes the right one into every record that the log's
+//! own lengths lead to, except one record (the last two bytes choose it), which stays damaged.
 #![no_main]
 
 use dray_log::{MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog, recover};

@@ -1,5 +1,5 @@
 //! The head of a block with any body: no panic, within the limits, and the same bytes when it is
-//! written again.
+//! encoded again.
 #![no_main]
 
 use dray_wire::codec::{
@@ -14,13 +14,13 @@ fuzz_target!(|data: &[u8]| {
         segments_max: 40,
         ..Limits::default()
     };
-    // A golden block has its payload behind it.
+    // The payload follows the head in a golden block.
     let announced = data
         .first_chunk()
         .map_or(0, |length| u32::from_le_bytes(*length) as usize);
     let length = data.len().min(announced.saturating_add(PREFIX_BYTES));
     let mut data = data[..length].to_vec();
-    // Mostly blocks; sometimes what is none.
+    // Mostly blocks; sometimes another type.
     if let Some(number) = data.get_mut(4)
         && *number < 0xf0
     {

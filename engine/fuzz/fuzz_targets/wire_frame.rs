@@ -1,4 +1,5 @@
-//! One control frame with any body: no panic, and what is taken means the same after another turn.
+//! One control frame with any body: no panic, and an accepted frame decodes to the same message
+//! after it is encoded again.
 #![no_main]
 
 use dray_wire::codec::{PREFIX_BYTES, Prefix, decode, encode};

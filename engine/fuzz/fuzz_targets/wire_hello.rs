@@ -1,4 +1,4 @@
-//! Two HELLOs: both ends come to the same agreement, or both to none.
+//! Two HELLOs: both ends derive the same agreement, or both fail.
 #![no_main]
 
 use dray_wire::codec::{PREFIX_BYTES, Prefix, decode, frame_type};
@@ -20,7 +20,7 @@ fn hello(frame: &[u8]) -> Option<Hello> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    // Two frames one behind the other, cut where the first says it ends.
+    // Two successive frames, cut at the end that the first announces.
     let announced = data
         .first_chunk()
         .map_or(0, |length| u32::from_le_bytes(*length) as usize);

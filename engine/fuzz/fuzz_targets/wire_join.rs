@@ -1,4 +1,4 @@
-//! What opens a connection: preamble, challenge and join, as they come and with the right crc.
+//! The opening of a connection: preamble, challenge and join, unchanged and with the right CRC.
 #![no_main]
 
 use dray_wire::codec::{

@@ -1,9 +1,9 @@
-//! What fuzz targets share. A fuzzer cannot guess a crc, so the targets put the right one into what
-//! it makes: then it is the fields that are tried. Wrong crcs are tried by the tests of dray-wire.
+//! Helpers of the fuzz targets. A fuzzer cannot guess a CRC, so the targets write the right one
+//! into their inputs and test the fields. The tests of dray-wire cover wrong CRCs.
 
 use dray_wire::codec::PREFIX_BYTES;
 
-/// Puts the right length and crc into a frame.
+/// Writes the right length and CRC into a frame.
 pub fn seal(frame: &mut [u8]) {
     let Some(body_bytes) = frame.len().checked_sub(PREFIX_BYTES) else {
         return;
@@ -16,22 +16,22 @@ pub fn seal(frame: &mut [u8]) {
     frame[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// `data` as one frame: its first bytes are the prefix, length and crc put right, the rest the body.
-/// A golden file, which is such a frame, is then a good first corpus.
+/// Returns `data` as one frame: its first bytes are the prefix, with length and CRC corrected, the
+/// rest the body. A golden file is such a frame and thus a good first corpus.
 #[must_use]
 pub fn framed(data: &[u8]) -> Option<Vec<u8>> {
     if data.len() < PREFIX_BYTES {
         return None;
     }
     let mut frame = data.to_vec();
-    // The type stays, and the flag that decoders look at; the rest would only be refused.
+    // Keep the type, and the flag that decoders read; other bits would only be refused.
     frame[5] &= 1;
     frame[6..8].fill(0);
     seal(&mut frame);
     Some(frame)
 }
 
-/// Walks a stream by its own lengths and puts the right crc into every frame that is whole.
+/// Walks a stream by its own lengths and writes the right CRC into every complete frame.
 pub fn seal_stream(stream: &mut [u8]) {
     let mut rest = stream;
     while rest.len() >= PREFIX_BYTES {
