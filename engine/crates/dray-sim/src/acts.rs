@@ -1,4 +1,5 @@
-//! What happens: events become inputs of a machine, its effects are begun, and end after a while.
+//! Executes events: passes them to a machine as inputs, begins the machine's effects, and ends each
+//! effect after a delay.
 
 use crate::faults::Fault;
 use crate::link::is_intact;
@@ -15,7 +16,7 @@ fn lost() -> Error {
 }
 
 impl World {
-    /// Carries an event out.
+    /// Executes an event.
     pub fn happen(&mut self, at: usize, event: Event) {
         match event {
             Event::Source(input) => self.source(at, input),
@@ -53,7 +54,7 @@ impl World {
         }
     }
 
-    /// Hands an input to the source's machine and begins its effects.
+    /// Passes an input to the source's machine and begins its effects.
     pub fn source(&mut self, at: usize, input: source::Input) {
         if self.sessions[at].source_is_over() {
             return;
@@ -81,7 +82,7 @@ impl World {
         }
     }
 
-    /// Hands an input to the sink's machine and begins its effects.
+    /// Passes an input to the sink's machine and begins its effects.
     pub fn sink(&mut self, at: usize, input: sink::Input) {
         if self.sessions[at].sink_is_over() {
             return;
@@ -139,7 +140,7 @@ impl World {
                 let wait = self.delay(20, 400);
                 self.after(at, wait, Event::SourceDone(effect));
             }
-            // No stream of this world stops to carry and stays.
+            // No stream of this world stalls, so the source must not give one up.
             source::Effect::GiveUp(stream, _) => {
                 self.violate("session_ends", format!("stream {stream} was given up"));
             }
@@ -197,7 +198,7 @@ impl World {
             return;
         };
         if let Some((head, _)) = known.queue.front() {
-            // A megabyte per second.
+            // One megabyte per second.
             let micros = 20 + head.payload_bytes().unwrap_or(0);
             let now = self.now;
             let timing = self.timing.as_mut();
@@ -315,7 +316,7 @@ impl World {
         );
     }
 
-    /// Gives a buffer back to the receivers.
+    /// Returns a buffer to the receivers.
     pub fn free_buffer(&mut self, at: usize, buffer: dray_core::BufferId) {
         let session = &mut self.sessions[at];
         if !session.host.free.insert(buffer) {
@@ -359,7 +360,7 @@ impl World {
         }
     }
 
-    /// Attempts that the source hears are dead, and what a mutant makes of the message.
+    /// Drops attempts that the message declares dead, and applies a mutant's change of the message.
     fn settle_attempts(&mut self, at: usize, message: &mut Message) {
         let session = &mut self.sessions[at];
         match message {
@@ -393,7 +394,7 @@ impl World {
         }
     }
 
-    /// When an effect that takes so long on this target is over.
+    /// Returns the duration of an effect on this target, extended while the target stalls.
     pub fn slow(&mut self, at: usize, target: u32, wait: Duration) -> Duration {
         match self.sessions[at].stall {
             Some((slow, until)) if slow == target && self.now < until => {
@@ -403,7 +404,7 @@ impl World {
         }
     }
 
-    /// The end of the world for one host's session: nothing more arrives, and the ends learn of it.
+    /// Cuts the link of one session: nothing more arrives, and both ends learn of it.
     pub fn cut(&mut self, at: usize) {
         if self.sessions[at].link.cut.is_some() {
             return;
@@ -417,7 +418,7 @@ impl World {
         self.at(at, heard, Event::Source(source::Input::PeerLost(lost())));
     }
 
-    /// The source knows that a stream is dead: what waited there is not sent.
+    /// Drops a stream's queue after the source has learnt of the loss.
     fn give_up(&mut self, at: usize, stream: u32) {
         let session = &mut self.sessions[at];
         if let Some(known) = session.link.streams.get_mut(&stream) {
@@ -429,7 +430,7 @@ impl World {
         }
     }
 
-    /// A stream dies: part of what is under way still arrives, and the ends learn of it.
+    /// Cuts a stream: part of the data in flight still arrives, and both ends learn of it.
     pub fn lose_stream(&mut self, at: usize, stream: u32, at_once: bool) {
         let cut = if at_once {
             self.now
@@ -456,7 +457,7 @@ impl World {
     }
 }
 
-/// An object of one segment moves to the place of the one before it.
+/// Moves an object of one segment to the offset of the object before it.
 fn move_elsewhere(head: &mut dray_wire::message::BlockHead) {
     if let [segment] = head.segments.as_mut_slice() {
         let length = segment.range.length;

@@ -1,5 +1,5 @@
-//! The promises, one checker each, named as in docs/design. They look at the machines' effects and at
-//! the disk, and know what the source held; they never ask the machines.
+//! Checkers of the promises, one each, named as in docs/design. They examine the machines' effects
+//! and the disk, and know the source's contents; they never query the machines.
 
 use crate::disk::Node;
 use crate::session::Attempt;
@@ -16,17 +16,17 @@ use dray_wire::message::{BlockHead, BlockState, FileVerdict, Message};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Which state of the disk is meant.
+/// A state of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Store {
-    /// As everybody sees it.
+    /// The state visible to all processes.
     Written,
-    /// As a crash leaves it.
+    /// The state after a crash.
     Durable,
 }
 
 impl World {
-    /// What "safe" means here.
+    /// Returns the state that counts as safe for the durability asked for.
     fn store(&self) -> Store {
         if self.is_weak() {
             Store::Written
@@ -51,14 +51,14 @@ impl World {
         }
     }
 
-    /// What a file of a session must hold.
+    /// Returns the path and the expected content of a file.
     fn expected(&self, at: usize, index: FileIndex) -> Option<(RelPath, Vec<u8>)> {
         let (path, key) = self.sessions[at].host.known.get(&index)?;
         let version = self.tree.versions.get(path)?.get(&key.as_ref()?.modified)?;
         Some((path.clone(), version.clone()))
     }
 
-    /// The log's ranges by path, as they would be read now.
+    /// Returns the log's ranges by path, as a recovery would read them now.
     fn logged(&mut self, store: Store) -> BTreeMap<RelPath, SummedRanges> {
         let now = self.disk.borrow().now();
         if let Some((seen, logged)) = &self.log_seen
@@ -84,8 +84,8 @@ impl World {
         logged
     }
 
-    /// Whether the bytes of a range are safe and the right ones: under the final name, in the partial
-    /// file, or in a small file that was written.
+    /// Returns true if a range is stored with the right bytes: under the final name, in the partial
+    /// file, or in a written small file.
     fn is_safe(&self, at: usize, index: FileIndex, range: ByteRange, store: Store) -> bool {
         let Some((path, expected)) = self.expected(at, index) else {
             return true;
@@ -103,7 +103,7 @@ impl World {
         named || partial.is_some_and(|open| right(open.inode))
     }
 
-    /// What the sink says.
+    /// Checks a message of the sink.
     pub fn check_message(&mut self, at: usize, message: &Message) {
         match message {
             Message::BlockSync(states) => {
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// The transfer is over: the log, if it stays, speaks of failed files alone.
+    /// Checks the log after the end of the transfer: a remaining log contains only failed files.
     pub fn check_finished_log(&mut self, at: usize) {
         let logged = self.logged(Store::Written);
         let session = &self.sessions[at];
@@ -160,7 +160,8 @@ impl World {
         }
     }
 
-    /// The sink has ended: no partial file is open that no source was asked for.
+    /// Checks the partial files after the end of the sink: each open one belongs to a file that the
+    /// source was asked for.
     pub fn check_begun(&mut self, at: usize) {
         let session = &self.sessions[at];
         let mut begun = session.host.partials.keys();
@@ -170,7 +171,7 @@ impl World {
         }
     }
 
-    /// Over a connection that lives, the source hears why the sink has failed.
+    /// Checks that over an intact connection the source receives the reason of the sink's failure.
     pub fn check_reason(&mut self, at: usize, heard: &Outcome) {
         let session = &self.sessions[at];
         let (Some(Outcome::Failed(why)), Outcome::Failed(told)) = (&session.sink_end, heard) else {
@@ -196,7 +197,7 @@ impl World {
                 return;
             }
             if self.timing.is_some() {
-                // Nothing crashes where time is measured, and to read the log each time costs most.
+                // Timed worlds have no crashes, and reading the log each time costs the most.
                 continue;
             }
             let Some(open) = self.sessions[at].host.partials.get(&index).cloned() else {
@@ -231,7 +232,7 @@ impl World {
         }
     }
 
-    /// Under a final name stands a whole version of the file.
+    /// Checks that a complete version of the file has the final name.
     pub fn check_complete(&mut self, at: usize, path: &RelPath, store: Store) {
         let Some(Node::File(inode, attributes)) = self.node(path, store) else {
             let what = format!("session {at}: {path} is not there ({store:?})");
@@ -247,7 +248,7 @@ impl World {
         }
     }
 
-    /// A file is about to get its final name.
+    /// Checks a file that is about to get its final name.
     pub fn check_publish(&mut self, at: usize, item: &PublishItem) {
         let store = self.store();
         let whole = ByteRange {
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// After a crash: nothing incomplete under a final name.
+    /// After a crash: checks that no incomplete file has a final name.
     pub fn check_tree(&mut self) {
         if self.is_weak() {
             return;
@@ -323,7 +324,7 @@ impl World {
         }
     }
 
-    /// A read begins: no part of it has an attempt that is alive or has succeeded.
+    /// Checks a read at its beginning: no attempt of any part of it is alive or has succeeded.
     pub fn check_read(&mut self, at: usize, effect: &Effect) -> Duration {
         let wait = self.delay(30, 700);
         let Effect::Read {
@@ -366,7 +367,7 @@ impl World {
         }
     }
 
-    /// An object is sent: a hole may have grown since it was read.
+    /// Checks an object at its sending: a hole may have grown since it was read.
     pub fn check_send(&mut self, at: usize, buffer: Option<BufferId>, head: &BlockHead) {
         let old = self.sessions[at].attempts.remove(&head.id);
         let parts: Vec<_> = head
@@ -392,7 +393,7 @@ impl World {
         }
     }
 
-    /// After the last run: the sink's tree is the source's.
+    /// After the last run: checks that the sink's tree equals the source's.
     pub fn check_final(&mut self) {
         const NAME: &str = "sink_tree_equals_source_tree";
         let at = self.sessions.len() - 1;
@@ -411,7 +412,7 @@ impl World {
                 }
                 _ => false,
             };
-            // The source may have changed after the last session had listed it.
+            // The source may have changed after the last session listed it.
             let listed = self.sessions[at].host.known.values();
             let is_newer = match &node {
                 Source::File(file) => listed
@@ -426,8 +427,8 @@ impl World {
         self.check_tree();
     }
 
-    /// What was sent over all sessions of a round exceeds the data by at most pool and sync group for
-    /// each session that was broken off.
+    /// Checks that the bytes sent over all sessions of a round exceed the data by at most pool and
+    /// sync group for each interrupted session.
     pub fn check_bound(&mut self) {
         if self.is_unbounded {
             return;

@@ -1,9 +1,9 @@
-//! The sink's disk: it knows what was written from what is durable.
+//! The sink's disk, which separates written data from durable data.
 //!
 //! Content: each write waits until its inode is synced; a crash keeps any subset of the waiting
-//! writes, each whole or in part. Names: each folder has a journal; a crash keeps a prefix of it, and
-//! a folder's sync makes all of it durable. Attributes are in the name's entry and so in the order of
-//! the journal (as on ext4, xfs, btrfs, zfs). A killed process loses nothing of either.
+//! writes, each whole or in part. Names: each folder has a journal; a crash keeps a prefix of it,
+//! and a folder's sync makes all of it durable. Attributes are in the name's entry and so in the
+//! order of the journal (as on ext4, xfs, btrfs, zfs). The kill of a process loses neither.
 //!
 //! After a failed write-back the inode is doubtful. Bytes that are written over a lost range again
 //! can be read from the cache, and a later sync succeeds, but the disk keeps zeros there (ext4 with
@@ -13,7 +13,7 @@ use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
 use dray_sched::rng::Rng;
 use std::collections::BTreeMap;
 
-/// What a name stands for.
+/// The inode of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     /// A regular file: its inode and attributes.
@@ -37,7 +37,7 @@ struct Inode {
     waiting: Vec<(u64, Change)>,
     /// Ranges whose writes were lost: bytes written there again do not reach the disk.
     lost: Vec<(usize, usize)>,
-    /// A loss that the next sync reports.
+    /// Set if the next sync reports a loss.
     is_loss_unsaid: bool,
 }
 
@@ -83,22 +83,22 @@ enum NameChange {
     Rename(RelPath, RelPath, Node),
 }
 
-/// Which failures the disk shows at the next fitting call.
+/// Failures that the disk shows at the next matching call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trouble {
-    /// Content writes that find no space: this many, or all.
+    /// Number of content writes that fail with "no space".
     pub no_space: Option<u32>,
-    /// The next content write fails.
+    /// Set if the next content write fails.
     pub write: bool,
-    /// The next content sync fails, and drops what waited.
+    /// Set if the next content sync fails, and drops the pending writes.
     pub sync: bool,
-    /// The next append to the log fails half way.
+    /// Set if the next append to the log fails half way.
     pub log: bool,
-    /// The next sync of the log fails.
+    /// Set if the next sync of the log fails.
     pub log_sync: bool,
 }
 
-/// See the module's head.
+/// The simulated disk.
 #[derive(Debug, Default)]
 pub struct Disk {
     inodes: BTreeMap<u64, Inode>,
@@ -107,13 +107,13 @@ pub struct Disk {
     journals: BTreeMap<RelPath, Vec<(u64, NameChange)>>,
     sequence: u64,
     next_inode: u64,
-    /// Changes left until the power fails.
+    /// Number of changes until the power fails.
     pub fuse: Option<u32>,
-    /// The power has failed; nothing works until [`Disk::crash`].
+    /// Set after a power failure; all calls fail until [`Disk::crash`].
     pub is_dead: bool,
-    /// See [`Trouble`].
+    /// Failures to show.
     pub trouble: Trouble,
-    /// Counts faults that were shown, by what the checkers call them.
+    /// Faults that were shown, by the checkers' names.
     pub shown: Vec<&'static str>,
 }
 
@@ -165,16 +165,16 @@ impl Disk {
         Ok(self.sequence)
     }
 
-    /// The number of the latest change: what a sync that begins now covers.
+    /// Returns the number of the latest change: a sync that begins now covers the changes up to it.
     #[must_use]
     pub const fn now(&self) -> u64 {
         self.sequence
     }
 
-    /// A new inode without a name.
+    /// Makes an inode without a name.
     ///
     /// # Errors
-    /// When the power has failed.
+    /// After a power failure.
     pub fn create(&mut self) -> Result<u64> {
         self.change()?;
         self.next_inode += 1;
@@ -185,7 +185,7 @@ impl Disk {
     /// Writes content.
     ///
     /// # Errors
-    /// As [`Trouble`] says.
+    /// According to [`Trouble`].
     pub fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<()> {
         if let Some(left) = &mut self.trouble.no_space {
             if *left > 0 {
@@ -202,10 +202,10 @@ impl Disk {
         self.put(inode, Change::Write(offset as usize, bytes.to_vec()))
     }
 
-    /// Cuts or extends content.
+    /// Truncates or extends content.
     ///
     /// # Errors
-    /// When the power has failed.
+    /// After a power failure.
     pub fn truncate(&mut self, inode: u64, length: u64) -> Result<()> {
         self.put(inode, Change::Truncate(length as usize))
     }
@@ -219,7 +219,7 @@ impl Disk {
         Ok(())
     }
 
-    /// A write that the process did not live to finish: part of it may be there.
+    /// Writes a random prefix of the bytes: a write that the process did not finish.
     pub fn write_torn(&mut self, inode: u64, offset: u64, bytes: &[u8], draw: &mut Rng) {
         let part = draw.below(bytes.len() as u64 + 1) as usize;
         if !self.is_dead {
@@ -228,7 +228,7 @@ impl Disk {
         }
     }
 
-    /// Bytes as any reader sees them.
+    /// Returns the written bytes, as readers see them.
     #[must_use]
     pub fn bytes(&self, inode: u64) -> &[u8] {
         self.inodes
@@ -236,7 +236,7 @@ impl Disk {
             .map_or(&[], |inode| inode.cache.as_slice())
     }
 
-    /// Bytes that a crash cannot take.
+    /// Returns the durable bytes, which survive a crash.
     #[must_use]
     pub fn durable_bytes(&self, inode: u64) -> &[u8] {
         self.inodes
@@ -247,15 +247,15 @@ impl Disk {
     /// Makes an inode's changes up to `until` durable.
     ///
     /// # Errors
-    /// As [`Trouble`] says.
+    /// According to [`Trouble`].
     pub fn sync(&mut self, inode: u64, until: u64) -> Result<()> {
         self.change()?;
         let Some(inode) = self.inodes.get_mut(&inode) else {
             return Ok(());
         };
         if std::mem::take(&mut self.trouble.sync) {
-            // The pages count as clean now, and the disk has not got their content: Linux behaves
-            // so.
+            // The pages count as clean now, although the disk does not have their content, as on
+            // Linux.
             inode.lose(until);
             self.shown.push("sync_error");
             return Err(failed(ErrorKind::Io, "sync the file"));
@@ -273,8 +273,8 @@ impl Disk {
         Ok(())
     }
 
-    /// The system writes back by itself and fails: pending writes of an inode are lost, and the
-    /// next sync reports it, once. Returns whether any write was pending.
+    /// Simulates a failed write-back by the system: pending writes of an inode are lost, and the
+    /// next sync reports it, once. Returns true if any write was pending.
     pub fn lose_writes(&mut self, inode: u64) -> bool {
         let now = self.sequence;
         let Some(inode) = self.inodes.get_mut(&inode) else {
@@ -289,7 +289,7 @@ impl Disk {
     /// Makes a folder's names up to `until` durable.
     ///
     /// # Errors
-    /// When the power has failed.
+    /// After a power failure.
     pub fn sync_folder(&mut self, folder: &RelPath, until: u64) -> Result<()> {
         self.change()?;
         if let Some(journal) = self.journals.get_mut(folder) {
@@ -312,19 +312,19 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives a name, over whatever stood there.
+    /// Gives an inode a name and replaces an existing entry.
     ///
     /// # Errors
-    /// When the power has failed.
+    /// After a power failure.
     pub fn put_name(&mut self, path: &RelPath, node: Node) -> Result<()> {
         let folder = path.parent().unwrap_or_else(RelPath::root);
         self.name(&folder, NameChange::Put(path.clone(), node))
     }
 
-    /// Takes a name away.
+    /// Removes a name.
     ///
     /// # Errors
-    /// When the power has failed.
+    /// After a power failure.
     pub fn remove_name(&mut self, path: &RelPath) -> Result<()> {
         let folder = path.parent().unwrap_or_else(RelPath::root);
         self.name(&folder, NameChange::Remove(path.clone()))
@@ -333,24 +333,24 @@ impl Disk {
     /// Renames within a folder, with new attributes.
     ///
     /// # Errors
-    /// When the power has failed.
+    /// After a power failure.
     pub fn rename(&mut self, from: &RelPath, to: &RelPath, node: Node) -> Result<()> {
         let folder = to.parent().unwrap_or_else(RelPath::root);
         self.name(&folder, NameChange::Rename(from.clone(), to.clone(), node))
     }
 
-    /// What stands at a path.
+    /// Returns the entry at a path.
     #[must_use]
     pub fn look(&self, path: &RelPath) -> Option<&Node> {
         self.names.get(path)
     }
 
-    /// All names.
+    /// Returns all names.
     pub fn names(&self) -> impl Iterator<Item = (&RelPath, &Node)> {
         self.names.iter()
     }
 
-    /// What stands at a path after a crash.
+    /// Returns the entry at a path after a crash.
     #[must_use]
     pub fn look_durable(&self, path: &RelPath) -> Option<&Node> {
         let mut folder = path.parent();
@@ -374,9 +374,10 @@ impl Disk {
         self.journals.clear();
     }
 
-    /// The power fails and comes back: what was durable is there, of the rest an arbitrary part.
+    /// Simulates a power failure and a restart: durable data survives, and an arbitrary part of the
+    /// rest.
     pub fn crash(&mut self, draw: &mut Rng) {
-        // Of ten crashes one loses all that may be lost, one keeps everything.
+        // Of ten crashes one loses everything that is not durable, and one loses nothing.
         let mood = draw.below(10);
         for journal in std::mem::take(&mut self.journals).into_values() {
             let keep = match mood {
@@ -413,7 +414,7 @@ impl Disk {
         self.trouble = Trouble::default();
     }
 
-    /// Flips a bit of what is written, behind everybody's back.
+    /// Flips a bit of a stored byte without any call.
     pub fn rot(&mut self, inode: u64, at: usize) {
         if let Some(inode) = self.inodes.get_mut(&inode) {
             for bytes in [&mut inode.cache, &mut inode.durable] {

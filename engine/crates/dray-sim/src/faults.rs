@@ -1,10 +1,10 @@
-//! What goes wrong, and when: a plan from the seed, and the table of what was hit.
+//! A world's faults: a plan from the seed, and the table of the faults hit.
 
 use dray_sched::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
-/// Faults that each world meets.
+/// Minimum number of faults in each world.
 pub const FAULTS_MIN: u64 = 2;
 
 /// A kind of fault.
@@ -36,7 +36,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 22] = [
         Self::SinkCrash,
         Self::SinkKill,
@@ -62,7 +62,7 @@ impl Fault {
         Self::Tampered,
     ];
 
-    /// What it is.
+    /// Returns the description of the fault.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl Fault {
         }
     }
 
-    /// Why a cell of the table is empty by nature; `None` when it must be hit.
+    /// Returns the reason why a cell of the table must be empty; `None` if it must be hit.
     #[must_use]
     pub const fn impossible(self, phase: Phase) -> Option<&'static str> {
         match (self, phase) {
@@ -122,25 +122,25 @@ impl Fault {
     }
 }
 
-/// How far a session has come, as seen from the sink.
+/// Progress of a session, as seen from the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Nothing is written yet.
+    /// No data is written yet.
     Listing,
-    /// Objects are written, and nothing below is under way.
+    /// Objects are written, and no later phase is in progress.
     Moving,
-    /// A sync is under way.
+    /// A sync is in progress.
     Syncing,
-    /// The log is being appended to.
+    /// Records are being appended to the log.
     Logging,
-    /// Files are read back, named, or given attributes.
+    /// Files are read back, renamed, or given attributes.
     Publishing,
-    /// The verdict is out.
+    /// The verdict was sent.
     Closing,
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases.
     pub const ALL: [Self; 6] = [
         Self::Listing,
         Self::Moving,
@@ -151,18 +151,19 @@ impl Phase {
     ];
 }
 
-/// One fault to come.
+/// One planned fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Planned {
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// In which phase.
+    /// Its phase.
     pub phase: Phase,
-    /// After so many events there.
+    /// Number of events in that phase before it.
     pub after: u64,
 }
 
-/// Faults of one world, at least two; the cells of the table in turn, so that each is tried.
+/// Returns the faults of one world, at least two, from the cells of the table in turn, so that each
+/// is tried.
 #[must_use]
 pub fn plan(seed: u64, draw: &mut Rng) -> VecDeque<Planned> {
     let mut cells: Vec<(Fault, Phase)> = Fault::ALL
@@ -170,7 +171,7 @@ pub fn plan(seed: u64, draw: &mut Rng) -> VecDeque<Planned> {
         .flat_map(|fault| Phase::ALL.map(|phase| (fault, phase)))
         .filter(|(fault, phase)| fault.impossible(*phase).is_none())
         .collect();
-    // Those that wait for an object or a read-back often miss the short time of publishing.
+    // Faults that need an object or a read-back often miss the short publishing phase.
     for fault in [
         Fault::CorruptPayload,
         Fault::CorruptHead,
@@ -196,30 +197,30 @@ pub fn plan(seed: u64, draw: &mut Rng) -> VecDeque<Planned> {
             }
         })
         .collect();
-    // Mostly in the order of a session, so that one session may see several.
+    // Roughly in the order of a session's phases, so that one session may see several.
     planned.sort_by_key(|fault| fault.phase);
     planned.into()
 }
 
-/// How often each fault was hit in each phase.
+/// Number of hits of each fault in each phase.
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {
     hits: BTreeMap<(Fault, Phase), u64>,
 }
 
 impl Coverage {
-    /// One more.
+    /// Adds one hit.
     pub fn hit(&mut self, fault: Fault, phase: Phase) {
         *self.hits.entry((fault, phase)).or_default() += 1;
     }
 
-    /// Number of hits.
+    /// Returns the number of hits.
     #[must_use]
     pub fn count(&self, fault: Fault, phase: Phase) -> u64 {
         self.hits.get(&(fault, phase)).copied().unwrap_or(0)
     }
 
-    /// Number of faults in all.
+    /// Returns the total number of faults.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.hits.values().sum()
@@ -232,7 +233,7 @@ impl Coverage {
         }
     }
 
-    /// Cells that could have been hit and were hit fewer than `least` times.
+    /// Returns the possible cells with fewer than `least` hits.
     #[must_use]
     pub fn missing(&self, least: u64) -> Vec<(Fault, Phase, u64)> {
         let mut missing = Vec::new();
@@ -247,7 +248,7 @@ impl Coverage {
         missing
     }
 
-    /// The table as text; `-` where nothing can be hit.
+    /// Returns the table as text; `-` in impossible cells.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = format!("{:<28}", "");

@@ -1,4 +1,4 @@
-//! Faults as they happen.
+//! Injects faults.
 
 use crate::disk::Node;
 use crate::faults::{Fault, Planned};
@@ -8,14 +8,14 @@ use dray_core::{End, Error, ErrorKind, Metadata, RelPath};
 use dray_session::{sink, source};
 use std::time::Duration;
 
-/// Kills of the sink that are tried until one leaves a partial file to tamper with.
+/// Maximum number of kills of the sink to get a partial file to tamper with.
 const KILLS_MAX: u32 = 4;
 
-/// Bits that flip in a partial file between two runs.
+/// Number of bits that flip in a partial file between two runs.
 const ROTTEN_BITS: u32 = 16;
 
 impl World {
-    /// After each event: is it time for the next fault?
+    /// After each event: injects the next fault if its time has come.
     pub fn inject(&mut self, at: usize) {
         let newest = self.sessions.len().saturating_sub(1);
         if at != newest || self.sessions[at].is_over() {
@@ -26,7 +26,7 @@ impl World {
             return;
         };
         if next.fault == Fault::Tampered {
-            // Its time comes between two runs, of which the first must not end well.
+            // Its time is between two runs, of which the first must not succeed.
             if self.kills_for_tampering >= KILLS_MAX {
                 self.plan.pop_front();
                 return;
@@ -64,14 +64,15 @@ impl World {
         }
     }
 
-    /// Lets a fault happen, or arms it for the next fitting moment. False: not now.
+    /// Injects a fault, or arms it for the next matching moment. Returns false if it cannot happen
+    /// now.
     fn strike(&mut self, at: usize, fault: Fault) -> bool {
         let session = &mut self.sessions[at];
         match fault {
             Fault::SinkCrash => {
                 if self.is_weak() {
-                    // Everything is lost that this durability does not promise: see the failure
-                    // model. From here on the caller asks for all files again.
+                    // This durability does not promise anything after a crash: see the failure
+                    // model. From here on the caller requests all files again.
                     self.setup.options.overwrite = dray_core::options::Overwrite::Always;
                     self.is_unbounded = true;
                 }
@@ -133,7 +134,7 @@ impl World {
                 self.hit(at, fault);
                 self.is_unbounded = true;
                 if chance(&mut self.draw, 50) {
-                    // Before the loss could be reported.
+                    // Kill the sink before it could report the loss.
                     self.kill_sink(at);
                 }
             }
@@ -176,7 +177,7 @@ impl World {
         true
     }
 
-    /// The partial files that hold something: place, inode, attributes.
+    /// Returns the partial files with content: path, inode, attributes.
     fn partials(&self) -> Vec<(RelPath, u64, Metadata)> {
         let disk = self.disk.borrow();
         disk.names()
@@ -191,7 +192,7 @@ impl World {
             .collect()
     }
 
-    /// Before a run: partial files are changed from outside.
+    /// Before a run: changes partial files from outside, if planned.
     pub fn tamper_if_planned(&mut self) {
         let place = self
             .plan

@@ -1,16 +1,16 @@
-//! The simulator: the session's two machines, the scheduler, the log and the wire, as they ship, on a
+//! The simulator: the session's two machines, the scheduler, the log and the wire, as shipped, on a
 //! virtual clock with models of link, disk and faults.
 //!
-//! A [`world::World`] is made from a seed and a planted defect or none; it runs one request against
-//! one destination, session after session, until everything is there and no fault is left. Workload
-//! ([`workload`]), fault model ([`faults`], [`inject`], [`disk`], [`link`]) and checkers
-//! ([`checkers`]) are apart. The checkers carry the names of the promises in docs/design; what they
-//! assume is written in docs/design/failure-model.md.
+//! A [`world::World`] is made from a seed and an optional planted defect. It runs one request
+//! against one destination, session after session, until all files have arrived and no fault is
+//! left. Workload ([`workload`]), fault model ([`faults`], [`inject`], [`disk`], [`link`]) and
+//! checkers ([`checkers`]) are separate. The checkers carry the names of the promises in
+//! docs/design; their assumptions are in docs/design/failure-model.md.
 //!
-//! What takes hours and many transfers, rates and admission above all, is tried in [`fluid`]: without
-//! objects, by the same decisions; published [`experiments`] are done again there.
+//! Experiments with hours and many transfers, above all on rates and admission, run in [`fluid`]:
+//! without objects, with the same decisions; published [`experiments`] are repeated there.
 //!
-//! Non-goals: real time, threads, speed. Nothing here is random but for the seed, so a seed replays.
+//! Non-goals: real time, threads, speed. The seed is the only random input, so a seed replays.
 
 pub mod acts;
 pub mod checkers;

@@ -1,5 +1,5 @@
-//! The link: a control connection each way and ordered data streams with delay and bandwidth, all
-//! of which may break; what was under way when they broke arrives in part.
+//! The link: a control connection in each direction and ordered data streams with delay and
+//! bandwidth, all of which may break; then a part of the data in flight arrives.
 
 use dray_core::{BufferId, Error, Sums, Time};
 use dray_wire::codec::{
@@ -14,7 +14,7 @@ use std::time::Duration;
 pub struct Control {
     limits: Limits,
     decoder: Decoder,
-    /// When the message sent last arrives.
+    /// Arrival time of the last sent message.
     pub last: Time,
 }
 
@@ -27,10 +27,11 @@ impl Control {
         }
     }
 
-    /// A message as bytes, and when they arrive: never before those sent before.
+    /// Returns an encoded message and its arrival time, which is never before that of an earlier
+    /// message.
     ///
     /// # Errors
-    /// When the message cannot be said within the limits: a defect of the machine.
+    /// If the message exceeds the limits: a defect of the machine.
     pub fn send(&mut self, message: &Message, at: Time) -> Result<(Vec<u8>, Time), Error> {
         let mut bytes = Vec::new();
         encode(message, &self.limits, &mut bytes)?;
@@ -38,10 +39,10 @@ impl Control {
         Ok((bytes, self.last))
     }
 
-    /// The messages in bytes that came.
+    /// Decodes the messages in received bytes.
     ///
     /// # Errors
-    /// When they are none.
+    /// If the bytes are invalid.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Vec<Message>, Error> {
         let mut messages = Vec::new();
         let mut rest = bytes;
@@ -55,51 +56,51 @@ impl Control {
 /// A data stream.
 #[derive(Debug, Default)]
 pub struct Stream {
-    /// Handed over and not yet sent.
+    /// Objects queued and not yet sent.
     pub queue: VecDeque<(BlockHead, Option<BufferId>)>,
-    /// When what was sent last arrives.
+    /// Arrival time of the last sent object.
     pub last: Time,
-    /// After this nothing arrives any more.
+    /// Time after which nothing arrives.
     pub cut: Option<Time>,
-    /// Whether the sink has been told that it is dead.
+    /// True if the sink has been informed of the loss.
     pub is_lost_at_sink: bool,
 }
 
-/// Corruptions and the like that wait for the next object.
+/// Corruptions to apply to the next object.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trouble {
-    /// A wrong bit in a payload.
+    /// Flips a bit of a payload.
     pub payload: bool,
-    /// A wrong bit in a head.
+    /// Flips a bit of a head.
     pub head: bool,
-    /// An object arrives twice.
+    /// Delivers an object twice.
     pub twice: bool,
 }
 
-/// See the module's head.
+/// The link of a session.
 #[derive(Debug)]
 pub struct Link {
     limits: Limits,
-    /// From the source.
+    /// Control connection from the source to the sink.
     pub to_sink: Control,
-    /// From the sink.
+    /// Control connection from the sink to the source.
     pub to_source: Control,
-    /// The streams.
+    /// Data streams by number.
     pub streams: BTreeMap<u32, Stream>,
     /// Number of the next stream.
     pub next_stream: u32,
-    /// After this nothing arrives any more, at the sink and at the source.
+    /// Times after which nothing arrives, at the sink and at the source.
     pub cut: Option<(Time, Time)>,
-    /// See [`Trouble`].
+    /// Corruptions to apply.
     pub trouble: Trouble,
-    /// Whether anything was corrupted on purpose.
+    /// True if anything was corrupted deliberately.
     pub was_corrupted: bool,
-    /// Whether anything was delivered twice on purpose.
+    /// True if anything was delivered twice deliberately.
     pub was_doubled: bool,
 }
 
 impl Link {
-    /// A link with these agreed limits.
+    /// Returns a link with these agreed limits.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -115,10 +116,10 @@ impl Link {
         }
     }
 
-    /// An object as bytes.
+    /// Encodes an object.
     ///
     /// # Errors
-    /// When its head is over the limits: a defect of the machine.
+    /// If its head exceeds the limits: a defect of the machine.
     pub fn encode(&self, head: &BlockHead, payload: &[u8]) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         encode_block_head(head, &self.limits, &mut bytes)?;
@@ -126,10 +127,10 @@ impl Link {
         Ok(bytes)
     }
 
-    /// An object from bytes: its head and its payload.
+    /// Decodes an object: its head and its payload.
     ///
     /// # Errors
-    /// When the head is not one.
+    /// If the head is invalid.
     pub fn decode(&self, bytes: &[u8]) -> Result<(BlockHead, Vec<u8>), Error> {
         let broken = || {
             Error::new(
@@ -149,7 +150,7 @@ impl Link {
     }
 }
 
-/// Whether a payload's segments have the sums their head says.
+/// Returns true if a payload's segments have the checksums in their head.
 #[must_use]
 pub fn is_intact(head: &BlockHead, payload: &[u8]) -> bool {
     let mut at = 0;

@@ -6,7 +6,7 @@ use dray_log::LogFile;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// See [`LogFile`].
+/// A [`LogFile`] on the simulated disk.
 #[derive(Debug, Clone)]
 pub struct DiskFile {
     disk: Rc<RefCell<Disk>>,
@@ -16,7 +16,7 @@ pub struct DiskFile {
 }
 
 impl DiskFile {
-    /// The log at `path`, whether it is there or not.
+    /// Opens the log at `path`, which need not exist.
     #[must_use]
     pub fn open(disk: &Rc<RefCell<Disk>>, path: &RelPath) -> Self {
         let inode = match disk.borrow().look(path) {

@@ -1,7 +1,7 @@
 //! `dray-sim --seeds N`: runs seeds, prints the first broken promise of each failing seed and the
-//! table of what was hit. `--seed N --trace` replays one; `--mutant NAME` plants a defect and says
-//! how many seeds notice it, `--mutants` does so for all. `dray-sim experiment NAME` does a published
-//! experiment again and prints its results as JSON.
+//! table of faults hit. `--seed N --trace` replays one; `--mutant NAME` plants a defect and prints
+//! the number of seeds that detect it, `--mutants` does so for all. `dray-sim experiment NAME`
+//! repeats a published experiment and prints its results as JSON.
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
 use dray_sim::experiments;
@@ -11,10 +11,10 @@ use dray_sim::run_seed;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-/// Hits that each cell of the table needs over [`SEEDS_FULL`] seeds.
+/// Minimum number of hits of each cell of the table over [`SEEDS_FULL`] seeds.
 const HITS_MIN: u64 = 20;
 
-/// Seeds from which on the table must be full.
+/// Number of seeds from which the table must be full.
 const SEEDS_FULL: u64 = 2000;
 
 const USAGE: &str = "\
@@ -138,7 +138,7 @@ fn sound(arguments: &Arguments) -> ExitCode {
     ExitCode::from(u8::from(failing > 0 || thin > 0 || has_gaps))
 }
 
-/// Whether a planted defect is noticed by at least one seed of a hundred.
+/// Returns true if at least one seed of a hundred detects a planted defect.
 fn planted(arguments: &Arguments, mutant: Mutant) -> bool {
     let mut by: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in arguments.from..arguments.from + arguments.seeds {

@@ -1,10 +1,10 @@
-//! Planted defects. Each is what a careless executor or machine might do; the checkers must catch
-//! each in at least one of a hundred seeds. They stay as the test of the tests.
+//! Planted defects. Each is a plausible mistake of an executor or a machine; the checkers must
+//! detect each in at least one of a hundred seeds. They remain as the test of the tests.
 
 /// A planted defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
-    /// The word "written" to the source says "durable".
+    /// The source is told "durable" for "written".
     AckBeforeDurable,
     /// Records are appended with the group after theirs.
     RecordAfterAck,
@@ -12,23 +12,24 @@ pub enum Mutant {
     RenameBeforeLastRecord,
     /// A bit flips between the comparison of checksums and the write.
     WrongBit,
-    /// An object is taken for another one of its file; its checksums still match its bytes.
+    /// An object is stored at the offset of another one of its file; its checksums still match its
+    /// bytes.
     OffsetNotBound,
-    /// A sync is answered without having been done.
+    /// A sync returns without syncing.
     SkippedSync,
-    /// A holder that lost the lease goes on.
+    /// A former holder continues without the lease.
     LeaseIgnored,
-    /// The log is believed whatever stands beside it.
+    /// The log is trusted whatever the destination contains.
     TrustBlindly,
-    /// The log goes as soon as the verdict is told.
+    /// The log is removed as soon as the verdict is sent.
     LogRemovedEarly,
-    /// Read-back is answered from memory.
+    /// Read-back returns data from memory.
     VerificationSkipped,
-    /// An object that is safe is asked for again.
+    /// A durable object is requested again.
     AttemptDoubled,
     /// Each grant of credit is doubled.
     CreditDoubled,
-    /// The sink breaks off without a word.
+    /// The sink fails without sending the reason.
     ReasonKept,
     /// After a failed sync the sink continues in the same inode and trusts the next sync.
     BelievesASyncAfterAFailedOne,
@@ -37,7 +38,7 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Self; 15] = [
         Self::AckBeforeDurable,
         Self::RecordAfterAck,
@@ -56,7 +57,7 @@ impl Mutant {
         Self::TrustsResumedRanges,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -78,7 +79,7 @@ impl Mutant {
         }
     }
 
-    /// The mutant of this name.
+    /// Returns the mutant of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mutant| mutant.name() == name)

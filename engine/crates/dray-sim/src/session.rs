@@ -16,55 +16,55 @@ use dray_wire::message::{Limits, Segment};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// What is known of an attempt.
+/// Record of an attempt.
 #[derive(Debug, Clone)]
 pub struct Attempt {
     /// Its parts, as read or as sent.
     pub parts: Vec<(FileIndex, ByteRange)>,
-    /// What was sent.
+    /// Segments sent.
     pub segments: Vec<Segment>,
     /// Payload bytes.
     pub bytes: u64,
 }
 
-/// See the module's head.
+/// A session of a world.
 #[derive(Debug)]
 pub struct Session {
     /// The source's machine.
     pub source: Source,
     /// The sink's machine.
     pub sink: Sink,
-    /// The source's hands.
+    /// The source's host.
     pub source_host: SourceHost,
-    /// The sink's hands.
+    /// The sink's host.
     pub host: SinkHost,
-    /// Between them.
+    /// The link between them.
     pub link: Link,
-    /// How the source ended, if it did.
+    /// Outcome of the source, once it has ended.
     pub source_end: Option<Outcome>,
-    /// How the sink ended, if it did.
+    /// Outcome of the sink, once it has ended.
     pub sink_end: Option<Outcome>,
-    /// Whether the processes live.
+    /// True while the source's process lives.
     pub source_lives: bool,
-    /// See [`Self::source_lives`].
+    /// True while the sink's process lives.
     pub sink_lives: bool,
-    /// When the next tick is due.
+    /// Time of the source's next tick.
     pub source_wake: Option<Time>,
-    /// See [`Self::source_wake`].
+    /// Time of the sink's next tick.
     pub sink_wake: Option<Time>,
-    /// Effects of the sink under way, by what they are.
+    /// Number of syncs of the sink in progress.
     pub syncing: u32,
-    /// See [`Self::syncing`].
+    /// Number of log appends in progress.
     pub logging: u32,
-    /// See [`Self::syncing`].
+    /// Number of publishing effects in progress.
     pub publishing: u32,
-    /// Whether something was written.
+    /// True if data was written.
     pub has_written: bool,
-    /// Whether the verdict is out.
+    /// True if the verdict was sent.
     pub is_closing: bool,
-    /// Whether the source's side has stored the verdict.
+    /// True if the source's side has stored the verdict.
     pub is_verdict_stored: bool,
-    /// Writes under way: a kill leaves part of them.
+    /// Writes in progress: a kill leaves part of them.
     pub writes: BTreeMap<BlockKey, (Vec<WritePart>, Option<BufferId>)>,
     /// Attempts that the source believes alive or done.
     pub attempts: BTreeMap<BlockId, Attempt>,
@@ -74,35 +74,35 @@ pub struct Session {
     pub left: BTreeSet<FileIndex>,
     /// Entries closed without an error.
     pub closed: BTreeSet<FileIndex>,
-    /// Files whose bytes the source was asked for.
+    /// Files whose bytes were requested from the source.
     pub wanted: BTreeSet<FileIndex>,
-    /// Files read back, by the inode that was read.
+    /// Files read back, with the inode read.
     pub read_back: BTreeMap<FileIndex, u64>,
     /// Payload bytes refused or lost.
     pub wasted: u64,
-    /// Objects that came while no buffer was free.
+    /// Objects that arrived while no buffer was free.
     pub waiting: VecDeque<(u32, Vec<u8>)>,
     /// Bytes of data sent.
     pub sent: u64,
-    /// Bit rot waits for the next read-back.
+    /// Set if bit rot is to happen at the next read-back.
     pub rots: bool,
-    /// Targets that are slow, at the source and at the sink, until then.
+    /// Slow target, at the source and at the sink, and the end of the stall.
     pub stall: Option<(u32, Time)>,
-    /// When inspections under way are over: they are done in order.
+    /// End of the inspections in progress, which are done in order.
     pub inspected: Time,
-    /// Whether its files are read back before they are published.
+    /// True if its files are read back before they are published.
     pub verifies: bool,
-    /// Whether what stands under a name is left alone, as was asked for when it began: a crash may have
-    /// the caller ask for more from then on.
+    /// True if existing files were to be kept when it began: after a crash the caller may request
+    /// more.
     pub keeps: bool,
-    /// Whether the sink drives: its own word is what the transfer's end is known by.
+    /// True if the sink drives: its own outcome determines the end of the transfer.
     pub sink_drives: bool,
-    /// Size of everything that may be lost by one fault.
+    /// Bytes that one fault may lose at most.
     pub exposed: u64,
 }
 
 impl Session {
-    /// A session that begins.
+    /// Returns a new session.
     #[must_use]
     pub fn new(setup: &Setup, source_host: SourceHost, host: SinkHost, seed: u64) -> Self {
         let limits = Limits {
@@ -183,7 +183,7 @@ impl Session {
         }
     }
 
-    /// How far it has come.
+    /// Returns its present phase.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         if self.is_closing {
@@ -201,26 +201,26 @@ impl Session {
         }
     }
 
-    /// Whether nothing more comes from the source.
+    /// Returns true if nothing more comes from the source.
     #[must_use]
     pub const fn source_is_over(&self) -> bool {
         !self.source_lives || self.source_end.is_some()
     }
 
-    /// Whether nothing more comes from the sink.
+    /// Returns true if nothing more comes from the sink.
     #[must_use]
     pub const fn sink_is_over(&self) -> bool {
         !self.sink_lives || self.sink_end.is_some()
     }
 
-    /// Whether both ends are over.
+    /// Returns true if both ends have ended.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.source_is_over() && self.sink_is_over()
     }
 
-    /// Whether both ends say that everything is dealt with, or the sink that drives does; with how many
-    /// failed files.
+    /// Returns the number of failed files if both ends, or the driving sink, report that the
+    /// transfer is done.
     #[must_use]
     pub fn done(&self) -> Option<u64> {
         match (&self.source_end, &self.sink_end) {

@@ -1,4 +1,4 @@
-//! Effects of the sink: begun, and done after a while, on the disk as it is then.
+//! Effects of the sink: begun, and executed after a delay, on the disk's state at that time.
 
 use crate::checkers::Store;
 use crate::faults::Fault;
@@ -139,7 +139,7 @@ impl World {
         let before = self.disk.borrow().now();
         let fenced = self.sessions[at].host.is_fenced();
         let phase = self.sessions[at].phase();
-        // What a fault does is counted in the phase in which its effect was under way.
+        // A fault counts in the phase of its effect.
         let phase = match &effect {
             Effect::Sync(_) => crate::faults::Phase::Syncing,
             Effect::Log { .. } => crate::faults::Phase::Logging,
@@ -171,7 +171,7 @@ impl World {
                 _ => Fault::LogError,
             };
             self.is_unbounded = true;
-            // A full disk refuses many writes; it is one fault.
+            // A full disk refuses many writes, but is one fault.
             let is_no_space = matches!(fault, Fault::NoSpace | Fault::NoSpaceOnce);
             if is_no_space && std::mem::replace(&mut self.is_full_counted, true) {
                 continue;
@@ -363,7 +363,7 @@ impl World {
         Ok(sums)
     }
 
-    /// The defect that gives a large file its name as soon as its last byte is written.
+    /// The mutant that gives a large file its final name as soon as its last byte is written.
     fn rename_early(&mut self, at: usize, parts: &[dray_session::sink::WritePart]) {
         for part in parts {
             let known = self.sessions[at].host.known.get(&part.file).cloned();
@@ -387,7 +387,7 @@ impl World {
         }
     }
 
-    /// The sink's process is killed: what it was writing is there in part.
+    /// Kills the sink's process: a part of each write in progress is stored.
     pub fn kill_sink(&mut self, at: usize) {
         let session = &mut self.sessions[at];
         if !std::mem::replace(&mut session.sink_lives, false) {
@@ -414,7 +414,7 @@ impl World {
         self.cut(at);
     }
 
-    /// The power of the sink's host fails and comes back.
+    /// Simulates a power failure of the sink's host and its restart.
     pub fn crash_host(&mut self) {
         for at in 0..self.sessions.len() {
             if self.sessions[at].sink_lives && !self.sessions[at].is_over() {

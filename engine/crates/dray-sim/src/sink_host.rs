@@ -1,6 +1,6 @@
-//! The sink's hands: inspects, writes, syncs, logs, publishes; with the real object log on the
-//! simulated disk. What it does at once is one step of the disk's fuse or several, so a crash may
-//! fall between.
+//! The sink's host: inspects, writes, syncs, logs, publishes; with the real object log on the
+//! simulated disk. An effect consists of one or several steps of the disk's fuse, so a crash may
+//! happen in the middle.
 
 mod resume;
 
@@ -28,12 +28,12 @@ use std::rc::Rc;
 
 const OWNER: &[u8] = b"user";
 
-/// A partial file that is open.
+/// An open partial file.
 #[derive(Debug, Clone)]
 pub struct Partial {
-    /// Where it will stand.
+    /// Final path.
     pub path: RelPath,
-    /// Where it lies.
+    /// Path of the partial file.
     pub place: RelPath,
     /// Its inode.
     pub inode: u64,
@@ -41,7 +41,7 @@ pub struct Partial {
     is_entry_durable: bool,
 }
 
-/// See the module's head.
+/// The sink's host.
 #[derive(Debug)]
 pub struct SinkHost {
     disk: Rc<RefCell<Disk>>,
@@ -51,15 +51,15 @@ pub struct SinkHost {
     log: Option<UniversalLog<DiskFile>>,
     /// Open partial files.
     pub partials: BTreeMap<FileIndex, Partial>,
-    /// Small files that are written and have no name.
+    /// Small files that are written and not published.
     pub smalls: BTreeMap<FileIndex, (RelPath, u64)>,
     ending: BTreeMap<RelPath, FileNumber>,
     must_sync: BTreeSet<RelPath>,
-    /// Entries that were announced.
+    /// Announced entries.
     pub known: BTreeMap<FileIndex, (RelPath, Option<ContentKey>)>,
     /// Memory of the pool.
     pub buffers: Vec<Vec<u8>>,
-    /// Buffers that may be received into.
+    /// Buffers free for receiving.
     pub free: BTreeSet<BufferId>,
     /// Planted defect, if any.
     pub mutant: Option<Mutant>,
@@ -72,10 +72,10 @@ fn transfer() -> Result<TransferId> {
     TransferId::new("sim")
 }
 
-/// The log's place; one transfer, one claim: the whole tree.
+/// Returns the path of the log; one transfer claims the whole tree.
 ///
 /// # Errors
-/// None; names are constants.
+/// Never: names are constants.
 pub fn log_path() -> Result<RelPath> {
     RelPath::root()
         .join(&layout::log_folder_name()?)?
@@ -96,7 +96,7 @@ impl SinkHost {
     /// Takes the lease and reads the log.
     ///
     /// # Errors
-    /// What disk and log say.
+    /// Errors of disk and log.
     pub fn open(
         disk: &Rc<RefCell<Disk>>,
         setup: &Setup,
@@ -173,7 +173,7 @@ impl SinkHost {
         }
     }
 
-    /// Whether somebody else holds the destination.
+    /// Returns true if another holder has the lease.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         read_lease(&self.disk)
@@ -201,7 +201,7 @@ impl SinkHost {
         self.setup.layout(&mut draw, self.setup.sink_targets)
     }
 
-    /// Looks at entries, or makes them.
+    /// Inspects entries, or makes them.
     pub fn inspect(&mut self, items: Vec<InspectItem>) -> Vec<(FileIndex, Inspected)> {
         let mut found = Vec::new();
         for item in items {
@@ -268,7 +268,7 @@ impl SinkHost {
         }
     }
 
-    /// The log, made if need be.
+    /// Returns the log; creates it if needed.
     fn log(&mut self) -> Result<&mut UniversalLog<DiskFile>> {
         if self.log.is_none() {
             let tenure = Tenure {
@@ -329,7 +329,7 @@ impl SinkHost {
         Ok(())
     }
 
-    /// The inode a part is written to; none when its file is closed.
+    /// Returns the inode that a part is written to; `None` if its file is closed.
     pub fn inode_of(&mut self, part: &WritePart) -> Result<Option<u64>> {
         let Some((path, _)) = &part.small else {
             return Ok(self.partials.get(&part.file).map(|partial| partial.inode));
@@ -343,10 +343,10 @@ impl SinkHost {
         Ok(Some(inode))
     }
 
-    /// Makes items durable, as they were at `until`.
+    /// Makes items durable, as of change `until`.
     ///
     /// # Errors
-    /// What disk and log say.
+    /// Errors of disk and log.
     pub fn sync(&mut self, items: &[SyncItem], until: u64) -> Result<()> {
         self.check_lease()?;
         for item in items {
@@ -408,7 +408,7 @@ impl SinkHost {
     /// Appends records.
     ///
     /// # Errors
-    /// What disk and log say.
+    /// Errors of disk and log.
     pub fn append(&mut self, records: &[LogRecord]) -> Result<()> {
         self.check_lease()?;
         let mut records = records.to_vec();
@@ -432,7 +432,7 @@ impl SinkHost {
         }
     }
 
-    /// Sums of what is written of a file.
+    /// Returns inode and checksums of a file's written content.
     #[must_use]
     pub fn read_back(&self, index: FileIndex) -> Option<(u64, Sums)> {
         let inode = match (self.partials.get(&index), self.smalls.get(&index)) {
@@ -450,7 +450,7 @@ impl SinkHost {
     /// Gives a file its final name; returns its inode.
     ///
     /// # Errors
-    /// What disk and log say.
+    /// Errors of disk and log.
     pub fn publish(&mut self, item: &PublishItem) -> Result<u64> {
         self.check_lease()?;
         match self.disk.borrow().look(&item.path) {
@@ -485,17 +485,17 @@ impl SinkHost {
         Ok(partial.inode)
     }
 
-    /// Gives a folder its attributes.
+    /// Sets a folder's attributes.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk.
     pub fn set_directory(&mut self, path: &RelPath, attributes: &Metadata) -> Result<()> {
         self.check_lease()?;
         let node = Node::Directory(attributes.clone());
         self.disk.borrow_mut().put_name(path, node)
     }
 
-    /// Forgets a file, and what was written of it.
+    /// Drops a file and its written data.
     pub fn discard(&mut self, index: FileIndex) -> Result<()> {
         self.smalls.remove(&index);
         if let Some(partial) = self.partials.remove(&index) {
@@ -505,10 +505,11 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Removes the log and partial files that only it knows, but for what the next run goes on with.
+    /// Removes the log and partial files that only the log knows, except the files in `keeps`,
+    /// which the next run resumes.
     ///
     /// # Errors
-    /// What disk and log say.
+    /// Errors of disk and log.
     pub fn finish_log(&mut self, keeps: Option<&BTreeSet<RelPath>>) -> Result<()> {
         self.check_lease()?;
         let unfinished: Vec<RelPath> = match &self.log {

@@ -1,4 +1,4 @@
-//! The source's hands: lists, reads, holds the buffers.
+//! The source's host: lists, reads, holds the buffers.
 
 use crate::workload::{Source, SourceFile, Tree};
 use dray_core::{BufferId, ByteRange, End, Error, ErrorKind, FileIndex, Result, Sums};
@@ -6,16 +6,16 @@ use dray_session::source::{Input, Listed, ReadOutcome, ReadPart};
 use dray_wire::message::{Segment, SegmentKind};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Which failures the next read shows.
+/// Failures that the next read shows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trouble {
-    /// It fails and may work later.
+    /// Fails temporarily.
     pub error: bool,
-    /// It ends early.
+    /// Ends early.
     pub short: bool,
 }
 
-/// See the module's head.
+/// The source's host.
 #[derive(Debug)]
 pub struct SourceHost {
     listing: VecDeque<Listed>,
@@ -23,13 +23,13 @@ pub struct SourceHost {
     pub buffers: Vec<Vec<u8>>,
     /// Buffers that the machine has handed out.
     pub in_use: BTreeSet<BufferId>,
-    /// See [`Trouble`].
+    /// Failures to show.
     pub trouble: Trouble,
     segments_max: usize,
 }
 
 impl SourceHost {
-    /// Lists the tree as it stands.
+    /// Lists the present tree.
     #[must_use]
     pub fn new(tree: &Tree, buffers: u32, segments_max: u32) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl SourceHost {
         }
     }
 
-    /// The next entries.
+    /// Returns the next entries.
     pub fn list(&mut self, max: u32) -> Input {
         let count = self.listing.len().min(max as usize);
         Input::Listed {
@@ -111,7 +111,8 @@ fn content(bytes: &[u8], range: ByteRange) -> &[u8] {
     &bytes[range.offset as usize..range.end() as usize]
 }
 
-/// Data and holes of a part, in order; holes become data when there would be too many segments.
+/// Returns data and holes of a part, in order; holes become data if there would be too many
+/// segments.
 fn segments(file: &SourceFile, part: &ReadPart, segments_max: usize) -> Vec<Segment> {
     let index: FileIndex = part.file;
     let data = |range: ByteRange| Segment {

@@ -1,70 +1,70 @@
-//! How long targets and the link take, for experiments that measure time: each is a line, one object
-//! after the other, at a speed that may change while it is under way. Without this module's times a
-//! world draws its delays.
+//! Service times of targets and link, for timed experiments: each is a queue that serves one object
+//! after the other, at a speed that may change during an object. Without this module's times a
+//! world draws random delays.
 
 use dray_core::time::nanos;
 use dray_core::{FileIndex, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Which end a target is at.
+/// End of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum At {
-    /// It is read.
+    /// The target is read.
     Source,
-    /// It is written.
+    /// The target is written.
     Sink,
 }
 
-/// Which target is slow.
+/// The slow target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slow {
-    /// None.
+    /// No target.
     Nowhere,
-    /// This one, all the time.
+    /// This target, all the time.
     Fixed(u32),
-    /// Each of so many in turn, for so long.
+    /// Each of this number of targets in turn, for this period.
     Moving(u32, Duration),
 }
 
-/// An object that was written.
+/// A written object.
 #[derive(Debug, Clone, Copy)]
 pub struct Written {
-    /// When.
+    /// Time of the write.
     pub at: Time,
-    /// Of which file.
+    /// File of the object.
     pub file: FileIndex,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// See the module's head.
+/// Service times and measurements.
 #[derive(Debug, Clone)]
 pub struct Timing {
-    /// Time that a target takes for an object, whatever its bytes.
+    /// Time of a target for an object, independent of its bytes.
     pub object: Duration,
-    /// Time that the link takes for one.
+    /// Time of the link for an object.
     pub link: Duration,
-    /// At which end targets are slow; those of the other are ten times as fast as they need be.
+    /// End of the slow targets; those of the other end are ten times as fast as needed.
     pub end: At,
-    /// Which.
+    /// The slow target.
     pub slow: Slow,
-    /// How many times as long as the others it takes.
+    /// Slowdown factor of the slow target.
     pub times: u32,
-    /// When each target's line is free.
+    /// Time at which each target is free.
     free: BTreeMap<(At, u32), Time>,
-    /// When the link is free.
+    /// Time at which the link is free.
     link_free: Time,
-    /// What was written.
+    /// Written objects.
     pub written: Vec<Written>,
-    /// How many were under way on a target when one more came to it.
+    /// Number of objects in progress on a target at each arrival: time, end, target, number.
     pub crowd: Vec<(Time, At, u32, usize)>,
-    /// When those that are under way on each target are done.
+    /// End times of the objects in progress on each target.
     under_way: BTreeMap<(At, u32), Vec<Time>>,
 }
 
 impl Timing {
-    /// With lines that are free.
+    /// Returns timing with free targets and a free link.
     #[must_use]
     pub const fn new(object: Duration, link: Duration, end: At, slow: Slow) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Timing {
         }
     }
 
-    /// How long it is until an object that comes to a target now is done.
+    /// Returns the time until a target completes an object that arrives now.
     pub fn target(&mut self, at: At, target: u32, now: Time) -> Duration {
         let free = self.free.get(&(at, target)).copied().unwrap_or(now);
         let begins = free.max(now);
@@ -98,13 +98,13 @@ impl Timing {
         done.since(now)
     }
 
-    /// How long it is until an object that comes to the link now has left.
+    /// Returns the time until an object that arrives at the link now has left it.
     pub fn link(&mut self, now: Time) -> Duration {
         self.link_free = self.link_free.max(now) + self.link;
         self.link_free.since(now)
     }
 
-    /// When an object is done that a target begins with then.
+    /// Returns the time at which a target completes an object begun at `begins`.
     fn done(&self, target: u32, begins: Time) -> Time {
         let (mut at, mut left) = (begins, self.object);
         loop {
@@ -167,7 +167,7 @@ mod tests {
     fn what_is_under_way_is_faster_when_the_congestion_moves_on() {
         let slow = Slow::Moving(2, millis(50));
         let mut timing = Timing::new(millis(10), millis(1), At::Sink, slow);
-        // 50 ms at a tenth, the other half at full speed.
+        // 50 ms at a tenth of the speed, the other half at full speed.
         assert_eq!(timing.target(At::Sink, 0, Time::ZERO), millis(55));
         let later = Time::ZERO + millis(95);
         assert_eq!(timing.target(At::Sink, 0, later), millis(5 + 50));

@@ -1,4 +1,4 @@
-//! What is copied, with which options: a tree and a configuration from a seed.
+//! Workloads: a tree and a configuration from a seed.
 
 use dray_core::options::{Durability, Options, Order, Overwrite};
 use dray_core::{ByteRange, Error, Result};
@@ -10,7 +10,7 @@ use dray_session::source::Listed;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What stands at a path of the source.
+/// An entry of the source.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A file.
@@ -24,67 +24,67 @@ pub enum Source {
 /// A file of the source.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
-    /// Its content, holes as zeros.
+    /// Content, with holes as zeros.
     pub bytes: Vec<u8>,
-    /// Where nothing is allocated.
+    /// Ranges without allocation.
     pub holes: RangeSet,
-    /// When it was changed last; unique for each content.
+    /// Time of the last change; unique for each content.
     pub modified: ModifiedTime,
-    /// Its targets.
+    /// Targets of the file.
     pub layout: Layout,
 }
 
-/// How a world is set up.
+/// Configuration of a world.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// Options of the transfer.
     pub options: Options,
-    /// Buffers of each end's pool.
+    /// Number of buffers of each end's pool.
     pub buffers: u32,
-    /// Bytes of a buffer.
+    /// Size of a buffer in bytes.
     pub buffer_bytes: u64,
-    /// Segments in a block.
+    /// Maximum number of segments in a block.
     pub segments_max: u32,
-    /// Entries announced and not closed.
+    /// Maximum number of entries announced and not closed.
     pub live_entries_max: u32,
-    /// Reads at once per source target.
+    /// Maximum number of concurrent reads per source target.
     pub reads_max: u32,
-    /// Bytes written and not durable.
+    /// Maximum bytes written and not durable.
     pub sync_group_bytes: u64,
-    /// Longest wait for a sync.
+    /// Maximum wait for a sync.
     pub sync_interval: Duration,
-    /// For some: a sink that must be written in order.
+    /// Window of a sink that must be written in order; `None` for any order.
     pub ordered_window: Option<u32>,
-    /// Whether the sink keeps holes.
+    /// True if the sink keeps holes.
     pub holes: bool,
-    /// Data streams.
+    /// Number of data streams.
     pub streams: u32,
-    /// Targets at the source.
+    /// Number of targets at the source.
     pub source_targets: u32,
-    /// Targets at the sink.
+    /// Number of targets at the sink.
     pub sink_targets: u32,
-    /// Whether the sink's files lie on its targets in turn, by the number in their name; else it is
-    /// drawn.
+    /// True if the sink's files lie on its targets in turn, by the number in their name; otherwise
+    /// random.
     pub in_turn: bool,
-    /// Whether the sink drives, and waits for no word after its verdict.
+    /// True if the sink drives, and waits for no message after its verdict.
     pub sink_drives: bool,
-    /// Whether the source announces before the sink is ready.
+    /// True if the source announces entries before the sink is ready.
     pub announces_early: bool,
 }
 
-/// A pick from a list.
+/// Returns a random element of a list.
 pub fn one_of<T: Clone>(draw: &mut Rng, list: &[T]) -> T {
     let at = draw.below(list.len() as u64) as usize;
     list[at].clone()
 }
 
-/// True in `percent` of all draws.
+/// Returns true in `percent` of all draws.
 pub fn chance(draw: &mut Rng, percent: u64) -> bool {
     draw.below(100) < percent
 }
 
 impl Setup {
-    /// A configuration.
+    /// Returns a random configuration.
     #[must_use]
     pub fn new(draw: &mut Rng) -> Self {
         let object_bytes = one_of(draw, &[64, 96, 128, 256]);
@@ -143,7 +143,7 @@ impl Setup {
         }
     }
 
-    /// A layout over `targets` targets.
+    /// Returns a random layout over `targets` targets.
     pub fn layout(&self, draw: &mut Rng, targets: u32) -> Layout {
         let first = draw.below(u64::from(targets)) as u32;
         if targets == 1 || chance(draw, 60) {
@@ -159,21 +159,21 @@ impl Setup {
     }
 }
 
-/// The source's tree and everything it ever held.
+/// The source's tree and all its former contents.
 #[derive(Debug, Default)]
 pub struct Tree {
-    /// What stands now.
+    /// Present entries.
     pub entries: BTreeMap<RelPath, Source>,
-    /// All contents a path ever had, by their time.
+    /// All contents of each path, by their time.
     pub versions: BTreeMap<RelPath, BTreeMap<ModifiedTime, Vec<u8>>>,
     clock: i64,
 }
 
 impl Tree {
-    /// A tree of at least three files of twenty objects, and of everything else a tree may hold.
+    /// Returns a tree of at least three files of twenty objects, and of all other kinds of entries.
     ///
     /// # Errors
-    /// None; names are constants.
+    /// Never: names are constants.
     pub fn new(draw: &mut Rng, setup: &Setup) -> Result<Self> {
         let mut tree = Self::default();
         let mut folders = vec![RelPath::root()];
@@ -219,7 +219,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A time nobody had before.
+    /// Returns a time that was not used before.
     pub fn tick(&mut self) -> ModifiedTime {
         self.clock += 1;
         ModifiedTime {
@@ -228,7 +228,7 @@ impl Tree {
         }
     }
 
-    /// Writes a file anew.
+    /// Writes new content to a file.
     pub fn put_file(
         &mut self,
         draw: &mut Rng,
@@ -261,7 +261,7 @@ impl Tree {
         self.entries.insert(path.clone(), Source::File(file));
     }
 
-    /// The files.
+    /// Returns the files.
     pub fn files(&self) -> impl Iterator<Item = (&RelPath, &SourceFile)> {
         self.entries.iter().filter_map(|(path, node)| match node {
             Source::File(file) => Some((path, file)),
@@ -269,7 +269,7 @@ impl Tree {
         })
     }
 
-    /// One file grows, shrinks, or is rewritten at its size.
+    /// Changes one file: it grows, shrinks, or is rewritten at its size.
     pub fn change_one(&mut self, draw: &mut Rng, setup: &Setup) {
         let files: Vec<(RelPath, u64)> = self
             .files()
@@ -284,7 +284,7 @@ impl Tree {
         self.put_file(draw, setup, &path, size, 0);
     }
 
-    /// The manifest, folders before what lies in them.
+    /// Returns the manifest, folders before their contents.
     #[must_use]
     pub fn list(&self) -> Vec<Listed> {
         let mut listed = Vec::new();
@@ -351,7 +351,7 @@ fn draw_holes(number: u64) -> u64 {
     u64::from(number.is_multiple_of(5))
 }
 
-/// Attributes with this time.
+/// Returns attributes with this time.
 #[must_use]
 pub fn metadata(modified: ModifiedTime) -> Metadata {
     Metadata {

@@ -1,4 +1,4 @@
-//! A world: one destination, its sessions, virtual time, and what goes wrong.
+//! A world: one destination, its sessions, virtual time, and its faults.
 
 use crate::disk::{Disk, Node};
 use crate::faults::{Coverage, FAULTS_MIN, Fault, Phase, Planned, plan};
@@ -19,19 +19,19 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Events of one session after which it hangs.
+/// Number of events after which a session counts as hanging.
 const EVENTS_MAX: u64 = 200_000;
 
-/// Sessions of one world after which it does not come to an end.
+/// Number of sessions after which a world counts as endless.
 const SESSIONS_MAX: usize = 40;
 
-/// Rounds of one world; faults whose moment has not come by then are left out.
+/// Maximum number of rounds of one world; faults whose moment has not come by then are left out.
 const ROUNDS_MAX: usize = 8;
 
-/// The one source of a session.
+/// The only source of a session.
 pub const PEER: PeerId = PeerId(0);
 
-/// What happens next to a session.
+/// A future event of a session.
 #[derive(Debug)]
 pub enum Event {
     /// An input of the source.
@@ -42,7 +42,7 @@ pub enum Event {
     ControlToSource(Vec<u8>),
     /// Control bytes arrive at the sink.
     ControlToSink(Vec<u8>),
-    /// The source's network card is done with a stream's first object.
+    /// The source's network card has sent a stream's first object.
     Transmitted(u32),
     /// An object arrives.
     Arrived(u32, Vec<u8>),
@@ -82,94 +82,94 @@ impl Ord for Scheduled {
     }
 }
 
-/// A promise that was broken.
+/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which checker says so.
+    /// Name of the checker.
     pub checker: &'static str,
-    /// What it saw.
+    /// Details of the violation.
     pub detail: String,
 }
 
-/// What came of a seed.
+/// Results of a seed.
 #[derive(Debug)]
 pub struct Report {
     /// The broken promise, if any.
     pub violation: Option<Violation>,
-    /// Faults that were hit.
+    /// Faults hit.
     pub coverage: Coverage,
-    /// Sessions that were run.
+    /// Number of sessions.
     pub sessions: usize,
-    /// Events in all.
+    /// Number of events.
     pub events: u64,
-    /// What happened, when asked for.
+    /// Trace, if requested.
     pub trace: Vec<String>,
 }
 
-/// See the module's head.
+/// A world.
 pub struct World {
     /// Virtual time.
     pub now: Time,
     queue: BinaryHeap<Reverse<Scheduled>>,
     number: u64,
-    /// Everything random.
+    /// Source of all random numbers.
     pub draw: Rng,
-    /// How it is set up.
+    /// Configuration.
     pub setup: Setup,
     /// The source's tree.
     pub tree: Tree,
     /// The sink's disk.
     pub disk: Rc<RefCell<Disk>>,
-    /// Its sessions; all but the last few are over.
+    /// Its sessions; all but the last few have ended.
     pub sessions: Vec<Session>,
-    /// Boot of the sink's host.
+    /// Boot number of the sink's host.
     pub boot: u64,
     /// Planted defect, if any.
     pub mutant: Option<Mutant>,
-    /// Faults to come.
+    /// Planned faults.
     pub plan: VecDeque<Planned>,
-    /// Faults that were hit.
+    /// Faults hit.
     pub coverage: Coverage,
     /// The first broken promise.
     pub violation: Option<Violation>,
-    /// What happens, when asked for.
+    /// Trace, if requested.
     pub trace: Option<Vec<String>>,
     events: u64,
-    /// Paths where a folder stands in a file's way.
+    /// Paths where a folder blocks a file.
     pub blocked: BTreeSet<RelPath>,
-    /// Whether faults of this round may cost more than pool and group.
+    /// True if faults of this round may cost more than pool and group.
     pub is_unbounded: bool,
-    /// Inodes whose bytes are not those that were written; no session can know before it reads them back.
+    /// Inodes with corrupted bytes; no session can know before it reads them back.
     pub rotten: BTreeSet<u64>,
     /// First session of the round, and bytes it had to move.
     pub round: (usize, u64),
-    /// The log as it was read last, by the disk's change.
+    /// The last read log, with the disk's change number.
     pub log_seen: Option<(u64, BTreeMap<RelPath, dray_core::SummedRanges>)>,
-    /// Whether the host crashed although durability none was asked for: everything may be gone.
+    /// True if the host crashed under durability none: all data may be lost.
     pub is_forgotten: bool,
-    /// Kills that were tried so that a partial file is left.
+    /// Number of kills to get a partial file to tamper with.
     pub kills_for_tampering: u32,
-    /// Whether the full disk was counted as a fault already.
+    /// True if the full disk was already counted as a fault.
     pub is_full_counted: bool,
     planned: usize,
     rounds: usize,
-    /// A session that must begin while another runs.
+    /// Set if a session must begin while another runs.
     pub wants_takeover: bool,
-    /// How long things take, where that is measured.
+    /// Service times, in timed worlds.
     pub timing: Option<Timing>,
 }
 
 impl World {
-    /// The world of a seed.
+    /// Returns the world of a seed.
     ///
     /// # Errors
-    /// None; names are constants.
+    /// Never: names are constants.
     pub fn new(seed: u64, mutant: Option<Mutant>, traces: bool) -> Result<Self> {
         let mut draw = Rng::new(seed ^ 0xd1ce_5eed);
         let mut setup = Setup::new(&mut draw);
         let tree = Tree::new(&mut draw, &setup)?;
         let plan = plan(seed, &mut draw);
-        // Without verification nobody can notice.
+        // Only verification can detect bit rot.
         setup.options.verify |= plan.iter().any(|planned| planned.fault == Fault::BitRot);
         let mut world = Self {
             mutant,
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// A world without faults, for this tree, in which things take their time.
+    /// Returns a world without faults, for this tree and with service times.
     #[must_use]
     pub fn timed(setup: Setup, tree: Tree, timing: Timing) -> Self {
         Self {
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Things that stand at the destination before the first run.
+    /// Makes entries at the destination before the first run.
     fn populate(&mut self) -> Result<()> {
         let files: Vec<_> = self
             .tree
@@ -268,7 +268,7 @@ impl World {
                 self.violate("session_ends", "too many sessions".into());
                 break;
             }
-            // What has rotted fails once more, when it is read back.
+            // Corrupted data causes one more failure, when it is read back.
             let is_clean =
                 self.plan.is_empty() && self.disk.borrow().fuse.is_none() && self.rotten.is_empty();
             self.is_forgotten = false;
@@ -310,8 +310,8 @@ impl World {
         }
     }
 
-    /// A world whose faults missed their moments gets two that cannot: sessions with nothing to do are
-    /// over after a few events.
+    /// Plans two certain faults for a world whose faults missed their moments: sessions with
+    /// nothing to do end after a few events.
     fn plan_more(&mut self) {
         let is_thin = self.plan.is_empty() && self.coverage.total() < FAULTS_MIN;
         if !is_thin || self.rounds >= 2 * ROUNDS_MAX {
@@ -330,7 +330,7 @@ impl World {
     /// Runs one session of a world without faults.
     ///
     /// # Errors
-    /// The promise that was broken, if any, or that it did not come to its end.
+    /// The broken promise, if any, or that the session did not end.
     pub fn run_timed(mut self) -> std::result::Result<Option<Timing>, Violation> {
         self.begin_round();
         self.begin_session();
@@ -346,7 +346,7 @@ impl World {
 
     fn begin_round(&mut self) {
         let disk = self.disk.borrow();
-        // One that was written anew with the same bytes has another time, and is sent.
+        // A file rewritten with the same bytes has another time, and is sent.
         let stands = |path: &RelPath, file: &SourceFile| match disk.look(path) {
             Some(Node::File(inode, attributes)) => {
                 attributes.modified == file.modified && disk.bytes(*inode) == file.bytes
@@ -365,7 +365,7 @@ impl World {
         self.is_unbounded = always;
     }
 
-    /// The source's tree is worked on, and the same command is given again.
+    /// Changes the source's tree, and begins another round of the same command.
     fn next_round(&mut self) {
         self.rounds += 1;
         if self.plan.len() >= self.planned {
@@ -399,10 +399,10 @@ impl World {
         self.begin_round();
     }
 
-    /// Starts a session: the same request against what is left.
+    /// Starts a session: the same request against the present destination.
     pub fn begin_session(&mut self) {
         if chance(&mut self.draw, 10) {
-            // Another kind of store, or another configuration, than the time before.
+            // Another kind of store, or another configuration, than before.
             self.setup.ordered_window = match self.setup.ordered_window {
                 Some(_) => None,
                 None => Some(1 + self.draw.below(6) as u32),
@@ -446,7 +446,7 @@ impl World {
         self.after(number, Duration::ZERO, begins);
     }
 
-    /// A new stream comes up after a while.
+    /// Plans the start of a new stream after a delay.
     pub fn open_stream(&mut self, session: usize, wait: Duration) {
         let link = &mut self.sessions[session].link;
         let id = link.next_stream;
@@ -483,7 +483,7 @@ impl World {
         self.queue.clear();
     }
 
-    /// Both machines of the sessions that are not over, for whoever looks for the reason.
+    /// Adds both machines of the sessions that have not ended to the trace, for debugging.
     fn say_stuck(&mut self) {
         for at in 0..self.sessions.len() {
             if self.trace.is_some() && !self.sessions[at].is_over() {
@@ -494,12 +494,12 @@ impl World {
         }
     }
 
-    /// Plans an event.
+    /// Plans an event after a delay.
     pub fn after(&mut self, session: usize, wait: Duration, event: Event) {
         self.at(session, self.now + wait, event);
     }
 
-    /// Plans an event.
+    /// Plans an event at a time.
     pub fn at(&mut self, session: usize, at: Time, event: Event) {
         self.number += 1;
         self.queue.push(Reverse(Scheduled {
@@ -510,13 +510,13 @@ impl World {
         }));
     }
 
-    /// A time between `low` and `high` microseconds.
+    /// Returns a random delay between `low` and `high` microseconds.
     pub fn delay(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_micros(low + self.draw.below(high - low))
     }
 
-    /// When a control message arrives that is sent now. Where the time went takes the shortest time and
-    /// no draw: what is counted changes nothing of what happens after it.
+    /// Returns the arrival time of a control message sent now. A profile takes the shortest time
+    /// and no random draw, so that it does not change later events.
     pub fn arrival(&mut self, message: &Message) -> Time {
         self.now
             + match message {
@@ -525,7 +525,7 @@ impl World {
             }
     }
 
-    /// Notes the first broken promise.
+    /// Records the first broken promise.
     pub fn violate(&mut self, checker: &'static str, detail: String) {
         self.say(|| format!("VIOLATION {checker}: {detail}"));
         if self.violation.is_none() {
@@ -533,7 +533,7 @@ impl World {
         }
     }
 
-    /// Adds to the trace, if there is one.
+    /// Adds a line to the trace, if there is one.
     pub fn say(&mut self, words: impl FnOnce() -> String) {
         let micros = self.now.as_nanos() / 1000;
         if let Some(trace) = &mut self.trace {
@@ -541,13 +541,13 @@ impl World {
         }
     }
 
-    /// Whether durability none is asked for: then a crash of the host may cost anything.
+    /// Returns true under durability none: then a crash of the host may lose any data.
     #[must_use]
     pub fn is_weak(&self) -> bool {
         self.setup.options.durability == Durability::None
     }
 
-    /// Counts a fault that was hit.
+    /// Counts a fault.
     pub fn hit(&mut self, session: usize, fault: Fault) {
         let phase = self.sessions[session].phase();
         self.say(|| format!("{session} FAULT {} while {phase:?}", fault.words()));

@@ -31,7 +31,7 @@ pub enum Mutant {
     CleansAll,
     /// A writer does not read the other logs after it has begun a file.
     NoSecondLook,
-    /// Of two that begin a file the one with the smaller log name writes immediately.
+    /// If two writers begin a file, the one with the smaller log name writes immediately.
     DoesNotWait,
     /// The other log ends the file before our own records are durable.
     EndsFirst,
@@ -57,13 +57,13 @@ impl Mutant {
 pub struct Place {
     /// The destination's disk.
     pub disk: Rc<RefCell<Disk>>,
-    /// The files, by path, as they must arrive.
+    /// Expected files, by path.
     pub files: BTreeMap<RelPath, Vec<u8>>,
-    /// Logs whose lease is held, and by which transfer.
+    /// Logs whose lease is held, with the holding transfer.
     pub held: BTreeMap<RelPath, usize>,
     /// Transfers that may write a file now.
     pub writing: BTreeMap<RelPath, BTreeSet<usize>>,
-    /// Objects that some log has made durable, of files without a final name.
+    /// Objects that a log has made durable, of files without a final name.
     pub durable: BTreeSet<(RelPath, u64)>,
     /// The sink host's boot.
     pub boot: u64,
@@ -141,7 +141,7 @@ fn run(place: &mut Place, draw: &mut Rng, kills: &mut u64) -> Result<()> {
     for number in 0..2 + draw.below(3) as usize {
         let mut wanted: Vec<RelPath> = place.files.keys().cloned().collect();
         wanted.retain(|_| draw.below(3) > 0);
-        // In another order than the others.
+        // In a different order for each writer.
         let turn = draw.below(wanted.len().max(1) as u64) as usize;
         wanted.rotate_left(turn);
         writers.push(Writer::new(number, wanted)?);

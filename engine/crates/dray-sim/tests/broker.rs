@@ -1,4 +1,4 @@
-//! The experiments with the broker: what must come out.
+//! Required results of the experiments with the broker.
 
 use dray_sim::experiments::bde::{self, FOURTH, Place, TASKS};
 use dray_sim::experiments::loads::{self, Many};
@@ -20,7 +20,7 @@ fn bde_both_deadlines_are_met_and_the_third_task_is_throttled_and_idle_never() {
             report.idle_seconds
         );
         let rate = |task, seconds| bde::rate_at(&conductor, task, seconds);
-        // Alone it has everything; beside the others little, but never nothing.
+        // Alone it has the whole rate; beside the others a small part, but never zero.
         let alone = rate(2, 30);
         assert!(alone > 9.9, "{alone}");
         assert!((0.1..0.2 * alone).contains(&rate(2, 95)), "{}", rate(2, 95));
@@ -29,7 +29,7 @@ fn bde_both_deadlines_are_met_and_the_third_task_is_throttled_and_idle_never() {
             "{}",
             rate(2, 250)
         );
-        // What the deadlines need at the least, from the first moment on: bytes by time left.
+        // Minimum rates for the deadlines, from the first moment on: bytes by remaining time.
         assert!(rate(0, 95) >= 1.33 && rate(1, 201) >= 5.33);
     }
 }
@@ -67,7 +67,7 @@ fn bde_a_fourth_task_is_refused_and_taken_on_with_what_it_is_offered() {
         assert_eq!(bde::is_met(&report, &place.load(FOURTH.3)), [true, true]);
         let offered = bde::offer(place);
         assert!(offered > FOURTH.3.expect("it has a deadline"));
-        // No later than it must be: the two need this long together, and a few seconds are added.
+        // Not later than necessary: the two need this long together, and a few seconds are added.
         let rate = if place == Place::Shared { 10.5 } else { 10.0 };
         let both = f64::from(u32::try_from(TASKS[1].1 + FOURTH.1).expect("small")) * 8.0 / rate;
         assert!(
@@ -81,7 +81,7 @@ fn bde_a_fourth_task_is_refused_and_taken_on_with_what_it_is_offered() {
     }
 }
 
-/// A part of the whole experiment, which `dray-sim experiment loads` does.
+/// A part of the whole experiment, which `dray-sim experiment loads` runs.
 #[test]
 fn loads_nothing_promised_is_late_little_is_refused_and_noise_harms_the_broker_least() {
     const SEEDS: u64 = 4;

@@ -1,4 +1,4 @@
-//! What a choice costs: every object of the source goes through one.
+//! Measures the cost of a choice: every object of the source needs one.
 
 use dray_core::options::Order;
 use dray_core::{FileIndex, Layout, RangeSet, TargetId, Time};
@@ -22,7 +22,7 @@ fn seconds(targets: u32, objects_each: u64) -> (u64, f64) {
     }
     let began = Instant::now();
     for index in 0..FILES {
-        // One byte more than whole objects, so that none is small.
+        // One byte more than whole objects, so that no file is small.
         let size = objects_each * OBJECT + 1;
         objects.add(Work {
             index: FileIndex(index),

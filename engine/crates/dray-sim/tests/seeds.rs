@@ -1,14 +1,14 @@
 //! Seeds in the everyday test run: no promise is broken, the same seed gives the same trace, and
-//! every planted defect is noticed. `make sim` runs more of them.
+//! every planted defect is detected. `make sim` runs more of them.
 
 use dray_sim::faults::{Coverage, FAULTS_MIN};
 use dray_sim::mutants::Mutant;
 use dray_sim::run_seed;
 
-/// Seeds of the quick set. In release the full set, whose table must be full.
+/// Number of seeds of the quick set. A release build runs the full set, whose table must be full.
 const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 2000 };
 
-/// Hits each cell of the table needs over the full set.
+/// Minimum number of hits of each cell of the table over the full set.
 const HITS_MIN: u64 = 20;
 
 #[test]

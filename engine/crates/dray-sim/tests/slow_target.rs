@@ -1,4 +1,5 @@
-//! One of eight targets at a tenth of its speed: what goes around it, and what that costs the others.
+//! One of eight targets at a tenth of its speed: how much data bypasses it, and its cost for the
+//! others.
 
 use dray_core::options::Order;
 use dray_sim::experiments::slow_target;
@@ -23,7 +24,7 @@ fn until_the_tail_far_more_goes_than_file_after_file_and_the_others_lose_nothing
             assert!(times >= 1.8, "{end:?} {bound:?}: {times} times file order");
             let others = ours.others(SLOW) / free.others(SLOW);
             assert!(others <= 1.05, "{end:?} {bound:?}: others at {others}");
-            // The slow target goes at its own speed all the time.
+            // The slow target runs at its own speed all the time.
             let alone = 10.0 * free.seconds();
             assert!(ours.seconds() <= 1.01 * alone, "{}", ours.seconds());
         }
@@ -38,7 +39,7 @@ fn congestion_that_moves_costs_what_it_must_and_no_more() {
         let moving = run(Order::Layout, end, Bound::Link, slow);
         let times = moving.seconds() / free.seconds();
         assert!(times <= 1.10, "{end:?}: {times} times the run without");
-        // With nothing to spare each target loses what it could not give.
+        // Without spare capacity each target loses the time of its congestion.
         let free = run(Order::Layout, end, Bound::Targets, Slow::Nowhere);
         let moving = run(Order::Layout, end, Bound::Targets, slow);
         let times = moving.seconds() / least_with_moving(free.seconds());
@@ -54,7 +55,7 @@ fn a_congested_target_holds_few_buffers_at_either_end_and_never_none() {
     let millis = Duration::from_millis;
     let slow = Slow::Fixed(SLOW);
     let course = run(Order::Layout, At::Source, Bound::Targets, slow);
-    // When it is known, and before the others are done.
+    // After the congestion was detected, and before the others are done.
     assert_eq!(course.crowd(SLOW, [millis(500), millis(1400)]), 1);
     // At the sink its share of the pool is sixteen buffers; its writers take four, one may follow.
     let sink = |slow| run_with(8 * BUFFERS, Order::Layout, At::Sink, Bound::Targets, slow);
@@ -64,7 +65,7 @@ fn a_congested_target_holds_few_buffers_at_either_end_and_never_none() {
     assert!((4..=5).contains(&crowd), "{crowd} under way");
     let free = sink(Slow::Nowhere).expect("it ends");
     assert_eq!(free.crowd(SLOW, [millis(500), millis(1400)]), 16);
-    // Alone at last, it has all its readers, as far as its credit goes.
+    // After the other targets have finished it has all its readers, as far as its credit permits.
     let source = run_with(8 * BUFFERS, Order::Layout, At::Source, Bound::Targets, slow);
     let crowd = source
         .expect("it ends")

@@ -1,10 +1,11 @@
-//! Tuners on four paths: ours reaches what is asked for, and leaves where the far side fails.
+//! Tuners on four paths: ours reaches the required throughput, and leaves the range where the far
+//! side fails.
 
 use dray_sim::experiments::tuner;
 use tuner::paths::PATHS;
 use tuner::{Came, Who, all, of_drawn, quantile};
 
-/// Fewer than the page shows, of the same.
+/// Fewer seeds than the published page has, from the same set.
 const SEEDS: u64 = 50;
 
 fn good(runs: &[Came]) -> usize {
@@ -32,7 +33,7 @@ fn ours_is_better_than_the_rule_of_liu_and_others_and_than_nothing() {
         let [nobody, dtl, ours] =
             [Who::Nobody, Who::Dtl, Who::Ours].map(|who| all(path, who, SEEDS));
         assert!(median(&ours) > median(&dtl), "{}", path.name);
-        // Where what a transfer begins with is the best already, looking around costs something.
+        // Where the default is already the best setting, exploring costs something.
         let least = if path.name == "clean" { 0.95 } else { 1.2 };
         let times = median(&ours) / median(&nobody);
         assert!(times >= least, "{}: {times} times nobody", path.name);

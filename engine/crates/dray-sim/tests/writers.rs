@@ -1,4 +1,4 @@
-//! Many writers of one destination: no promise is broken, and each planted defect is noticed.
+//! Many writers of one destination: no promise is broken, and each planted defect is detected.
 
 use dray_sim::writers::{Mutant, run_seed};
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! Lu et al., *BigData Express* (their demonstration of three tasks): a best-effort task that fills
-//! the line, and two with deadlines that come while it runs.
+//! the line, and two tasks with deadlines that arrive while it runs.
 //!
-//! The rates the paper shows are those of one shared resource of some 10.5 Gbit/s; the cards its
-//! text names say otherwise: two tasks share a card of 10 Gbit/s at one host, the third leaves from
-//! another. Both are done here, by the broker and by rules without deadlines.
+//! The paper's rates are those of one shared resource of some 10.5 Gbit/s. Its text names other
+//! cards: two tasks share a card of 10 Gbit/s at one host, and the third leaves from another. This
+//! module runs both, with the broker and with rules without deadlines.
 
 use super::rounded;
 use crate::fluid::{
@@ -21,35 +21,35 @@ const GB: u64 = 1_000_000_000;
 /// Bytes per second of a Gbit/s.
 const GBIT: f64 = 1e9 / 8.0;
 
-/// What the three had together, as the paper's figure shows it.
+/// Total rate of the three tasks, from the paper's figure.
 const SHARED: f64 = 10.5 * GBIT;
 
-/// The three tasks, in the order in which the paper numbers them: GB, when it comes, and within how
-/// many seconds it must be done.
+/// The three tasks, in the paper's order: name, size in GB, arrival in seconds, and seconds until
+/// the deadline.
 pub const TASKS: [(&str, u64, u64, Option<u64>); 3] = [
     ("T1", 300, 60, Some(1_800)),
     ("T2", 200, 200, Some(300)),
     ("T3", 800, 0, None),
 ];
 
-/// A fourth one that cannot be: alone it would, but not beside what T2 was promised.
+/// An infeasible fourth task: it would meet its deadline alone, but not beside T2's promise.
 pub const FOURTH: (&str, u64, u64, Option<u64>) = ("T4", 200, 210, Some(200));
 
-/// What the tasks pass.
+/// Resources that the tasks use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// All of them one resource.
+    /// All tasks share one resource.
     Shared,
-    /// T1 and T3 a card of 10 Gbit/s, T2 another host's; all three the other site's 40 Gbit/s card and
-    /// the circuit of 20 Gbit/s.
+    /// T1 and T3 share a card of 10 Gbit/s, T2 has another host's; all three share the other site's
+    /// 40 Gbit/s card and the circuit of 20 Gbit/s.
     Cards,
 }
 
 impl Place {
-    /// Both.
+    /// Both variants.
     pub const ALL: [Self; 2] = [Self::Shared, Self::Cards];
 
-    /// For reports.
+    /// Returns the name for reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,8 @@ impl Place {
         }
     }
 
-    /// The three tasks, and the fourth if it is to come with so many seconds' time.
+    /// Returns a load of the three tasks, and of the fourth with `fourth` seconds until its
+    /// deadline, if given.
     #[must_use]
     pub fn load(self, fourth: Option<u64>) -> Load {
         let mut load = Load::default();
@@ -104,10 +105,10 @@ fn made(
     transfer
 }
 
-/// The tasks under the broker.
+/// Runs the tasks under the broker.
 ///
 /// # Panics
-/// When the broker orders what cannot be.
+/// If the broker's orders are infeasible.
 #[must_use]
 pub fn brokered(place: Place, fourth: Option<u64>) -> (Report, Brokered) {
     let load = place.load(fourth);
@@ -122,19 +123,19 @@ pub fn brokered(place: Place, fourth: Option<u64>) -> (Report, Brokered) {
     (report, conductor)
 }
 
-/// The tasks under a plain rule.
+/// Runs the tasks under a plain rule.
 ///
 /// # Panics
-/// Never: plain rules order what can be.
+/// Never: the orders of plain rules are feasible.
 #[must_use]
 pub fn plain(place: Place, mut rule: Plain) -> Report {
     run(&place.load(None), &mut rule).expect("a rule orders what can be")
 }
 
-/// What the fourth task is offered when it is refused: seconds from its submission.
+/// Returns the broker's offer for the refused fourth task, in seconds from its submission.
 ///
 /// # Panics
-/// When it is not refused, or nothing is offered.
+/// If the task is not refused, or the broker offers nothing.
 #[must_use]
 pub fn offer(place: Place) -> u64 {
     let within = FOURTH.3;
@@ -147,7 +148,7 @@ pub fn offer(place: Place) -> u64 {
     of_it.expect("of the fourth").1.since(*at).as_secs()
 }
 
-/// Whether each task with a deadline was in time.
+/// Returns, for each task with a deadline, true if it met it.
 #[must_use]
 pub fn is_met(report: &Report, load: &Load) -> Vec<bool> {
     let tasks = report.transfers.iter().zip(&load.transfers);
@@ -159,7 +160,7 @@ pub fn is_met(report: &Report, load: &Load) -> Vec<bool> {
         .collect()
 }
 
-/// Gbit/s of a task under the broker at a time in seconds.
+/// Returns the rate of a task under the broker at a time in seconds, in Gbit/s.
 #[must_use]
 pub fn rate_at(conductor: &Brokered, task: usize, seconds: u64) -> f64 {
     let time = Time::ZERO + Duration::from_secs(seconds);
@@ -169,7 +170,7 @@ pub fn rate_at(conductor: &Brokered, task: usize, seconds: u64) -> f64 {
     given.map_or(0.0, |rate| rate.0 as f64 / GBIT)
 }
 
-/// All of it.
+/// Returns all results.
 #[must_use]
 pub fn results() -> Value {
     let mut runs = Vec::new();
@@ -223,7 +224,7 @@ fn told(place: Place, rule: &str, report: &Report) -> Value {
     })
 }
 
-/// Gbit/s over seconds, as steps.
+/// Returns the steps of a task's rate: seconds and Gbit/s.
 fn curve(conductor: &Brokered, task: usize) -> Vec<[f64; 2]> {
     let key = TransferKey(task as u64);
     let mut points: Vec<[f64; 2]> = Vec::new();

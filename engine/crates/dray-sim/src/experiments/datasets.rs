@@ -1,9 +1,9 @@
-//! Twenty datasets of different sizes, each worth something only when all of it has arrived, over fifty
-//! links of which one (2 %) is stuck for a while: first come, first served against the order that ships.
+//! Twenty datasets of different sizes, each useful only when complete, over fifty links of which
+//! one (2 %) stalls for a while: compares first come, first served with the shipped order.
 //!
-//! A *link* is a storage target of the source with its way out. Each file lies on one link and has a
-//! copy on another. All links share one line. Decisions are those of `dray-sched`; links and line are
-//! modelled here.
+//! A *link* is a storage target of the source with its network path. Each file lies on one link and
+//! has a copy on another. All links share one line. The decisions come from `dray-sched`; this
+//! module models links and line.
 
 use super::rounded;
 use dray_core::options::Order;
@@ -15,45 +15,46 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Datasets.
+/// Number of datasets.
 pub const DATASETS: u64 = 20;
 
-/// Links, and those of them that are stuck.
+/// Number of links, and number of stuck links among them.
 pub const LINKS: u32 = 50;
 const STUCK: u32 = 1;
 
-/// A link reads so many objects at once, each so long.
+/// Number of concurrent reads of a link, and duration of each.
 const READERS: u32 = 2;
 const READ: Duration = Duration::from_millis(100);
 
-/// What the line takes for an object: a fifth of what the links could give.
+/// Time of the line for an object: the links together could deliver five times as much.
 const LINE: Duration = Duration::from_millis(5);
 
-/// Buffers of the source.
+/// Number of buffers of the source.
 const BUFFERS: usize = 64;
 
-/// From when until when a stuck link lets nothing through.
+/// Beginning and end of the stall of a stuck link.
 const STUCK_FROM: Duration = Duration::from_secs(2);
 const STUCK_UNTIL: Duration = Duration::from_secs(120);
 
-/// Of all bytes so many parts of a hundred may be sent twice.
+/// Maximum share of bytes sent twice, in percent.
 const EXTRA_PERCENT_MAX: u64 = 2;
 
 const OBJECT_BYTES: u64 = 1 << 20;
 
-/// How the next object is chosen, and what becomes of those on a stuck link.
+/// Choice of the next object, and treatment of objects on a stuck link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// First come, first served, around links that are busy. What is on a stuck link waits for it.
+    /// First come, first served, skipping busy links. Objects on a stuck link wait for it.
     Fcfs,
-    /// As it ships, without giving up links.
+    /// The shipped order, without giving up links.
     Nearest,
-    /// As it ships: what is nearest to complete, and a stuck link is given up within the budget.
+    /// The shipped order: the dataset nearest to completion first; a stuck link is given up within
+    /// the budget.
     Ours,
 }
 
 impl Way {
-    /// All.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Fcfs, Self::Nearest, Self::Ours];
 
     const fn name(self) -> &'static str {
@@ -65,23 +66,23 @@ impl Way {
     }
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Debug, Clone)]
 pub struct Course {
-    /// Seconds at which each dataset was complete.
+    /// Completion time of each dataset, in seconds.
     pub completed: Vec<f64>,
-    /// Objects in all, and those that were sent twice.
+    /// Number of objects, and number of objects sent twice.
     pub objects: (u64, u64),
 }
 
 impl Course {
-    /// The datasets' mean, in seconds.
+    /// Returns the mean completion time, in seconds.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.completed.iter().sum::<f64>() / self.completed.len() as f64
     }
 
-    /// Extra bytes as a part of all.
+    /// Returns the fraction of bytes sent twice.
     #[must_use]
     pub fn extra(&self) -> f64 {
         self.objects.1 as f64 / self.objects.0 as f64
@@ -96,7 +97,7 @@ struct File {
     copy: u32,
 }
 
-/// Files of 20 to 580 in a dataset, the datasets one after the other in an order that is drawn.
+/// Returns datasets of 20 to 580 files, one after the other in a random order.
 fn files(seed: u64) -> Vec<File> {
     let mut draw = Rng::new(seed);
     let mut sizes: Vec<u64> = (0..DATASETS).map(|number| 20 + number * 560 / 19).collect();
@@ -117,9 +118,9 @@ fn files(seed: u64) -> Vec<File> {
     datasets.map(place).collect()
 }
 
-/// Which object goes next.
+/// Chooses the next object.
 enum Chooser {
-    /// Files in line, by number, and reads under way on each link.
+    /// Queued files by number, and number of reads in progress on each link.
     Line(VecDeque<usize>, BTreeMap<u32, u32>),
     Objects(Box<Objects>),
 }
@@ -130,7 +131,7 @@ impl Chooser {
             return Self::Line((0..files.len()).collect(), BTreeMap::new());
         }
         let limits = Limits {
-            // Nothing is small: each file is an object, and goes by itself.
+            // No file is small: each file is an object of its own.
             pack_bytes_max: 0,
             segments_max: 1,
             reads_max: READERS,
@@ -185,10 +186,10 @@ impl Chooser {
     }
 }
 
-/// A read that ends then, by its number: of which file, on which link, since when.
+/// Reads in progress, by end time and number: file, link and start time.
 type Reads = BTreeMap<(Time, u64), (usize, u32, Time)>;
 
-/// Runs one way over the datasets of a seed.
+/// Runs one variant with the datasets of a seed.
 #[must_use]
 pub fn run(way: Way, seed: u64) -> Course {
     let files = files(seed);
@@ -199,7 +200,7 @@ pub fn run(way: Way, seed: u64) -> Course {
     }
     let (mut now, mut number, mut line_free) = (Time::ZERO, 0, Time::ZERO);
     let mut reads = Reads::new();
-    // What was read is gone when the line is done with it.
+    // A buffer is freed when the line has sent its object.
     let mut on_the_line: BTreeSet<(Time, u64)> = BTreeSet::new();
     let mut arrived = vec![false; files.len()];
     let mut completed = vec![0.0; DATASETS as usize];
@@ -247,15 +248,15 @@ pub fn run(way: Way, seed: u64) -> Course {
     }
 }
 
-/// When a read that begins now ends.
+/// Returns the end time of a read that begins now.
 fn read_until(link: u32, now: Time) -> Time {
     let (from, until) = (Time::ZERO + STUCK_FROM, Time::ZERO + STUCK_UNTIL);
     let is_hit = link < STUCK && now < until && now + READ > from;
     if is_hit { until + READ } else { now + READ }
 }
 
-/// Links that are stuck are given up: what waits there is read from its copy, and what is under way
-/// is read again there, as far as the budget goes. Returns how many objects are sent twice.
+/// Gives up stuck links: queued files are read from their copies, and files in progress are read
+/// again there, within the budget. Returns the number of objects sent twice.
 fn give_up(
     chooser: &mut Chooser,
     files: &[File],
@@ -294,10 +295,10 @@ fn give_up(
     twice
 }
 
-/// Seeds of the page's runs.
+/// Seeds of the published runs.
 pub const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
-/// All runs.
+/// Returns the results of all runs.
 #[must_use]
 pub fn results() -> Value {
     let runs = SEEDS.map(|seed| {

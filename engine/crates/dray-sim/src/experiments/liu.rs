@@ -1,9 +1,9 @@
-//! Liu, Tieman, Kettimuthu and Foster, *A data transfer framework for large-scale science experiments*,
-//! 2010: Table 2 (which policy serves which of two data sets when), Figure 13 (two pairs of endpoints)
-//! and Figure 14 (the turns of round robin).
+//! Liu, Tieman, Kettimuthu and Foster, *A data transfer framework for large-scale science
+//! experiments*, 2010: Table 2 (completion times of two data sets under each policy), Figure 13
+//! (two pairs of endpoints) and Figure 14 (the turns of round robin).
 //!
-//! Three engines carry the same transfers: a fluid without costs, theirs as far as its numbers tell,
-//! and ours.
+//! Three engines run the same transfers: a fluid without costs, the paper's as far as its numbers
+//! show it, and ours.
 
 use super::rounded;
 use crate::fluid::{Load, Record, Report, Resource, Ruled, Switching, Transfer, run};
@@ -14,25 +14,26 @@ use std::time::Duration;
 
 const GB: u64 = 1_000_000_000;
 
-/// Fitted: 53 GB in the 1022 s that first come, first served took.
+/// Bytes per second of the line. Fitted: 53 GB in the 1022 s of first come, first served.
 const LINE: f64 = 415e6 / 8.0;
 
-/// Both ends had a card of 1 Gbit/s.
+/// Bytes per second of a card: both ends had a card of 1 Gbit/s.
 const CARD: f64 = 1e9 / 8.0;
 
-/// Fitted: round robin took 21 s longer than first come, first served, in 82 changes.
+/// Pause of the paper's engine at a change. Fitted: round robin took 21 s longer than first come,
+/// first served, in 82 changes.
 const THEIR_PAUSE: Duration = Duration::from_millis(256);
 
-/// Bytes of a turn, theirs and ours.
+/// Bytes of a turn, in the paper's engine and in ours.
 const QUOTA: u64 = 400_000_000;
 
-/// Bytes of an object, ours.
+/// Bytes of an object in our engine.
 const OBJECT: u64 = 1 << 20;
 
-/// The paths' round trip; a gate that opens lets the first byte through after one.
+/// Round-trip time of the paths; an opening gate lets the first byte through after one.
 const ROUND_TRIP: Duration = Duration::from_millis(33);
 
-/// When the second data set is submitted, after the first.
+/// Submission time of the second data set, after the first.
 const SECOND_COMES: Duration = Duration::from_secs(60);
 
 /// Table 2 of the paper in seconds: tray03, tray05 from its submission, and both.
@@ -42,24 +43,24 @@ pub const TABLE_2: [(Name, [f64; 3]); 3] = [
     (Name::RoundRobin, [1043.0, 677.0, 1043.0]),
 ];
 
-/// Who carries the transfers.
+/// Model of the engine that runs the transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// Nothing costs anything; the policies are ours.
+    /// No costs; our policies.
     Fluid,
-    /// Each change costs [`THEIR_PAUSE`], and in round robin a data set that comes later has saved
-    /// the turns of the time before: the published times are those of an engine that counts so.
+    /// Each change costs [`THEIR_PAUSE`], and in round robin a later data set has saved the turns
+    /// of the time before: the published times match an engine that counts this way.
     Theirs,
-    /// What is on the way is not cut off, objects of 1 MiB; a change costs one round trip, a session
-    /// three; the policies are ours.
+    /// Objects of 1 MiB in flight are completed; a change costs one round trip, a session three;
+    /// our policies.
     Ours,
 }
 
 impl Engine {
-    /// All of them.
+    /// All engines.
     pub const ALL: [Self; 3] = [Self::Fluid, Self::Theirs, Self::Ours];
 
-    /// For reports.
+    /// Returns the name for reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,7 +90,7 @@ impl Engine {
         if self == Self::Theirs && name == Name::RoundRobin {
             return Box::new(LeastServed { current: None });
         }
-        // One data set at a time, whichever policy: their engine gave one all its threads.
+        // One data set at a time under every policy: the paper's engine gave one all its threads.
         let settings = Settings {
             at_once: Some(1),
             quota: QUOTA,
@@ -99,10 +100,11 @@ impl Engine {
     }
 }
 
-/// Round robin in which absence saves quota: whoever has moved least gets the next turn.
+/// Round robin in which absence saves quota: the transfer with the fewest bytes moved gets the next
+/// turn.
 #[derive(Debug)]
 struct LeastServed {
-    /// Whose turn it is, and how much it will have moved when it is over.
+    /// Transfer of the current turn, and its total bytes at the end of the turn.
     current: Option<(String, u64)>,
 }
 
@@ -137,10 +139,10 @@ impl Policy for LeastServed {
     }
 }
 
-/// A run of Table 2: tray03 first, tray05 a minute later, over one line.
+/// Runs Table 2: tray03 first, tray05 a minute later, over one line.
 ///
 /// # Panics
-/// When a policy orders what cannot be.
+/// If a policy's orders are infeasible.
 #[must_use]
 pub fn two_sets(engine: Engine, policy: Name) -> Report {
     let mut load = Load {
@@ -158,11 +160,11 @@ pub fn two_sets(engine: Engine, policy: Name) -> Report {
     play(&load, engine.policy(policy))
 }
 
-/// A run of Figure 13: two data sets between two pairs of endpoints. Which two the figure shows is not
-/// known to us; these are of the paper's, and as unequal as it has them.
+/// Runs Figure 13: two data sets between two pairs of endpoints. The paper does not identify the
+/// figure's two data sets; these are from the paper, with the figure's ratio of sizes.
 ///
 /// # Panics
-/// When a policy orders what cannot be.
+/// If a policy's orders are infeasible.
 #[must_use]
 pub fn two_pairs(engine: Engine, policy: Name) -> Report {
     let mut load = Load {
@@ -193,14 +195,15 @@ fn play(load: &Load, policy: Box<dyn Policy>) -> Report {
     }
 }
 
-/// Seconds from the submission to the end of each, and from the first submission to the last end.
+/// Returns the seconds from the submission to the end of each, and from the first submission to the
+/// last end.
 #[must_use]
 pub fn seconds(report: &Report) -> [f64; 3] {
     let of = |at: usize| report.transfers[at].seconds().unwrap_or(f64::NAN);
     [of(0), of(1), report.ended.since(Time::ZERO).as_secs_f64()]
 }
 
-/// What the first transfer still moved after the second had come, and when it had.
+/// Returns the time that the first transfer kept moving after the second arrived.
 #[must_use]
 pub fn preemption(report: &Report) -> Duration {
     let arrived = report.transfers[1].arrived;
@@ -209,7 +212,7 @@ pub fn preemption(report: &Report) -> Duration {
     cut.map_or(Duration::ZERO, |to| to.since(arrived))
 }
 
-/// Bytes of each full turn while both were there.
+/// Returns the bytes of each full turn while both transfers were present.
 #[must_use]
 pub fn turns(report: &Report) -> Vec<f64> {
     let [first, second] = [&report.transfers[0], &report.transfers[1]];
@@ -221,7 +224,7 @@ pub fn turns(report: &Report) -> Vec<f64> {
     turns.into_iter().map(|turn| turn.bytes).collect()
 }
 
-/// Everything as the pages show it.
+/// Returns all results of the published pages.
 #[must_use]
 pub fn results() -> Value {
     let rows = TABLE_2.iter().flat_map(|(policy, paper)| {
@@ -267,7 +270,7 @@ pub fn results() -> Value {
     })
 }
 
-/// Seconds and gigabytes, wherever the rate changed.
+/// Returns the curve of a transfer: seconds and gigabytes, wherever the rate changed.
 fn curve(record: &Record) -> Vec<[f64; 2]> {
     let points = record.curve.iter();
     points

@@ -1,9 +1,9 @@
-//! Random loads of half to more than all of what there is: what the broker takes on, whether it
-//! keeps it, and how others would have kept the same.
+//! Random loads of half to more than all of the capacity: the broker's admissions, its missed
+//! promises, and the misses of other rules with the same transfers.
 //!
-//! A load is some sites' cards and the links between them for an hour, with transfers of all
-//! sizes that must be done within one and a half to six times the time they would take alone; some
-//! are announced before they may begin, some have ceilings, and background fills what is left.
+//! A load consists of some sites' cards and their shared link for an hour, with transfers of all
+//! sizes and deadlines of one and a half to six times their time alone. Some transfers are
+//! announced before they may begin, some have ceilings, and background transfers fill the rest.
 
 use super::rounded;
 use crate::fluid::{
@@ -17,37 +17,37 @@ use dray_sched::rng::Rng;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Loads of the whole experiment.
+/// Number of loads in the whole experiment.
 pub const LOADS: u64 = 1_000;
 
-/// Loads with fewer transfers.
+/// Number of loads with fewer transfers.
 const FEW_LOADS: u64 = 200;
 
-/// Nothing comes before this, in seconds: so long capacities are measured already.
+/// Earliest submission in seconds: capacities are measured before.
 const BEFORE: u64 = 600;
 
-/// How long transfers come.
+/// Seconds during which transfers arrive.
 const HOUR: u64 = 3_600;
 
 const SECOND: u64 = 1_000_000_000;
 const MEGA: u64 = 1_000_000;
 
-/// How far a noisy capacity goes up and down.
+/// Amplitude of a noisy capacity.
 const NOISE: f64 = 0.3;
 
-/// How long a noisy capacity stays, in seconds: from, and so many more.
+/// Duration of each value of a noisy capacity, in seconds: minimum, and range above it.
 const NOISE_LASTS: (u64, u64) = (20, 100);
 
-/// Whether transfers are known when they come or all at the start.
+/// Time at which transfers are known: at their submission or at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// As they come; nobody knows what comes next.
+    /// At their submission.
     Online,
-    /// All at the start, as reservations ahead.
+    /// At the start, as advance reservations.
     Ahead,
 }
 
-/// How many transfers a load has, of the same bytes together.
+/// Number of transfers of a load, with the same total bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Many {
     /// 40 to 80.
@@ -65,16 +65,16 @@ impl Many {
     }
 }
 
-/// A drawn load.
+/// A random load.
 #[derive(Debug, Clone)]
 pub struct Drawn {
-    /// What comes.
+    /// The load.
     pub load: Load,
-    /// What deadlines ask of the resource that is asked the most of, as a part of an hour of it.
+    /// Demand of transfers with deadlines on the most demanded resource, as a fraction of its hour.
     pub part: f64,
 }
 
-/// Draws a load from a seed.
+/// Returns the load of a seed.
 #[must_use]
 pub fn drawn(seed: u64, known: Known, many: Many) -> Drawn {
     let mut draw = Rng::new(seed ^ 0x10ad);
@@ -83,7 +83,7 @@ pub fn drawn(seed: u64, known: Known, many: Many) -> Drawn {
     let sites = 2 + draw.below(3);
     let mut capacities = Vec::new();
     for site in 0..=sites {
-        // Cards of one and more GB/s; the last is the link that all share.
+        // Cards of one and more GB/s; the last resource is the shared link.
         let card = MEGA as f64 * (800.0 + 1_700.0 * unit(&mut draw));
         let capacity = if site == sites { card * 1.5 } else { card };
         load.share(Resource::steady(&format!("r{site}"), capacity.floor()));
@@ -99,13 +99,13 @@ pub fn drawn(seed: u64, known: Known, many: Many) -> Drawn {
         if draw.below(2) == 0 {
             used.push(link);
         }
-        // Sizes over two orders of magnitude, evenly by their logarithm.
+        // Sizes over two orders of magnitude, uniform in their logarithm.
         let size = 100f64.powf(unit(&mut draw));
         let comes = BEFORE + draw.below(HOUR * 3 / 4);
         shapes.push((used, size, comes, draw.clone()));
         let _ = draw.next();
     }
-    // So large that the most asked resource is asked for that part of an hour.
+    // Scaled so that the demand on the most demanded resource is that fraction of an hour.
     let asked = |at: usize| -> f64 {
         let of = shapes.iter().filter(|(used, ..)| used.contains(&at));
         of.map(|(_, size, ..)| *size).sum::<f64>() / (capacities[at] * HOUR as f64)
@@ -158,7 +158,7 @@ fn index(draw: &mut Rng, bound: u64) -> usize {
     usize::try_from(draw.below(bound)).expect("small")
 }
 
-/// The same with capacities that go up and down, for as long as anything can last.
+/// Returns the load with capacities that vary for the longest possible run.
 #[must_use]
 pub fn noisy(load: &Load, seed: u64) -> Load {
     let mut draw = Rng::new(seed ^ 0x0153);
@@ -177,7 +177,7 @@ pub fn noisy(load: &Load, seed: u64) -> Load {
     load
 }
 
-/// A load with those alone that were taken on.
+/// Returns a load of the admitted transfers only.
 #[must_use]
 pub fn accepted(load: &Load, report: &Report) -> Load {
     let mut kept = load.clone();
@@ -187,7 +187,7 @@ pub fn accepted(load: &Load, report: &Report) -> Load {
     kept
 }
 
-/// How many with a deadline were late.
+/// Returns the number of late transfers with a deadline.
 #[must_use]
 pub fn misses(report: &Report, load: &Load) -> usize {
     let all = report.transfers.iter().zip(&load.transfers);
@@ -198,7 +198,7 @@ pub fn misses(report: &Report, load: &Load) -> usize {
     .count()
 }
 
-/// Bytes with a deadline that were taken on.
+/// Returns the admitted bytes with a deadline.
 #[must_use]
 pub fn bytes_taken(report: &Report, load: &Load) -> u64 {
     let all = report.transfers.iter().zip(&load.transfers);
@@ -207,8 +207,8 @@ pub fn bytes_taken(report: &Report, load: &Load) -> u64 {
         .sum()
 }
 
-/// No choice of transfers that knew everything from the start could have moved more bytes in time:
-/// the linear relaxation, in which parts of transfers count too.
+/// Returns an upper bound of the bytes that any admission could move in time, with full knowledge
+/// from the start: the linear relaxation, in which parts of transfers count too.
 #[must_use]
 pub fn bytes_at_best(load: &Load) -> f64 {
     let demands = load
@@ -235,29 +235,29 @@ pub fn bytes_at_best(load: &Load) -> f64 {
     bytes_bound(&need).unwrap_or(0.0)
 }
 
-/// What came of one load.
+/// Results of one load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// Its size.
+    /// Its demand, as [`Drawn::part`].
     pub part: f64,
-    /// Transfers with a deadline, and how many of them were taken on.
+    /// Number of transfers with a deadline, and number of admitted ones among them.
     pub wished: usize,
     /// See `wished`.
     pub taken: usize,
-    /// Bytes taken on, as a part of the best there could be.
+    /// Admitted bytes, as a fraction of the upper bound.
     pub of_best: f64,
-    /// Late ones with steady capacities.
+    /// Number of late transfers with steady capacities.
     pub late_steady: usize,
-    /// Late ones with noisy capacities: under the broker, EDF, fair share.
+    /// Number of late transfers with noisy capacities: under the broker, EDF, fair share.
     pub late_noisy: [usize; 3],
-    /// Of those that were late under the broker, how many were foretold before their deadline.
+    /// Number of the broker's late transfers whose miss was predicted before their deadline.
     pub foretold: usize,
 }
 
-/// Does one load in all ways.
+/// Runs one load under all rules.
 ///
 /// # Panics
-/// When a conductor orders what cannot be.
+/// If a conductor's orders are infeasible.
 #[must_use]
 pub fn outcome(seed: u64, many: Many) -> Outcome {
     let Drawn { load, part } = drawn(seed, Known::Online, many);
@@ -305,8 +305,8 @@ pub fn outcome(seed: u64, many: Many) -> Outcome {
     }
 }
 
-/// Bytes taken on when everything is asked for ahead in one go, as a part of the best: in the order
-/// of the list, and the largest first.
+/// Returns the admitted bytes if all transfers are requested in advance, as a fraction of the upper
+/// bound: in the order of the list, and the largest first.
 #[must_use]
 pub fn ahead(seed: u64) -> [f64; 2] {
     let Drawn { load, .. } = drawn(seed, Known::Ahead, Many::Usual);
@@ -334,11 +334,11 @@ pub fn ahead(seed: u64) -> [f64; 2] {
     [listed, taken(&order)]
 }
 
-/// All of it.
+/// Returns all results.
 #[must_use]
 pub fn results() -> Value {
     let mut all = table(0..LOADS);
-    // Fewer that are larger: there are fewer to be late together.
+    // With fewer, larger transfers fewer can be late together.
     let few = (0..FEW_LOADS).map(|seed| outcome(seed, Many::Few));
     let mut late = [0; 3];
     for one in few {
@@ -354,7 +354,7 @@ pub fn results() -> Value {
     all
 }
 
-/// The loads of these seeds, by size.
+/// Returns the results of these seeds, by demand.
 #[must_use]
 pub fn table(seeds: std::ops::Range<u64>) -> Value {
     let outcomes: Vec<Both> = seeds
@@ -377,7 +377,7 @@ pub fn table(seeds: std::ops::Range<u64>) -> Value {
     })
 }
 
-/// A load's outcome, and what it is when all is known ahead.
+/// Outcome of a load, and its result with advance requests.
 type Both = (Outcome, [f64; 2]);
 
 fn row(low: f64, high: f64, outcomes: &[&Both]) -> Value {

@@ -1,7 +1,7 @@
-//! Published experiments, done again in the fluid model with the decisions that ship; and ours.
+//! Published experiments, repeated in the fluid model with the shipped decisions; and our own.
 //!
-//! Each gives one JSON value: what was assumed, what came out, and what the paper has. Pages are made
-//! from it by integration/simulation.
+//! Each returns one JSON value: assumptions, results, and the paper's results.
+//! integration/simulation makes pages from it.
 
 pub mod bde;
 pub mod datasets;
@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Names of all experiments.
 pub const ALL: [&str; 6] = ["liu", "bde", "loads", "datasets", "slow-target", "tuner"];
 
-/// Runs an experiment; `None` when there is none of that name.
+/// Runs an experiment; returns `None` if none has that name.
 #[must_use]
 pub fn run(name: &str) -> Option<Value> {
     match name {
@@ -29,12 +29,12 @@ pub fn run(name: &str) -> Option<Value> {
     }
 }
 
-/// What an experiment that broke a promise has instead of results.
+/// Returns the result of an experiment that broke a promise.
 fn failed(cause: String) -> Value {
     serde_json::json!({ "failed": cause })
 }
 
-/// Seconds, to the millisecond.
+/// Rounds seconds to the millisecond.
 fn rounded(seconds: f64) -> f64 {
     (seconds * 1e3).round() / 1e3
 }

@@ -1,6 +1,6 @@
-//! One of eight storage targets at a tenth of its speed (LADS, section 4): how much goes around it, and
-//! what that costs the others. Both machines, the wire and the log run as they ship; targets and link
-//! are lines that take their time.
+//! One of eight storage targets at a tenth of its speed (LADS, section 4): measures how much data
+//! bypasses it, and its cost for the others. Both machines, the wire and the log are the shipped
+//! ones; targets and link are modelled as queues with service times.
 
 use super::rounded;
 use crate::timing::{At, Slow, Timing, Written};
@@ -12,40 +12,40 @@ use dray_sched::rng::Rng;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Storage targets at each end.
+/// Number of storage targets at each end.
 pub const TARGETS: u32 = 8;
 
-/// Files on each, and objects of each file.
+/// Number of files on each target, and of objects in each file.
 const FILES: u32 = 12;
 const OBJECTS: u64 = 12;
 
-/// Bytes of an object here; its time stands for 1 MiB at 100 MiB/s.
+/// Bytes of an object in the simulation; its duration is that of 1 MiB at 100 MiB/s.
 const OBJECT_BYTES: u64 = 256;
 const OBJECT: Duration = Duration::from_millis(10);
 
-/// Buffers of each end's pool: half of what all readers of all targets could hold.
+/// Number of buffers of each end's pool: half of the capacity of all readers of all targets.
 pub const BUFFERS: u32 = 16;
 
-/// How long the congestion stays on a target before it moves to the next.
+/// Time that the congestion stays on a target before it moves to the next.
 pub const PERIOD: Duration = Duration::from_millis(250);
 
-/// What limits the transfer when nothing is slow.
+/// Bottleneck of the transfer without a slow target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// The targets: the link takes what all can give together.
+    /// The targets: the link carries their total rate.
     Targets,
-    /// The link, which takes three quarters of it.
+    /// The link, which carries three quarters of that rate.
     Link,
 }
 
-/// One run, in seconds from its begin.
+/// One run, in seconds from its beginning.
 #[derive(Debug, Clone)]
 pub struct Course {
     timing: Timing,
 }
 
 impl Course {
-    /// When everything of these targets was written.
+    /// Returns the time at which all data of these targets was written.
     fn done(&self, is_meant: impl Fn(u32) -> bool) -> Time {
         let meant = self
             .timing
@@ -55,19 +55,19 @@ impl Course {
         meant.map(|one| one.at).max().unwrap_or(Time::ZERO)
     }
 
-    /// Seconds until all was written.
+    /// Returns the seconds until all data was written.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         seconds(self.done(|_| true))
     }
 
-    /// Seconds until all but this target's data was written.
+    /// Returns the seconds until all data of the other targets was written.
     #[must_use]
     pub fn others(&self, slow: u32) -> f64 {
         seconds(self.done(|target| target != slow))
     }
 
-    /// The most objects that were under way on a target between two moments.
+    /// Returns the maximum number of objects in progress on a target between two times.
     #[must_use]
     pub fn crowd(&self, target: u32, between: [Duration; 2]) -> usize {
         let [from, until] = between.map(|length| Time::ZERO + length);
@@ -77,7 +77,8 @@ impl Course {
         meant.map(|(.., count)| *count).max().unwrap_or(0)
     }
 
-    /// Objects a second until then: before the tail, of which the slow target alone is the cause.
+    /// Returns the objects per second until the other targets finished: it excludes the tail, which
+    /// the slow target alone causes.
     #[must_use]
     pub fn rate_until_tail(&self, slow: u32) -> f64 {
         let until = self.done(|target| target != slow);
@@ -98,15 +99,15 @@ fn seconds(time: Time) -> f64 {
 /// Runs a transfer.
 ///
 /// # Errors
-/// A promise that was broken.
+/// A broken promise.
 pub fn run(order: Order, end: At, bound: Bound, slow: Slow) -> Result<Course, String> {
     run_with(BUFFERS, order, end, bound, slow)
 }
 
-/// The same with other pools.
+/// As [`run`], with other pools.
 ///
 /// # Errors
-/// A promise that was broken.
+/// A broken promise.
 pub fn run_with(
     buffers: u32,
     order: Order,
@@ -155,7 +156,7 @@ fn setup(buffers: u32, order: Order) -> Setup {
     }
 }
 
-/// Files of all targets in turn, so that whoever goes file after file meets each.
+/// Returns a tree with the files of all targets in turn, so that a reader in file order meets each.
 fn tree() -> Result<Tree, Error> {
     let mut draw = Rng::new(7);
     let mut tree = Tree::default();
@@ -176,17 +177,17 @@ fn tree() -> Result<Tree, Error> {
     Ok(tree)
 }
 
-/// The least time in which a moving congestion lets anybody do what takes `alone` without: each target
-/// is slow one eighth of the time.
+/// Returns the minimum duration under a moving congestion, of a transfer that takes `alone` seconds
+/// without: each target is slow one eighth of the time.
 #[must_use]
 pub fn least_with_moving(alone: f64) -> f64 {
     alone / (1.0 - 0.9 / f64::from(TARGETS))
 }
 
-/// All runs.
+/// Returns the results of all runs.
 ///
 /// # Errors
-/// A promise that was broken.
+/// A broken promise.
 pub fn results() -> Result<Value, String> {
     let slow = TARGETS - 3;
     let mut rows = Vec::new();

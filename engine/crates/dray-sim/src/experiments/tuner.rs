@@ -1,5 +1,5 @@
-//! Tuners on four paths: what they reach of what the best fixed number would have carried in the same
-//! weather, and whether they stay where the far side fails.
+//! Tuners on four paths: their throughput relative to the best fixed number in the same weather,
+//! and their time in the range where the far side fails.
 
 pub mod paths;
 
@@ -9,24 +9,24 @@ use dray_sched::tuner::{Bounds, Knob, Remembered, Sample, Setting, Tuner};
 use paths::{Course, PATHS, Path, STEP, STEPS, Weather, drawn, run};
 use serde_json::{Value, json};
 
-/// Runs of each path, each with its own weather.
+/// Number of runs of each path, each with its own weather.
 pub const SEEDS: u64 = 200;
 
-/// Drawn paths, each of them run once.
+/// Number of random paths, each run once.
 const DRAWN: u64 = 400;
 
-/// From here on what comes through is compared with the best, in seconds.
+/// Second from which the throughput is compared with the best.
 pub const FROM: usize = 20;
 
-/// The seed that is drawn in the pictures.
+/// Seed of the runs shown in the pictures.
 const SHOWN: u64 = 1;
 
-/// Fixed numbers of which the best is what a tuner is compared with.
+/// Fixed numbers; a tuner is compared with the best of them.
 const FIXED: [u64; 26] = [
     1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 34, 36, 38, 40, 44, 48, 56, 64,
 ];
 
-/// What a transfer begins with today.
+/// The default setting at the start of a transfer.
 pub const START: Setting = Setting {
     streams: 4,
     readers: 4,
@@ -34,7 +34,7 @@ pub const START: Setting = Setting {
     object_bytes: 1 << 20,
 };
 
-/// Within these: an endpoint grants 64 streams; objects keep their size here.
+/// Bounds of a tuner: an endpoint grants 64 streams; object sizes are fixed here.
 pub const BOUNDS: Bounds = Bounds {
     least: Setting {
         streams: 1,
@@ -50,23 +50,23 @@ pub const BOUNDS: Bounds = Bounds {
     },
 };
 
-/// Who tunes.
+/// The tuner of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// Nobody: [`START`] stays.
+    /// No tuner: [`START`] stays.
     Nobody,
     /// The rule of Liu and others.
     Dtl,
-    /// Ours, with a pair that is not known.
+    /// Ours, for an unknown pair of endpoints.
     Ours,
-    /// Ours, not told which stage bounds the transfer.
+    /// Ours, without knowledge of the bottleneck.
     Blind,
-    /// Ours, with what another run found.
+    /// Ours, with the result of another run.
     Recalled,
 }
 
 impl Who {
-    /// All of them.
+    /// All tuners.
     pub const ALL: [Self; 5] = [
         Self::Nobody,
         Self::Dtl,
@@ -108,7 +108,7 @@ pub fn course(path: &Path, seed: u64, who: Who) -> Course {
             })
         }
         Who::Recalled => {
-            // What was found in other weather.
+            // The setting found in other weather.
             let (_, known) = ours(path, &Weather::new(seed + SEEDS));
             let mut tuner = Tuner::recall(&BOUNDS, &known);
             let start = tuner.setting();
@@ -123,7 +123,7 @@ fn ours(path: &Path, weather: &Weather) -> (Course, Remembered) {
     (course, tuner.remembered())
 }
 
-/// The best fixed number in that weather, and the bytes that it carries from [`FROM`] on.
+/// Returns the best fixed number in that weather, and the bytes that it carries from [`FROM`] on.
 #[must_use]
 pub fn best_fixed(path: &Path, seed: u64) -> (u64, f64) {
     let weather = Weather::new(seed);
@@ -139,7 +139,7 @@ pub fn best_fixed(path: &Path, seed: u64) -> (u64, f64) {
     )
 }
 
-/// Bytes from [`FROM`] on.
+/// Returns the bytes from [`FROM`] on.
 #[must_use]
 pub fn carried(course: &Course) -> f64 {
     course.bytes.iter().skip(FROM * per_second()).sum()
@@ -149,22 +149,22 @@ const fn per_second() -> usize {
     (1000 / STEP.as_millis()) as usize
 }
 
-/// What one run came to.
+/// Results of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Came {
-    /// Of what the best fixed number carried.
+    /// Bytes as a fraction of the best fixed number's.
     pub part: f64,
-    /// Seconds until the number in force would carry nine tenths of the most, without weather.
+    /// Seconds until the number in force would carry nine tenths of the maximum, without weather.
     pub seconds: Option<f64>,
-    /// Times it went where the far side fails.
+    /// Number of times it entered the range where the far side fails.
     pub entries: usize,
-    /// Seconds there at the longest, and in all.
+    /// Longest stay in that range, in seconds.
     pub longest: f64,
-    /// See above.
+    /// Total time in that range, in seconds.
     pub failing: f64,
 }
 
-/// Judges a run.
+/// Evaluates a run.
 #[must_use]
 pub fn came(path: &Path, course: &Course, best: f64) -> Came {
     let step = STEP.as_secs_f64();
@@ -187,7 +187,7 @@ pub fn came(path: &Path, course: &Course, best: f64) -> Came {
     }
 }
 
-/// All runs of one path.
+/// Returns all runs of one path.
 #[must_use]
 pub fn all(path: &Path, who: Who, seeds: u64) -> Vec<Came> {
     (0..seeds)
@@ -195,7 +195,7 @@ pub fn all(path: &Path, who: Who, seeds: u64) -> Vec<Came> {
         .collect()
 }
 
-/// Runs of drawn paths, each with a path and weather of its own, where this bounds.
+/// Returns runs of random paths with this bottleneck, each with a path and weather of its own.
 #[must_use]
 pub fn of_drawn(name: &str, who: Who, seeds: u64) -> Vec<Came> {
     (0..seeds)
@@ -208,7 +208,7 @@ pub fn of_drawn(name: &str, who: Who, seeds: u64) -> Vec<Came> {
         .collect()
 }
 
-/// A value that so many hundredths of all lie below.
+/// Returns the quantile of the values at this percentage.
 #[must_use]
 pub fn quantile(values: impl Iterator<Item = f64>, hundredths: usize) -> f64 {
     let mut values: Vec<f64> = values.collect();
@@ -220,7 +220,7 @@ pub fn quantile(values: impl Iterator<Item = f64>, hundredths: usize) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// All of it.
+/// Returns all results.
 #[must_use]
 pub fn results() -> Value {
     let paths: Vec<Value> = PATHS.iter().map(told).collect();
@@ -289,7 +289,7 @@ fn summed(who: Who, runs: &[Came]) -> Value {
     })
 }
 
-/// The number over seconds, as steps.
+/// Returns the steps of the number over seconds.
 fn curve(knob: Knob, course: &Course) -> Vec<[f64; 2]> {
     let mut points: Vec<[f64; 2]> = Vec::new();
     let mut last = None;

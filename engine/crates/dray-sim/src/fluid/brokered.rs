@@ -1,47 +1,47 @@
-//! The broker of `dray-sched` as a conductor: it says who is taken on and at which rate each runs.
+//! The broker of `dray-sched` as a conductor: it decides admissions and rates.
 
 use super::{Conductor, Event, Load, Orders, Scene, Transfer, TransferIndex};
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use dray_sched::broker::{Broker, Config, Rates, Refusal, ResourceId, TransferKey, Wish};
 
-/// Whether wishes are tested when they come.
+/// Admission of transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// As they come; what is refused is gone.
+    /// Each request is tested on arrival; a refused one does not return.
     Tested,
-    /// All of them are promised: what was admitted elsewhere.
+    /// All requests are promised, as if admitted elsewhere.
     Given,
 }
 
-/// Where the broker knows capacities from.
+/// Source of the broker's capacities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizes {
-    /// They are configured, as they are at the start.
+    /// Configured with their values at the start.
     Configured,
-    /// They are measured, and change.
+    /// Measured, with their changes.
     Measured,
 }
 
-/// See the module's head.
+/// The broker as a conductor.
 #[derive(Debug)]
 pub struct Brokered {
     broker: Broker,
     admission: Admission,
     sizes: Sizes,
-    /// Why each of those that were refused was, and when.
+    /// Refused transfers, with time and reason.
     pub refusals: Vec<(TransferIndex, Time, Refusal)>,
-    /// Promises that were foretold to be missed: which, and when first.
+    /// Transfers whose miss was predicted, with the time of the first prediction.
     pub foretold: Vec<(TransferIndex, Time)>,
-    /// How often a transfer's rate was changed.
+    /// Number of changes of a transfer's rate.
     pub changes: usize,
-    /// Rates at each question.
+    /// Rates after each call.
     pub rates: Vec<(Time, Rates)>,
     keeps_rates: bool,
 }
 
 impl Brokered {
-    /// A broker that knows a load's resources.
+    /// Returns a broker with a load's resources.
     #[must_use]
     pub fn new(load: &Load, config: Config, admission: Admission, sizes: Sizes) -> Self {
         let mut broker = Broker::new(config);
@@ -66,14 +66,14 @@ impl Brokered {
         }
     }
 
-    /// The same, and all rates are kept for a report.
+    /// Keeps all rates for a report.
     #[must_use]
     pub fn keeping_rates(mut self) -> Self {
         self.keeps_rates = true;
         self
     }
 
-    /// The broker as it is.
+    /// Returns the broker.
     #[must_use]
     pub fn broker(&self) -> &Broker {
         &self.broker
@@ -100,7 +100,7 @@ impl Conductor for Brokered {
         let now = scene.now;
         let mut orders = Orders::default();
         for seen in scene.present {
-            // Rounded up: what is not moved yet is never forgotten.
+            // Rounded up: a remaining fraction of a byte still counts.
             let left = seen.left().max(0.0).ceil() as u64;
             self.broker.progress(key(seen.index), left.max(1));
         }
@@ -148,7 +148,7 @@ impl Conductor for Brokered {
     }
 }
 
-/// A transfer of the model as a wish.
+/// Converts a transfer of the model to a request.
 #[must_use]
 pub fn wish(index: TransferIndex, transfer: &Transfer) -> Wish {
     let resources: Vec<ResourceId> = transfer.resources.iter().map(|at| id(at.0)).collect();

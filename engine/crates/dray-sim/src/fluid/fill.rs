@@ -1,11 +1,11 @@
-//! Rates for those that run: what is left of each resource, given out.
+//! Allocates the remaining capacity of resources to running transfers.
 
 use super::{Scene, Seen, TransferIndex};
 
-/// What is less than this part of a capacity is nothing.
+/// Smaller fractions of a capacity count as zero.
 const NOTHING: f64 = 1e-12;
 
-/// Who gets which rate of what is there; for one round of orders.
+/// Remaining capacities during one round of orders.
 #[derive(Debug, Clone)]
 pub struct Room {
     left: Vec<f64>,
@@ -13,7 +13,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// All that the scene's resources have.
+    /// Returns the full capacities of the scene's resources.
     #[must_use]
     pub fn new(scene: &Scene<'_>) -> Self {
         Self {
@@ -22,13 +22,13 @@ impl Room {
         }
     }
 
-    /// What is left of a resource.
+    /// Returns the remaining capacity of a resource.
     #[must_use]
     pub fn left(&self, resource: super::ResourceIndex) -> f64 {
         self.left[resource.0]
     }
 
-    /// Gives one transfer as much as there is and it can use, and `wish` at the most.
+    /// Allocates to one transfer as much as is left and it can use, at most `wish`.
     pub fn take(&mut self, seen: &Seen<'_>, wish: f64) -> f64 {
         let ceiling = seen.transfer.ceiling.unwrap_or(f64::INFINITY);
         let resources = &seen.transfer.resources;
@@ -40,7 +40,7 @@ impl Room {
         rate
     }
 
-    /// One after the other, each as much as it can use.
+    /// Allocates in order, to each as much as it can use.
     #[must_use]
     pub fn in_order(mut self, order: &[&Seen<'_>]) -> Vec<(TransferIndex, f64)> {
         let rates = order
@@ -49,12 +49,12 @@ impl Room {
         rates.filter(|(_, rate)| *rate > 0.0).collect()
     }
 
-    /// All together, by weight: everybody's rate grows until something it passes is used up or its
-    /// ceiling is reached (weighted max-min fairness by progressive filling: Bertsekas and Gallager,
-    /// Data Networks, section 6.5.2).
+    /// Allocates by weight: all rates grow until a resource of a transfer is exhausted or its
+    /// ceiling is reached (weighted max-min fairness by progressive filling: Bertsekas and
+    /// Gallager, Data Networks, section 6.5.2).
     ///
     /// # Panics
-    /// When a transfer has neither a ceiling nor a resource: it would be endlessly fast.
+    /// If a transfer has neither a ceiling nor a resource: its rate would be infinite.
     #[must_use]
     pub fn by_weight(mut self, wishes: &[(&Seen<'_>, f64)]) -> Vec<(TransferIndex, f64)> {
         let mut rates = vec![0.0; wishes.len()];

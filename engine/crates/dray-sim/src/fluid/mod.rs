@@ -1,16 +1,16 @@
 //! Many transfers over shared resources as fluid on a virtual clock: for experiments with policies,
 //! rates and admission that last hours at the papers' sizes and a moment here.
 //!
-//! A [`Load`] says what comes when and what there is to share. A [`Conductor`] is asked at each event
-//! and answers at which rate each transfer moves from now on and when it wants to be asked again.
-//! Between two events all rates are constant, so the time of each event is exact, to the nanosecond;
-//! what stopping and starting costs is a parameter ([`Switching`]).
+//! A [`Load`] describes arrivals and resources. A [`Conductor`] is called at each event; it returns
+//! the rate of each transfer and the time of its next call. Between two events all rates are
+//! constant, so the time of each event is exact, to the nanosecond. The cost of stopping and
+//! starting is a parameter ([`Switching`]).
 //!
 //! Non-goals: objects, streams, faults, round trips; [`crate::world`] has those.
 //!
-//! Invariants owned here: no resource ever gives more than its capacity and no transfer takes more
-//! than its ceiling, or begins before it may. Whoever orders otherwise ends the run with a
-//! [`Fault`], and what was idle while somebody could have used it is in the [`Report`].
+//! Invariants owned here: no resource ever gives more than its capacity, and no transfer exceeds
+//! its ceiling or begins before its time. Any other order ends the run with a [`Fault`]. The
+//! [`Report`] contains the capacity that was idle while a transfer could have used it.
 
 mod brokered;
 pub mod fill;
@@ -30,27 +30,27 @@ use dray_core::Time;
 use dray_core::rate::Class;
 use std::time::Duration;
 
-/// A transfer's place in [`Load::transfers`].
+/// Index of a transfer in [`Load::transfers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferIndex(pub usize);
 
-/// A resource's place in [`Load::resources`].
+/// Index of a resource in [`Load::resources`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceIndex(pub usize);
 
-/// Something that every byte of some transfers passes: a link, a card, a root at one end.
+/// A resource that every byte of some transfers passes: a link, a card, a root at one end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
-    /// For reports.
+    /// Name for reports.
     pub name: String,
     /// Bytes per second at the start.
     pub capacity: f64,
-    /// What it is from then on, in order of time.
+    /// Later capacities, each with its start, in order of time.
     pub changes: Vec<(Time, f64)>,
 }
 
 impl Resource {
-    /// A resource whose capacity never changes.
+    /// Returns a resource with a constant capacity.
     #[must_use]
     pub fn steady(name: &str, capacity: f64) -> Self {
         Self {
@@ -61,42 +61,42 @@ impl Resource {
     }
 }
 
-/// What is to be moved.
+/// A transfer of a load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transfer {
-    /// For reports.
+    /// Name for reports.
     pub name: String,
-    /// When it is submitted.
+    /// Time of submission.
     pub arrives: Time,
-    /// How much it is.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What each of its bytes passes.
+    /// Resources that each of its bytes passes.
     pub resources: Vec<ResourceIndex>,
-    /// Whose it is.
+    /// Owner of the transfer.
     pub owner: String,
-    /// What it is for.
+    /// Activity of the transfer.
     pub activity: String,
-    /// The endpoint it is read at.
+    /// Source endpoint.
     pub source: String,
-    /// The endpoint it is written at.
+    /// Sink endpoint.
     pub sink: String,
-    /// What it is owed.
+    /// Service class.
     pub class: Class,
     /// 0 to 9, higher first.
     pub priority: u8,
-    /// When it must be done.
+    /// Deadline.
     pub deadline: Option<Time>,
-    /// When it may begin at the earliest.
+    /// Earliest start.
     pub not_before: Option<Time>,
-    /// What it can use at the most, bytes per second.
+    /// Maximum rate in bytes per second.
     pub ceiling: Option<f64>,
-    /// What it is owed at the least, bytes per second. The model reports it to the conductor and
-    /// enforces nothing.
+    /// Guaranteed rate in bytes per second. The model passes it to the conductor and does not
+    /// enforce it.
     pub floor: f64,
 }
 
 impl Transfer {
-    /// A background transfer of nobody in particular.
+    /// Returns a background transfer without an owner.
     #[must_use]
     pub fn new(name: &str, arrives: Time, bytes: u64, resources: &[ResourceIndex]) -> Self {
         Self {
@@ -118,39 +118,39 @@ impl Transfer {
     }
 }
 
-/// What it costs to stop one transfer and go on with another.
+/// Costs of stopping one transfer and starting another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Switching {
-    /// A transfer that is held goes on, at the rate it had, until what it has moved is a multiple of
-    /// this: what is on the way is not cut off. Zero stops at once.
+    /// A stopped transfer continues at its rate until its total is a multiple of this: objects in
+    /// flight are completed. Zero stops immediately.
     pub object_bytes: u64,
-    /// From the first order until the first byte; what was ordered is idle meanwhile.
+    /// Time from the first order until the first byte; the ordered capacity is idle meanwhile.
     pub begin: Duration,
-    /// The same for a transfer that was held.
+    /// The same for a transfer that was stopped before.
     pub resume: Duration,
 }
 
-/// Whether the conductor knows what there is.
+/// Knowledge of the conductor about capacities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Knowledge {
-    /// It is asked at each change of a capacity, and must not order more than there is.
+    /// The conductor is called at each change of a capacity, and must not exceed it.
     #[default]
     Told,
-    /// It sees the capacities of the start. What it orders too much is squeezed: all that pass a
-    /// resource that is short get less in proportion.
+    /// The conductor sees the initial capacities. If it orders too much, all transfers of a short
+    /// resource are reduced in proportion.
     Assumed,
 }
 
-/// An experiment's input.
+/// Input of an experiment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Load {
-    /// What is shared.
+    /// Shared resources.
     pub resources: Vec<Resource>,
-    /// What comes, in any order.
+    /// Transfers, in any order.
     pub transfers: Vec<Transfer>,
-    /// What switching costs.
+    /// Costs of switching.
     pub switching: Switching,
-    /// What the conductor is told.
+    /// Knowledge of the conductor.
     pub knowledge: Knowledge,
 }
 
@@ -168,108 +168,109 @@ impl Load {
     }
 }
 
-/// What has happened at this instant. Several things may.
+/// An event at this instant. Several may coincide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A transfer was submitted.
     Arrival(TransferIndex),
-    /// A transfer has moved all it had.
+    /// A transfer has moved all its bytes.
     Finish(TransferIndex),
     /// A transfer has moved the bytes that [`Orders::look_after`] named.
     Served(TransferIndex),
-    /// A capacity is another.
+    /// A capacity has changed.
     Capacity(ResourceIndex),
     /// The time that [`Orders::look_again`] named.
     Wake,
 }
 
-/// What the conductor sees.
+/// Input of a conductor's call.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {
-    /// The time.
+    /// Present time.
     pub now: Time,
-    /// Why it is asked.
+    /// Events that caused the call.
     pub events: &'a [Event],
-    /// Those that have arrived and neither ended nor been refused, in order of their index.
+    /// Transfers that have arrived and neither ended nor been refused, in order of their index.
     pub present: &'a [Seen<'a>],
-    /// What each resource gives, as far as it is known ([`Knowledge`]).
+    /// Capacity of each resource, as far as it is known ([`Knowledge`]).
     pub capacities: &'a [f64],
 }
 
 /// A transfer as the conductor sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
-    /// Which one.
+    /// Index of the transfer.
     pub index: TransferIndex,
-    /// What it is.
+    /// The transfer.
     pub transfer: &'a Transfer,
-    /// Bytes it has moved.
+    /// Bytes moved.
     pub served: f64,
-    /// What was ordered for it last, bytes per second.
+    /// Last ordered rate in bytes per second.
     pub rate: f64,
-    /// Whether it has ever been given a rate.
+    /// True if it has ever been given a rate.
     pub has_begun: bool,
 }
 
 impl Seen<'_> {
-    /// Bytes it has still to move.
+    /// Returns the remaining bytes.
     #[must_use]
     pub fn left(&self) -> f64 {
         self.transfer.bytes as f64 - self.served
     }
 }
 
-/// What holds until the next event.
+/// Orders until the next event.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Orders {
-    /// Bytes per second; who is not named is held.
+    /// Rates in bytes per second; a transfer that is not named is stopped.
     pub rates: Vec<(TransferIndex, f64)>,
-    /// Turned away, for ever.
+    /// Transfers refused for good.
     pub refuse: Vec<TransferIndex>,
-    /// Ask again then, at the latest.
+    /// Latest time of the next call.
     pub look_again: Option<Time>,
-    /// Ask again when one of these has moved so many bytes in all; each at the most once.
+    /// Call again when one of these transfers has moved this many bytes in total; at most one entry
+    /// for each.
     pub look_after: Vec<(TransferIndex, u64)>,
 }
 
-/// Decides; the system under test.
+/// The decisions under test.
 pub trait Conductor {
-    /// What is to hold from now on. The last orders hold no longer.
+    /// Returns the orders from now on. They replace the last orders.
     fn conduct(&mut self, scene: &Scene<'_>) -> Orders;
 }
 
-/// Orders that cannot be, or a run that does not end.
+/// Invalid orders, or a run that does not end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
-    /// When.
+    /// Time of the fault.
     pub at: Time,
-    /// What was wrong with it.
+    /// Kind of the fault.
     pub what: Wrong,
 }
 
-/// See [`Fault`].
+/// Kinds of a [`Fault`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wrong {
-    /// More was ordered of a resource than it has.
+    /// The orders exceed the capacity of a resource.
     Overdrawn {
-        /// Of which one.
+        /// The resource.
         resource: ResourceIndex,
-        /// Bytes per second that were ordered.
+        /// Ordered bytes per second.
         ordered: f64,
-        /// Bytes per second that there are.
+        /// Available bytes per second.
         capacity: f64,
     },
-    /// A rate above the ceiling, below zero, or no number.
+    /// A rate above the ceiling, below zero, or not a number.
     BadRate(TransferIndex, f64),
-    /// An order for one that has not arrived, has ended, was refused, or may not begin yet.
+    /// An order for a transfer that has not arrived, has ended, was refused, or may not begin yet.
     NotThere(TransferIndex),
-    /// Two orders for one.
+    /// Two orders for one transfer.
     Twice(TransferIndex),
-    /// To be asked again at once: that would never end.
+    /// A request for another call at the same time: the run would never end.
     AsksAtOnce,
-    /// Nothing moves and nothing will happen, and these are not done.
+    /// Nothing moves, no event is to come, and these transfers are not done.
     Stuck(Vec<TransferIndex>),
-    /// More events than a sound run of this size has.
+    /// More events than a correct run of this size has.
     Endless,
 }
 

@@ -1,4 +1,4 @@
-//! The clock of the fluid model and the checks of what is ordered.
+//! The clock of the fluid model, and the checks of orders.
 
 use super::{
     Conductor, Event, Fault, Knowledge, Load, Orders, Record, Report, ResourceIndex, Scene, Seen,
@@ -6,10 +6,11 @@ use super::{
 };
 use dray_core::Time;
 
-/// How far sums of rates may be off: what addition in 64 bits loses, and nothing worth a byte.
+/// Permitted error of sums of rates: the rounding of 64-bit additions, worth less than a byte.
 const TOLERANCE: f64 = 1e-9;
 
-/// Events of a run, for each transfer and change of capacity; a policy with small quotas has many.
+/// Maximum number of events for each transfer and each change of capacity; a policy with small
+/// quotas has many.
 const EVENTS_EACH_MAX: usize = 200_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,21 +20,21 @@ enum Phase {
     Gone,
 }
 
-/// A transfer on its way.
+/// State of a transfer.
 struct Moving<'a> {
     transfer: &'a Transfer,
     phase: Phase,
-    /// Bytes it has moved.
+    /// Bytes moved.
     served: f64,
-    /// What was ordered.
+    /// Ordered rate.
     ordered: f64,
-    /// What it moves now.
+    /// Present rate.
     rate: f64,
-    /// Held, but this many bytes in all are to be moved first, at this rate.
+    /// Stopped, but it continues until this total of bytes, at this rate.
     stopping: Option<(f64, f64)>,
-    /// Nothing moves until then, for what a start costs.
+    /// End of the start latency, until which no bytes move.
     silent_until: Option<Time>,
-    /// When it will have moved how much, if nothing changes.
+    /// Time and total of the next milestone, if the rate does not change.
     hit: Option<(Time, f64)>,
     turn: Option<Turn>,
     record: Record,
@@ -62,9 +63,9 @@ struct Model<'a> {
     now: Time,
     moving: Vec<Moving<'a>>,
     capacities: Vec<f64>,
-    /// What the conductor sees of them.
+    /// Capacities that the conductor sees.
     known: Vec<f64>,
-    /// Changes that are still to come, of each resource: how many were.
+    /// Number of past changes of each resource.
     changed: Vec<usize>,
     uses: Vec<Use>,
     orders: Orders,
@@ -75,7 +76,7 @@ struct Model<'a> {
 /// Runs a load under a conductor until every transfer has ended or was refused.
 ///
 /// # Errors
-/// When the conductor orders what cannot be, or never comes to an end.
+/// If the conductor's orders are invalid, or the run does not end.
 pub fn run(load: &Load, conductor: &mut dyn Conductor) -> Result<Report, Fault> {
     let capacities: Vec<f64> = load.resources.iter().map(|one| one.capacity).collect();
     let moving = load.transfers.iter().map(|transfer| Moving {
@@ -129,7 +130,7 @@ impl<'a> Model<'a> {
         Fault { at: self.now, what }
     }
 
-    /// What happens now.
+    /// Executes the events of the present time.
     fn happen(&mut self) -> Vec<Event> {
         let now = self.now;
         let mut events = Vec::new();
@@ -161,7 +162,7 @@ impl<'a> Model<'a> {
             if one.silent_until.is_some_and(|until| until <= now) {
                 one.silent_until = None;
             }
-            // Nothing to move is done as soon as it was begun.
+            // A transfer of zero bytes ends as soon as it has begun.
             let has_begun = one.record.started.is_some();
             if one.served >= one.transfer.bytes as f64 && has_begun && one.silent_until.is_none() {
                 one.phase = Phase::Gone;
@@ -210,7 +211,7 @@ impl<'a> Model<'a> {
         })
     }
 
-    /// Checks orders and makes them hold.
+    /// Checks orders and applies them.
     fn apply(&mut self, orders: Orders) -> Result<(), Fault> {
         let now = self.now;
         let mut rates = vec![None; self.moving.len()];
@@ -292,7 +293,7 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
-    /// The part of what is wanted of each resource that there is.
+    /// Returns the available fraction of the demand on each resource.
     fn parts(&self, free: &[f64], wanted: impl Fn(&Moving<'a>) -> f64) -> Vec<f64> {
         let mut sums = vec![0.0; free.len()];
         for one in &self.moving {
@@ -304,8 +305,8 @@ impl<'a> Model<'a> {
         sums.iter().zip(free).map(part).collect()
     }
 
-    /// What moves now: first what is on the way of those that were held, then what was ordered, each
-    /// squeezed where there is less.
+    /// Sets the rates: first of stopped transfers with objects in flight, then of ordered ones,
+    /// each reduced where the capacity is short.
     fn set_rates(&mut self) {
         let stopping = |one: &Moving<'_>| one.stopping.map_or(0.0, |(_, rate)| rate);
         let ordered = |one: &Moving<'_>| match one.phase {
@@ -360,7 +361,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// On to the next event.
+    /// Advances to the next event.
     fn advance(&mut self) -> Result<(), Fault> {
         let of_transfers = self.moving.iter().filter_map(|one| match one.phase {
             Phase::Coming => Some(one.transfer.arrives),
@@ -399,9 +400,9 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
-    /// Adds the time until the next event to what was used and what was idle.
+    /// Adds the time until the next event to the used and the idle capacity.
     fn count(&mut self, seconds: f64) {
-        // What was ordered and is not moved yet is in use too.
+        // Ordered capacity counts as used during the start latency too.
         let mut slack = self.capacities.clone();
         for one in &self.moving {
             for resource in &one.transfer.resources {
@@ -450,12 +451,12 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Makes a rate hold, with what it costs to stop and to start.
+/// Applies a rate, with the costs of stopping and starting.
 fn switch(one: &mut Moving<'_>, rate: f64, now: Time, load: &Load) {
     let was = std::mem::replace(&mut one.ordered, rate);
     if rate > 0.0 {
         if one.stopping.take().is_some() {
-            // It never stood still.
+            // It never stopped.
             one.record.preemptions -= 1;
             return;
         }
@@ -472,7 +473,7 @@ fn switch(one: &mut Moving<'_>, rate: f64, now: Time, load: &Load) {
         one.turn = Some(Turn {
             from: now,
             to: now,
-            // Until it is closed: what had been moved before.
+            // Until the turn is closed: the bytes moved before it.
             bytes: one.served,
         });
     } else if was > 0.0 {

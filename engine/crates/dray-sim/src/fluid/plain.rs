@@ -1,26 +1,25 @@
-//! What others do: the rules that the broker is compared with. They admit everybody and promise
-//! nothing.
+//! Rules to compare the broker with. They admit every transfer and promise nothing.
 
 use super::fill::Room;
 use super::{Conductor, Orders, Scene, Seen};
 
-/// How those that are there share.
+/// Sharing among the present transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plain {
-    /// Everybody alike: max-min fairness.
+    /// All equal: max-min fairness.
     Fair,
-    /// Who is due first takes all they can use, then the next; who is late already is due first of
-    /// all. Who has no deadline comes last.
+    /// The earliest deadline takes all it can use, then the next; late transfers come first.
+    /// Transfers without a deadline come last.
     Edf,
-    /// Who came first takes all they can use, then the next.
+    /// The first submitted takes all it can use, then the next.
     Fcfs,
 }
 
 impl Plain {
-    /// All of them.
+    /// All rules.
     pub const ALL: [Self; 3] = [Self::Fair, Self::Edf, Self::Fcfs];
 
-    /// For reports.
+    /// Returns the name for reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,63 +1,63 @@
-//! What a run of the fluid model was like.
+//! The report of a run of the fluid model.
 
 use super::TransferIndex;
 use dray_core::Time;
 
-/// What became of all.
+/// Results of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// In the order of [`super::Load::transfers`].
+    /// Records in the order of [`super::Load::transfers`].
     pub transfers: Vec<Record>,
-    /// In the order of [`super::Load::resources`].
+    /// Uses in the order of [`super::Load::resources`].
     pub resources: Vec<Use>,
-    /// When the last transfer ended.
+    /// End of the last transfer.
     pub ended: Time,
-    /// How often the conductor was asked.
+    /// Number of the conductor's calls.
     pub asked: usize,
-    /// How long something was idle although somebody there could have used it, and how many bytes
-    /// the one who lacked it most could have moved meanwhile. Latencies of [`super::Switching`] do
-    /// not count: what was ordered is in use.
+    /// Seconds during which capacity was idle although a transfer could have used it, and bytes
+    /// that the transfer with the largest unused rate could have moved meanwhile. Latencies of
+    /// [`super::Switching`] do not count: ordered capacity is in use.
     pub idle_seconds: f64,
     /// See `idle_seconds`.
     pub idle_bytes: f64,
 }
 
 impl Report {
-    /// One transfer's record.
+    /// Returns one transfer's record.
     #[must_use]
     pub fn of(&self, index: TransferIndex) -> &Record {
         &self.transfers[index.0]
     }
 }
 
-/// One transfer's story.
+/// Record of one transfer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Record {
-    /// When it was submitted.
+    /// Time of submission.
     pub arrived: Time,
-    /// When it was first given a rate.
+    /// Time of its first rate.
     pub started: Option<Time>,
-    /// When its last byte was moved.
+    /// Time of its last byte.
     pub finished: Option<Time>,
-    /// Whether it was turned away.
+    /// True if it was refused.
     pub is_refused: bool,
-    /// How often it was held before it was done.
+    /// Number of times it was stopped before it was done.
     pub preemptions: usize,
-    /// The times it moved without a break.
+    /// Its turns: the periods of movement without a break.
     pub turns: Vec<Turn>,
-    /// Bytes moved until then, wherever its rate changed; straight lines between.
+    /// Bytes moved at each change of its rate; linear between them.
     pub curve: Vec<(Time, f64)>,
 }
 
 impl Record {
-    /// Seconds from its submission to its end.
+    /// Returns the seconds from its submission to its end.
     #[must_use]
     pub fn seconds(&self) -> Option<f64> {
         let finished = self.finished?;
         Some(finished.since(self.arrived).as_secs_f64())
     }
 
-    /// Bytes it had moved at a time.
+    /// Returns the bytes moved at a time.
     #[must_use]
     pub fn bytes_at(&self, time: Time) -> f64 {
         let behind = self.curve.partition_point(|(at, _)| *at <= time);
@@ -73,22 +73,22 @@ impl Record {
     }
 }
 
-/// From an order to the hold, or the end, that followed it.
+/// The period from an order to the following stop, or to the end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Turn {
-    /// When it was given a rate.
+    /// Time of its rate.
     pub from: Time,
-    /// When it moved its last byte.
+    /// Time of its last byte.
     pub to: Time,
-    /// What it moved.
+    /// Bytes moved.
     pub bytes: f64,
 }
 
-/// How much of a resource was used until the last transfer ended.
+/// Use of a resource until the last transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Use {
-    /// What it could have moved.
+    /// Bytes that it could have moved.
     pub offered_bytes: f64,
-    /// What it moved.
+    /// Bytes moved.
     pub used_bytes: f64,
 }

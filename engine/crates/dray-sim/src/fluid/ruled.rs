@@ -1,4 +1,5 @@
-//! A policy of `dray-sched` as a conductor: it says who runs, and all who run share what there is.
+//! A policy of `dray-sched` as a conductor: it chooses the running transfers, and these share the
+//! capacity.
 
 use super::fill::Room;
 use super::{Conductor, Event, Orders, Scene, Seen, Transfer, TransferIndex};
@@ -6,7 +7,7 @@ use dray_core::Time;
 use dray_sched::policy::{self, Limits, Pair, Phase, Policy, View};
 use std::collections::BTreeMap;
 
-/// See the module's head.
+/// A policy as a conductor.
 #[derive(Debug)]
 pub struct Ruled<'l> {
     policy: Box<dyn Policy>,
@@ -14,7 +15,7 @@ pub struct Ruled<'l> {
     known: BTreeMap<TransferIndex, Known<'l>>,
 }
 
-/// What is known of a transfer that is there, or has only just ended.
+/// State of a present or just ended transfer.
 #[derive(Debug)]
 struct Known<'l> {
     id: String,
@@ -25,7 +26,7 @@ struct Known<'l> {
 }
 
 impl<'l> Ruled<'l> {
-    /// Runs `load`'s transfers by a policy's word.
+    /// Returns a conductor of `load`'s transfers under a policy.
     #[must_use]
     pub fn new(load: &'l super::Load, policy: Box<dyn Policy>, limits: Limits) -> Self {
         let all = load.transfers.iter().enumerate();
@@ -46,7 +47,7 @@ impl<'l> Ruled<'l> {
         }
     }
 
-    /// Goes on under another policy from the next event on.
+    /// Continues under another policy from the next event on.
     pub fn change(&mut self, policy: Box<dyn Policy>) {
         self.policy = policy;
     }
@@ -81,7 +82,7 @@ impl Conductor for Ruled<'_> {
         let now = scene.now;
         for seen in scene.present {
             if let Some(known) = self.known.get_mut(&seen.index) {
-                // A policy counts whole bytes.
+                // Policies count whole bytes.
                 known.served = seen.served as u64;
             }
         }

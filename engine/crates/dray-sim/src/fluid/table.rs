@@ -1,6 +1,7 @@
-//! A load as a table from outside, for experiments whose transfers come of decisions that are not
-//! made here: a program runs what it knows, sees when it ended, decides what comes next, and runs all
-//! of it again. What comes later changes nothing before it, so the last run is the whole story.
+//! Reads a load as a table, for experiments whose transfers depend on decisions of another program.
+//! The program runs the known transfers, reads their end times, decides about the next ones, and
+//! runs all of them again. Later transfers do not change earlier ones, so the last run contains all
+//! results.
 
 use super::{Admission, Brokered, Load, Plain, Report, Resource, ResourceIndex, Sizes, run};
 use super::{Conductor, Transfer};
@@ -11,19 +12,19 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// More are no experiment but a mistake.
+/// Maximum number of transfers; a larger number is a mistake.
 const TRANSFERS_MAX: usize = 10_000;
 
-/// Seconds that a time may be at the most: ten years.
+/// Maximum time in seconds: ten years.
 const SECONDS_MAX: f64 = 3.2e8;
 
-/// Runs a table: `rule` (`broker`, `fair`, `edf`, `fcfs`), `resources` by name in bytes per second, and
-/// `transfers` with `name`, `arrives` (seconds), `bytes`, `resources`, and where wanted `owner` and
-/// `deadline` (seconds). Gives, by name, when each was done, or that it was refused or its promise was
-/// foretold to be missed.
+/// Runs a table: `rule` (`broker`, `fair`, `edf`, `fcfs`), `resources` by name in bytes per second,
+/// and `transfers` with `name`, `arrives` (seconds), `bytes`, `resources`, and optional `owner` and
+/// `deadline` (seconds). Returns by name the end time of each, or that it was refused or its miss
+/// was predicted.
 ///
 /// # Errors
-/// For what makes no sense, in words.
+/// A message for an invalid table.
 pub fn results(text: &str) -> Result<Value, String> {
     let table: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let load = read(&table)?;

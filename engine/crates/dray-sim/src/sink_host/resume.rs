@@ -1,4 +1,4 @@
-//! What is left of earlier runs: judged by the log's rules of trust, continued or dropped.
+//! Files left by earlier runs: checked by the log's rules of trust, continued or dropped.
 
 use super::{Partial, SinkHost, beside, wrong};
 use crate::disk::Node;
@@ -89,11 +89,11 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Opens a partial file. For one that is continued it returns the ranges that are on the disk,
-    /// and whether they were copied to a new file.
+    /// Opens a partial file. For a continued one, returns the ranges on the disk, and true if they
+    /// were copied to a new file.
     ///
     /// # Errors
-    /// What disk and log say.
+    /// Errors of disk and log.
     pub fn prepare(
         &mut self,
         index: FileIndex,
@@ -176,7 +176,7 @@ impl SinkHost {
         Ok((file.done, false))
     }
 
-    /// Whether the disk, and not only the cache, has these bytes.
+    /// Returns true if the disk, and not only the cache, has these bytes.
     pub fn is_stored(&self, inode: u64, range: ByteRange, sums: Sums) -> bool {
         let disk = self.disk.borrow();
         let span = range.offset as usize..range.end() as usize;
@@ -184,14 +184,14 @@ impl SinkHost {
         found.is_some_and(|bytes| Sums::of(bytes) == sums)
     }
 
-    /// A write or a sync of a partial file failed.
+    /// Records in the log that a write or a sync of a partial file failed.
     pub fn note_doubtful(&mut self, number: FileNumber) {
         if let Some(log) = &mut self.log {
             let _ = log.file_doubtful(number).and_then(|()| log.commit());
         }
     }
 
-    /// A sync of a group failed: further bytes written to its partial files do not count.
+    /// Records a failed sync of a group: further writes to its partial files do not count.
     pub(super) fn doubt(&mut self, items: &[SyncItem]) {
         if self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne) {
             return;
@@ -208,14 +208,14 @@ impl SinkHost {
     /// Checks that the disk holds the ranges that this run wrote to an earlier run's partial file.
     ///
     /// # Errors
-    /// `ChecksumMismatch` when it does not.
+    /// `ChecksumMismatch` if it does not.
     pub fn check_written(&mut self, index: FileIndex, ranges: &SummedRanges) -> Result<()> {
         let Some(partial) = self.partials.get(&index).cloned() else {
             return Ok(());
         };
         let believes = self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne);
         if self.setup.options.durability == Durability::None {
-            // A read past the cache writes back first.
+            // A read that bypasses the cache writes back first.
             let now = self.disk.borrow().now();
             self.disk.borrow_mut().sync(partial.inode, now)?;
         }

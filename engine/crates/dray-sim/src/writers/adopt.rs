@@ -1,4 +1,4 @@
-//! How a writer adopts an unfinished file, and drops a file of which another log has more.
+//! Adopts unfinished files, and drops files of which another log has more.
 
 use super::host::{Doing, Writer, remove};
 use super::{Mutant, Place};
@@ -59,7 +59,7 @@ impl Writer {
             path: path.clone(),
         };
         if at.mutant == Some(Mutant::EndsFirst) {
-            // Half way: a kill here finds it in neither.
+            // A kill between the two steps loses the file from both logs.
             return Ok(true);
         }
         self.adopt(path, (&mut file, &found), &theirs)?;

@@ -5,7 +5,7 @@ use super::{OBJECT_BYTES, Place};
 use crate::disk::Node;
 use dray_core::{RelPath, Result};
 
-/// A transfer is about to write an object of a file.
+/// Checks a transfer that is about to write an object of a file.
 pub(super) fn at_write(place: &mut Place, who: usize, path: &RelPath, object: u64) {
     let others = place.writing.get(path).into_iter().flatten();
     if let Some(other) = others.copied().find(|other| *other != who) {
@@ -18,7 +18,7 @@ pub(super) fn at_write(place: &mut Place, who: usize, path: &RelPath, object: u6
     }
 }
 
-/// A transfer is about to remove a partial file.
+/// Checks a transfer that is about to remove a partial file.
 pub(super) fn at_removal(
     place: &mut Place,
     who: usize,
@@ -35,7 +35,7 @@ pub(super) fn at_removal(
     Ok(())
 }
 
-/// All transfers have ended well.
+/// Checks the destination after all transfers have succeeded.
 pub(super) fn at_the_end(place: &mut Place, writers: &[Writer]) -> Result<()> {
     let disk = std::rc::Rc::clone(&place.disk);
     let disk = disk.borrow();
@@ -63,7 +63,7 @@ pub(super) fn at_the_end(place: &mut Place, writers: &[Writer]) -> Result<()> {
     Ok(())
 }
 
-/// The objects of a file of this size.
+/// Returns the number of objects in a file of this size.
 pub(super) const fn objects(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(OBJECT_BYTES)
 }

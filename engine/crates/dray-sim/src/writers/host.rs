@@ -20,30 +20,30 @@ use std::num::NonZeroU64;
 
 const OWNER: &[u8] = b"user";
 
-/// Looks at a contended file before its writer gives way.
+/// Number of checks of a contended file before its writer gives way.
 const PATIENCE: u32 = 3;
 
 pub(super) type Log = UniversalLog<DiskFile>;
 
-/// What a transfer does next with its file.
+/// Next step of a transfer with its file.
 #[derive(Debug, Clone)]
 pub(super) enum Doing {
     Nothing,
-    /// No other log had it open.
+    /// No other log had the file open.
     Beginning {
         path: RelPath,
     },
-    /// It was adopted and is still open in the other log.
+    /// The file was adopted and is still open in the other log.
     Adopted {
         log: RelPath,
         path: RelPath,
     },
-    /// It was begun, and the claim is not decided.
+    /// The file was begun, and the claim is not decided.
     Claiming {
         path: RelPath,
         looks: u32,
     },
-    /// Its next object.
+    /// The file's next object is written.
     Writing {
         path: RelPath,
         number: FileNumber,
@@ -65,7 +65,7 @@ pub struct Writer {
     pub(super) log: Option<Log>,
     pub(super) doing: Doing,
     is_done: bool,
-    /// Turns that a killed transfer waits before it runs again.
+    /// Number of turns that a killed transfer waits before it runs again.
     rests: u64,
 }
 
@@ -76,7 +76,7 @@ fn folder() -> Result<RelPath> {
 /// Makes the folder of logs.
 ///
 /// # Errors
-/// None; names are constants.
+/// Never: names are constants.
 pub(super) fn prepare(at: &Place) -> Result<()> {
     let mut disk = at.disk.borrow_mut();
     disk.put_name(&folder()?, Node::Directory(Metadata::default()))?;
@@ -84,7 +84,7 @@ pub(super) fn prepare(at: &Place) -> Result<()> {
     disk.sync_folder(&RelPath::root(), now)
 }
 
-/// All logs of the destination, as far as they can be read.
+/// Returns all readable logs of the destination.
 pub(super) fn logs(at: &Place) -> Result<Vec<(RelPath, Recovery)>> {
     let mut found = Vec::new();
     for path in log_paths(at) {
@@ -109,10 +109,10 @@ fn log_paths(at: &Place) -> Vec<RelPath> {
 }
 
 impl Writer {
-    /// The transfer of that number.
+    /// Returns the transfer with this number.
     ///
     /// # Errors
-    /// None; names are constants.
+    /// Never: names are constants.
     pub fn new(number: usize, wanted: Vec<RelPath>) -> Result<Self> {
         let transfer = TransferId::new(format!("t{number}"))?;
         Ok(Self {
@@ -129,18 +129,18 @@ impl Writer {
         })
     }
 
-    /// Whether it has ended well.
+    /// Returns true if it has succeeded.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Its files.
+    /// Returns its files.
     pub fn wanted(&self) -> impl Iterator<Item = &RelPath> {
         self.wanted.iter()
     }
 
-    /// Kills it: its memory is lost, and its lease is free. It runs again after a while.
+    /// Kills it: its memory is lost, and its lease is released. It runs again after `rests` turns.
     pub fn die(&mut self, at: &mut Place, rests: u64) {
         self.rests = rests;
         self.log = None;
@@ -161,7 +161,7 @@ impl Writer {
         })
     }
 
-    /// Does one thing.
+    /// Executes one step.
     ///
     /// # Errors
     /// Errors of disk and log: a defect of the model.
@@ -218,7 +218,8 @@ impl Writer {
         self.log.as_mut().expect("it was opened")
     }
 
-    /// The other logs in which a file is open, and whether each is held. Appended records count.
+    /// Returns the other logs in which a file is open, each with true if it is held. Appended
+    /// records count.
     fn speaking(&self, at: &Place, path: &RelPath) -> Vec<(RelPath, bool)> {
         let mut found = Vec::new();
         for log in log_paths(at)
@@ -314,7 +315,7 @@ impl Writer {
             self.log().end_file(logged.number, Ending::Dropped)?;
             self.log().commit()?;
         }
-        // Another transfer may have begun it, written and died since the last look. The model
+        // Another transfer may have begun it, written and died since the last check. The model
         // leaves out that moment, in which its bytes would be sent again.
         let speaking = self.speaking(at, path);
         let is_left = speaking.iter().any(|(_, is_held)| !is_held);
@@ -355,7 +356,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A free name; a file under it that no log names is left over and is removed.
+    /// Returns a free name. A leftover file under it that no log names is removed.
     fn free_name(&self, at: &mut Place, path: &RelPath) -> Result<Option<Name>> {
         let Some(final_name) = path.name() else {
             return Ok(None);
@@ -382,7 +383,7 @@ impl Writer {
         Ok(None)
     }
 
-    /// After the FileBegin: whether the file is ours.
+    /// After the FileBegin: decides whether the file is ours.
     fn settle(&mut self, at: &mut Place, path: &RelPath, looks: u32) -> Result<()> {
         let speaking = self.speaking(at, path);
         let held: Vec<Name> = speaking
@@ -404,7 +405,7 @@ impl Writer {
         else {
             return Ok(());
         };
-        // The writer that was active before has died: its durable ranges are not sent again.
+        // The former writer has died: its durable ranges are not sent again.
         let is_left = looks > 0 && held.is_empty() && !speaking.is_empty();
         match judged {
             Claim::Ours if is_left => {
@@ -524,7 +525,7 @@ impl Writer {
         Ok(())
     }
 
-    /// All files are handled: cleans up, and runs again for refused files.
+    /// All files are handled: cleans up, and starts again for refused files.
     fn finish(&mut self, at: &mut Place) -> Result<()> {
         if at.mutant == Some(Mutant::CleansAll) {
             self.clean_all(at)?;
@@ -532,7 +533,7 @@ impl Writer {
         let own: Vec<RelPath> = self.log().files().map(|(path, _)| path.clone()).collect();
         let is_done = self.refused == 0;
         for path in own {
-            // The next try may adopt the refused files.
+            // The next attempt may adopt the refused files.
             if is_done {
                 self.drop_file(at, &path)?;
             }

@@ -1,8 +1,8 @@
-//! Four paths on which a tuner is tried, and the weather on them.
+//! Four paths for testing a tuner, and their weather.
 //!
-//! A path has a link, storage at the sink, and a number above which the far side fails. What comes
-//! through in a step is the less of what streams and writers carry, times noise; a neighbour takes a part
-//! of what bounds it for seconds.
+//! A path has a link, storage at the sink, and a number above which the far side fails. The
+//! throughput of a step is the minimum of the streams' and the writers' rates, times noise; a
+//! competing transfer takes a part of the bottleneck for some seconds.
 
 use dray_sched::rng::Rng;
 use dray_sched::tuner::{Bottleneck, Errors, Knob, Sample, Setting};
@@ -11,58 +11,59 @@ use std::time::Duration;
 /// Time between two samples.
 pub const STEP: Duration = Duration::from_millis(250);
 
-/// Samples of a run.
+/// Number of samples of a run.
 pub const STEPS: usize = 320;
 
 const MEGA: f64 = 1e6;
 
-/// Noise of one sample, of its logarithm; and how much of it stays to the next.
+/// Standard deviation of the noise in the logarithm of a sample, and its correlation with the next
+/// sample.
 const NOISE: f64 = 0.15;
 const STAYS: f64 = 0.6;
 
-/// A neighbour comes on average so many seconds after the last has gone, stays so long, and takes
-/// such a part.
+/// Mean seconds between two competing transfers, the range of their durations in seconds, and the
+/// range of their shares.
 const NEIGHBOUR_AFTER: f64 = 20.0;
 const NEIGHBOUR_STAYS: (f64, f64) = (2.0, 8.0);
 const NEIGHBOUR_TAKES: (f64, f64) = (0.2, 0.6);
 
-/// A stream breaks for no reason that a number has, every so many seconds.
+/// Mean seconds between stream losses that do not depend on any number.
 const ACCIDENT_AFTER: f64 = 120.0;
 
-/// What comes through while the far side fails.
+/// Fraction of the throughput while the far side fails.
 const FAILING: f64 = 0.3;
 
-/// Errors per second for each one above what the far side takes.
+/// Errors per second for each stream or writer above the far side's limit.
 const FAILS: f64 = 2.0;
 
-/// One of the four.
+/// One of the four paths.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Path {
-    /// Its name.
+    /// Name of the path.
     pub name: &'static str,
-    /// What bounds it, in words.
+    /// Description of its bottleneck.
     pub about: &'static str,
-    /// Which number decides.
+    /// The number that limits it.
     pub knob: Knob,
     /// Bytes per second of the link.
     pub link: f64,
-    /// What one stream can carry at the most.
+    /// Maximum bytes per second of one stream.
     pub stream: f64,
-    /// What each further stream costs all of them, as a part.
+    /// Fraction of the throughput that each further stream costs.
     pub stream_cost: f64,
-    /// What is lost, and sent again, of what streams could carry beyond the link.
+    /// Fraction of the streams' excess over the link that is lost and sent again.
     pub overload: f64,
-    /// Seconds until a new stream carries most of what it will.
+    /// Seconds until a new stream reaches most of its rate.
     pub ramp: f64,
-    /// What one writer gives.
+    /// Bytes per second of one writer.
     pub writer: f64,
-    /// With more writers than this the storage gives less and less.
+    /// Number of writers above which the storage's throughput falls.
     pub writers_best: f64,
-    /// The far side fails above this number of the knob.
+    /// Number of the knob above which the far side fails.
     pub fails_above: u64,
 }
 
-/// All four.
+/// All four paths.
 pub const PATHS: [Path; 4] = [
     Path {
         name: "clean",
@@ -118,7 +119,7 @@ pub const PATHS: [Path; 4] = [
     },
 ];
 
-/// A path of which nothing was chosen: where the network bounds, or else storage. The best number is 1
+/// Returns a random path, with the network or the storage as its bottleneck. Its best number is 1
 /// to 48, and the far side fails at 1.15 to 2.65 times that.
 #[must_use]
 pub fn drawn(seed: u64) -> Path {
@@ -160,7 +161,8 @@ pub fn drawn(seed: u64) -> Path {
 }
 
 impl Path {
-    /// Bytes per second without any weather, once streams carry what they can; and what bounds them.
+    /// Returns the bytes per second without weather, with all streams at their full rate, and the
+    /// bottleneck.
     #[must_use]
     pub fn carries(&self, streams: f64, writers: f64) -> (f64, Bottleneck) {
         let could = streams * self.stream;
@@ -178,15 +180,15 @@ impl Path {
     }
 }
 
-/// What happens on a path meanwhile, whatever a tuner does.
+/// The events of one step on a path, independent of the tuner.
 #[derive(Debug, Clone, Copy)]
 struct Hour {
-    /// What of the bound is there: noise and neighbours.
+    /// Available fraction of the bottleneck, after noise and competing transfers.
     there: f64,
-    /// Part of what has come that is counted by the end of the step.
+    /// Fraction of the received bytes that is counted by the end of the step.
     counted: f64,
     has_accident: bool,
-    /// Draws whether one that is too many errs.
+    /// Random number that decides whether an excessive stream or writer fails.
     chance: f64,
 }
 
@@ -195,7 +197,7 @@ struct Hour {
 pub struct Weather(Vec<Hour>);
 
 impl Weather {
-    /// Draws it from a seed.
+    /// Returns the weather of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut draw = Rng::new(seed ^ 0x70e5);
@@ -213,7 +215,7 @@ impl Weather {
                 neighbour = 1.0 - between(NEIGHBOUR_TAKES, &mut draw);
                 left = between(NEIGHBOUR_STAYS, &mut draw);
             }
-            // Twelve even draws together are normal enough.
+            // The sum of twelve uniform draws is close enough to a normal distribution.
             let normal = (0..12).map(|_| unit(&mut draw)).sum::<f64>() - 6.0;
             drift = STAYS * drift + (1.0 - STAYS * STAYS).sqrt() * normal;
             hours.push(Hour {
@@ -235,18 +237,18 @@ fn between((from, to): (f64, f64), draw: &mut Rng) -> f64 {
     from + (to - from) * unit(draw)
 }
 
-/// What one run came to.
+/// Results of one run.
 #[derive(Debug, Clone, Default)]
 pub struct Course {
-    /// Bytes that came in each step.
+    /// Bytes received in each step.
     pub bytes: Vec<f64>,
-    /// Settings in force in each step.
+    /// Setting in force in each step.
     pub settings: Vec<Setting>,
-    /// Steps in which the number was above what the far side takes.
+    /// Steps in which the number was above the far side's limit.
     pub failing: Vec<bool>,
 }
 
-/// Runs a path with whoever says a setting after each sample.
+/// Runs a path; `told` returns a setting after each sample.
 pub fn run(
     path: &Path,
     weather: &Weather,
@@ -270,7 +272,7 @@ pub fn run(
         course.bytes.push(bytes);
         course.settings.push(setting);
         course.failing.push(too_many > 0.0);
-        // Of so many beyond the bound about as many are heard of.
+        // The number of errors is about the excess.
         let errors = if errs { too_many as u32 } else { 0 };
         let mut all = Errors {
             streams: u32::from(hour.has_accident),

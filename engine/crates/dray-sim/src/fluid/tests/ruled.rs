@@ -1,4 +1,4 @@
-//! Policies in the fluid model: what they promise in time and bytes, not only in choices.
+//! Policies in the fluid model: their promises in time and bytes, not only their choices.
 
 use super::super::{
     Conductor, Load, Orders, Report, Resource, Ruled, Scene, Switching, Transfer, TransferIndex,
@@ -18,7 +18,7 @@ fn play(load: &Load, settings: &Settings, limits: Limits) -> Report {
     run(load, &mut conductor).unwrap_or_else(|fault| panic!("{settings:?}: {fault}"))
 }
 
-/// Transfers of three owners and some pairs that come and go over a line.
+/// Returns a random load: transfers of three owners and some pairs over a line.
 fn drawn(seed: u64) -> Load {
     let mut draw = Rng::new(seed);
     let mut load = Load::default();
@@ -64,7 +64,7 @@ fn every_policy_uses_the_line_whenever_somebody_is_there() {
     }
 }
 
-/// Another policy every few events.
+/// Changes the policy every few events.
 struct Fickle<'l> {
     ruled: Ruled<'l>,
     draw: Rng,
@@ -146,7 +146,7 @@ fn turns_are_as_long_as_the_quota_though_objects_are_not_cut() {
         });
     }
     let report = play(&load, &Settings::of(Name::RoundRobin), Limits::of(9));
-    // While all three are there, nobody is ahead by more than a turn and an object.
+    // While all three are present, none is ahead by more than a turn and an object.
     for second in 0..2_300 {
         let moved = [0, 1, 2].map(|one| {
             report
@@ -161,7 +161,7 @@ fn turns_are_as_long_as_the_quota_though_objects_are_not_cut() {
         );
     }
     for record in &report.transfers {
-        // The last is what was left.
+        // The last turn has the remaining bytes.
         let turns = &record.turns[..record.turns.len() - 1];
         assert!(
             turns
@@ -177,7 +177,7 @@ fn turns_are_as_long_as_the_quota_though_objects_are_not_cut() {
 fn a_huge_overdraft_is_paid_back() {
     let mut load = Load::default();
     let line = load.share(Resource::steady("line", 50e6));
-    // Nothing stops one in the middle of five turns.
+    // An object of five turns cannot be interrupted.
     load.switching = Switching {
         object_bytes: 2_000 * MB,
         ..Switching::default()
@@ -193,7 +193,7 @@ fn a_huge_overdraft_is_paid_back() {
         });
     }
     let report = play(&load, &Settings::of(Name::RoundRobin), Limits::of(9));
-    // For each 2 GB that it moves in one go the other moves 2 GB too: five turns of four.
+    // For each 2 GB that it moves in one object the other moves 2 GB too: five turns of four.
     let turns = &report.of(huge).turns;
     let times: Vec<_> = turns.iter().map(|turn| (turn.from, turn.to)).collect();
     let expected = [(0.0, 40.0), (80.0, 120.0), (160.0, 200.0)];
