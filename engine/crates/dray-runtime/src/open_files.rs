@@ -1,4 +1,4 @@
-//! The partial files a sink has open: a bounded number of handles, whatever the number of files.
+//! The sink's open partial files: a bounded number of handles, whatever the number of files.
 
 use dray_core::{RelPath, Result};
 use dray_log::FileNumber;
@@ -7,25 +7,25 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Handles open at once. Half of the 1024 descriptors that a process has by default; the other half
-/// is for folders, streams and what is being read.
+/// Maximum number of open handles: half of the 1024 descriptors that a process has by default. The
+/// other half is for folders, streams and files being read.
 const OPEN_MAX: usize = 512;
 
-/// A partial file that was prepared, and its number in the log.
+/// A prepared partial file, and its number in the log.
 pub struct OpenFile {
     pub(crate) path: RelPath,
     pub(crate) number: FileNumber,
-    /// Whether it is known to be a hole where nothing was written.
+    /// True if unwritten ranges are known to be holes.
     is_one_hole: AtomicBool,
-    /// Whether writers of it take turns, so that none waits in the store.
+    /// True if its writers are serialised, so that none waits in the store.
     pub(crate) takes_one_writer: bool,
     pub(crate) size: u64,
     pub(crate) name: dray_core::Name,
     id: PartialId,
     published: AtomicBool,
-    /// Whether bytes of an earlier run were trusted without a read.
+    /// True if bytes of an earlier run were trusted without a read.
     unread: AtomicBool,
-    /// Its handle; none once it had to give way to others'.
+    /// Its handle; `None` after it was closed in favour of others.
     handle: Mutex<Option<Arc<dyn Partial>>>,
 }
 
@@ -55,7 +55,7 @@ impl OpenFile {
     }
 }
 
-/// Opens handles again when they are needed, and closes the oldest when there are too many.
+/// Opens handles on demand, and closes the oldest if there are too many.
 pub(crate) struct Handles {
     store: Arc<dyn Store>,
     opened: Mutex<VecDeque<Weak<OpenFile>>>,
@@ -95,10 +95,10 @@ impl Handles {
         file
     }
 
-    /// The file's handle, opened again if it was closed.
+    /// Returns the file's handle, opened again if it was closed.
     ///
     /// # Errors
-    /// `NotFound` when the partial file is gone: then nothing of it is safe.
+    /// `NotFound` if the partial file is gone: then none of its ranges is durable.
     pub(crate) fn of(&self, file: &Arc<OpenFile>) -> Result<Arc<dyn Partial>> {
         let mut handle = file.handle.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = &*handle {
@@ -126,7 +126,7 @@ impl Handles {
         };
         drop(opened);
         if let Some(oldest) = oldest.and_then(|file| file.upgrade()) {
-            // Whoever is writing with it keeps it alive until then.
+            // A thread that writes with it keeps it alive until then.
             oldest
                 .handle
                 .lock()

@@ -1,4 +1,4 @@
-//! The sink's executor: looks, writes, syncs, logs and publishes what its machine says.
+//! The sink's executor: inspects, writes, syncs, logs and publishes as its machine requests.
 
 mod adopt;
 mod asked;
@@ -61,25 +61,26 @@ use std::time::Duration;
 use tasks::BackgroundTask;
 use write::{WriteJob, WriteJobPart};
 
-/// Threads that publish and set attributes.
+/// Number of threads that publish and set attributes.
 const CHORE_THREADS: usize = 2;
 
-/// Threads that read back. A read may take hours, and final names of other files must not wait for
-/// it.
+/// Number of threads that read back. A read may take hours, and final names of other files must not
+/// wait for it.
 const READ_BACK_THREADS: usize = 2;
 
-/// Files published by one chore.
+/// Maximum number of files published by one task.
 const PUBLISH_CHUNK: usize = 128;
 
-/// What a sink's executor needs.
+/// Input of a sink's executor.
 pub struct Setup {
-    /// Where to write, with its log and lease.
+    /// The destination, with its log and lease.
     pub destination: Destination,
-    /// The machine's configuration; `buffers` and `buffer_bytes` shape the pool, `writers` the threads.
+    /// The machine's configuration; `buffers` and `buffer_bytes` determine the pool, `writers` the
+    /// threads.
     pub machine: Config,
 }
 
-/// Runs a sink to its end on the calling thread. `pool` is the one its link's receivers fill.
+/// Runs a sink to its end on the calling thread. The link's receivers fill `pool`.
 pub fn run(
     setup: Setup,
     pool: &Pool,
@@ -121,7 +122,8 @@ fn conduct_all(
         let control_out = event_loop::start_control(scope, control, End::Sink, move |error| {
             let _ = broken.send(SinkEvent::Broken(error));
         })?;
-        // Looking and preparing keep their order, so one thread does them; so do syncs and records.
+        // Inspecting and preparing keep their order, so one thread does them; so do syncs and
+        // records.
         let (names_out, names) = unbounded();
         let (log_out, log) = unbounded();
         let (chores_out, chores) = unbounded();
@@ -169,7 +171,7 @@ fn conduct_all(
         executor.hand_in(SinkEvent::Input(Input::PeerUp(PeerId(0))));
         others.into_iter().for_each(|event| executor.hand_in(event));
         let outcome = event_loop::run(&mut executor, &link.events, observer);
-        // However it ended: its threads are about to be waited for.
+        // In every case: its threads are about to be joined.
         space.hurry();
         let progress = Progress {
             bytes_read_back: space.read_back.bytes(),
@@ -243,8 +245,9 @@ impl Executor for SinkExecutor<'_, '_> {
             match effect {
                 Effect::Message(peer, message) => {
                     if matches!(message, Message::Bye) {
-                        // The session's last word: whoever hears it may begin anew at once, and must
-                        // not wait for the lease of one that still has thousands of files to remove.
+                        // The session's last message: a peer that receives it may start again
+                        // immediately, and must not wait for a lease that is held while thousands
+                        // of files are removed.
                         self.space.clear_small();
                     }
                     if let Some(error) = self.control.send(message, End::Source) {
@@ -340,7 +343,7 @@ impl Executor for SinkExecutor<'_, '_> {
                     self.later(Lane::Reads, chore);
                 }
                 Effect::Publish(items) => {
-                    // An empty file is written only now.
+                    // An empty file is not written before.
                     let small = items.iter().filter(|item| item.small);
                     self.small
                         .extend(small.map(|item| (item.index, item.path.clone())));
@@ -422,7 +425,8 @@ impl Executor for SinkExecutor<'_, '_> {
 
     fn tick(&mut self) {
         self.machine.handle(Input::Tick, self.clock.now());
-        // Objects lie there, and whoever is at the ones before them may have begun to wait.
+        // Queued objects may need more writers, if the writers of earlier objects have begun to
+        // wait.
         self.with_writers(|writers, start| writers.start_more(start));
     }
 
@@ -447,7 +451,7 @@ impl SinkExecutor<'_, '_> {
         let _ = jobs.send(chore);
     }
 
-    /// Gives an object to the writers of its target; they are started as they are needed.
+    /// Passes an object to the writers of its target, which are started on demand.
     fn write(&mut self, target: TargetId, job: WriteJob) {
         let space = self.space;
         let share = || Writers {
@@ -457,7 +461,7 @@ impl SinkExecutor<'_, '_> {
         self.with_writers(|writers, start| writers.give(target, job, share, start));
     }
 
-    /// Does something with the writers, and the way to start one of them.
+    /// Calls `act` with the writers, and the function that starts one of them.
     fn with_writers(
         &mut self,
         act: impl FnOnce(&mut TargetPools<WriteJob, Writers>, &StartWriter<'_>) -> Result<()>,
@@ -483,7 +487,7 @@ impl SinkExecutor<'_, '_> {
 /// Starts a writer.
 type StartWriter<'a> = dyn Fn(Worker<WriteJob>, &Writers) -> Result<()> + 'a;
 
-/// What the writers of a target share.
+/// State shared by the writers of a target.
 struct Writers {
     turns: Arc<FileLocks<FileIndex, WriteJob>>,
     device: Option<u64>,

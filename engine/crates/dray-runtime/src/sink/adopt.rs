@@ -51,8 +51,8 @@ impl Space {
         guard.is_some().then_some(guard)
     }
 
-    /// Called before these entries are inspected: notes which of them other transfers write, and
-    /// adopts files from logs without a holder.
+    /// Called before these entries are inspected: records the entries that other transfers write,
+    /// and adopts files from logs without a holder.
     ///
     /// # Errors
     /// [`ErrorKind::LeaseLost`], and errors that leave our log in doubt.
@@ -94,7 +94,7 @@ impl Space {
                     }
                 }
                 Err(error) if error.kind == ErrorKind::LeaseLost => return Err(error),
-                // If it is unknown who else writes the file, it is not touched.
+                // If the other writers of a file are unknown, it is not touched.
                 Ok(Err(error)) | Err(error) => {
                     others.refused.insert(path.clone(), error);
                 }
@@ -170,8 +170,8 @@ impl Space {
         Ok(())
     }
 
-    /// Whether another log has more bytes of a file than ours. If both have as many, the smaller
-    /// log name wins.
+    /// Returns true if another log has more bytes of a file than ours. If both have as many, the
+    /// smaller log name wins.
     fn has_more(&self, other: &Speaker, ours: &LoggedFile) -> Result<bool> {
         let opened = other
             .place
@@ -195,12 +195,12 @@ impl Space {
         Ok(theirs > ours || theirs == ours && is_smaller)
     }
 
-    /// The error of a file that another transfer writes.
+    /// Returns the error for a file that another transfer writes.
     pub(super) fn refused(&self, path: &RelPath) -> Option<dray_core::Error> {
         lock(&self.others).refused.get(path).cloned()
     }
 
-    /// The ranges of a file that was just adopted.
+    /// Returns the ranges of a file that was just adopted.
     pub(super) fn adopted(&self, path: &RelPath) -> Option<Resume> {
         lock(&self.others).adopted.remove(path)
     }
@@ -239,8 +239,8 @@ impl Space {
         Ok(())
     }
 
-    /// The log's lease and its recovered content; none when another transfer holds it, or when it
-    /// is deleted.
+    /// Takes the log's lease and returns its recovered content; `None` if another transfer holds
+    /// it, or if it is deleted.
     #[expect(clippy::type_complexity, reason = "used once, where it is taken apart")]
     fn take_log(
         &self,
@@ -329,7 +329,7 @@ impl Space {
         let log = (log, recovery);
         let number = adopt(&mut destination.log, &own_path, log, theirs, device)?;
         if synced.is_err() {
-            // The correct pieces are copied to another partial file before anything is written.
+            // The correct pieces are copied to another partial file before any write.
             destination.log.file_doubtful(number)?;
         }
         Ok(Some(probe::resume_of(trusted)))
@@ -365,7 +365,7 @@ impl Space {
     }
 
     /// Decides, after a file was begun and recorded in our log, whether this transfer may write it.
-    /// Of two writers that begin one file concurrently at most one keeps it.
+    /// If two writers begin one file concurrently, at most one keeps it.
     ///
     /// # Errors
     /// [`ErrorKind::LeaseHeld`] names the transfer that writes it.
@@ -391,8 +391,7 @@ impl Space {
                 }
                 (held, left, self.names.own_log().cloned())
             };
-            // The writer that was active before has died or has finished: the next try adopts the
-            // file.
+            // The former writer has died or has finished: the next attempt adopts the file.
             if let Some((_, error)) = before.into_iter().find(|(id, _)| left.contains(id)) {
                 return Err(error);
             }

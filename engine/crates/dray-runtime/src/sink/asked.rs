@@ -21,10 +21,10 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// For a pull of `paths`, as CONNECT writes them.
+    /// Returns the request for a pull of `paths`, in the form of CONNECT.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] for a pattern that cannot be read.
+    /// [`ErrorKind::InvalidRequest`] for an invalid pattern.
     pub fn new(selection: &Selection, paths: &[Vec<u8>]) -> Result<Self> {
         let is_one = |path: &&Vec<u8>| !path.is_empty() && !path.ends_with(b"/");
         let own = paths.iter().filter(is_one);

@@ -1,7 +1,8 @@
-//! What goes away: what a failed file leaves, what nobody goes on with, all of it on a purge.
+//! Removes partial data: of failed files, of files that no run resumes, and all of it on a purge.
 //!
-//! Invariant: as long as a log speaks of a partial file its name is given to no other. What is dropped for
-//! good goes before its records: what breaks that off leaves nothing that nobody knows.
+//! Invariant: as long as a log names a partial file, no other file gets that name. A file that is
+//! dropped for good is removed before its records: an interruption then leaves no file that is not
+//! in a log.
 
 use crate::lock::lock;
 use crate::open_files::OpenFile;
@@ -16,7 +17,7 @@ use dray_store::PartialId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A path of the log as the destination knows it; `None` when it lies elsewhere.
+/// Returns a path of the log relative to the destination; `None` if it lies elsewhere.
 pub(super) fn below(prefix: &RelPath, path: &RelPath) -> Result<Option<RelPath>> {
     if !path.starts_with(prefix) {
         return Ok(None);
@@ -28,7 +29,7 @@ pub(super) fn below(prefix: &RelPath, path: &RelPath) -> Result<Option<RelPath>>
     joined.map(Some)
 }
 
-/// The file that was found, as a store names it.
+/// Returns the store's identity of a found partial file.
 pub(super) const fn id_of(found: &FoundPartial) -> PartialId {
     PartialId {
         inode: found.inode,
@@ -37,8 +38,8 @@ pub(super) const fn id_of(found: &FoundPartial) -> PartialId {
     }
 }
 
-/// Whether another log names the same partial file: a run that died while it adopted the file has
-/// left it in two logs.
+/// Returns true if another log names the same partial file: a run that died during an adoption has
+/// left the file in two logs.
 fn is_shared(
     neighbours: Option<&mut Neighbours>,
     path: &RelPath,
@@ -56,8 +57,8 @@ fn is_shared(
 }
 
 impl Space {
-    /// Removes the partial file of a file that the log no longer speaks of; another's that has its
-    /// name now stays.
+    /// Removes the partial file of a file that is no longer in the log; another writer's file of
+    /// the same name stays.
     pub(super) fn drop_partial(
         &self,
         path: &RelPath,
@@ -85,7 +86,7 @@ impl Space {
             return;
         };
         let ended = destination.log.end_file(open.number, Ending::Dropped);
-        // Only when the log no longer speaks of it may it go.
+        // Remove it only after the log no longer names it.
         if ended.and_then(|()| self.commit(&mut destination)).is_ok() {
             let aborted = self.handles.of(open).and_then(|partial| partial.abort());
             let _ = self.noting(&open.path, aborted);
@@ -93,8 +94,8 @@ impl Space {
         }
     }
 
-    /// A small file that failed has no record and is of no use to the next run. Another's that has
-    /// its name now stays.
+    /// Removes a failed small file, which has no record and is of no use to the next run. Another
+    /// writer's file of the same name stays.
     pub(super) fn discard_small(&self, path: &RelPath) -> Result<()> {
         let small = lock(&self.small).remove(path);
         if let Some(small) = small {
@@ -105,11 +106,11 @@ impl Space {
         Ok(())
     }
 
-    /// The session is over, whatever its end: of what it made nothing stays that no run can go on
-    /// with. Called when no thread writes any more.
+    /// At the end of the session, whatever its outcome: removes partial data that no run can
+    /// resume. Called after all writing threads have ended.
     pub(super) fn clear_away(&self) {
         self.clear_small();
-        // What cannot be removed now lies there until the next run takes its name.
+        // Files that cannot be removed now stay until the next run takes their names.
         if self.check_lease().is_err() {
             return;
         }
@@ -131,7 +132,7 @@ impl Space {
         }
     }
 
-    /// Small files have no records: those without a final name are of no use to anybody.
+    /// Removes small files without a final name: they have no records, so no run can resume them.
     pub(super) fn clear_small(&self) {
         let left: Vec<RelPath> = lock(&self.small).keys().cloned().collect();
         for path in left {
@@ -142,13 +143,15 @@ impl Space {
         }
     }
 
-    /// The transfer is over: nothing of it stays but what failed files keep for the next run.
+    /// At the end of the transfer: removes all partial data, except that of failed files, which the
+    /// next run resumes.
     pub(super) fn finish_log(
         &self,
         keeps: Option<&BTreeSet<RelPath>>,
         is_listed: bool,
     ) -> Result<()> {
-        // While the lease keeps others out, and before the log that tells them of us is gone.
+        // While the lease excludes other writers, and before the log that names our files is
+        // removed.
         self.clear_small();
         self.check_lease()?;
         self.tidy_logs(self.names.own_log());
@@ -156,11 +159,12 @@ impl Space {
         let mut neighbours = lock(&self.neighbours);
         let mut destination = self.destination()?;
         let met = lock(&self.met);
-        // The log belongs to this transfer alone, but files that could not be listed were not met.
+        // The log belongs to this transfer alone, but it did not meet files that could not be
+        // listed.
         self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
             let is_kept = keeps.is_none_or(|keeps| keeps.contains(path));
             let is_met = met.contains(path);
-            // One of which nothing is safe is kept in vain.
+            // Keeping a file without durable ranges is useless.
             !is_kept && (is_listed || is_met) || is_met && file.done.bytes() == 0
         })?;
         self.remove_if_empty(&mut destination)
@@ -215,7 +219,7 @@ impl Space {
                 dropped.push((path, file.clone()));
             }
         }
-        // The log is the last to forget them: what breaks this off leaves nothing that nobody knows.
+        // The log forgets them last: an interruption then leaves no file that is not in a log.
         for (path, file) in &dropped {
             self.check_lease()?;
             match is_shared(neighbours.as_deref_mut(), path, file)? {

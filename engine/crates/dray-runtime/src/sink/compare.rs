@@ -8,14 +8,14 @@ use dray_core::checksum::Summer;
 use dray_core::{ContentKey, End, Error, ErrorKind, RelPath, Result, Sums};
 use dray_store::{FileKind, FileState, ReadPurpose, Store};
 
-/// The checksums of the file at `path`, if they decide about it: a checksum is demanded, and size
-/// and time equal the source's. `is_over` ends the read.
+/// Returns the checksums of the file at `path` if the decision needs them: a checksum is demanded,
+/// and size and time equal the source's. `is_over` ends the read.
 ///
-/// A store whose server computes checksums ([`dray_store::Capabilities::compares_sums`]) is asked
-/// instead.
+/// If the store's server computes checksums ([`dray_store::Capabilities::compares_sums`]), requests
+/// one instead.
 ///
 /// # Errors
-/// Of the store; [`ErrorKind::Cancelled`] when `is_over`.
+/// Errors of the store; [`ErrorKind::Cancelled`] after `is_over`.
 pub(super) fn sums(
     store: &dyn Store,
     path: &RelPath,
@@ -52,6 +52,6 @@ pub(super) fn sums(
         summer.update(&piece[..got]);
         at += got as u64;
     }
-    // A file that changed meanwhile does not count.
+    // The checksums of a file that changed during the read are invalid.
     Ok((at == key.size).then(|| summer.finish()))
 }

@@ -16,25 +16,25 @@ use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile
 use dray_store::{Partial, PartialRequest, ReadHandle, StoreExt, SyncItem};
 use std::sync::Arc;
 
-/// Largest record that neighbouring ranges are merged into: a range that turns out wrong later
-/// costs at most this much.
+/// Maximum size in bytes of a record that neighbouring ranges are merged into: a range that turns
+/// out wrong later costs at most this much.
 const RECORD_BYTES: u64 = 64 << 20;
 
-/// The ranges of a file that an earlier run began.
+/// State of a file that an earlier run began.
 pub(super) struct Kept {
-    /// Its ranges.
+    /// Its durable ranges.
     pub(super) done: SummedRanges,
-    /// Whether they were copied to a new partial file.
+    /// True if they were copied to a new partial file.
     pub(super) is_moved: bool,
 }
 
-/// What was copied to a new partial file.
+/// Result of a copy to a new partial file.
 #[derive(Default)]
 struct Copied {
     done: SummedRanges,
-    /// As they are recorded.
+    /// Ranges as they are recorded in the log.
     records: Vec<(ByteRange, Sums)>,
-    /// Whether wrong bytes were written during the copy, so that a gap between ranges is not a
+    /// True if wrong bytes were written during the copy, so that a gap between ranges is not a
     /// hole.
     is_soiled: bool,
     /// The last error of a read.
@@ -59,8 +59,8 @@ impl Copied {
 }
 
 impl Space {
-    /// Records that further bytes written to a partial file do not count. If the record cannot be
-    /// stored, the cause is usually the same failure; then the next run has only the sync and the
+    /// Records that further writes to a partial file do not count. If the record cannot be stored,
+    /// the cause is usually the same failure; then the next run has only the sync and the
     /// read-back.
     pub(super) fn note_doubtful(&self, number: FileNumber) {
         if self.check_lease().is_err() {
@@ -75,7 +75,8 @@ impl Space {
     /// Continues the partial file that the log names.
     ///
     /// # Errors
-    /// `NotFound` when it is gone; `Cancelled` when the session ends meanwhile; those of store and log.
+    /// `NotFound` if it is gone; `Cancelled` if the session ends meanwhile; errors of store and
+    /// log.
     pub(super) fn continue_file(
         &self,
         path: &RelPath,
@@ -120,7 +121,7 @@ impl Space {
         ))
     }
 
-    /// Whether the storage has all ranges that the log records for a partial file.
+    /// Returns true if the storage has all ranges that the log records for a partial file.
     fn is_as_recorded(&self, path: &RelPath, logged: &LoggedFile) -> Result<bool> {
         let file = self.open_back(path, &logged.partial.name)?;
         for (range, sums) in logged.done.iter() {
@@ -133,8 +134,8 @@ impl Space {
         Ok(true)
     }
 
-    /// Copies the correct pieces of a partial file to a new one, and continues with that. The old
-    /// one counts until the copy is durable.
+    /// Copies the correct pieces of a partial file to a new one, and continues with the new one.
+    /// The old one counts until the copy is durable.
     fn move_file(
         &self,
         path: &RelPath,
@@ -203,7 +204,7 @@ impl Space {
             }
         }
         match copied.unread.take() {
-            // A device that reads nothing may be unreachable only for a moment.
+            // A device on which all reads fail may be unreachable only for a moment.
             Some(error) if copied.done.is_empty() => Err(error),
             _ => Ok(copied),
         }
@@ -244,7 +245,8 @@ impl Space {
         Ok(())
     }
 
-    /// Makes the copy durable, records it in the log in place of the old file, and removes that.
+    /// Makes the copy durable, records it in the log in place of the old file, and removes the old
+    /// file.
     fn settle(
         &self,
         path: &RelPath,

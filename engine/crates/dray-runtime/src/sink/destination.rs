@@ -23,32 +23,32 @@ use dray_wire::message::Selection;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a holder may take to end: one whose source has just died is still making durable what it
-/// has, and the same command again must find it gone.
+/// Maximum wait for a holder to end. A holder whose source has just died is still syncing its data,
+/// and a repeated command must find the lease released.
 pub(super) const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is to be written where, and by whom.
+/// A request to write to a destination.
 pub struct DestinationRequest {
-    /// The destination folder's store.
+    /// Store of the destination folder.
     pub store: Arc<dyn Store>,
-    /// The exported root's store and the destination folder's path in it: logs of whole trees are
-    /// looked for in the folders above.
+    /// Store of the exported root, and path of the destination folder in it: logs of whole trees
+    /// are searched in the folders above.
     pub above: Option<(Arc<dyn Store>, RelPath)>,
     /// Paths below the destination folder that will be written; empty for all of it.
     pub claims: Vec<RelPath>,
     /// The transfer.
     pub transfer: TransferId,
-    /// Who writes, as the owner mapping says.
+    /// Owner of the written files, from the owner mapping.
     pub owner: Vec<u8>,
-    /// What "done" means.
+    /// Durability of written data.
     pub durability: Durability,
-    /// The destination in the caller's words, for messages.
+    /// The destination as the caller named it, for messages.
     pub words: String,
 }
 
 pub(super) type Log = UniversalLog<Box<dyn LogFile + Send>>;
 
-/// A log that was made here and has no records. It goes with its lease, while that is held, if the
+/// A new log without records. Dropping it removes it with its lease, which is still held, if the
 /// transfer does not begin.
 struct Made {
     place: Option<LogPlace>,
@@ -64,7 +64,7 @@ impl Drop for Destination {
     fn drop(&mut self) {
         let is_lost = |lease: &Lease| lease.check().is_err();
         if self.lease.as_ref().is_some_and(is_lost) {
-            // What was made here is another's now.
+            // The new log belongs to another holder now.
             self.made.stays();
         }
     }
@@ -73,7 +73,7 @@ impl Drop for Destination {
 impl Drop for Made {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            // Nobody is left to hear of it; an empty log means nothing.
+            // Ignore errors: an empty log has no effect.
             let _ = place.remove();
         }
     }
@@ -83,12 +83,12 @@ impl Drop for Made {
 pub struct Destination {
     pub(super) store: Arc<dyn Store>,
     pub(super) log: Log,
-    /// Before the lease, which is held until it is gone.
+    /// Declared before the lease, so that it is dropped while the lease is held.
     made: Made,
     lease: Option<Lease>,
-    /// What the log said when it was opened, without its files.
+    /// Content of the log when it was opened, without its files.
     pub(super) found: Option<Recovery>,
-    /// The log in words.
+    /// Name of the log for messages.
     pub(super) log_words: String,
     pub(super) prefix: RelPath,
     /// See [`DestinationRequest::claims`].
@@ -97,18 +97,18 @@ pub struct Destination {
     pub(super) boot_id: BootId,
     pub(super) durability: Durability,
     pub(super) notices: Vec<Error>,
-    /// What earlier runs left here.
+    /// Data left here by earlier runs.
     pub(super) left: Left,
     /// See [`DestinationRequest::words`].
     pub(super) words: String,
-    /// Whose partial files are not ours to remove.
+    /// Logs of other transfers, whose partial files must not be removed.
     pub(super) others: Option<OtherLogs>,
     /// Other transfers' logs, and the files that may be adopted from them.
     pub(super) neighbours: Option<Neighbours>,
-    /// The largest object of the files that may be adopted.
+    /// Maximum object size of the files that may be adopted.
     left_object_bytes: u64,
     place: Option<LogPlace>,
-    /// Whether the log was removed: nothing more is to be said in it.
+    /// True if the log was removed: no more records may be written.
     pub(super) is_log_removed: bool,
     final_check: Option<Arc<dyn FinalCheck>>,
     /// The request to the source, if this end made it.
@@ -120,14 +120,14 @@ impl Destination {
     ///
     /// # Errors
     /// [`ErrorKind::LeaseHeld`] names the session of this transfer that is writing there;
-    /// `PermissionDenied` when the log is another owner's; `LogVersion` and `LogDamaged` for a log that
-    /// cannot be read; what the store says.
+    /// `PermissionDenied` if the log belongs to another owner; `LogVersion` and `LogDamaged` for a
+    /// log that cannot be read; errors of the store.
     pub fn open(request: DestinationRequest) -> Result<Self> {
         Self::open_marked(request, 0)
     }
 
-    /// The same for a transfer with a `selection`. It is refused as a whole while another transfer
-    /// writes the same names by the same selection.
+    /// As [`Self::open`], for a transfer with a `selection`. It is refused as a whole while another
+    /// transfer writes the same names with the same selection.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -152,7 +152,7 @@ impl Destination {
         Self::open_log(place, lease, request, boot_id)
     }
 
-    /// Reads or makes the log whose lease is held. If that fails, what was made here goes.
+    /// Reads or makes the log whose lease is held. On failure a new log is removed.
     fn open_log(
         place: LogPlace,
         mut lease: Lease,
@@ -167,7 +167,7 @@ impl Destination {
         let made = Made {
             place: recovery.is_none().then(|| place.clone()),
         };
-        // The lease may have been lost and begun anew; the log's holders count as well.
+        // The lease may have been lost and created again; the log's holders count as well.
         let logged = recovery.as_ref().map(|recovery| recovery.tenure.epoch);
         raise_epoch(&mut lease, logged)?;
         let tenure = tenure(&request, &boot_id, lease.record.epoch, &lease.record);
@@ -207,7 +207,7 @@ impl Destination {
             HOLDER_PATIENCE,
         )?;
         let mut neighbours = Neighbours::new(&request, Some(log_path.clone()));
-        // Whoever ends well removes its lease.
+        // A transfer that ends successfully removes its lease.
         let is_own = found.is_some() || lease.record.epoch > 1;
         Ok(Self {
             left: Left::find(is_own, &mut neighbours)?,
@@ -234,7 +234,7 @@ impl Destination {
         })
     }
 
-    /// For a store that keeps no files: the log lives as long as this process.
+    /// Returns a destination at a store that keeps no files: the log lives as long as this process.
     fn without_log(request: DestinationRequest, boot_id: BootId) -> Result<Self> {
         let store = request.store.as_ref();
         let record = record_of(store, &request.transfer, &boot_id, 1, 0);
@@ -266,7 +266,7 @@ impl Destination {
         })
     }
 
-    /// Each file is compared by `check` before it gets its name.
+    /// Sets the check that compares each file before it is published.
     #[must_use]
     pub fn compare_with(mut self, check: Option<Arc<dyn FinalCheck>>) -> Self {
         self.final_check = check;
@@ -285,27 +285,27 @@ impl Destination {
         self.final_check.clone()
     }
 
-    /// What was noticed while opening: damage in a log that could be read in part.
+    /// Returns notices from opening: damage in a log that could be read in part.
     #[must_use]
     pub fn notices(&self) -> &[Error] {
         &self.notices
     }
 
-    /// What its storage can do.
+    /// Returns the capabilities of its storage.
     #[must_use]
     pub fn can(&self) -> Capabilities {
         self.store.capabilities()
     }
 
-    /// Whether what is written there is gone: then nothing of it is safe.
+    /// Returns true if the storage discards all writes: then no range is durable.
     #[must_use]
     pub fn keeps_nothing(&self) -> bool {
         self.can().keeps_nothing
     }
 
-    /// The largest object that an unfinished file was cut into, by this transfer or by one whose
-    /// files may be adopted. A resume keeps that size, so buffers should be no smaller. 0 when
-    /// nothing is unfinished.
+    /// Returns the maximum object size of unfinished files, of this transfer or of those that may
+    /// be adopted. A resume keeps that size, so buffers should be no smaller. Returns 0 if no file
+    /// is unfinished.
     #[must_use]
     pub fn object_bytes_max(&self) -> u64 {
         let files = self.log.files();
@@ -313,14 +313,14 @@ impl Destination {
         own.unwrap_or(0).max(self.left_object_bytes)
     }
 
-    /// Whether device numbers in the log are of this boot: those it was found with are of its last
-    /// holder's.
+    /// Returns true if device numbers in the log are of this boot: those in a found log are of its
+    /// last holder's boot.
     pub(super) fn is_same_boot(&self) -> bool {
         let found = self.found.as_ref();
         found.is_none_or(|found| found.tenure.boot_id == self.boot_id)
     }
 
-    /// Removes log and lease, and their folder if nothing else is in it.
+    /// Removes log and lease, and their folder if it is empty then.
     pub(super) fn remove_log(&mut self) -> Result<()> {
         self.made.stays();
         if let Some(place) = &self.place {
@@ -330,7 +330,7 @@ impl Destination {
         Ok(())
     }
 
-    /// The transfer begins: from now on its end decides what becomes of the log.
+    /// Called when the transfer begins: from now on its outcome decides about the log.
     pub(super) fn take_lease(&mut self) -> Option<Lease> {
         self.made.stays();
         self.lease.take()
@@ -346,7 +346,7 @@ fn refuse_owner(at: &LogPlace, request: &DestinationRequest, boot_id: &BootId) -
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    // A log that cannot be read is reported after the lease is taken.
+    // An unreadable log is reported after the lease is taken.
     let Ok(Some(found)) = Follower::begin(&mut StoredLog::new(file)) else {
         return Ok(());
     };
@@ -397,7 +397,8 @@ fn new_log(
 }
 
 fn nonce() -> u64 {
-    // Only has to differ from other logs': the standard hasher's keys are random for each process.
+    // It only has to differ from other logs': the standard hasher's keys are random for each
+    // process.
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }

@@ -1,10 +1,10 @@
-//! Writers of one file take turns where the store would make them wait for each other.
+//! Serialises the writers of one file where the store would make them wait for each other.
 //!
-//! A writer that meets a file which another one is writing leaves its job to that one, and takes the
-//! next. Waiting in the store instead costs a thread, and on a busy lock a core that spins.
+//! If another writer is writing a job's file, the job is queued for that writer, and this one takes
+//! the next job. Waiting in the store instead costs a thread, and on a busy lock a spinning core.
 //!
-//! Invariant: of each file in turn one writer at the most has a job, and each job that was left is
-//! taken by the one it was left to.
+//! Invariant: at most one writer at a time has a job of a locked file, and that writer also does
+//! the queued jobs.
 
 use crate::lock::lock;
 use dray_core::maps::HashMap;
@@ -13,8 +13,8 @@ use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::sync::Mutex;
 
-/// The turns of the writers of one storage target: files are on several, and a slow one must not
-/// hold up what goes to others.
+/// The file locks of one storage target's writers. Files lie on several targets, and a slow target
+/// must not delay writes to others.
 pub(super) struct FileLocks<K, J>(Mutex<HashMap<K, VecDeque<J>>>);
 
 impl<K: Hash + Eq, J> FileLocks<K, J> {
@@ -22,8 +22,8 @@ impl<K: Hash + Eq, J> FileLocks<K, J> {
         Self(Mutex::new(HashMap::default()))
     }
 
-    /// Gives the job back to do it now, unless another writer has the file's turn: then it is left
-    /// to that one.
+    /// Returns the job if it can be done now. If another writer has locked the file, queues the job
+    /// for that writer and returns `None`.
     pub(super) fn begin(&self, file: K, job: J) -> Option<J> {
         match lock(&self.0).entry(file) {
             Entry::Occupied(mut left) => {
@@ -37,7 +37,8 @@ impl<K: Hash + Eq, J> FileLocks<K, J> {
         }
     }
 
-    /// What was left meanwhile to the writer that has the file's turn; without any its turn ends.
+    /// Returns the next queued job for the writer that has locked the file; without one, unlocks
+    /// the file.
     pub(super) fn next(&self, file: &K) -> Option<J> {
         let mut turns = lock(&self.0);
         let left = turns.get_mut(file).and_then(VecDeque::pop_front);

@@ -1,4 +1,4 @@
-//! The sink's files: what stands at a path, partial files and their records, durability, names.
+//! The sink's files: existing entries, partial files and their records, durability, names.
 
 use crate::extent::Extent;
 use crate::lock::lock;
@@ -26,7 +26,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What is told when a session ends.
+/// Maximum number of notices reported at the end of a session.
 const NOTICES_MAX: usize = 8;
 
 /// A small file that was written and has no final name yet.
@@ -37,7 +37,7 @@ pub(super) struct Small {
     pub(super) bytes: u64,
 }
 
-/// Everything the sink's threads share.
+/// State shared by all of the sink's threads.
 pub(super) struct Space {
     destination: Mutex<Destination>,
     pub(super) store: Arc<dyn dray_store::Store>,
@@ -46,7 +46,7 @@ pub(super) struct Space {
     pub(super) options: Options,
     pub(super) folders: Folders,
     pub(super) asked: Option<Asked>,
-    /// Whether the transfer is to stop.
+    /// True if the transfer is to stop.
     is_over: AtomicBool,
     /// Folders that may not be durable yet: a folder or a partial file was made in them, or their
     /// attributes were set.
@@ -58,25 +58,25 @@ pub(super) struct Space {
     /// Published files of the log whose names may not be durable yet.
     pub(super) undurable: Mutex<HashSet<RelPath>>,
     pub(super) small: Mutex<HashMap<RelPath, Small>>,
-    /// Partial files that have their final names, by path, whose end in the log is not committed:
-    /// until then their old names are not free.
+    /// Published partial files, by path, whose end in the log is not committed: until then their
+    /// old names are not free.
     ended: Mutex<Vec<(RelPath, Name)>>,
     /// Unfinished files of the log that this transfer has met.
     pub(super) met: Mutex<HashSet<RelPath>>,
-    /// Other transfers' logs; none at a store that keeps no logs. Locked before the destination.
+    /// Other transfers' logs; `None` at a store that keeps no logs. Locked before the destination.
     pub(super) neighbours: Mutex<Option<Neighbours>>,
     pub(super) others: Mutex<Others>,
-    /// The largest object that this session's buffers take.
+    /// Maximum object size that fits this session's buffers.
     pub(super) object_bytes_max: u64,
     pub(super) read_back: ReadBack,
     pub(super) strays: Strays,
-    /// The destination in its user's words.
+    /// The destination as the user named it.
     pub(super) words: String,
-    /// What is told when the session ends.
+    /// Notices for the end of the session.
     notices: Mutex<Vec<Error>>,
 }
 
-/// How a name is given.
+/// Returns the treatment of an existing entry.
 pub(super) const fn how(replace: bool) -> Publish {
     if replace {
         Publish::Replace
@@ -89,7 +89,7 @@ pub(super) fn folder_of(path: &RelPath) -> RelPath {
     path.parent().unwrap_or_else(RelPath::root)
 }
 
-/// For [`Names::claim`]: a name that is taken is no error.
+/// Converts an error of kind `taken` to `None`, for [`Names::claim`].
 pub(super) fn unless<T>(taken: ErrorKind, made: Result<T>) -> Result<Option<T>> {
     match made {
         Err(error) if error.kind == taken => Ok(None),
@@ -110,7 +110,7 @@ impl Space {
         let words = std::mem::take(&mut destination.words);
         let names = Names::new(Arc::clone(&destination.store), others);
         for (path, file) in destination.log.files() {
-            // One whose path cannot be told is nobody's in this transfer.
+            // A file whose path is outside does not belong to this transfer.
             if let Ok(Some(path)) = below(&destination.prefix, path) {
                 names.take(&path, &file.partial.name);
             }
@@ -141,7 +141,7 @@ impl Space {
         }
     }
 
-    /// Tells something when the session ends; of many only the first.
+    /// Adds a notice for the end of the session, up to [`NOTICES_MAX`].
     pub(super) fn tell(&self, notice: Error) {
         let mut notices = lock(&self.notices);
         if notices.len() < NOTICES_MAX {
@@ -153,10 +153,10 @@ impl Space {
         std::mem::take(&mut *lock(&self.notices))
     }
 
-    /// The log and what belongs to it.
+    /// Returns the locked log with its state.
     ///
     /// # Errors
-    /// After a panic in the middle of it nobody knows what it would say.
+    /// After a panic during its use its state is unknown.
     pub(super) fn destination(&self) -> Result<MutexGuard<'_, Destination>> {
         self.destination.lock().map_err(|_| {
             Error::new(ErrorKind::Internal, End::Sink, "use the object log")
@@ -165,12 +165,12 @@ impl Space {
         })
     }
 
-    /// Whether this transfer may still write.
+    /// Checks that this transfer may still write.
     pub(super) fn check_lease(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
     }
 
-    /// The same for what is done for each of many: whether it might a moment ago.
+    /// As [`Self::check_lease`], for frequent calls: a recent result suffices.
     pub(super) fn check_lease_often(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), Lease::check_often)
     }
@@ -213,7 +213,8 @@ impl Space {
         let logged_path = destination.prefix.join_path(path)?;
         let logged = destination.log.file(&logged_path).cloned();
         if let Some(logged) = logged {
-            // Committed before the partial file is made anew, or its old records would speak of it.
+            // Commit before making the partial file again, or its old records would apply to the
+            // new one.
             destination.log.end_file(logged.number, Ending::Dropped)?;
             self.commit(destination)?;
             let is_same_boot = destination.is_same_boot();
@@ -253,7 +254,7 @@ impl Space {
         match begun {
             Ok(number) => Ok(self.handles.adopt(path, size, number, name, partial, true)),
             Err(error) => {
-                // The log has no word of it, so nobody would ever look for it.
+                // The log does not name it, so no later run would look for it.
                 let _ = self.noting(path, partial.abort());
                 self.names.release(path, &name);
                 Err(error)
@@ -261,8 +262,8 @@ impl Space {
         }
     }
 
-    /// Takes the space of a file that was prepared, where that is asked for. Without the destination's
-    /// lock: a file system may take its time, and nobody waits for it but this file.
+    /// Preallocates a prepared file, if requested. Without the destination's lock: the file system
+    /// may be slow, and only this file waits for it.
     fn take_space(&self, open: &Arc<OpenFile>) -> Result<()> {
         if !open.is_one_hole() {
             return Ok(());
@@ -302,7 +303,7 @@ impl Space {
         written
     }
 
-    /// Makes a part of a prepared file what lies elsewhere already; `false` if it has to be written.
+    /// Fills a part of a prepared file by sharing blocks; returns `false` if it has to be written.
     pub(super) fn share(
         &self,
         open: &Arc<OpenFile>,
@@ -313,7 +314,7 @@ impl Space {
         self.noted(open, given)
     }
 
-    /// Makes a range a hole; in a new partial file it is one already.
+    /// Makes a range a hole; in a new partial file it already is one.
     pub(super) fn punch(&self, open: &Arc<OpenFile>, range: ByteRange) -> Result<()> {
         if open.is_one_hole() {
             Ok(())
@@ -330,14 +331,14 @@ impl Space {
         holes: &[ByteRange],
         metadata: &Metadata,
     ) -> Result<()> {
-        // Of the many files of one object each: whoever took the lease over has begun to write.
+        // Checked for each small file: a new lease holder would already have begun to write.
         self.check_lease_often()?;
         let sums = self.wants_sums().then(|| Sums::of(bytes));
         self.make_small(path, bytes, holes, &Attributes { metadata, sums })
             .map(|_| ())
     }
 
-    /// Whether the store is told the sums of files: to keep them, or to compare them.
+    /// Returns true if the store needs the checksums of files: to keep them, or to compare them.
     pub(super) fn wants_sums(&self) -> bool {
         self.options.checksum_attributes || self.store.capabilities().compares_sums
     }
@@ -349,7 +350,7 @@ impl Space {
         holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<Small> {
-        // One that came again, because another file of its pack could not be written.
+        // A file that arrived again, because another file of its pack could not be written.
         self.discard_small(path)?;
         let write = |name: &Name| {
             let written = self.store.write_small(path, name, bytes, holes, attributes);
@@ -365,7 +366,7 @@ impl Space {
         Ok(small)
     }
 
-    /// The name of a small file's partial file; `None` once it is published or discarded.
+    /// Returns the name of a small file's partial file; `None` once it is published or discarded.
     pub(super) fn small_name(&self, path: &RelPath) -> Option<Name> {
         lock(&self.small).get(path).map(|small| small.name.clone())
     }
@@ -380,7 +381,7 @@ impl Space {
         Ok(())
     }
 
-    /// Nothing gets its name any more: who waits for a server's word before is let go.
+    /// Stops publishing, and releases threads that wait for a server's checksum before it.
     pub(super) fn hurry(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.read_back.stop();
@@ -389,13 +390,13 @@ impl Space {
         }
     }
 
-    /// Whether [`Self::hurry`] was called.
+    /// Returns true after [`Self::hurry`].
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
     pub(super) fn publish(&self, open: Option<&Arc<OpenFile>>, item: &PublishItem) -> Result<()> {
-        // Not under the lock: the answer may take its time.
+        // Without the lock: the answer may take long.
         let check = lock(&self.destination).final_check();
         if let Some(check) = check {
             check.compare(&item.sums)?;
@@ -436,12 +437,13 @@ impl Space {
         let open = open.ok_or_else(|| no_partial("publish the file"))?;
         let partial = self.handles.of(open)?;
         partial.ready(&attributes)?;
-        // That may have taken minutes, and whoever has the lease now writes under the same partial name.
+        // `ready` may have taken minutes, and a new lease holder would write under the same partial
+        // name.
         self.check_lease()?;
         partial.publish(how, &attributes)?;
         open.set_published();
         self.note_unsynced(&item.path);
-        // Without durability nobody asks for more than the name.
+        // Without durability no later step needs the name's durability.
         if self.options.durability != Durability::None {
             lock(&self.undurable).insert(item.path.clone());
         }
@@ -456,7 +458,7 @@ impl Space {
     }
 
     pub(super) fn touch(&self, folder: RelPath) {
-        // As above.
+        // As in [`Self::note_unsynced`].
         if self.options.durability != Durability::None {
             lock(&self.touched).insert(folder);
         }
@@ -468,13 +470,14 @@ impl Space {
         Ok(())
     }
 
-    /// The file has its final name, durably; or what is safe of it stays for the next run. Where a
-    /// crash may still undo the name the record stays too: with it the next run goes on.
+    /// Closes a file. If its final name is durable, ends its record; otherwise its durable ranges
+    /// stay for the next run. If a crash may still undo the name, the record stays too, and the
+    /// next run resumes from it.
     pub(super) fn close(&self, open: &Arc<OpenFile>) {
         let is_undurable = lock(&self.undurable).remove(&open.path);
         if open.is_published() && !is_undurable {
-            // Counts with the next commit; until then a next run finds the name given and the
-            // partial file gone, and believes its eyes.
+            // Effective with the next commit; until then another run finds the final name and no
+            // partial file, and relies on that.
             let Ok(mut destination) = self.destination() else {
                 return;
             };
@@ -503,7 +506,7 @@ mod tests {
     use dray_store::{PosixOptions, PosixStore};
     use std::sync::Arc;
 
-    /// Publishes a file and says whether the log has a record of it once it is closed.
+    /// Publishes a file and returns true if the log has a record of it after closing.
     fn is_kept(is_synced: bool) -> bool {
         let folder = tempfile::tempdir().expect("a folder");
         let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());

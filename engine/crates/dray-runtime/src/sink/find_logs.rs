@@ -1,4 +1,4 @@
-//! Looks for logs by their claims, and at leases.
+//! Finds logs by their claims, and examines leases.
 //!
 //! Not for: files that are open in other logs (`neighbours`).
 
@@ -12,25 +12,25 @@ use dray_store::{ControlFile, ControlMode, Store};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where a log lies.
+/// Location of a log.
 #[derive(Clone)]
 pub(super) struct LogPlace {
     pub(super) store: Arc<dyn Store>,
     /// The folder `.dray-log`.
     pub(super) folder: RelPath,
     pub(super) log: Name,
-    /// The destination folder as seen from the log's top.
+    /// Path of the destination folder relative to the log's top folder.
     pub(super) prefix: RelPath,
 }
 
 impl LogPlace {
-    /// Removes log and lease, and their folder if nothing else is in it.
+    /// Removes log and lease, and their folder if it is empty then.
     pub(super) fn remove(&self) -> Result<()> {
         self.store.remove_control(&self.folder.join(&self.log)?)?;
         if let Some(lease) = layout::lease_of_log(&self.log) {
             self.store.remove_control(&self.folder.join(&lease)?)?;
         }
-        // Another transfer's log may lie beside it: then the folder stays.
+        // With another transfer's log beside it, the folder stays.
         let _ = self.store.remove(&self.folder);
         Ok(())
     }
@@ -51,7 +51,7 @@ pub fn about_folder(error: Error, words: &str) -> Error {
             format!("{words} holds the log of unfinished copies"),
         ),
     };
-    // Whoever is to look at a file needs its name.
+    // To examine a log file, the user needs its name.
     if let (ErrorKind::LogVersion | ErrorKind::LogDamaged, Some(file)) = (error.kind, &error.file) {
         cause = format!("{cause} in {file}");
     }
@@ -66,12 +66,13 @@ pub fn about_folder(error: Error, words: &str) -> Error {
     }
 }
 
-/// The folder `.dray-log` of a folder.
+/// Returns the path of a folder's `.dray-log`.
 pub(super) fn log_folder(top: &RelPath) -> Result<RelPath> {
     top.join(&layout::log_folder_name()?)
 }
 
-/// The folders above a folder, the nearest first, each with the folder as seen from it.
+/// Returns the folders above a folder, the nearest first, each with the folder's path relative to
+/// it.
 pub(super) fn folders_above(folder: &RelPath) -> Result<Vec<(RelPath, RelPath)>> {
     let mut found = Vec::new();
     let (mut at, mut seen) = (folder.clone(), RelPath::root());
@@ -83,7 +84,7 @@ pub(super) fn folders_above(folder: &RelPath) -> Result<Vec<(RelPath, RelPath)>>
     Ok(found)
 }
 
-/// Where the transfer's own log lies: in the destination folder.
+/// Returns the location of the transfer's own log: in the destination folder.
 pub(super) fn own_place(request: &DestinationRequest) -> Result<LogPlace> {
     Ok(LogPlace {
         store: Arc::clone(&request.store),
@@ -93,8 +94,8 @@ pub(super) fn own_place(request: &DestinationRequest) -> Result<LogPlace> {
     })
 }
 
-/// Looks for a log of any transfer whose claims cover those of the request: in the destination
-/// folder, then upward to the root.
+/// Finds a log of any transfer whose claims cover those of the request: in the destination folder,
+/// then upward to the root.
 pub(super) fn find_covering(request: &DestinationRequest) -> Result<Option<LogPlace>> {
     let mut levels = vec![own_place(request)?];
     if let Some((store, top)) = &request.above {
@@ -115,8 +116,9 @@ pub(super) fn find_covering(request: &DestinationRequest) -> Result<Option<LogPl
     Ok(None)
 }
 
-/// One rule for what this user may not open, wherever it lies: it is another's, can neither be gone
-/// on with nor asked, and is passed over. So is what was finished and removed while we looked.
+/// Converts the errors of logs that this user may not open, or that no longer exist, to `None`, at
+/// every place. Such a log belongs to another user, or was finished and removed meanwhile: it can
+/// be neither resumed nor queried, and is skipped.
 pub(super) fn reachable<T>(opened: Result<T>) -> Result<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
@@ -132,7 +134,7 @@ pub(super) fn reachable<T>(opened: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The log in one folder that covers the claims.
+/// Returns the log in one folder that covers the claims.
 fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlace>> {
     let names = reachable(at.store.list_control(&at.folder))?.unwrap_or_default();
     let mine: Vec<RelPath> = if request.claims.is_empty() {
@@ -164,8 +166,8 @@ fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlac
 }
 
 /// Refuses while another transfer of the same request holds its log beside ours: otherwise the two
-/// would collide at every file. Of two that begin concurrently the one with the greater log name
-/// gives way, and the other waits for `patience`; `own` is our log's name.
+/// would collide at every file. If two begin concurrently, the one with the greater log name gives
+/// way, and the other waits for `patience`; `own` is our log's name.
 pub(super) fn refuse_same_request(
     at: &LogPlace,
     words: &str,
@@ -199,18 +201,18 @@ pub(super) fn refuse_same_request(
     Ok(())
 }
 
-/// What a look at a lease shows.
+/// Result of examining a lease.
 pub(super) enum Lookup {
-    /// Somebody holds it.
+    /// A holder has the lease.
     Held(Box<dyn ControlFile>),
-    /// Nobody does; the epoch of who did last, 0 for nobody.
+    /// The lease is free; the epoch of its last holder, 0 without one.
     Free(u64),
 }
 
-/// Looks whether the lease at `path` is held by anybody.
+/// Checks whether the lease at `path` is held.
 ///
 /// # Errors
-/// Of the store.
+/// Errors of the store.
 pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<Lookup> {
     let file = match store.open_control(path, ControlMode::Existing) {
         Ok(file) => file,

@@ -1,5 +1,5 @@
-//! What is found out, or made, at a path before any bytes come: folders and links are made, for files
-//! it is said what stands there and what the log knows.
+//! Inspects or makes entries before any data comes: makes folders and links, and for files reports
+//! the existing entry and the log's record.
 
 use crate::lock::lock;
 use crate::sink::files::{Space, folder_of, how, unless};
@@ -13,20 +13,20 @@ use dray_session::sink::{Facts, InspectItem, InspectTask, Inspected, Resume};
 use dray_store::{FileKind, MadeDir, StoreExt, SyncItem};
 use std::sync::Mutex;
 
-/// Folders of each kind that are remembered.
+/// Maximum number of remembered folders of each kind.
 const FOLDERS_MAX: usize = 1 << 16;
 
-/// What is known of folders; used by the one thread that looks.
+/// Known folders; used by the one inspecting thread.
 #[derive(Default)]
 pub(super) struct Folders {
-    /// Made by this transfer: empty but for what it puts there.
+    /// Folders made by this transfer: they contain only its entries.
     fresh: Mutex<HashSet<RelPath>>,
-    /// Could not be made, or may not be entered.
+    /// Folders that could not be made, or may not be entered.
     refused: Mutex<HashSet<RelPath>>,
 }
 
 impl Folders {
-    /// Whether this transfer made the folder.
+    /// Returns true if this transfer made the folder.
     pub(super) fn is_fresh(&self, folder: &RelPath) -> bool {
         lock(&self.fresh).contains(folder)
     }
@@ -46,8 +46,8 @@ impl Space {
         self.strays.pass(&folder_of(&path));
         let is_refused = |folder| lock(&self.folders.refused).contains(&folder);
         if path.parent().is_some_and(is_refused) {
-            // The machine knows why. Nothing is made in it, nor below, though it was asked for at once
-            // with it.
+            // The machine has the folder's error. No entry is made in the folder, nor below, even
+            // if it was requested together with it.
             if matches!(task, InspectTask::Directory) {
                 remember(&self.folders.refused, &path);
             }
@@ -112,15 +112,15 @@ impl Space {
                 self.names.release(path, &partial);
                 Ok(())
             }
-            // `--overwrite never` leaves what stands there.
+            // `--overwrite never` keeps an existing entry.
             Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// A link in place of a file may be all that is left of it: the link may lead to that very file,
-    /// from here or from where it was. Only on demand, and never one that leads to itself. Of devices
-    /// and the like, none at all.
+    /// Refuses a link in place of a file: the file may be the last copy of the data, and the link
+    /// may lead to it, from here or from its source. Permitted only with `--overwrite always`, and
+    /// never for a link to itself. A device or other special file is never replaced.
     fn refuse_link(&self, path: &RelPath, target: &[u8]) -> Result<()> {
         match self.store.stat(path)?.map(|state| state.kind) {
             Some(FileKind::Special) => return Err(special_stands("make the link")),
@@ -144,7 +144,7 @@ impl Space {
         })
     }
 
-    /// Whether only this transfer has put anything where `path` lies.
+    /// Returns true if only this transfer has made entries in the folder of `path`.
     fn is_in_fresh_folder(&self, path: &RelPath) -> bool {
         path.parent()
             .is_some_and(|folder| self.folders.is_fresh(&folder))
@@ -191,7 +191,7 @@ impl Space {
             let name = &file.partial.name;
             match store.sync_all(&[SyncItem::Partial { path, name }]) {
                 Ok(()) => destination.log.file_synced(file.number)?,
-                // The correct pieces are copied to another partial file before anything is written.
+                // The correct pieces are copied to another partial file before any write.
                 Err(_) => destination.log.file_doubtful(file.number)?,
             }
         }

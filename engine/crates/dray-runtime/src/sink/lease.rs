@@ -1,6 +1,6 @@
-//! Taking the lease of a log: its record, its lock, and whether its last holder has ended.
+//! Takes the lease of a log: its record, its lock, and the check that its last holder has ended.
 //!
-//! Not for: keeping a lease that was taken (`hold`).
+//! Not for: checking a lease that was taken (`lease_watch`).
 
 use crate::sink::find_logs::LogPlace;
 use crate::sink::lease_watch::{FRESH, Lease, read_slots};
@@ -12,13 +12,13 @@ use dray_store::errno::too_many_open;
 use dray_store::{ControlFile, ControlMode, Store};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Pause between two looks at the lease.
+/// Pause between two checks of the lease.
 pub(super) const HOLDER_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the kernel calls the first numbering of processes, the host's own.
+/// The kernel's name of the initial process id namespace, the host's own.
 const HOST_NUMBERING: &str = "pid:[4026531836]";
 
-/// The record of a lease that this process takes in `store`.
+/// Returns the record of a lease that this process takes in `store`.
 pub(super) fn record_of(
     store: &dyn Store,
     transfer: &TransferId,
@@ -49,13 +49,13 @@ pub(super) fn raise_epoch(lease: &mut Lease, logged: Option<u64>) -> Result<()> 
     lease.file.sync()
 }
 
-/// This program, and the process that it is.
+/// Returns the name of the holder: this program and its process number.
 fn holder(process: u32) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!("dray {version} process {process}{}", numbering())
 }
 
-/// Whose numbers processes have here, unless it is the host itself that numbers them.
+/// Returns the process id namespace, unless it is the host's own.
 fn numbering() -> String {
     let found = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     match found.to_string_lossy().as_ref() {
@@ -64,7 +64,8 @@ fn numbering() -> String {
     }
 }
 
-/// Whether a holder of before was a process of this host that has ended: nothing of it is on its way.
+/// Returns true if a former holder was a process of this host that has ended: then none of its
+/// calls is pending.
 fn is_gone(before: &LeaseRecord, now: &LeaseRecord) -> bool {
     if before.boot_id != now.boot_id || before.host != now.host {
         return false;
@@ -77,7 +78,7 @@ fn is_gone(before: &LeaseRecord, now: &LeaseRecord) -> bool {
     })
 }
 
-/// The error that names the holder of a lease.
+/// Returns the error that names the holder of a lease.
 pub(super) fn held(file: &dyn ControlFile, words: &str) -> Error {
     match read_lease(file) {
         Ok(Some(record)) => record.held_error(words),
@@ -87,8 +88,8 @@ pub(super) fn held(file: &dyn ControlFile, words: &str) -> Error {
     }
 }
 
-/// Takes the lease of a log and writes `record` of its epoch into it. Then it waits until late
-/// calls of the previous holder can no longer take effect.
+/// Takes the lease of a log and writes `record` of its epoch into it. Then waits until late calls
+/// of the previous holder can no longer take effect.
 pub(super) fn lock_lease(
     place: &LogPlace,
     record: &dyn Fn(u64) -> LeaseRecord,
@@ -110,8 +111,8 @@ pub(super) fn lock_lease(
             file.write_at(record.slot_offset(), &record.encode()?)?;
             if is_named(store, &path, &record)? {
                 if let Some(before) = &before {
-                    // It was not given back: where locks do not reach, its holder may still work on what it
-                    // saw last, and a call of its may still be on the way.
+                    // The lease was not released: where locks do not reach, its holder may still
+                    // act on its last check, and one of its calls may still be pending.
                     let late = match is_gone(before, &record) {
                         true => Duration::ZERO,
                         false => store.capabilities().late_calls,
@@ -128,12 +129,12 @@ pub(super) fn lock_lease(
     }
 }
 
-/// A holder whose lock is not visible counts as alive for this time after the last write to its
+/// Time for which a holder whose lock is not visible counts as alive after the last write to its
 /// lease or log. Transfers write their logs every few seconds. A holder that stalls for longer is
 /// fenced, and its durable ranges are adopted.
 const UNSEEN_ALIVE: Duration = Duration::from_secs(120);
 
-/// Whether a holder may still be active whose kind of lock is invisible in `store`.
+/// Returns true if a holder whose kind of lock is invisible in `store` may still be active.
 pub(super) fn is_at_work(
     store: &dyn Store,
     path: &RelPath,
@@ -165,8 +166,8 @@ pub(super) fn is_at_work(
     Ok(false)
 }
 
-/// Whether the file that was locked is still the one of that name. Between opening and locking it, a
-/// transfer that ended may have removed it: then the lock keeps nobody out.
+/// Returns true if the locked file still has its name. Between opening and locking, a transfer that
+/// ended may have removed it: then the lock excludes nobody.
 pub(super) fn is_named(store: &dyn Store, path: &RelPath, record: &LeaseRecord) -> Result<bool> {
     match store.open_control(path, ControlMode::ReadOnly) {
         Ok(file) => Ok(read_lease(file.as_ref())?.as_ref() == Some(record)),

@@ -1,7 +1,6 @@
-//! The lease while it is held: whether it still is, asked often and answered from what was read a
-//! moment ago where that is enough.
+//! A held lease: checks often that it is still held, from a recent read where that suffices.
 //!
-//! Not for: how it is taken (`destination`), and what it says (`dray_log::lease`).
+//! Not for: taking a lease (`lease`), and its format (`dray_log::lease`).
 
 use dray_core::Result;
 use dray_log::LeaseRecord;
@@ -10,24 +9,24 @@ use dray_store::ControlFile;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long ago the lease may have been found ours for what is done for every small file or object. On
-/// network storage each look is a round trip, and small files have three. Whoever takes over a lease that
-/// was not given back waits as long before anything else.
+/// Maximum age of a lease check for calls on every small file or object. On network storage each
+/// check is a round trip, and small files have three. A process that takes over a lease that was
+/// not released waits this long before any other call.
 pub(super) const FRESH: Duration = Duration::from_millis(10);
 
-/// The lease on a log. It is given back when dropped.
+/// The lease on a log. Dropping it releases it.
 pub(super) struct Lease {
     pub(super) file: Box<dyn ControlFile>,
     pub(super) record: LeaseRecord,
     seen: Mutex<Seen>,
 }
 
-/// What a lease's file held when it was found to be ours last.
+/// Content of the lease's file at the last successful check.
 #[derive(Default)]
 struct Seen {
-    /// The same bytes say the same and need not be understood again.
+    /// Bytes of the record: equal bytes need not be decoded again.
     bytes: Vec<u8>,
-    /// When it was not yet read.
+    /// Time just before the read.
     before: Option<Duration>,
 }
 
@@ -44,12 +43,13 @@ impl Lease {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is still ours.
+    /// Checks that it is still held.
     pub(super) fn check(&self) -> Result<()> {
         self.look(&mut self.seen())
     }
 
-    /// Whether it was ours a moment ago: one of many who ask looks, and the others have its answer.
+    /// Checks that it was held recently: one of many calling threads reads the file, and the others
+    /// use its result.
     pub(super) fn check_often(&self) -> Result<()> {
         let mut seen = self.seen();
         match seen.before {
@@ -77,7 +77,8 @@ impl Lease {
     }
 }
 
-/// Time that goes on while the host sleeps: somebody else may take over meanwhile.
+/// Returns the time since boot, including suspended time: another process may take over while the
+/// host sleeps.
 pub(super) fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(
@@ -86,7 +87,7 @@ pub(super) fn since_boot() -> Duration {
     )
 }
 
-/// Reads a lease file's slots; returns how many bytes there are.
+/// Reads a lease file's slots; returns the number of bytes read.
 pub(super) fn read_slots(file: &dyn ControlFile, bytes: &mut [u8; LEASE_BYTES]) -> Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -141,7 +142,7 @@ mod tests {
         write(&record(2));
         let error = lease.check().expect_err("another's, as a look says");
         assert_eq!(error.kind, ErrorKind::LeaseLost);
-        // And so it is for whoever asks next.
+        // The next check fails, too.
         assert!(lease.check_often().is_err());
 
         let lease = Lease::new(open(), record(2));

@@ -11,7 +11,7 @@ pub struct StoredLog {
 }
 
 impl StoredLog {
-    /// The log in `file`.
+    /// Returns the log in `file`.
     #[must_use]
     pub fn new(file: Box<dyn ControlFile>) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl LogFile for StoredLog {
     }
 
     fn append_replacement(&mut self, bytes: &[u8]) -> Result<()> {
-        // As large as what is live in the log: bounded by the unfinished files.
+        // As large as the live records of the log, which the number of unfinished files limits.
         self.replacement.extend_from_slice(bytes);
         Ok(())
     }

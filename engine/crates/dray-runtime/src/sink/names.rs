@@ -1,8 +1,8 @@
-//! Under which names the bytes of files lie until the files get their own.
+//! Names of partial files.
 //!
-//! A partial file's name follows from the final one by a hash that whoever chooses the final names
-//! can make collide. Invariant: no two files of this transfer have one partial file, and a partial
-//! file that is not this transfer's is removed only when no log speaks of it.
+//! A partial file's name is derived from the final one by a hash, and a peer that chooses the final
+//! names can produce collisions. Invariant: no two files of this transfer share a partial file, and
+//! another transfer's partial file is removed only if no log names it.
 
 use super::other_logs::{OtherLogs, Place};
 use crate::lock::lock;
@@ -12,16 +12,16 @@ use dray_log::layout::{partial_name_at_turn, partial_name_of_log};
 use dray_store::{PartialId, Store};
 use std::sync::{Arc, Mutex};
 
-/// Names tried for one partial file. Two names with one hash do not happen by themselves, so this
-/// bounds what a hostile manifest costs (guess, revisit).
+/// Maximum number of names tried for one partial file. Two names with one hash do not happen by
+/// chance, so this limits the cost of a hostile manifest (guess, revisit).
 const TURNS_MAX: u32 = 8;
 
-/// See the module's head.
+/// The partial names of a transfer.
 pub(super) struct Names {
     store: Arc<dyn Store>,
     /// Partial files of this transfer and of its log.
     taken: Mutex<HashSet<Place>>,
-    /// None at a store that keeps no logs.
+    /// Other transfers' logs; `None` at a store that keeps no logs.
     others: Mutex<Option<OtherLogs>>,
     /// This transfer's log.
     own_log: Option<Name>,
@@ -41,13 +41,13 @@ impl Names {
         }
     }
 
-    /// The name of this transfer's log; none at a store that keeps none.
+    /// Returns the name of this transfer's log; `None` at a store that keeps none.
     pub(super) const fn own_log(&self) -> Option<&Name> {
         self.own_log.as_ref()
     }
 
-    /// Names to try for a partial file: first the names that are the same for all transfers, then
-    /// names of this transfer alone.
+    /// Returns names to try for a partial file: first names common to all transfers, then names of
+    /// this transfer alone.
     fn name_at(&self, final_name: &Name, turn: u32) -> Result<Option<Name>> {
         match (turn.checked_sub(TURNS_MAX), &self.own_log) {
             (None, _) => partial_name_at_turn(final_name, turn).map(Some),
@@ -56,13 +56,13 @@ impl Names {
         }
     }
 
-    /// Notes that `path` has a partial file of this name. Returns whether nothing had.
+    /// Records that `path` has a partial file of this name. Returns true if the name was free.
     pub(super) fn take(&self, path: &RelPath, name: &Name) -> bool {
         lock(&self.taken).insert(place_of(path, name))
     }
 
-    /// The name that the partial file of `path` has first, if no other file of this transfer has it: it is
-    /// taken then. What stands there at the store is not looked at.
+    /// Takes the first name for the partial file of `path`, if no other file of this transfer has
+    /// it. Does not check the store.
     pub(super) fn take_first(&self, path: &RelPath) -> Result<Option<Name>> {
         let Some(final_name) = path.name() else {
             return Ok(None);
@@ -71,28 +71,29 @@ impl Names {
         Ok(self.take(path, &name).then_some(name))
     }
 
-    /// Whether a file of this transfer, or of its log, has this partial file.
+    /// Returns true if a file of this transfer, or of its log, has this partial file.
     pub(super) fn is_taken(&self, path: &RelPath, name: &Name) -> bool {
         lock(&self.taken).contains(&place_of(path, name))
     }
 
-    /// Whether [`Self::clear`] left the last partial file because of a log that cannot be read.
+    /// Returns true if [`Self::clear`] kept the last partial file because of an unreadable log.
     pub(super) fn is_unread(&self) -> bool {
         lock(&self.others)
             .as_ref()
             .is_some_and(OtherLogs::is_unread)
     }
 
-    /// There is no such partial file any more, or it has its final name; and no record that counts.
+    /// Releases a name: the partial file no longer exists, or has its final name, and no valid
+    /// record names it.
     pub(super) fn release(&self, path: &RelPath, name: &Name) {
         lock(&self.taken).remove(&place_of(path, name));
     }
 
-    /// Makes the partial file of `path` under a name that is nobody else's. `make` answers nothing
-    /// when something stands under the name.
+    /// Makes the partial file of `path` under an unused name. `make` returns `None` if an entry of
+    /// that name exists.
     ///
     /// # Errors
-    /// Those of `make`; [`ErrorKind::LimitExceeded`] when all names are others'.
+    /// Errors of `make`; [`ErrorKind::LimitExceeded`] if all names are taken.
     pub(super) fn claim<T>(
         &self,
         path: &RelPath,
@@ -118,7 +119,7 @@ impl Names {
             };
             match made {
                 Ok(Some(made)) => {
-                    // A run that was killed in the middle of a move has left two.
+                    // A run that was killed during a move has left two.
                     if is_in_the_way {
                         let _ = self.clear_beside(path, &name);
                     }
@@ -136,11 +137,11 @@ impl Names {
             .remedy("rename the file, or copy it by itself"))
     }
 
-    /// Removes partial files that a run left when it was killed while it moved a file to, or from, the
-    /// partial file `name`: a move takes the first name that is free. What a log speaks of stays.
+    /// Removes partial files left by a run that was killed while it moved a file to, or from, the
+    /// partial file `name`: a move takes the first free name. Files that a log names stay.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     pub(super) fn clear_beside(&self, path: &RelPath, name: &Name) -> Result<()> {
         let Some(final_name) = path.name() else {
             return Ok(());
@@ -166,14 +167,14 @@ impl Names {
         Ok(())
     }
 
-    /// Removes a partial file that this transfer has not made, unless a log speaks of it. Returns
-    /// whether the name is free now.
+    /// Removes a partial file that this transfer has not made, unless a log names it. Returns true
+    /// if the name is free now.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     pub(super) fn clear(&self, path: &RelPath, name: &Name) -> Result<bool> {
         let (folder, name) = place_of(path, name);
-        // What comes to lie there after the look at the logs is not what they were asked about.
+        // Remove this file only: the logs were not checked for a file made later.
         let at = folder.join(&name)?;
         let Some(found) = self.store.stat(&at)? else {
             return Ok(true);

@@ -1,6 +1,6 @@
 //! Logs of other transfers around a destination: in the same folder, in the folders above it up to
-//! the exported root, and in the folders below it. For a file they tell which logs have it open,
-//! and which of those are held.
+//! the exported root, and in the folders below it. For each file, finds the logs in which it is
+//! open, and those of them that are held.
 //!
 //! Not for: collisions of partial names (`other_logs`), adopting files (`adopt`).
 
@@ -17,42 +17,43 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Number of logs that are remembered; of more, the first by name (guess, revisit). Files of the
+/// Maximum number of remembered logs; of more, the first by name (guess, revisit). Files of the
 /// others are sent again, and partial files are created exclusively all the same.
 const LOGS_MAX: usize = 256;
 
-/// Number of unfinished files that are remembered of one log (guess, revisit).
+/// Maximum number of remembered unfinished files of one log (guess, revisit).
 const FILES_MAX: usize = 1 << 16;
 
-/// How long a list of logs counts as current where each look is a round trip. A transfer that
-/// begins meanwhile sees our log.
+/// Time for which a list of logs counts as current where each query is a round trip. A transfer
+/// that begins meanwhile sees our log.
 const REMOTE_FRESH: Duration = Duration::from_secs(1);
 
-/// The same where a look costs a system call, for looks before a file is begun.
+/// The same where a query costs a system call, for queries before a file is begun.
 const LOCAL_FRESH: Duration = Duration::from_millis(20);
 
-/// Which store a log lies in: the destination's, or the one that reaches above it.
+/// Store of a log: the destination's, or the one that reaches above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum At {
     Destination,
     Above,
 }
 
-/// A log by its place.
+/// Location of a log.
 type Key = (At, RelPath);
 
 struct Neighbour {
     state: FileState,
-    /// None for a log that cannot be read: still empty, damaged, or of another version.
+    /// Reader of the log; `None` for a log that cannot be read: still empty, damaged, or of another
+    /// version.
     follower: Option<Follower>,
 }
 
 /// A log in which a file is open.
 pub(super) struct Speaker {
     key: Key,
-    /// Where the log lies; `prefix` is the destination as seen from the log's top folder.
+    /// Location of the log; `prefix` is the destination relative to the log's top folder.
     pub(super) place: LogPlace,
-    /// The file as the log names it.
+    /// Path of the file in the log.
     pub(super) path: RelPath,
     pub(super) spoken: Spoken,
     /// Owner of the log.
@@ -60,12 +61,12 @@ pub(super) struct Speaker {
 }
 
 impl Speaker {
-    /// The log's path in its store.
+    /// Returns the log's path in its store.
     pub(super) const fn log(&self) -> &RelPath {
         &self.key.1
     }
 
-    /// Identifies the log.
+    /// Returns an identifier of the log.
     pub(super) fn id(&self) -> (bool, RelPath) {
         (self.key.0 == At::Above, self.key.1.clone())
     }
@@ -82,12 +83,12 @@ pub(super) struct Neighbours {
     known: HashMap<Key, Neighbour>,
     listed: HashMap<Key, (Duration, Vec<Name>)>,
     looked: HashSet<Key>,
-    /// Folders without logs of other transfers, and when that was seen.
+    /// Folders without logs of other transfers, with the time of the query.
     alone: HashMap<RelPath, Duration>,
 }
 
 impl Neighbours {
-    /// The neighbours of `request`'s destination; `own` is its own log, if it has one.
+    /// Returns the neighbours of `request`'s destination; `own` is its own log, if it has one.
     pub(super) fn new(request: &DestinationRequest, own: Option<RelPath>) -> Self {
         Self {
             store: Arc::clone(&request.store),
@@ -108,12 +109,12 @@ impl Neighbours {
         }
     }
 
-    /// Discards everything that was read before.
+    /// Discards all earlier results.
     pub(super) fn look_again(&mut self) {
         self.look_after(Duration::ZERO);
     }
 
-    /// The same, but keeps lists of logs that were read a moment ago. This is enough before a file
+    /// As [`Self::look_again`], but keeps recently read lists of logs. This is enough before a file
     /// is begun, because the logs are read again after that.
     pub(super) fn look_soon(&mut self) {
         self.look_after(LOCAL_FRESH);
@@ -130,11 +131,11 @@ impl Neighbours {
         self.looked.clear();
     }
 
-    /// The logs in which the file at `path` is open, as of the last [`Self::look_again`]. Folders
-    /// that `is_fresh` were made by this transfer, so no older log lies in them.
+    /// Returns the logs in which the file at `path` is open, as of the last [`Self::look_again`].
+    /// Folders that `is_fresh` were made by this transfer, so no older log lies in them.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     pub(super) fn speaking_of(
         &mut self,
         path: &RelPath,
@@ -167,7 +168,7 @@ impl Neighbours {
         Ok(found)
     }
 
-    /// Adds the logs of one folder in which `path` is open; returns how many logs of others lie
+    /// Adds the logs of one folder in which `path` is open; returns the number of others' logs
     /// there.
     fn speaking_in(
         &mut self,
@@ -207,7 +208,7 @@ impl Neighbours {
         Ok(logs)
     }
 
-    /// The names of the logs in one folder.
+    /// Returns the names of the logs in one folder.
     fn logs_in(&mut self, at: At, folder: &RelPath) -> Result<Vec<Name>> {
         let key = (at, folder.clone());
         if let Some((_, names)) = self.listed.get(&key) {
@@ -224,7 +225,7 @@ impl Neighbours {
         Ok(names)
     }
 
-    /// Reads what was appended to a log since it was read last.
+    /// Reads the records appended to a log since the last read.
     fn read(&mut self, key: &Key) -> Result<()> {
         if !self.looked.insert(key.clone()) {
             return Ok(());
@@ -260,10 +261,11 @@ impl Neighbours {
         Ok(())
     }
 
-    /// The error for a file whose log, `speaker`, is held; none if no transfer is writing the file.
+    /// Returns the error for a file whose log, `speaker`, is held; `None` if no transfer is writing
+    /// the file.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     pub(super) fn refusal(&self, speaker: &Speaker, path: &RelPath) -> Result<Option<Error>> {
         let Some(error) = holder(&speaker.place, &self.words)? else {
             return Ok(None);
@@ -276,11 +278,11 @@ impl Neighbours {
         Ok(is_there.then(|| error.file(path)))
     }
 
-    /// The largest object of `owner`'s unfinished files around the destination, which may be
-    /// adopted.
+    /// Returns the maximum object size of `owner`'s unfinished files around the destination, which
+    /// may be adopted.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     pub(super) fn object_bytes_max(&mut self, owner: &[u8]) -> Result<u64> {
         let mut tops = vec![(At::Destination, RelPath::root(), RelPath::root())];
         if let Some((_, destination)) = &self.above {
@@ -308,10 +310,10 @@ impl Neighbours {
         Ok(most)
     }
 
-    /// Whether other transfers' logs lie in the destination's own folder.
+    /// Returns true if other transfers' logs lie in the destination's own folder.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     pub(super) fn has_any(&mut self) -> Result<bool> {
         let folder = log_folder(&RelPath::root())?;
         let logs = self.logs_in(At::Destination, &folder)?;
@@ -319,11 +321,11 @@ impl Neighbours {
         Ok(logs.iter().any(|log| own.as_ref() != Some(log)))
     }
 
-    /// Another transfer of `owner` whose log in the destination's own folder has these very claims and
-    /// unfinished files.
+    /// Returns another transfer of `owner` whose log in the destination's own folder has exactly
+    /// these claims, and unfinished files.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     pub(super) fn same_claims(
         &mut self,
         owner: &[u8],
@@ -349,14 +351,14 @@ impl Neighbours {
     }
 }
 
-/// Reads a log from its begin; none for one that cannot be read.
+/// Reads a log from its beginning; returns `None` if it cannot be read.
 fn begin(file: &mut StoredLog) -> Option<Follower> {
     let mut follower = Follower::begin(file).ok()??;
     let is_read = follower.follow(file, FILES_MAX).ok()?;
     is_read.then_some(follower)
 }
 
-/// The kind of lock that guards a lease in `store`.
+/// Returns the kind of lock that guards a lease in `store`.
 pub(super) fn lock_kind(store: &dyn Store) -> LockKind {
     match store.capabilities().late_calls.is_zero() {
         true => LockKind::System,
@@ -364,10 +366,10 @@ pub(super) fn lock_kind(store: &dyn Store) -> LockKind {
     }
 }
 
-/// The error that names the holder of a log; none without a holder.
+/// Returns the error that names the holder of a log; `None` without a holder.
 ///
 /// # Errors
-/// Of the store.
+/// Errors of the store.
 pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
     let Some(lease) = layout::lease_of_log(&at.log) else {
         return Ok(None);

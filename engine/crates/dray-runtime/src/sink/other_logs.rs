@@ -1,5 +1,5 @@
-//! Logs of other transfers that may speak of a partial file: those of the folders around it, up to
-//! the exported root. A log that speaks of a file lies in no other place.
+//! Logs of other transfers that may name a partial file: those in the folders around it, up to the
+//! exported root. A log that names a file lies in no other place.
 
 use super::destination::DestinationRequest;
 use super::find_logs::{Lookup, folders_above, log_folder, look_at_lease};
@@ -10,42 +10,44 @@ use dray_store::{ControlMode, FileState, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Logs whose content is remembered (guess, revisit); past it they are read again.
+/// Maximum number of logs whose content is remembered (guess, revisit); beyond it they are read
+/// again.
 const KNOWN_MAX: usize = 64;
 
-/// A partial file: the folder it lies in, and its name there.
+/// A partial file: its folder, and its name there.
 pub(super) type Place = (RelPath, Name);
 
-/// Which store a log lies in: the destination's, or the one that reaches above it.
+/// Store of a log: the destination's, or the one that reaches above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum At {
     Destination,
     Above,
 }
 
-/// What a log that nobody held was found to speak of, as long as nobody has held it since.
+/// Content of a log without a holder, valid as long as nobody has held it since.
 struct Known {
     epoch: u64,
-    /// Another log may have been made in its place since, whose epochs begin anew.
+    /// State of the log file: another log may have been made in its place, whose epochs begin
+    /// again.
     file: Option<FileState>,
-    /// As seen from the log's top.
+    /// Partial files, relative to the log's top folder.
     partials: HashSet<Place>,
 }
 
-/// See the module's head.
+/// The other logs around a destination.
 pub(super) struct OtherLogs {
     store: Arc<dyn Store>,
     /// The store of the exported root, and the destination in it.
     above: Option<(Arc<dyn Store>, RelPath)>,
-    /// This transfer's own log; whoever is no transfer has none.
+    /// This transfer's own log; `None` for a user that is no transfer.
     own: Option<(At, RelPath)>,
     known: HashMap<(At, RelPath), Known>,
-    /// Whether the last answer was that a log which cannot be read may speak of the file.
+    /// True if the last result was due to an unreadable log, which may name the file.
     is_unread: bool,
 }
 
 impl OtherLogs {
-    /// Those around the destination of `request`, whose own log is `log` in `log_store`.
+    /// Returns the logs around the destination of `request`, whose own log is `log` in `log_store`.
     pub(super) fn new(
         request: &DestinationRequest,
         log_store: &Arc<dyn Store>,
@@ -64,7 +66,8 @@ impl OtherLogs {
         }
     }
 
-    /// Those around anything beneath the root of `store`, and above it where that is known.
+    /// Returns the logs around any path beneath the root of `store`, and above it where that is
+    /// known.
     pub(super) fn all(store: &Arc<dyn Store>, above: Option<&(Arc<dyn Store>, RelPath)>) -> Self {
         Self {
             store: Arc::clone(store),
@@ -75,16 +78,16 @@ impl OtherLogs {
         }
     }
 
-    /// The name of this transfer's own log.
+    /// Returns the name of this transfer's own log.
     pub(super) fn own_name(&self) -> Option<Name> {
         self.own.as_ref().and_then(|(_, log)| log.name())
     }
 
-    /// Whether one of them speaks of the partial file, or may be about to: then it is not ours to
-    /// remove.
+    /// Returns true if one of them names the partial file, or may be about to: then it must not be
+    /// removed.
     ///
     /// # Errors
-    /// Of the store.
+    /// Errors of the store.
     pub(super) fn speak_of(&mut self, (folder, name): &Place) -> Result<bool> {
         self.is_unread = false;
         let mut tops = vec![(At::Destination, folder.clone(), RelPath::root())];
@@ -103,7 +106,7 @@ impl OtherLogs {
         Ok(false)
     }
 
-    /// Whether the last answer of [`Self::speak_of`] was for a log that cannot be read.
+    /// Returns true if the last result of [`Self::speak_of`] was due to an unreadable log.
     pub(super) const fn is_unread(&self) -> bool {
         self.is_unread
     }
@@ -121,7 +124,7 @@ impl OtherLogs {
         let folder = log_folder(top)?;
         let names = match store.list_control(&folder) {
             Ok(names) => names,
-            // What may not be read may speak of anything.
+            // An unreadable folder of logs may name any file.
             Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
             Err(error) => return Err(error),
         };
@@ -146,7 +149,7 @@ impl OtherLogs {
         lease: &RelPath,
         place: &Place,
     ) -> Result<bool> {
-        // Its holder may have made a partial file and not have said so in the log yet.
+        // Its holder may have made a partial file that the log does not name yet.
         let epoch = match look_at_lease(store, lease) {
             Ok(Lookup::Free(epoch)) => epoch,
             Ok(Lookup::Held(_)) => return Ok(true),
@@ -167,7 +170,7 @@ impl OtherLogs {
         let recovery = match recover(&mut StoredLog::new(file)) {
             Ok(Some(recovery)) => recovery,
             Ok(None) => return Ok(false),
-            // Of another version, or damaged: it may speak of anything.
+            // A log of another version, or a damaged one, may name any file.
             Err(_) => return Ok(self.unread()),
         };
         let partials: HashSet<Place> = recovery
@@ -220,7 +223,7 @@ mod tests {
         }
     }
 
-    /// A transfer that breaks off with one file begun; returns the name of its partial file.
+    /// Makes a transfer that breaks off with one file begun; returns the name of its partial file.
     fn broken_off(store: &Arc<dyn Store>, file: &str) -> Name {
         let destination = Destination::open(request(store, "theirs")).expect("free");
         let space = Space::new(destination, Options::default(), 1 << 20);

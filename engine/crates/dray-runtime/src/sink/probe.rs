@@ -1,4 +1,4 @@
-//! A look at a destination that changes nothing: what stands there, what its log says. For plans,
+//! Examines a destination without changing it: existing entries and the log's records. For plans,
 //! and for the sink before it writes.
 
 use super::destination::DestinationRequest;
@@ -18,25 +18,25 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A destination and the logs around it as they are now; no lease is taken and nothing is made.
+/// The present state of a destination and the logs around it; takes no lease and makes no files.
 pub struct Peek {
     request: DestinationRequest,
     boot_id: BootId,
-    /// None at a store that keeps no logs.
+    /// Other transfers' logs; `None` at a store that keeps no logs.
     neighbours: Option<Mutex<Neighbours>>,
-    /// Logs that were recovered as a whole, for later files.
+    /// Completely recovered logs, for later files.
     read: Mutex<HashMap<RelPath, Arc<Recovery>>>,
 }
 
-/// Number of recovered logs that are kept (guess, revisit).
+/// Maximum number of kept recovered logs (guess, revisit).
 const LOGS_MAX: usize = 16;
 
 impl Peek {
-    /// Looks.
+    /// Examines a destination.
     ///
     /// # Errors
-    /// When this host's boot id cannot be read; [`dray_core::ErrorKind::LeaseHeld`] names another
-    /// transfer that carries out the same request now.
+    /// If this host's boot id cannot be read; [`dray_core::ErrorKind::LeaseHeld`] names another
+    /// transfer that executes the same request now.
     pub fn open(request: DestinationRequest, selection: &Selection) -> Result<Self> {
         let has_logs = request.store.capabilities().can_hold_log;
         if has_logs {
@@ -53,7 +53,7 @@ impl Peek {
         })
     }
 
-    /// What is known of one file.
+    /// Returns the facts about one file.
     ///
     /// # Errors
     /// [`dray_core::ErrorKind::LeaseHeld`] names a transfer that writes the file now; errors of the
@@ -133,11 +133,11 @@ impl Peek {
     }
 }
 
-/// Holds what the log says of a file (its path there, and its records) against the partial file. An
-/// error within says why nothing of it counts.
+/// Compares the log's record of a file (its path there, and its ranges) with the partial file. An
+/// inner error gives the reason why no range counts.
 ///
 /// # Errors
-/// What the store says; `PermissionDenied` when the log belongs to somebody else.
+/// Errors of the store; `PermissionDenied` if the log belongs to another owner.
 pub(super) fn judge(
     store: &dyn Store,
     path: &RelPath,
@@ -154,7 +154,7 @@ pub(super) fn judge(
     }
 }
 
-/// The partial file that the log names.
+/// Returns the identity of the partial file in the log.
 pub(super) const fn logged_id(logged: &LoggedFile) -> PartialId {
     PartialId {
         inode: logged.partial.inode,
@@ -163,7 +163,7 @@ pub(super) const fn logged_id(logged: &LoggedFile) -> PartialId {
     }
 }
 
-/// What the machine is told of it.
+/// Converts trusted ranges to the machine's input.
 pub(super) fn resume_of(trusted: trust::Trusted) -> Resume {
     Resume {
         done: trusted.done,
@@ -171,7 +171,8 @@ pub(super) fn resume_of(trusted: trust::Trusted) -> Resume {
     }
 }
 
-/// Where a file would lie. A folder that is still to be made lies where the one above it does.
+/// Returns the expected layout of a file: a folder still to be made gets the layout of the one
+/// above it.
 fn layout_near(store: &dyn Store, path: &RelPath) -> Layout {
     let mut near = path.clone();
     loop {
@@ -183,7 +184,7 @@ fn layout_near(store: &dyn Store, path: &RelPath) -> Layout {
     }
 }
 
-/// What stands under a final name.
+/// Returns the entry under a final name.
 pub(super) fn existing(
     store: &dyn Store,
     path: &RelPath,
@@ -203,7 +204,7 @@ pub(super) fn existing(
     }))
 }
 
-/// The partial file that the log speaks of, as it is now.
+/// Returns the present state of the partial file that the log names.
 pub(super) fn found_partial(
     store: &dyn Store,
     path: &RelPath,

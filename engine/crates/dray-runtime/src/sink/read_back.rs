@@ -1,7 +1,7 @@
 //! Reads back from the sink's storage: whole files (`--verify`), and ranges that must be proven.
 //!
 //! All reads bypass the page cache, detect holes without reading them, and stop at the next piece
-//! when the session is to end.
+//! when the session ends.
 
 use crate::open_files::OpenFile;
 use crate::sink::files::{Space, folder_of, no_partial};
@@ -30,7 +30,7 @@ impl ReadBack {
         self.stops.store(true, Ordering::Release);
     }
 
-    /// Bytes read back so far.
+    /// Returns the bytes read back so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -48,8 +48,8 @@ impl ReadBack {
     /// Passes the data of a range to `each`, piece by piece, and the length of each hole before it.
     ///
     /// # Errors
-    /// [`ErrorKind::Cancelled`] after [`Self::stop`]; [`ErrorKind::ShortRead`] when the file ends
-    /// before; those of the store and of `each`.
+    /// [`ErrorKind::Cancelled`] after [`Self::stop`]; [`ErrorKind::ShortRead`] if the file ends
+    /// before the range; errors of the store and of `each`.
     pub(super) fn each(
         &self,
         file: &dyn ReadHandle,
@@ -96,7 +96,7 @@ impl ReadBack {
         Ok(())
     }
 
-    /// The sums of a range on the storage.
+    /// Returns the checksums of a range on the storage.
     ///
     /// # Errors
     /// As [`Self::each`].
@@ -168,7 +168,7 @@ impl Space {
     /// file. If it does not, further writes to that file do not count, in any run.
     ///
     /// # Errors
-    /// `ChecksumMismatch` when it does not; as [`ReadBack::each`].
+    /// `ChecksumMismatch` if it does not; as [`ReadBack::each`].
     pub(super) fn check_written(
         &self,
         open: Option<&Arc<OpenFile>>,

@@ -1,6 +1,6 @@
-//! Small files to a store that each call is a way there and back to: they go many at a time.
+//! Writes and publishes small files in batches, for stores where each call costs a round trip.
 //!
-//! Not for: what a name is and who may have it (`names`); a file whose name is taken goes by itself.
+//! Not for: choosing names (`names`); a file whose name is taken is written separately.
 
 use crate::lock::lock;
 use crate::sink::files::{Small, Space, how};
@@ -9,11 +9,11 @@ use dray_session::sink::PublishItem;
 use dray_store::{Attributes, SmallFile, SmallName};
 use std::borrow::Cow;
 
-/// Files that are handed over after one look at the lease. A store keeps about as many under way (guess,
+/// Number of files per call and per lease check. A store has about as many calls in flight (guess,
 /// revisit).
 const AT_ONCE: usize = 64;
 
-/// A small file that came whole.
+/// A complete small file.
 pub(super) struct NewSmall<'a> {
     pub(super) path: &'a RelPath,
     pub(super) content: Cow<'a, [u8]>,
@@ -22,12 +22,12 @@ pub(super) struct NewSmall<'a> {
 }
 
 impl Space {
-    /// Whether small files are handed over many at a time.
+    /// Returns true if small files are passed in batches.
     pub(super) fn takes_many(&self) -> bool {
         self.store.capabilities().takes_many
     }
 
-    /// Writes small files. An answer for each.
+    /// Writes small files. Returns a result for each.
     pub(super) fn write_small_many(&self, files: &[NewSmall<'_>]) -> Vec<Result<()>> {
         let each = files.chunks(AT_ONCE);
         each.flat_map(|files| self.write_small_some(files))
@@ -42,7 +42,7 @@ impl Space {
             .iter()
             .map(|file| {
                 let sums = self.wants_sums().then(|| Sums::of(&file.content));
-                // One that came again, because another file of its pack could not be written.
+                // A file that arrived again, because another file of its pack could not be written.
                 let name = self
                     .discard_small(file.path)
                     .and_then(|()| self.names.take_first(file.path));
@@ -100,7 +100,7 @@ impl Space {
         .collect()
     }
 
-    /// Gives small files their names. An answer for each.
+    /// Gives small files their final names. Returns a result for each.
     pub(super) fn publish_many(&self, items: &[PublishItem]) -> Vec<Result<()>> {
         let each = items.chunks(AT_ONCE);
         each.flat_map(|items| self.publish_some(items)).collect()

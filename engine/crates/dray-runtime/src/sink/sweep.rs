@@ -1,10 +1,10 @@
-//! Partial data that nobody goes on with: finds it beneath a folder, and removes what it is told to.
+//! Finds partial data beneath a folder that no transfer resumes, and removes it on request.
 //!
-//! What is found are logs with all that they speak of, leases and other remains of logs without one,
-//! and partial files that no log speaks of. Which of it goes is not decided here.
+//! A walk finds logs with all files that they name, leases and other remnants of removed logs, and
+//! partial files that no log names. The caller decides about their removal.
 //!
-//! Invariants owned here: what a live writer holds is never touched; what was touched after it was
-//! found is left; of what a log speaks of, the log itself goes last.
+//! Invariants owned here: data of a live writer is never touched; data that changed after it was
+//! found stays; a log is removed after all files that it names.
 
 mod purge;
 mod remove;
@@ -28,23 +28,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Nothing that was touched so shortly ago is an orphan, whatever anybody asks for: a writer on a host
-/// whose locks do not reach us may be at it, and clocks of hosts differ.
+/// Minimum age of an orphan, whatever the caller requests: a writer on a host whose locks do not
+/// reach us may be active, and clocks of hosts differ.
 pub const AGE_MIN: Duration = Duration::from_secs(3600);
 
-/// What was found.
+/// Kinds of found data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// A log, with its lease and the partial files that it speaks of.
+    /// A log, with its lease and the partial files that it names.
     Log,
-    /// What is left of a log that is gone: a lease, a replacement that was never finished.
+    /// A remnant of a removed log: a lease, an unfinished replacement.
     Remnant,
-    /// A partial file that no log speaks of.
+    /// A partial file that no log names.
     Partial,
 }
 
 impl What {
-    /// In a word, for reports.
+    /// Returns its name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,31 +55,31 @@ impl What {
     }
 }
 
-/// Partial data, as it was when it was looked at.
+/// Partial data, in its state when it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// What it is.
+    /// Its kind.
     pub what: What,
-    /// The log (of a remnant: where it was) or the partial file, beneath the folder.
+    /// Path beneath the folder of the log (of a remnant: its former path) or the partial file.
     pub path: RelPath,
-    /// Whose it is, as the log says; a file without a log does not tell.
+    /// Owner in the log; `None` for a file without a log.
     pub owner: Option<Vec<u8>>,
-    /// The last transfer that held it, if that is known.
+    /// The last transfer that held it, if known.
     pub transfer: Option<TransferId>,
-    /// Partial files.
+    /// Number of partial files.
     pub files: u64,
-    /// Bytes that all of it takes on the storage.
+    /// Bytes of all of it on the storage.
     pub bytes: u64,
-    /// When any of it was touched last.
+    /// Time of the last change of any part.
     pub changed: ModifiedTime,
-    /// Whether somebody is at work on it: then it is no orphan, however old.
+    /// True if a writer is active: then it is no orphan at any age.
     pub is_held: bool,
-    /// A partial file without a log, as the store names it.
+    /// Identity of a partial file without a log.
     id: Option<PartialId>,
 }
 
 impl Found {
-    /// Time since it was touched last; zero for a time to come.
+    /// Returns the time since the last change; zero for a time in the future.
     #[must_use]
     pub fn age(&self, now: SystemTime) -> Duration {
         let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -92,28 +92,28 @@ impl Found {
         }
     }
 
-    /// Whether it may be removed at all.
+    /// Returns true if it may be removed at all.
     #[must_use]
     pub fn is_orphan(&self, now: SystemTime) -> bool {
         !self.is_held && self.age(now) >= AGE_MIN
     }
 }
 
-/// What a walk meets.
+/// An event of a walk.
 #[derive(Debug)]
 pub enum Met {
-    /// A folder is entered: the moment to take a rest, or to stop.
+    /// A folder is entered: the caller may pause or stop.
     Folder,
-    /// Partial data.
+    /// Partial data was found.
     Found(Found),
     /// A partial file that no log names, younger than [`AGE_MIN`]: its log may be about to name it.
     Young(Found),
-    /// Something that cannot be looked at. A log that cannot be read stays, and so does what it may
-    /// speak of.
+    /// A log or entry that cannot be read. An unreadable log stays, and so do files that it may
+    /// name.
     Unreadable(Error),
 }
 
-/// Where is looked: a folder, and what lies above it, where logs may speak of what is in it.
+/// A folder to walk, and the store above it, whose logs may name files in the folder.
 #[derive(Clone)]
 pub struct Place {
     store: Arc<dyn Store>,
@@ -121,10 +121,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// The folder that `store` has as its root, which lies at `path`, absolute and without links.
+    /// Returns the place of the folder at `store`'s root, which lies at `path`, absolute and
+    /// without links.
     ///
     /// # Errors
-    /// When the system's root cannot be opened, or `path` cannot be looked at from there.
+    /// If the system's root cannot be opened, or `path` cannot be reached from there.
     pub fn new(store: Arc<dyn Store>, path: &Path) -> Result<Self> {
         let below = path.strip_prefix("/").unwrap_or(path);
         let below = RelPath::parse(below.as_os_str().as_bytes())?;
@@ -138,10 +139,10 @@ impl Place {
         })
     }
 
-    /// The folder at `path`.
+    /// Opens the folder at `path`.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
         let store = PosixStore::open(path, End::Sink, PosixOptions::default())?;
         let real = path.canonicalize().map_err(|error| {
@@ -156,12 +157,12 @@ impl Place {
     }
 }
 
-/// Walks everything in a folder, no link followed, and tells what it meets. It holds
-/// one path, one log's files and a batch of names at a time, whatever the size of the tree. Partial
-/// files without a log are found when they are [`AGE_MIN`] old at `now`; younger ones are [`Met::Young`].
+/// Walks all entries of a folder without following links, and reports to `tell`. It holds one path,
+/// one log's files and a batch of names at a time, whatever the size of the tree. Partial files
+/// without a log are found if they are [`AGE_MIN`] old at `now`; younger ones are [`Met::Young`].
 ///
 /// # Errors
-/// When the folder itself cannot be listed.
+/// If the folder itself cannot be listed.
 pub fn walk(
     place: &Place,
     now: SystemTime,
@@ -223,7 +224,7 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// A folder is entered: its logs come first, before what they speak of.
+    /// Enters a folder: reports its logs first, before the files that they name.
     fn folder(&mut self, at: &RelPath) -> ControlFlow<()> {
         (self.tell)(Met::Folder)?;
         let logs = super::find_logs::log_folder(at);
@@ -236,7 +237,7 @@ impl Walk<'_> {
         for log in units {
             let met = match survey::survey(self.store, &logs, &log, survey::Lease::Ask) {
                 Ok(Some(survey)) => Met::Found(survey.found),
-                // Finished while we looked.
+                // Finished meanwhile.
                 Ok(None) => continue,
                 Err(error) => Met::Unreadable(error),
             };
@@ -278,7 +279,8 @@ impl Walk<'_> {
     }
 }
 
-/// What stands under a partial file's name: a file or a link; folders are nobody's partial file.
+/// Returns the identity and size of a partial file without a log: a file or a link, since folders
+/// are no partial files.
 fn stray(store: &dyn Store, path: &RelPath) -> Result<Option<(PartialId, Holding)>> {
     use dray_store::FileKind::{File, Symlink};
     let state = store.stat(path)?;

@@ -1,4 +1,4 @@
-//! Durability of a group: what is synced for each thing that the machine names.
+//! Makes a group durable: determines the items to sync for each of the machine's items.
 
 use crate::lock::lock;
 use crate::open_files::OpenFile;
@@ -9,7 +9,7 @@ use dray_session::sink::SyncItem as Wanted;
 use dray_store::SyncItem;
 use std::sync::Arc;
 
-/// What a sync is told: names, because handles may be closed meanwhile.
+/// An item to sync, by name, because handles may be closed meanwhile.
 pub(super) enum SyncPath {
     Partial(Arc<OpenFile>),
     Small(RelPath),
@@ -39,10 +39,10 @@ pub(super) fn sync_path(
 }
 
 impl Space {
-    /// Makes a group durable. Answers the paths for which that failed, each with its reason.
+    /// Makes a group durable. Returns the paths for which this failed, each with its error.
     ///
     /// # Errors
-    /// When nothing of the group may be taken to be durable.
+    /// If no item of the group counts as durable.
     pub(super) fn sync(&self, items: &[SyncPath]) -> Result<Vec<(RelPath, Error)>> {
         let mut names = Vec::with_capacity(items.len());
         let mut files = Vec::new();
@@ -51,7 +51,7 @@ impl Space {
         for item in items {
             match item {
                 SyncPath::Partial(open) => names.push((&open.path, open.name.clone())),
-                // One that was discarded meanwhile has failed.
+                // A file that was discarded meanwhile has failed.
                 SyncPath::Small(path) => {
                     names.extend(self.small_name(path).map(|name| (path, name)));
                 }
@@ -91,11 +91,12 @@ impl Space {
         for (item, answer) in all.iter().zip(answers) {
             match (item, answer) {
                 (_, Ok(())) => {}
-                // It had its name; where somebody has taken it since is no concern of this run.
+                // The file had its name durably; a later removal by another program does not
+                // concern this run.
                 (SyncItem::File(path), Err(error))
                     if error.kind == ErrorKind::NotFound && published.contains(path) => {}
                 (SyncItem::Folder(folder), Err(error)) => {
-                    // What comes to lie in it later needs it too, unless there is none any more.
+                    // Later entries in the folder need its sync too, unless it no longer exists.
                     if error.kind != ErrorKind::NotFound {
                         lock(&self.touched).insert((*folder).clone());
                     }
@@ -106,7 +107,7 @@ impl Space {
                 }
             }
         }
-        // A name is found again only when all folders above it are.
+        // A name is durable only if all folders above it are.
         for item in items {
             let path = item.path();
             let is_lost = |(folder, _): &&(&RelPath, Error)| path.starts_with(folder);

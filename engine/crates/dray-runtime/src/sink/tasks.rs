@@ -1,4 +1,5 @@
-//! What the sink does beside writing: look, prepare, sync, log, read back, publish, clean up.
+//! Background tasks of the sink beside writing: inspect, prepare, sync, log, read back, publish,
+//! clean up.
 
 use crate::link::SinkEvent;
 use crate::open_files::OpenFile;
@@ -15,7 +16,7 @@ use dray_session::sink::{Input, InspectItem, Inspected, PublishItem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// One thing to do. Chores of one lane are done in order.
+/// A task. Tasks of one lane are executed in order.
 pub(super) enum BackgroundTask {
     Inspect(Vec<InspectItem>),
     Prepare {
@@ -60,10 +61,10 @@ pub(super) enum BackgroundTask {
     Purge,
 }
 
-/// Does chores until the conductor is gone.
+/// Executes tasks until the executor has ended.
 pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sender<SinkEvent>) {
     let tell = |event| {
-        // Without a conductor nobody wants to know.
+        // Without an executor no result is needed.
         let _ = events.send(event);
     };
     for chore in jobs {
@@ -78,7 +79,7 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
                 let inspected = match met {
                     Ok(()) => each_held(space, items, look),
                     Err(error) if error.kind == ErrorKind::LeaseLost => Err(error),
-                    // It is unknown who else writes them.
+                    // The other writers of these files are unknown.
                     Err(error) => Ok(items
                         .iter()
                         .map(|item| (item.index, Inspected::Failed(error.clone())))
@@ -166,7 +167,7 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
             BackgroundTask::DiscardSmall(path) => match space.check_lease() {
                 Err(error) => Input::LeaseLost(error),
                 Ok(()) => {
-                    // What cannot be removed now lies there until the next run takes its name.
+                    // A file that cannot be removed now stays until the next run takes its name.
                     let _ = space.discard_small(&path);
                     continue;
                 }
@@ -185,7 +186,7 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
 }
 
 impl Space {
-    /// What goes wrong with the log, told of the folder that the user named.
+    /// Changes errors of the log to name the folder that the user named.
     pub(super) fn in_plain_words(&self, input: Input) -> Input {
         let told = |error| about_folder(error, &self.words);
         match input {
@@ -205,10 +206,10 @@ impl Space {
     }
 }
 
-/// A file, and whether it has its name.
+/// A file, and the result of publishing it.
 type Named = (FileIndex, Result<(), Error>);
 
-/// Small files that are named at once.
+/// Publishes small files in batches.
 fn publish_many(
     space: &Space,
     items: Vec<(Option<Arc<OpenFile>>, PublishItem)>,
@@ -223,8 +224,8 @@ fn publish_many(
         .collect()
 }
 
-/// A lease that turns out to be lost in the middle of something ends the session: it is no failure of
-/// the file that was at hand.
+/// Separates a lost lease, which ends the session, from other errors, which concern the present
+/// file only.
 pub(super) fn fenced<T>(result: Result<T, Error>) -> Result<Result<T, Error>, Error> {
     match result {
         Err(error) if error.kind == ErrorKind::LeaseLost => Err(error),
@@ -232,7 +233,7 @@ pub(super) fn fenced<T>(result: Result<T, Error>) -> Result<Result<T, Error>, Er
     }
 }
 
-/// Does something if the lease is held.
+/// Calls `work` if the lease is held.
 fn held(space: &Space, work: impl FnOnce() -> Input) -> Input {
     match space.check_lease() {
         Ok(()) => work(),
@@ -240,7 +241,8 @@ fn held(space: &Space, work: impl FnOnce() -> Input) -> Input {
     }
 }
 
-/// Does something with each, as long as the lease is held: whoever took it over has begun to write.
+/// Calls `work` with each item as long as the lease is held: a new holder would already have begun
+/// to write.
 fn each_held<T, U>(
     space: &Space,
     items: Vec<T>,

@@ -1,9 +1,10 @@
-//! Leftovers of transfers that broke off. A transfer that ends well removes partial files without a
-//! record, and leases and logs without resumable data. It counts the data that others may resume.
+//! Removes leftovers of interrupted transfers. A transfer that ends successfully removes partial
+//! files without a record, and leases and logs without resumable data. It counts the data that
+//! others may resume.
 //!
 //! Invariant: this module never removes a log that is held, nor a partial file that a log names.
 //!
-//! Not for: files that this transfer's own log names (`clear`), old data of others (`sweep`).
+//! Not for: files that this transfer's own log names (`cleanup`), old data of others (`sweep`).
 
 use super::files::Space;
 use super::find_logs::{LogPlace, Lookup, log_folder, look_at_lease, reachable};
@@ -19,14 +20,14 @@ use dray_store::{ControlMode, ListOptions, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Folders that are listed at the most. The sweep finds leftovers in further ones.
+/// Maximum number of listed folders. The sweep finds leftovers in further ones.
 const FOLDERS_MAX: usize = 1 << 16;
 
-/// Other transfers' logs that are examined at the most, and the same where each is a round trip.
+/// Maximum number of examined logs of other transfers, and the same where each is a round trip.
 const LOGS_MAX: usize = 64;
 const REMOTE_LOGS_MAX: usize = 4;
 
-/// Bounds for reading one log. The count of a larger log stops there.
+/// Limits for reading one log. The count of a larger log stops there.
 const LIMITS: Limits = Limits {
     files_max: 1 << 12,
     runs_max: 1 << 14,
@@ -41,18 +42,18 @@ fn unread(path: &RelPath) -> Error {
     error.cause(cause)
 }
 
-/// What earlier runs that broke off have left in the destination folder.
+/// Leftovers of interrupted runs in the destination folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     Nothing,
-    /// Other transfers' logs exist; a run that is at work may hold them.
+    /// Other transfers' logs exist; an active run may hold them.
     ByOthers,
     /// This transfer's log or lease was there.
     ByThis,
 }
 
 impl Left {
-    /// `is_own` says whether this transfer's log or lease was there.
+    /// Finds leftovers; `is_own` is true if this transfer's log or lease existed.
     pub(super) fn find(is_own: bool, neighbours: &mut Neighbours) -> Result<Self> {
         Ok(match is_own {
             true => Self::ByThis,
@@ -62,26 +63,26 @@ impl Left {
     }
 }
 
-/// Where partial files may lie that no log speaks of.
+/// Folders that may contain partial files that no log names.
 pub(super) struct Strays {
-    /// Whether each folder that the transfer passes is remembered: an earlier run did not end well.
+    /// True if the folders of the transfer are remembered: an earlier run was interrupted.
     is_remembering: bool,
-    /// Whether the folders are looked through.
+    /// True if the folders are searched at the end.
     is_any: AtomicBool,
     folders: Mutex<HashSet<RelPath>>,
 }
 
-/// What other transfers may resume.
+/// Data that other transfers may resume.
 #[derive(Default)]
 struct Resumable {
-    /// Whether any log was found that nobody holds.
+    /// True if a log without a holder was found.
     is_any: bool,
     transfers: u64,
     files: u64,
 }
 
 impl Strays {
-    /// `left` is what earlier runs left in the destination folder.
+    /// `left` describes the leftovers of earlier runs in the destination folder.
     pub(super) fn new(left: Left) -> Self {
         Self {
             is_remembering: left != Left::Nothing,
@@ -90,14 +91,14 @@ impl Strays {
         }
     }
 
-    /// The transfer looks at something in this folder.
+    /// Called when the transfer inspects an entry of this folder.
     pub(super) fn pass(&self, folder: &RelPath) {
         if self.is_remembering {
             self.remember(folder);
         }
     }
 
-    /// A partial file in this folder could not be removed.
+    /// Called when a partial file in this folder could not be removed.
     pub(super) fn note(&self, folder: &RelPath) {
         self.remember(folder);
         self.is_any.store(true, Ordering::Relaxed);
@@ -112,7 +113,7 @@ impl Strays {
 }
 
 impl Space {
-    /// Passes the result on; after a failure the folder is looked through at the end.
+    /// Passes the result on; after a failure the folder is searched at the end.
     pub(super) fn noting<T>(&self, path: &RelPath, removed: Result<T>) -> Result<T> {
         if removed.is_err() {
             self.strays.note(&super::files::folder_of(path));
@@ -120,7 +121,7 @@ impl Space {
         removed
     }
 
-    /// Removes partial files that no log speaks of, in the folders where earlier runs of this transfer
+    /// Removes partial files that no log names, in the folders where earlier runs of this transfer
     /// may have left some. Called while the lease is held.
     pub(super) fn remove_strays(&self) -> Result<()> {
         if !self.strays.is_any.load(Ordering::Relaxed) {
@@ -130,7 +131,7 @@ impl Space {
         for folder in folders {
             self.check_lease()?;
             let removed = self.remove_strays_in(&folder, false).and_then(|is_all| {
-                // What was listed and then not there is gone, unless it is listed again.
+                // A listed file that was missing is gone, unless it is listed again.
                 match is_all {
                     true => Ok(true),
                     false => self.remove_strays_in(&folder, true),
@@ -143,7 +144,7 @@ impl Space {
         Ok(())
     }
 
-    /// Returns whether all that was listed was there, or fails for that if `is_again`.
+    /// Returns true if all listed files existed; fails for a missing one if `is_again`.
     fn remove_strays_in(&self, folder: &RelPath, is_again: bool) -> Result<bool> {
         let options = ListOptions {
             recursive: false,
@@ -208,7 +209,7 @@ impl Space {
                 s(transfers),
                 s(files)
             );
-            // Without a file this kind is told by its cause alone.
+            // An error of this kind without a file shows its cause only.
             let operation = "remove partial data of other transfers";
             let told = Error::new(ErrorKind::AlreadyExists, End::Sink, operation).cause(cause);
             self.tell(told.remedy("list it with `dray log show`; remove it with `dray log sweep`"));
@@ -238,7 +239,7 @@ impl Space {
                 log,
                 prefix: RelPath::root(),
             };
-            // What cannot be read, or is removed meanwhile, is not ours to judge.
+            // A log that is unreadable, or removed meanwhile, is skipped.
             let _ = look_at_log(&at, &owner, found);
         }
         Ok(())
@@ -260,7 +261,7 @@ fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()>
     };
     let log = read(at)?;
     if says_nothing(log.as_ref())? {
-        // Under the lease, for its holder may have written to the log meanwhile.
+        // Under the lease, because its holder may have written to the log meanwhile.
         return sweep::remove_silent(at, |at| says_nothing(read(at)?.as_ref()));
     }
     let left = log.map_or(0, |log| log.files.len());
@@ -271,14 +272,14 @@ fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()>
     Ok(())
 }
 
-/// Whether this log has no resumable data: it has no unfinished files, or, of the same owner,
-/// only such as were whole and got their final names.
+/// Returns true if this log has no resumable data: it has no unfinished files, or its files are of
+/// the same owner, were complete and got their final names.
 fn is_over(store: &dyn Store, log: &Recovery, owner: &[u8]) -> Result<bool> {
     if log.damage.is_some() || log.over_limit > 0 {
         return Ok(false);
     }
     for (path, file) in &log.files {
-        // A weak range may be lost with the power, and then its record is needed.
+        // A power failure may lose a weak range, and then its record is needed.
         let is_safe = !file.is_doubtful && !file.is_weak;
         let is_whole = is_safe && file.done.bytes() == file.key.size;
         if log.header.owner != owner
@@ -292,7 +293,7 @@ fn is_over(store: &dyn Store, log: &Recovery, owner: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// What the log says; nothing where it does not exist or has no header yet.
+/// Returns the content of the log; `None` if it does not exist or has no header yet.
 fn read(at: &LogPlace) -> Result<Option<Recovery>> {
     let path = at.folder.join(&at.log)?;
     match at.store.open_control(&path, ControlMode::ReadOnly) {

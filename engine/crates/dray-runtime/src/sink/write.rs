@@ -1,4 +1,4 @@
-//! The writers: put the parts of an object where they belong.
+//! The writers: write the parts of an object to their files.
 
 use crate::extent::Extent;
 use crate::link::SinkEvent;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub(super) struct WriteJobPart {
     pub(super) part: WritePart,
-    /// The prepared partial file; none for a small file, or one that was closed meanwhile.
+    /// The prepared partial file; `None` for a small file, or one that was closed meanwhile.
     pub(super) open: Option<Arc<OpenFile>>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct WriteJob {
 }
 
 impl WriteJob {
-    /// The file whose turn it needs, if it is of one that takes one writer at a time.
+    /// Returns the file to lock, if its store takes one writer at a time.
     fn in_turn(&self) -> Option<FileIndex> {
         match self.parts.as_slice() {
             [
@@ -44,8 +44,8 @@ impl WriteJob {
     }
 }
 
-/// Writes until the conductor is gone, or there are too many writers, in turns with the others of the same
-/// target.
+/// Writes until the executor has ended, or there are too many writers, with file locks shared by
+/// the writers of one target.
 pub(super) fn run(
     jobs: &Worker<WriteJob>,
     turns: &FileLocks<FileIndex, WriteJob>,
@@ -70,7 +70,7 @@ pub(super) fn run(
     }
 }
 
-/// Writes one object and says how that went; false when nobody is left to hear it.
+/// Writes one object and reports the result; returns false if the executor has ended.
 fn do_one(job: &WriteJob, pool: &Pool, space: &Space, events: &Sender<SinkEvent>) -> bool {
     let input = match space.check_lease_often() {
         Err(error) => Input::LeaseLost(error),
@@ -92,7 +92,7 @@ fn do_one(job: &WriteJob, pool: &Pool, space: &Space, events: &Sender<SinkEvent>
     events.send(SinkEvent::Input(input)).is_ok()
 }
 
-/// Takes the blocks of the file that the object was read from, if it is one run of a large one.
+/// Shares blocks with the file that the object was read from, if it is one range of a large file.
 fn shared(parts: &[WriteJobPart], extent: Option<&Extent>, space: &Space) -> Option<Result<bool>> {
     match (parts, extent) {
         (
@@ -108,7 +108,7 @@ fn shared(parts: &[WriteJobPart], extent: Option<&Extent>, space: &Space) -> Opt
     }
 }
 
-/// A part, or all parts of one small file, with its data; none where the payload is too short.
+/// A part, or all parts of one small file, with its data; `None` if the payload is too short.
 type Piece<'a> = (&'a [WriteJobPart], Option<&'a [u8]>);
 
 fn cut<'a>(parts: &'a [WriteJobPart], bytes: &'a [u8]) -> Vec<Piece<'a>> {
@@ -146,7 +146,7 @@ fn write(parts: &[WriteJobPart], bytes: &[u8], space: &Space) -> Vec<Result<()>>
     results
 }
 
-/// Writes the small files among the pieces at once; the answers by the pieces' numbers.
+/// Writes the small files among the pieces in a batch; returns the results by the pieces' indices.
 fn write_together(pieces: &[Piece<'_>], space: &Space) -> HashMap<usize, Result<()>> {
     let small = pieces
         .iter()
@@ -156,7 +156,7 @@ fn write_together(pieces: &[Piece<'_>], space: &Space) -> HashMap<usize, Result<
             let (path, metadata) = part.small.as_ref()?;
             let (content, holes) = match piece.len() == 1 && !part.hole {
                 true => (Cow::Borrowed(data), Vec::new()),
-                // One that does not fit together is refused by itself.
+                // A file with inconsistent parts is refused separately.
                 false => gather(piece, data)
                     .map(|(content, holes)| (Cow::Owned(content), holes))
                     .ok()?,
@@ -196,7 +196,8 @@ fn write_piece(piece: &[WriteJobPart], data: &[u8], space: &Space) -> Result<()>
     }
 }
 
-/// The content of a small file that came as data and holes, and where the holes are.
+/// Assembles the content of a small file from data and holes; returns the content, and the ranges
+/// of the holes.
 fn gather(piece: &[WriteJobPart], mut data: &[u8]) -> Result<(Vec<u8>, Vec<ByteRange>)> {
     let mut content = Vec::new();
     let mut holes: Vec<ByteRange> = Vec::new();

@@ -1,9 +1,9 @@
-//! Removes what one transfer has left at its destination, and nothing else.
+//! Removes the partial data of one transfer at its destination, and nothing else.
 //!
-//! A transfer's partial data is the partial files that its own log names. A transfer that adopts a
-//! file moves it to its own log, and the other log no longer names it. So a purge removes the log
-//! that this transfer made for exactly this destination, if it belongs to this owner, with all
-//! files that it names. Other logs that cover the destination are only reported.
+//! A transfer's partial data consists of the partial files that its own log names. A transfer that
+//! adopts a file moves it to its own log, and the other log no longer names it. So a purge removes
+//! the log that this transfer made for exactly this destination, if it belongs to this owner, with
+//! all files that it names. Other logs that cover the destination are only reported.
 
 use super::super::destination::DestinationRequest;
 use super::super::find_logs::{LogPlace, find_covering, own_place, reachable};
@@ -17,32 +17,32 @@ use dray_log::neighbours::Follower;
 use dray_store::ControlMode;
 use std::collections::BTreeSet;
 
-/// What became of a transfer's partial data.
+/// Outcome of a purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purged {
-    /// It is gone, with its log.
+    /// The partial data was removed, with its log.
     All {
-        /// Partial files.
+        /// Number of partial files.
         files: u64,
-        /// Bytes that they, and the log, took.
+        /// Bytes of the partial files and the log.
         bytes: u64,
     },
-    /// There is none.
+    /// There was no partial data.
     Nothing,
-    /// It stays: this transfer of the same owner went on with it.
+    /// The data stays: this transfer of the same owner has resumed it.
     GoneOn(TransferId),
-    /// What is there is another owner's.
+    /// The data belongs to another owner.
     NotOurs,
-    /// It stays: the log of a larger request speaks of it.
+    /// The data stays: the log of a larger request names it.
     Larger,
 }
 
 impl DestinationRequest {
-    /// Removes what this transfer has left. Makes nothing.
+    /// Removes the partial data of this transfer. Makes no files.
     ///
     /// # Errors
-    /// `LeaseHeld` while somebody writes there; `LogVersion` and `LogDamaged` for a log that cannot be
-    /// read; of the store: then some of it may be gone.
+    /// `LeaseHeld` while a transfer writes there; `LogVersion` and `LogDamaged` for an unreadable
+    /// log; errors of the store: then some of the data may be removed.
     pub fn purge(&self) -> Result<Purged> {
         let own = own_place(self)?;
         let at = match own.store.list_control(&own.folder)?.contains(&own.log) {
@@ -68,10 +68,10 @@ impl DestinationRequest {
         let lease_path = at.folder.join(&lease_name)?;
         let taken = take(at.store.as_ref(), &lease_path, &self.words, None)?;
         let Some(lease) = taken else {
-            // Whoever held it has removed it, and the log before.
+            // Its last holder has removed it, and the log before.
             return Ok(Purged::Nothing);
         };
-        // Somebody may have held it between the look and the lease.
+        // Another transfer may have held it between the check and the lease.
         let Some(survey) = look(survey::Lease::Ours)?.filter(|now| now.found.what == What::Log)
         else {
             remove_remnant(&at, &lease)?;
@@ -87,12 +87,12 @@ impl DestinationRequest {
         })
     }
 
-    /// A purge that was broken off behind the log has left the lease, or the folder alone: nobody's data,
-    /// and nobody else comes for it within the hour.
+    /// Removes the lease, or the empty folder, left by a purge that was interrupted after it
+    /// removed the log. No transfer owns it, and no sweep would remove it within the hour.
     fn clear_remnant(&self, at: &LogPlace) -> Result<()> {
         let lease_name = layout::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
         if !at.store.list_control(&at.folder)?.contains(&lease_name) {
-            // Only an empty folder goes so.
+            // This removes only an empty folder.
             let _ = at.store.remove(&at.folder);
             return Ok(());
         }
@@ -100,14 +100,14 @@ impl DestinationRequest {
         let lease = match take(at.store.as_ref(), &lease_path, &self.words, None) {
             Ok(Some(lease)) => lease,
             Ok(None) => return Ok(()),
-            // Somebody begins there.
+            // Another transfer begins there.
             Err(error) if error.kind == ErrorKind::LeaseHeld => return Ok(()),
             Err(error) => return Err(error),
         };
         remove_remnant(at, &lease)
     }
 
-    /// Whether a log was made for exactly this destination, by any transfer.
+    /// Returns true if a log was made for exactly this destination, by any transfer.
     fn is_for_this(&self, at: &LogPlace) -> Result<bool> {
         let log = at.folder.join(&at.log)?;
         let opened = reachable(at.store.open_control(&log, ControlMode::ReadOnly))?;
@@ -121,7 +121,7 @@ impl DestinationRequest {
                 .is_some_and(|log| log.header().claims.iter().collect::<BTreeSet<_>>() == wanted))
     }
 
-    /// Why a log stays, if it does.
+    /// Returns the reason why a log stays, if it does.
     fn stays(&self, found: &Found, is_ours: bool) -> Option<Purged> {
         if found.owner.as_ref() != Some(&self.owner) {
             return Some(Purged::NotOurs);

@@ -1,9 +1,9 @@
-//! Removes what was found, under its lease.
+//! Removes found data under its lease.
 //!
-//! The partial files go first, then the log, then the lease. Whatever breaks it off, what is left is
-//! spoken of, and found again by the next walk, or by the purge that is tried again. A later transfer
-//! trusts a log only as far as its partial files are there. Nothing is written but the lease, so a full
-//! storage is no hindrance.
+//! Removes the partial files first, then the log, then the lease. After an interruption the log
+//! still names the remaining files, so the next walk finds them again, or the repeated purge does.
+//! A later transfer trusts a log only for partial files that exist. Only the lease is written, so
+//! this also works on a full storage.
 
 use super::super::find_logs::LogPlace;
 use super::super::lease::{boot_id, held, host_name, is_named, read_lease};
@@ -17,29 +17,29 @@ use dray_store::{ControlMode, Store};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The transfer that others see in the lease meanwhile.
+/// Transfer id in the lease during the removal.
 const TRANSFER: &str = "sweep";
 
-/// What became of it.
+/// Outcome of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
-    /// It is gone.
+    /// All of it was removed.
     All {
-        /// Partial files.
+        /// Number of partial files.
         files: u64,
-        /// Bytes that they, and the log, took.
+        /// Bytes of the partial files and the log.
         bytes: u64,
     },
-    /// Somebody has gone on with it, or removed it, since it was found.
+    /// A transfer has resumed or removed it since it was found.
     Left,
 }
 
-/// Removes what a walk has found, if nobody has touched it since. A transfer that comes meanwhile
-/// either has the lease before us, and all of it stays, or waits for us and begins anew.
+/// Removes found data, if it has not changed since. A transfer that comes meanwhile either takes
+/// the lease before us, and all data stays, or waits for us and starts from the beginning.
 ///
 /// # Errors
-/// [`ErrorKind::LeaseHeld`] when somebody holds it; `Busy` when it is no orphan at `now`; of the
-/// store: then some of it may be gone, and the rest is found again.
+/// [`ErrorKind::LeaseHeld`] if a transfer holds it; `Busy` if it is no orphan at `now`; errors of
+/// the store: then some of it may be removed, and a later walk finds the rest.
 pub fn remove(place: &Place, found: &Found, now: SystemTime) -> Result<Removed> {
     if !found.is_orphan(now) {
         return Err(
@@ -92,7 +92,7 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
         log: log.clone(),
         prefix: RelPath::root(),
     };
-    // Whoever held it since it was found has written to it, or has ended it.
+    // A holder since the find has written to the log, or has ended it.
     let survey = survey(store, &logs, &log, survey::Lease::Ours)?;
     let is_as_found = |now: &Found| {
         // A remnant's time is its lease's, which we have just written.
@@ -100,7 +100,7 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
     };
     let is_ended = |now: &Found| now.what == What::Remnant && found.what == What::Log;
     if survey.as_ref().is_none_or(|now| is_ended(&now.found)) {
-        // The lease is our own: made anew, where another has removed all of it.
+        // The lease is our own, newly created after another process removed everything.
         remove_remnant(&at, &lease)?;
         return Ok(Removed::Left);
     }
@@ -114,9 +114,9 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
     })
 }
 
-/// Removes what is left behind a log that is gone: the lease, which is ours, and the folder, if nothing
-/// else is in it. Nobody makes a log without the lease; one that came before it was ours is somebody's,
-/// and all of it stays.
+/// Removes the remnant of a removed log: the lease, which we hold, and the folder if it is empty
+/// then. No transfer makes a log without the lease; a log made before we held it belongs to its
+/// holder, and everything stays.
 pub(super) fn remove_remnant(at: &LogPlace, lease: &Lease) -> Result<()> {
     if at.store.list_control(&at.folder)?.contains(&at.log) {
         return Ok(());
@@ -125,7 +125,7 @@ pub(super) fn remove_remnant(at: &LogPlace, lease: &Lease) -> Result<()> {
     at.remove()
 }
 
-/// Removes a log that `is_silent`, or what is left of one, if nobody holds its lease.
+/// Removes a log that `is_silent`, or its remnant, if its lease is free.
 pub(in crate::sink) fn remove_silent(
     at: &LogPlace,
     is_silent: impl Fn(&LogPlace) -> Result<bool>,
@@ -142,7 +142,7 @@ pub(in crate::sink) fn remove_silent(
     Ok(())
 }
 
-/// Removes what the log speaks of, the log, and the lease.
+/// Removes the files that the log names, the log, and the lease.
 pub(super) fn clear(at: &LogPlace, lease: &Lease, survey: &Survey) -> Result<()> {
     for (path, name, id) in &survey.partials {
         lease.check()?;
@@ -154,8 +154,8 @@ pub(super) fn clear(at: &LogPlace, lease: &Lease, survey: &Survey) -> Result<()>
     at.remove()
 }
 
-/// Takes the lease at once or not at all; nothing when its holder has removed it, or when the
-/// `remnant` that it is was touched.
+/// Takes the lease without waiting; fails if it is held. Returns `None` if its holder has removed
+/// it, or if the `remnant` has changed.
 pub(super) fn take(
     store: &dyn Store,
     path: &RelPath,
@@ -189,7 +189,7 @@ pub(super) fn take(
     file.write_at(record.slot_offset(), &record.encode()?)?;
     match is_named(store, path, &record)? {
         true => Ok(Some(Lease::new(file, record))),
-        // Whoever held it has removed it.
+        // Its last holder has removed it.
         false => Ok(None),
     }
 }

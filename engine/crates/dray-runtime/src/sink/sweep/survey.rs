@@ -1,4 +1,4 @@
-//! One log, or what is left of it: what it speaks of, what all of it takes, when it was touched.
+//! Examines one log, or its remnant: the files that it names, their size, and the last change.
 
 use super::super::find_logs::{Lookup, look_at_lease, reachable};
 use super::super::log_file::StoredLog;
@@ -10,33 +10,34 @@ use dray_log::{Limits, Recovery, layout, recover_within};
 use dray_store::{ControlMode, Holding, PartialId, Store};
 use std::sync::Arc;
 
-/// Of one log so many unfinished files and runs are held: less than a transfer holds, because this
-/// runs beside all of them. Partial files past it have no log when theirs has gone, and go later.
+/// Maximum number of unfinished files and runs in memory for one log: less than a transfer holds,
+/// because a sweep runs beside transfers. Further partial files have no log after theirs is
+/// removed, and a later sweep removes them.
 const LIMITS: Limits = Limits {
     files_max: 1 << 16,
     runs_max: 1 << 18,
 };
 
-/// Whether it is asked who holds the lease.
+/// Owner of the lease: unknown and to be checked, or this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lease {
     Ask,
     Ours,
 }
 
-/// A log, looked at.
+/// An examined log.
 pub(super) struct Survey {
     pub(super) found: Found,
-    /// The partial files that are there: their final paths, their names, which they are.
+    /// Existing partial files: final path, name, identity.
     pub(super) partials: Vec<(RelPath, Name, PartialId)>,
 }
 
-/// Looks at the log `log` in the folder `logs`, and at what it speaks of; `None` when nothing of it is
-/// there.
+/// Examines the log `log` in the folder `logs`, and the files that it names; returns `None` if no
+/// part of it exists.
 ///
 /// # Errors
-/// `LogVersion` and `LogDamaged` for a log that cannot be read, `PermissionDenied` for another
-/// user's; of the store.
+/// `LogVersion` and `LogDamaged` for an unreadable log, `PermissionDenied` for another user's;
+/// errors of the store.
 pub(super) fn survey(
     store: &Arc<dyn Store>,
     logs: &RelPath,
@@ -60,7 +61,7 @@ pub(super) fn survey(
         Some(_) => read(store.as_ref(), &path)?,
         None => None,
     };
-    // A lease is taken and given back by whoever looks in; what counts is whether the log was written.
+    // Every check takes and releases the lease; only writes to the log count as changes.
     let lasting = match own {
         Some(_) => [own, next],
         None => [held, next],
@@ -101,7 +102,8 @@ impl Survey {
     fn add_partials(&mut self, store: &dyn Store, top: &RelPath, log: &Recovery) -> Result<()> {
         let is_same_boot = lease::boot_id().is_ok_and(|boot| boot == log.tenure.boot_id);
         for (path, file) in &log.files {
-            // What a path, or a folder that is none any more, keeps from being reached is not there.
+            // An unreachable partial file (an invalid path, or a replaced folder) counts as
+            // missing.
             let Ok(path) = top.join_path(path) else {
                 continue;
             };
