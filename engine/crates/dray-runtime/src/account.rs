@@ -1,46 +1,48 @@
-//! A thread that acts as somebody's account: what it reads, makes and removes is what that account may.
+//! Runs a thread as another account: it has only that account's permissions to read, make and
+//! remove files.
 //!
-//! The calling thread alone changes, and those that it starts later; the others of the process stay
-//! who they are. Nothing here leads back: a thread that has become somebody ends so.
+//! Only the calling thread changes, and threads that it starts later; other threads of the process
+//! keep their user. The change is permanent: the thread ends as that account.
 //!
-//! What changes is the effective user (with it the one that file systems ask for), the effective
-//! group, the supplementary groups, and the capabilities, all of which go. The *real* user stays the
-//! process's own, on purpose: whoever has a thread's real or saved user may send it signals, and one
-//! SIGKILL to a thread ends the whole process.
+//! The change covers the effective user (and with it the file system user), the effective group,
+//! the supplementary groups, and the capabilities, which are all dropped. The *real* user stays the
+//! process's own, on purpose: a process with a thread's real or saved user may send it signals, and
+//! one SIGKILL to a thread ends the whole process.
 //!
-//! Invariant owned here: after [`become_account`] has returned well, no capability is left and the
-//! user is no administrator. After an error the thread is in between: it must do nothing more.
+//! Invariant owned here: after [`become_account`] has succeeded, no capability is left and the user
+//! is not an administrator. After an error the thread is in an intermediate state: it must do
+//! nothing more.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::ffi::CString;
 
-/// The lowest number that distributions give to people; below are the system's own (Debian, RHEL and
-/// SUSE alike: `UID_MIN` in `login.defs`).
+/// Lowest user number of people in common distributions; lower numbers are the system's own
+/// (Debian, RHEL and SUSE alike: `UID_MIN` in `login.defs`).
 pub const UID_MIN_DEFAULT: u32 = 1_000;
 
 /// An account of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// Its user.
+    /// User number.
     pub uid: u32,
-    /// Its first group.
+    /// Primary group number.
     pub gid: u32,
-    /// All its groups.
+    /// Numbers of all its groups.
     pub groups: Vec<u32>,
 }
 
-/// Where accounts are looked up.
+/// Looks up accounts.
 pub trait Accounts: Send + Sync {
-    /// The account of this name; `None` when there is none.
+    /// Returns the account of this name; `None` if there is none.
     ///
     /// # Errors
-    /// When nobody can be asked.
+    /// If the look-up itself fails.
     fn find(&self, name: &str) -> Result<Option<Account>>;
 }
 
-/// The accounts that this host knows, by whatever means it is set up to.
+/// The accounts of this host, from any source that it is configured to use (NSS).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostAccounts;
 
@@ -51,7 +53,7 @@ impl Accounts for HostAccounts {
                 .cause(format!("{name:?}: {errno}"))
                 .remedy("see whether the host can be asked: getent passwd")
         };
-        // What cannot be written in C is no account's name.
+        // A name with a zero byte is no account's name.
         let Ok(in_c) = CString::new(name) else {
             return Ok(None);
         };
@@ -67,10 +69,10 @@ impl Accounts for HostAccounts {
     }
 }
 
-/// Refuses when this process may not become other accounts.
+/// Checks that this process may become other accounts.
 ///
 /// # Errors
-/// [`ErrorKind::PermissionDenied`] says which rights are missing.
+/// [`ErrorKind::PermissionDenied`] names the missing capabilities.
 pub fn check_rights() -> Result<()> {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     let has = rustix::thread::capabilities(None).map(|sets| sets.effective);
@@ -86,12 +88,12 @@ pub fn check_rights() -> Result<()> {
     .remedy("start it as root, or give it these capabilities"))
 }
 
-/// The calling thread becomes the account `name`, for good. Accounts below `uid_min`, and the
-/// administrator's whatever that is, are refused.
+/// Changes the calling thread to the account `name`, for good. Refuses accounts below `uid_min`,
+/// and every administrator's account.
 ///
 /// # Errors
-/// [`ErrorKind::PermissionDenied`] when there is no such account, or it may not be used, or this
-/// process has not the right to. The thread must do nothing more then.
+/// [`ErrorKind::PermissionDenied`] if the account does not exist or may not be used, or if this
+/// process lacks the capabilities. The thread must do nothing more then.
 pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Result<()> {
     let account = accounts.find(name)?.ok_or_else(|| {
         refused(format!(
@@ -103,7 +105,7 @@ pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Resu
             "the account {name:?} is the administrator's"
         )));
     }
-    // Those are "leave it as it is" to the system.
+    // These numbers mean "leave unchanged" to the system.
     if account.uid == u32::MAX || account.gid == u32::MAX {
         return Err(refused(format!("the account {name:?} has no number")));
     }
@@ -135,7 +137,7 @@ fn refused(cause: String) -> Error {
     .remedy("map the principal to an account of this host, or make the account")
 }
 
-/// The groups first: without the user's capabilities they cannot be set any more.
+/// Sets the groups first: without the user's capabilities they cannot be set any more.
 fn enter(account: &Account) -> rustix::io::Result<()> {
     let groups: Vec<Gid> = account
         .groups
@@ -146,8 +148,8 @@ fn enter(account: &Account) -> rustix::io::Result<()> {
     rustix::thread::set_thread_groups(&groups)?;
     rustix::thread::set_thread_res_gid(None, gid, None)?;
     rustix::thread::set_thread_res_uid(None, uid, None)?;
-    // The change of user takes them from root's threads by itself, but not from those of a process
-    // that has them in another way.
+    // The change of user drops them from root's threads, but not from those of a process that has
+    // them in another way.
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
@@ -177,7 +179,7 @@ mod tests {
     const GID: u32 = 54_322;
     const TEAM: u32 = 54_323;
 
-    /// Accounts that no host has.
+    /// Accounts that exist on no host.
     struct Made;
 
     impl Accounts for Made {
@@ -248,7 +250,7 @@ mod tests {
     #[test]
     fn a_thread_acts_as_the_account_and_no_other_does() {
         if check_rights().is_err() {
-            // Without the right to, that is all there is to see.
+            // Without the capabilities, only the refusal can be tested.
             assert!(refusal("alice").contains("CAP_SETUID"));
             let is_said = std::env::var_os("DRAY_TEST_ACCOUNTS").is_some();
             assert!(!is_said, "DRAY_TEST_ACCOUNTS is set, and this may not");
@@ -280,7 +282,7 @@ mod tests {
             fs::write(at(own), b"mine").expect("may write there");
             let made = fs::metadata(at(own)).expect("a state");
             assert_eq!((made.uid(), made.gid()), (UID, GID));
-            // What stores need of the system still works.
+            // System calls that stores need still work.
             assert!(fs::read_to_string("/proc/self/status").is_ok());
             let open = fs::File::open(at(own)).expect("opens");
             let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
@@ -295,7 +297,7 @@ mod tests {
         });
         assert_eq!(fs::read(at("roots")).expect("still who it was"), b"secret");
         on_a_thread(|| assert_eq!(fs::read(at("roots")).expect("so is a new one"), b"secret"));
-        // Nobody but the process's own user may send its threads signals.
+        // Only the process's own user may send its threads signals.
         on_a_thread(|| {
             become_account("alice", UID_MIN_DEFAULT, &Made).expect("may");
             let status = fs::read_to_string("/proc/thread-self/status").expect("its state");

@@ -1,25 +1,25 @@
-//! How the threads of a transfer are scheduled: as batch work (`SCHED_BATCH`, sched(7)).
+//! Schedules the threads of a transfer as batch work (`SCHED_BATCH`, sched(7)).
 //!
-//! An object goes through five threads and more, and each wakes the next. A thread that is woken may
-//! interrupt the one that woke it, so where processors are few each object cost a dozen switches and
-//! more, and a tenth of the time. What is batch work interrupts nobody: it waits until whoever runs has
-//! nothing to do, and finds several objects by then (0035). Threads that answer people are not of this
-//! kind.
+//! An object passes through five threads and more, and each wakes the next. A woken thread may
+//! preempt the one that woke it, so on few processors each object cost a dozen context switches and
+//! more, and a tenth of the time. Batch work does not preempt: it waits until the running thread
+//! blocks, and finds several objects by then (0035). Threads that answer users are not scheduled
+//! like this.
 
 use std::marker::PhantomData;
 
-/// While it lives, this thread, and whatever threads it starts meanwhile, are batch work.
+/// While it lives, this thread, and threads that it starts meanwhile, are batch work.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// A policy is a thread's own: it is given back by the thread that took it.
+    /// A policy belongs to a thread: the thread that set it must reset it.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl Batch {
-    /// Begins; `None` where somebody has chosen another policy than the usual one, which stays, or
-    /// where the system has no such thing.
+    /// Sets the policy. Returns `None` if another policy than the default is set, which stays, or
+    /// if the system has no batch policy.
     pub(crate) fn begin() -> Option<Self> {
-        // Made only where it began: what is dropped gives the policy back.
+        // Make a value only after a change: dropping it resets the policy.
         (policy() == libc::SCHED_OTHER && set(libc::SCHED_BATCH)).then(|| Self {
             _of_this_thread: PhantomData,
         })
@@ -28,12 +28,12 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // Both ways need no right.
+        // Neither change needs a privilege.
         set(libc::SCHED_OTHER);
     }
 }
 
-/// This thread's.
+/// Returns the policy of this thread.
 #[expect(unsafe_code, reason = "no crate here has the call")]
 fn policy() -> i32 {
     // SAFETY: takes a number and touches no memory; 0 is the calling thread.

@@ -1,4 +1,5 @@
-//! What both executors do alike: wait for events, hand them in, carry effects out, until the end.
+//! The loop that both executors share: waits for events, passes them to the machine and executes
+//! effects, until the end.
 
 use crate::link::ControlSender;
 use crate::observe::Observer;
@@ -13,42 +14,42 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-/// How often the observer hears the counters.
+/// Interval between reports of the counters to the observer.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Events handed to the machine before its effects are carried out.
+/// Maximum number of events passed to the machine before its effects are executed.
 const EVENTS_AT_ONCE: usize = 64;
 
-/// Items of control messages (decisions, ends of entries, states of blocks) that may wait to be sent.
-/// The most that a session can have to say at once is a few for each live entry and each block
-/// (guess, revisit: some 64 MiB).
+/// Maximum number of items of control messages (decisions, ends of entries, states of blocks) that
+/// wait to be sent. A session has at most a few for each live entry and each block (guess, revisit:
+/// some 64 MiB).
 const UNREAD_MAX: usize = 1 << 18;
 
-/// A executor, seen from its loop.
+/// An executor, as its loop uses it.
 pub(crate) trait Executor {
-    /// What it hears.
+    /// Type of its events.
     type Event;
 
-    /// Takes what happened.
+    /// Takes an event.
     fn hand_in(&mut self, event: Self::Event);
 
-    /// Does everything the machine says now.
+    /// Executes all pending effects of the machine.
     fn carry_out(&mut self);
 
-    /// How it ended, once it has.
+    /// Returns the outcome, once it has ended.
     fn outcome(&mut self) -> Option<Outcome>;
 
-    /// How long until the machine wants to be woken; `None` for not at all.
+    /// Returns the time until the machine's next wake-up; `None` for no wake-up.
     fn until_wake(&self) -> Option<Duration>;
 
     /// Wakes the machine.
     fn tick(&mut self);
 
-    /// The machine's counters as they are now.
+    /// Returns the machine's present counters.
     fn progress(&self) -> Progress;
 }
 
-/// Runs a executor to its end.
+/// Runs an executor to its end.
 pub(crate) fn run<C: Executor>(
     executor: &mut C,
     events: &Receiver<C::Event>,
@@ -85,15 +86,15 @@ pub(crate) fn run<C: Executor>(
                 return Outcome::Failed(error);
             }
         }
-        // Also while events keep coming: what is due does not wait for a pause.
+        // Also while events keep coming: a due wake-up does not wait for a pause.
         if executor.until_wake().is_some_and(|wake| wake.is_zero()) {
             executor.tick();
         }
     }
 }
 
-/// The executor's end of the control connection's queue. It counts what waits, by items: a message
-/// may have ten thousands.
+/// The executor's end of the control connection's queue. It counts waiting items instead of
+/// messages: a message may have tens of thousands.
 pub(crate) struct Outbox {
     messages: Sender<Message>,
     waiting: Arc<AtomicUsize>,
@@ -122,12 +123,13 @@ fn outbox() -> (Outbox, Unsent) {
 }
 
 impl Outbox {
-    /// Queues a message. A word to the machine comes back when a peer reads so little that this end
-    /// would keep its answers for ever. No peer that keeps to its limits and reads comes near.
+    /// Queues a message. Returns an error for the machine if the peer reads so slowly that this end
+    /// would queue its answers without limit. A peer that keeps to its limits and reads does not
+    /// come near.
     pub(crate) fn send(&self, message: Message, peer: End) -> Option<Error> {
         let items = items(&message);
         let before = self.waiting.fetch_add(items, Ordering::Relaxed);
-        // When its thread has ended, that is in the event channel already.
+        // If the sending thread has ended, the event channel already has an event about it.
         let _ = self.messages.send(message);
         (before + items > UNREAD_MAX).then(|| {
             Error::new(ErrorKind::LimitExceeded, peer, "answer the other end")
@@ -137,7 +139,7 @@ impl Outbox {
     }
 }
 
-/// How much a message has to say, and so about how large it is.
+/// Returns the number of items in a message, a measure of its size.
 fn items(message: &Message) -> usize {
     1 + match message {
         Message::NewFiles(items) => items.len(),
@@ -152,14 +154,15 @@ fn items(message: &Message) -> usize {
     }
 }
 
-/// A way to say something to the peer, and to end the link when nothing more is to be said.
+/// The sender of control messages to the peer, and a function that closes the link.
 pub(crate) type Control = (Box<dyn ControlSender>, Box<dyn FnOnce() + Send>);
 
-/// Starts the thread that sends `end`'s control messages, and gives their queue. The link ends with it.
-/// `broken` hears if it panics.
+/// Starts the thread that sends `end`'s control messages, and returns their queue. The link closes
+/// when the thread ends. `broken` receives the error if it panics.
 ///
 /// # Errors
-/// When the system gives no further thread; the peer has been told then, and the link is closed.
+/// If the system cannot start another thread; the peer has been informed then, and the link is
+/// closed.
 pub(crate) fn start_control<'scope>(
     scope: &'scope Scope<'scope, '_>,
     control: Control,
@@ -178,27 +181,28 @@ pub(crate) fn start_control<'scope>(
     if let Err(error) = started {
         return Err(turn_away(control, error.at(end)));
     }
-    // It waits for it and takes one.
+    // The thread waits for exactly one value.
     let _ = control_in.send(control);
     Ok(outbox)
 }
 
-/// Tells the peer why nothing comes of the link, and closes it.
+/// Tells the peer the reason for refusing the link, and closes it.
 pub(crate) fn turn_away((mut control, close): Control, error: Error) -> Error {
     let _ = control.send(&Message::GoAway(error.clone()));
     close();
     error
 }
 
-/// Sends control messages until the executor is gone, then ends the link, whatever happened.
+/// Sends control messages until the executor has ended, then closes the link in every case.
 ///
 /// # Errors
-/// When the sender panicked.
+/// If the sender panicked.
 fn run_control((mut control, close): Control, unsent: &Unsent) -> Result<()> {
     let sent = caught("send control messages", || {
         for message in &unsent.messages {
             if control.send(&message).is_err() {
-                // The receiving half says so to the machine; what follows has nowhere to go.
+                // The receiving thread reports the loss to the machine; later messages cannot be
+                // delivered.
                 break;
             }
             unsent.waiting.fetch_sub(items(&message), Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Both ends in one process: control messages change channels, buffers change owners, no byte is
-//! copied on the way.
+//! Both ends in one process: control messages pass through channels, and buffers change owners
+//! without a copy.
 
 use crate::link::{BlockSender, ControlSender, SinkEvent, SinkLink, SourceEvent, SourceLink};
 use crate::observe::Observer;
@@ -14,7 +14,7 @@ use dray_wire::message::{BlockHead, Message, Totals};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Streams of an in-process link: handing a buffer over takes no time, so one is enough.
+/// Stream of an in-process link: passing a buffer takes no time, so one is enough.
 const STREAM: StreamId = StreamId(0);
 
 /// Stops a transfer that runs in this process.
@@ -22,30 +22,30 @@ const STREAM: StreamId = StreamId(0);
 pub struct Stopper(Sender<SourceEvent>);
 
 impl Stopper {
-    /// Where the source's conductor listens.
+    /// Returns the channel of the source's executor.
     #[must_use]
     pub const fn events(&self) -> &Sender<SourceEvent> {
         &self.0
     }
 
-    /// Asks to stop; what is safe stays safe.
+    /// Requests a stop; durable data is kept.
     pub fn stop(&self, purge: bool) {
         let input = dray_session::source::Input::Cancel { purge };
         let _ = self.0.send(SourceEvent::Input(input));
     }
 }
 
-/// How both ends came out.
+/// Outcomes of both ends.
 #[derive(Debug)]
 pub struct Ends {
-    /// The source's outcome and counters.
+    /// Outcome and counters of the source.
     pub source: (Outcome, Progress),
-    /// The sink's.
+    /// Outcome and counters of the sink.
     pub sink: (Outcome, Progress),
 }
 
 impl Ends {
-    /// The source's counters, but for what only the sink counts.
+    /// Returns the source's counters, with those that only the sink has.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         Progress {
@@ -55,8 +55,8 @@ impl Ends {
         }
     }
 
-    /// One story of two views: the end that failed by itself knows why; the other only heard of it.
-    /// The counters are those of [`Ends::progress`].
+    /// Merges both outcomes: the end that failed by itself knows the reason; the other was only
+    /// informed. The counters are those of [`Ends::progress`].
     #[must_use]
     pub fn into_outcome(self) -> (Outcome, Progress) {
         let is_echo =
@@ -72,11 +72,11 @@ impl Ends {
     }
 }
 
-/// Runs both ends of a transfer. `started` is given the way to stop it. The observer hears the
-/// source, and the sink's notices.
+/// Runs both ends of a transfer. `started` gets the stopper. The observer receives the source's
+/// events, and the sink's notices.
 ///
 /// # Errors
-/// Before anything moves, as [`source::run`].
+/// Before any data moves, as [`source::run`].
 pub fn run(
     source: source::Setup,
     sink: sink::Setup,
@@ -116,7 +116,8 @@ pub fn run(
     };
     let check = sink.destination.final_check();
     let ends = std::thread::scope(|scope| {
-        // An end that has ended says so, as a network's receivers do: the other must not wait.
+        // Each end reports its end to the other, as a network's receivers do: the other must not
+        // wait.
         let sink = threads::start(scope, || {
             let ended = sink::run(sink, &pool, sink_link, &at_sink);
             let lost = dray_session::source::Input::PeerLost(gone().at(End::Sink));
@@ -126,7 +127,7 @@ pub fn run(
         let source = source::run(source, source_link, &at_source);
         let lost = dray_session::sink::Input::PeerLost(PeerId(0), gone().at(End::Source));
         let _ = sink_events_in.send(SinkEvent::Input(lost));
-        // Neither end panics: what panics in it is its outcome.
+        // Neither end panics: a panic inside becomes its outcome.
         let failed = |_| {
             let error = Error::new(ErrorKind::Internal, End::Sink, "run the sink");
             (Outcome::Failed(error), Progress::default())
@@ -160,8 +161,7 @@ impl SinkOnly {
     }
 }
 
-/// Of the sink's events only the notices, of its counters only what it alone counts: the rest the source
-/// reports as well.
+/// Passes on the sink's notices and its own counters only: the source reports the rest as well.
 struct AtSink<'a> {
     observer: &'a dyn Observer,
     sink_only: &'a SinkOnly,
@@ -181,7 +181,7 @@ impl Observer for AtSink<'_> {
     }
 }
 
-/// What the source tells, with what only the sink knows.
+/// Passes on the source's events and counters, completed with the sink's counters.
 struct AtSource<'a> {
     observer: &'a dyn Observer,
     sink_only: &'a SinkOnly,
@@ -244,18 +244,18 @@ impl BlockSender for HandOver {
         pace: &mut Pace<'_>,
     ) -> Result<()> {
         let mut buffer = None;
-        // The whole object is handed over, so this waits until its last byte may pass.
+        // The whole object is passed at once, so wait until its last byte may pass.
         if !pace.pass(head.payload_bytes().unwrap_or(0)) {
             return Err(gone());
         }
         if let (Some(payload), true) = (payload, head.payload_bytes() != Some(0)) {
-            // Credit was spent for it, so one is free.
+            // Credit was spent for the object, so a buffer is free.
             let id = self.pool.take().ok_or_else(gone)?;
             let mut free = self.pool.buffer(id).ok_or_else(gone)?;
             std::mem::swap(&mut *free, payload);
             buffer = Some(id);
         }
-        // The bytes stay where they were read: there is no way on which they could change.
+        // The bytes stay where they were read, so they cannot be corrupted on the way.
         let input = dray_session::sink::Input::BlockArrived {
             peer: PeerId(0),
             head: head.clone(),

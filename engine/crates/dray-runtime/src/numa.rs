@@ -1,14 +1,14 @@
-//! Where threads stand on hosts with several memory nodes (NUMA): near the device that they read or
-//! write, near the card that their stream comes in by. What is near is read from the kernel's `/sys`
-//! (`Documentation/ABI/stable/sysfs-devices-node`). A zone is the processors of a node that this
-//! process may use, all of them: which core of it runs a thread the kernel knows best.
+//! Binds threads to memory nodes (NUMA): near the device that they read or write, or near the
+//! network card that receives their stream. Distances come from the kernel's `/sys`
+//! (`Documentation/ABI/stable/sysfs-devices-node`). A zone consists of all processors of a node
+//! that this process may use; the kernel chooses the core for a thread.
 //!
-//! Only with `DRAY_ZONES=1` in the environment: it was never tried on such a host, and where one look
-//! tells all threads of a busy process to stand on one node, the others idle.
+//! Active only with `DRAY_ZONES=1` in the environment: it was never tested on such a host, and if a
+//! single measurement binds all threads of a busy process to one node, the others idle.
 //!
-//! Where too few of a node's processors may be used, the next nearest node's are taken, by the distances
-//! that the firmware tells. Where there is one node, or nobody knows the node, or its processors are
-//! busy already, no thread is told where to stand.
+//! If this process may use too few of a node's processors, the nearest other node's are used, by
+//! the distances in the firmware. Threads stay unbound if there is one node, if the node is
+//! unknown, or if its processors are busy already.
 
 mod load;
 
@@ -22,41 +22,42 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
-/// Fewer processors of a node than this hold a transfer up more than distance does. Guess, revisit.
+/// Minimum number of a node's processors: fewer delay a transfer more than distance does. Guess,
+/// revisit.
 const CPUS_MIN: usize = 4;
 
-/// Processors that are busier than this on average have no room for more near them. Guess, revisit.
+/// Maximum average load of processors to which threads are bound. Guess, revisit.
 const BUSY_MAX: f64 = 0.85;
 
-/// Devices beneath a device beneath a device: more is a circle.
+/// Maximum depth of devices on devices: more is a loop.
 const LAYERS_MAX: u32 = 8;
 
 /// The nodes of a host.
 #[derive(Debug, Default)]
 struct NumaNodes {
     sys: PathBuf,
-    /// Processors that may be used, by node.
+    /// Usable processors by node.
     nodes: BTreeMap<u32, Vec<usize>>,
-    /// How far a node's memory is from another's processors, as the firmware tells (ACPI SLIT: 10 is
+    /// Distance of a node's memory from another's processors, as in the firmware (ACPI SLIT: 10 is
     /// its own).
     distances: BTreeMap<(u32, u32), u32>,
 }
 
 impl NumaNodes {
-    /// Those of this host, as they and this process's processors were when first asked.
+    /// Returns the nodes of this host, with the processors of this process at the first call.
     fn of_host() -> &'static Self {
         static HOST: OnceLock<NumaNodes> = OnceLock::new();
         HOST.get_or_init(|| {
             if std::env::var_os("DRAY_ZONES").is_none_or(|value| value != "1") {
                 return Self::default();
             }
-            // Fails on hosts with more processors than a set holds: nothing is near anything there.
+            // Fails on hosts with more processors than a set holds: no thread is bound there.
             let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();
             Self::read(Path::new("/sys"), |cpu| allowed.is_set(cpu))
         })
     }
 
-    /// Reads the nodes from `sys`; of their processors only those that may be used.
+    /// Reads the nodes from `sys`, with the processors that may be used.
     fn read(sys: &Path, may_use: impl Fn(usize) -> bool) -> Self {
         let mut nodes: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         let mut rows: Vec<(u32, String)> = Vec::new();
@@ -74,7 +75,7 @@ impl NumaNodes {
             rows.push((node, told));
         }
         let distances = rows.iter().flat_map(|(node, told)| {
-            // In the order of the nodes that there are.
+            // The distances are in the order of the existing nodes.
             let told = told
                 .split_ascii_whitespace()
                 .map_while(|one| one.parse().ok());
@@ -84,13 +85,13 @@ impl NumaNodes {
         let distances = distances.collect();
         Self {
             distances,
-            // Links in it lead to its own true place.
+            // Links in it lead to its canonical path.
             sys: sys.canonicalize().unwrap_or_else(|_| sys.to_owned()),
             nodes,
         }
     }
 
-    /// The processors near a device (`st_dev`).
+    /// Returns the processors near a device (`st_dev`).
     fn near_device(&self, device: u64) -> Option<&[usize]> {
         if self.nodes.len() < 2 {
             return None;
@@ -100,7 +101,7 @@ impl NumaNodes {
         self.zone(self.node_of(&place, LAYERS_MAX)?)
     }
 
-    /// The processors near where the kernel takes in what comes by a connection.
+    /// Returns the processors near the one that receives a connection's packets.
     fn near_connection(&self, socket: impl AsFd) -> Option<&[usize]> {
         if self.nodes.len() < 2 {
             return None;
@@ -127,11 +128,11 @@ impl NumaNodes {
         let farthest = told.iter().map(|(distance, _)| *distance).max()?;
         let can = told.iter().filter(|(_, cpus)| is_enough(cpus));
         let (distance, nearest) = can.min_by_key(|(distance, _)| *distance)?;
-        // All alike: one is as good as the other, and the kernel knows better which is free.
+        // All distances are equal: the kernel knows better which processors are free.
         (*distance < farthest).then_some(nearest)
     }
 
-    /// The node of the processor that runs the calling thread; none where there is but one.
+    /// Returns the node of the processor that runs the calling thread; `None` if there is only one.
     fn here(&self) -> Option<u32> {
         if self.nodes.len() < 2 {
             return None;
@@ -144,8 +145,8 @@ impl NumaNodes {
         nodes.find_map(|(node, cpus)| cpus.contains(&cpu).then_some(*node))
     }
 
-    /// The node of a block device: its own or that of what it is plugged into; of one that lies on
-    /// others, theirs, if they are all of one node.
+    /// Returns the node of a block device: its own, or that of its parent device. For a device on
+    /// other devices, the node of those, if they all have the same.
     fn node_of(&self, device: &Path, layers: u32) -> Option<u32> {
         let device = device.canonicalize().ok()?;
         let below = fs::read_dir(device.join("slaves")).ok();
@@ -166,31 +167,32 @@ impl NumaNodes {
             .ancestors()
             .take_while(within)
             .find_map(|path| fs::read_to_string(path.join("numa_node")).ok())?;
-        // -1: the firmware does not say.
+        // -1: unknown to the firmware.
         told.trim().parse().ok()
     }
 }
 
-/// Keeps the calling thread near a device from now on.
+/// Binds the calling thread near a device from now on.
 pub(crate) fn stay_near_device(device: Option<u64>) {
     if let Some(cpus) = device.and_then(|device| NumaNodes::of_host().near_device(device)) {
         stay(cpus);
     }
 }
 
-/// Keeps the calling thread near where a connection comes in; something must have come already.
+/// Binds the calling thread near the receiver of a connection, which must have received data
+/// already.
 pub(crate) fn stay_near_connection(socket: impl AsFd) {
     if let Some(cpus) = NumaNodes::of_host().near_connection(socket) {
         stay(cpus);
     }
 }
 
-/// The memory node that the calling thread is near at this moment; none where it makes no difference.
+/// Returns the memory node of the calling thread at this moment; `None` if it makes no difference.
 pub(crate) fn node_here() -> Option<u32> {
     NumaNodes::of_host().here()
 }
 
-/// Whether these processors have no room for more work, as far as that is known.
+/// Returns true if these processors are known to be busy.
 fn are_busy(cpus: &[usize]) -> bool {
     static LOAD: OnceLock<Mutex<Load>> = OnceLock::new();
     let mut load = lock(LOAD.get_or_init(Mutex::default));
@@ -200,8 +202,8 @@ fn are_busy(cpus: &[usize]) -> bool {
     load.of(cpus).is_some_and(|busy| busy > BUSY_MAX)
 }
 
-/// Keeps the calling thread on these processors from now on, unless others keep them busy. Where that
-/// is not allowed it stays free.
+/// Binds the calling thread to these processors from now on, unless they are busy. If the system
+/// refuses, the thread stays unbound.
 fn stay(cpus: &[usize]) {
     if are_busy(cpus) {
         return;
@@ -213,7 +215,7 @@ fn stay(cpus: &[usize]) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// The numbers in a list of the kernel's: `0-3,8,10-11`.
+/// Parses a list of the kernel's: `0-3,8,10-11`.
 fn cpus(list: &str) -> impl Iterator<Item = usize> {
     list.trim().split(',').flat_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -238,7 +240,7 @@ mod tests {
         fs::write(path, text).expect("written");
     }
 
-    /// Makes a block device known by its number.
+    /// Makes a block device with this number.
     fn number(sys: &Path, number: &str, device: &str) {
         let at = sys.join("dev/block");
         fs::create_dir_all(&at).expect("made");
@@ -246,8 +248,8 @@ mod tests {
         symlink(format!("../../devices/{device}"), at.join(number)).expect("linked");
     }
 
-    /// A host of two sockets with 64 processors each, as the kernel tells of such: an NVMe drive at
-    /// the second socket, a disk with a partition at the first, a card that does not say, and logical
+    /// A host of two sockets with 64 processors each, in the kernel's format: an NVMe drive at the
+    /// second socket, a disk with a partition at the first, a card without a node, and logical
     /// volumes over them.
     fn two_sockets() -> TempDir {
         let folder = tempfile::tempdir().expect("a folder");
@@ -324,7 +326,7 @@ mod tests {
         assert_eq!(nodes.near_cpu(3).map(<[usize]>::len), Some(32));
     }
 
-    /// A host of two processors of two nodes each: what is in the same package is nearer.
+    /// A host of two processors of two nodes each: a node in the same package is nearer.
     #[test]
     fn next_nearest_node_stands_in_for_one_without_room() {
         let folder = tempfile::tempdir().expect("a folder");

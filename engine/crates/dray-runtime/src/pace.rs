@@ -14,23 +14,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most bytes of one piece: smaller pieces would only cost calls.
+/// Maximum bytes of one piece: a lower maximum would only cost calls.
 const PIECE_MAX: u64 = 1 << 20;
 
-/// Least bytes of one piece, however low the rate: a piece is a TLS record.
+/// Minimum bytes of one piece at any rate: a piece is a TLS record.
 const PIECE_MIN: u64 = 16;
 
-/// A piece takes about 1 / `PIECE_PARTS` of a second.
+/// Divisor of the rate: a piece takes about 1 / `PIECE_PARTS` of a second.
 const PIECE_PARTS: u64 = 50;
 
 /// Unused rate is kept for 1 / `BURST_PARTS` of a second. A thread that wakes late on a busy host
 /// makes up for it; otherwise the rate would not be reached (guess, revisit).
 const BURST_PARTS: u64 = 5;
 
-/// How often a waiting thread checks whether the session has ended.
+/// Interval at which a waiting thread checks whether the session has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How often a long object reports that it is under way.
+/// Interval at which a long object reports that it is still moving.
 const TOLD: Duration = Duration::from_secs(1);
 
 /// Value for no rate: a rate of zero passes nothing and is never stored here.
@@ -46,7 +46,7 @@ pub struct SharedRate {
 }
 
 impl SharedRate {
-    /// A rate in bytes per second; at least one.
+    /// Returns a rate in bytes per second; at least one.
     #[must_use]
     pub fn new(rate: u64) -> Self {
         let limited = Self::unlimited();
@@ -105,14 +105,14 @@ impl FromIterator<Arc<SharedRate>> for SharedRates {
 }
 
 impl SharedRates {
-    /// Whether there are none.
+    /// Returns true if there are no rates.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rates.is_empty()
     }
 
-    /// Bytes that have passed at this end, including bytes of unfinished objects. At a low rate a
-    /// large object passes slowly, and the shares must see that it moves.
+    /// Returns the bytes that have passed at this end, including bytes of unfinished objects. At a
+    /// low rate a large object passes slowly, and the shares must see that it moves.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
@@ -127,8 +127,8 @@ impl SharedRates {
         waits.max().unwrap_or_default()
     }
 
-    /// Charges received `bytes` and waits as long as they should have taken; false as soon as
-    /// `is_over`.
+    /// Charges received `bytes` and waits as long as they should have taken; returns false as soon
+    /// as `is_over`.
     #[must_use]
     pub fn came(&self, bytes: usize, is_over: impl Fn() -> bool) -> bool {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -207,8 +207,8 @@ impl Gate {
         is_shut_down.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits, and returns how many of `left` bytes may pass next, and the length of the wait; `None`
-    /// after a shutdown.
+    /// Waits, and returns the number of the `left` bytes that may pass next, and the length of the
+    /// wait; `None` after a shutdown.
     fn piece(&self, left: usize) -> Option<(usize, Duration)> {
         let shared = self.shared().clone();
         let lowest = shared.lowest().into_iter().chain(self.own.rate()).min();
@@ -240,17 +240,18 @@ impl Gate {
     }
 }
 
-/// How one object passes a [`Gate`].
+/// Paces one object through a [`Gate`].
 pub struct Pace<'a> {
     gate: &'a Gate,
-    /// Called now and then while the object passes, with the time it has waited here since.
+    /// Called repeatedly while the object passes, with the time it has waited here since the last
+    /// call.
     under_way: &'a dyn Fn(Duration),
     told: Instant,
     held: Duration,
 }
 
 impl<'a> Pace<'a> {
-    /// For an object that begins to pass `gate`.
+    /// Returns the pace of an object that begins to pass `gate`.
     #[must_use]
     pub fn new(gate: &'a Gate, under_way: &'a dyn Fn(Duration)) -> Self {
         Self {
@@ -267,13 +268,14 @@ impl<'a> Pace<'a> {
         shared.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether its bytes need [`Self::piece`].
+    /// Returns true if its bytes need [`Self::piece`].
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.gate.is_limited.load(Ordering::Acquire)
     }
 
-    /// Waits, and returns how many of `left` bytes to send next; `None` when the session has ended.
+    /// Waits, and returns the number of the `left` bytes to send next; `None` if the session has
+    /// ended.
     pub fn piece(&mut self, left: usize) -> Option<usize> {
         if self.told.elapsed() >= TOLD {
             self.told = Instant::now();
@@ -284,12 +286,12 @@ impl<'a> Pace<'a> {
         Some(piece)
     }
 
-    /// How long bytes have waited here that was not said before.
+    /// Returns the waiting time since the last report.
     pub fn take_held(&mut self) -> Duration {
         std::mem::take(&mut self.held)
     }
 
-    /// Waits as long as `bytes` take; false when the session has ended.
+    /// Waits as long as `bytes` take; returns false if the session has ended.
     #[must_use]
     pub fn pass(&mut self, bytes: u64) -> bool {
         let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);

@@ -1,9 +1,10 @@
-//! The buffer pool: preallocated, page-aligned (direct I/O asks for it), named by id.
+//! The buffer pool: preallocated, page-aligned (for direct I/O), addressed by id.
 //!
-//! Each buffer has a lock of its own, taken by the one thread that works on it; the one that all
-//! threads share guards the list of free ones alone, for a push or a pop. Memory is reserved at once
-//! and touched as it is used: what came back last goes out first, so that a transfer touches as many
-//! buffers as it needs at once, and the bytes of its next object lie in the processor's cache.
+//! Each buffer has a lock of its own, taken by the one thread that works on it. The lock that all
+//! threads share guards only the list of free buffers, for a push or a pop. Address space is
+//! reserved immediately, and pages are touched on use. The last returned buffer is taken first: so
+//! a transfer touches only as many buffers as it uses concurrently, and the bytes of its next
+//! object are in the processor's cache.
 
 use crate::extent::Extent;
 use crate::lock::lock;
@@ -15,51 +16,51 @@ use std::sync::{Mutex, MutexGuard};
 
 const PAGE: usize = 4096;
 
-/// Bytes read and summed at once, wherever that is done: they fit the second-level cache of any
+/// Bytes read and checksummed in one step, everywhere: they fit the second-level cache of any
 /// machine of the last ten years. Guess, revisit.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
-/// From here on a buffer is a mapping of its own. What an allocator gives out again it clears, all of a pool
-/// for the smallest copy: in an endpoint that was up to 0.2 s of processor time for each session. Smaller
-/// buffers would be too many mappings for one process (guess, revisit).
+/// Minimum size of a buffer with a mapping of its own. An allocator clears reused memory, which
+/// cleared a whole pool for the smallest copy: in an endpoint up to 0.2 s of processor time for
+/// each session. Smaller buffers would be too many mappings for one process (guess, revisit).
 const MAPPED_BYTES: usize = 512 << 10;
 
-/// What the other threads of the process may still ask for once a pool has been made: a few stacks, and
-/// buffers of sockets (guess, revisit).
+/// Bytes that other threads of the process may still allocate after a pool was made: a few stacks,
+/// and socket buffers (guess, revisit).
 const SPARE_BYTES: usize = 32 << 20;
 
-/// Asks for so much at once, and gives it back. Taken piece by piece, a pool that is not to be had would use
-/// up the rest of what the process may have, and a thread that asks for a few bytes meanwhile would end the
-/// process, with sessions that have nothing to do with this one.
+/// Maps this many bytes in one piece, and unmaps them. If an infeasible pool were allocated piece
+/// by piece, it would first use up the rest of the process's limit. A small allocation of another
+/// thread would then fail and end the process, with sessions that are not concerned.
 fn probe(bytes: usize) -> Result<()> {
     let mut all = MmapOptions::new();
-    // Whether so much is there besides what was promised to others is not the question: untouched buffers
-    // cost nothing.
+    // Check address space only, not free memory: untouched pages are never allocated.
     all.len(bytes.saturating_add(SPARE_BYTES)).no_reserve_swap();
     all.map_anon().map(drop).map_err(|_| refused(bytes))
 }
 
-/// Where a buffer's bytes are.
+/// Memory of a buffer.
 enum Memory {
     Mapped(MmapMut),
-    /// From a page's boundary on.
+    /// Memory, and the offset of the first page boundary in it.
     Allocated(Vec<u8>, usize),
 }
 
 impl Memory {
     fn new(bytes: usize) -> Result<Self> {
         let mapped = (bytes >= MAPPED_BYTES).then(|| MmapMut::map_anon(bytes));
-        // A process may have so many mappings and no more.
+        // The number of mappings of a process is limited.
         if let Some(Ok(mapped)) = mapped {
             return Ok(Self::Mapped(mapped));
         }
         let bytes = bytes.saturating_add(PAGE);
-        // Asked for twice: what is given here is not cleared, and what is given cleared cannot be refused.
+        // Allocate twice: `try_reserve` memory is not zeroed, and a zeroed allocation cannot fail
+        // gracefully.
         let mut asked = Vec::<u8>::new();
         asked.try_reserve_exact(bytes).map_err(|_| refused(bytes))?;
-        // Unused, it might never be asked for.
+        // Otherwise the compiler may remove the unused allocation.
         drop(std::hint::black_box(asked));
-        // Of ordinary alignment: asked for with the page's it would be cleared by hand, always.
+        // With ordinary alignment: with the page's, the allocator would always clear it by hand.
         let memory = vec![0; bytes];
         let address = memory.as_ptr().addr();
         Ok(Self::Allocated(
@@ -69,7 +70,7 @@ impl Memory {
     }
 }
 
-/// What it means when the system has no memory for a buffer.
+/// Returns the error for a failed allocation.
 fn refused(bytes: usize) -> Error {
     Error::new(ErrorKind::Busy, End::Here, "take memory for the objects")
         .cause(format!("the system gives no further {bytes} bytes"))
@@ -83,7 +84,8 @@ fn refused(bytes: usize) -> Error {
 pub struct Buffer {
     memory: Memory,
     bytes: usize,
-    /// Where its bytes lie as well. Of no meaning to a link that sends the bytes.
+    /// Location of its bytes in the source file, if shared blocks are possible. Unused by a link
+    /// that sends the bytes.
     pub(crate) extent: Option<Extent>,
 }
 
@@ -97,7 +99,7 @@ impl Buffer {
         })
     }
 
-    /// The memory.
+    /// Returns the memory.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match &self.memory {
@@ -106,7 +108,7 @@ impl Buffer {
         }
     }
 
-    /// The memory, to be filled.
+    /// Returns the memory for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Mapped(memory) => memory,
@@ -121,23 +123,23 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
-/// All buffers of one end of one transfer.
+/// All buffers of one end of a transfer.
 #[derive(Debug)]
 pub struct Pool {
     buffers: Box<[Mutex<Buffer>]>,
-    /// Used as a stack.
+    /// Free buffers, used as a stack.
     free: Mutex<Vec<BufferId>>,
-    /// The memory node that each buffer was first filled near, as a number above it; 0: none yet, or
-    /// there is but one. The system gives pages near whoever touches them first.
+    /// Memory node near which each buffer was first filled, plus one; 0 if unknown, or if there is
+    /// only one. The system allocates pages near the thread that touches them first.
     nodes: Box<[AtomicU32]>,
     buffer_bytes: usize,
 }
 
 impl Pool {
-    /// `count` buffers of `buffer_bytes` (rounded up to pages).
+    /// Returns a pool of `count` buffers of `buffer_bytes` (rounded up to pages).
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] when the system has no memory for them.
+    /// [`ErrorKind::Busy`] if the system has no memory for them.
     pub fn new(count: u32, buffer_bytes: u64) -> Result<Self> {
         let buffer_bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
         let number = usize::try_from(count).unwrap_or(usize::MAX);
@@ -153,22 +155,22 @@ impl Pool {
         })
     }
 
-    /// Number of buffers.
+    /// Returns the number of buffers.
     #[must_use]
     pub fn count(&self) -> u32 {
         u32::try_from(self.buffers.len()).unwrap_or(u32::MAX)
     }
 
-    /// Bytes of each that may be used.
+    /// Returns the usable bytes of each buffer.
     #[must_use]
     pub const fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
-    /// The buffer of this id, for the thread that was given it; `None` for an unknown id.
+    /// Returns the buffer of this id, for the thread that owns it; `None` for an unknown id.
     #[must_use]
     pub fn buffer(&self, id: BufferId) -> Option<MutexGuard<'_, Buffer>> {
-        // A thread that panicked left bytes, not structure: the buffer is as good as any.
+        // A panicked thread leaves arbitrary bytes, but a valid buffer.
         let buffer = self.buffers.get(id.0 as usize)?;
         Some(lock(buffer))
     }
@@ -177,8 +179,8 @@ impl Pool {
         lock(&self.free)
     }
 
-    /// Takes a free buffer (receivers; a source's buffers are dealt out by its machine): on hosts with
-    /// several memory nodes one near the calling thread, if there is one.
+    /// Takes a free buffer (for receivers; a source's machine assigns its buffers). On hosts with
+    /// several memory nodes prefers one near the calling thread.
     #[must_use]
     pub fn take(&self) -> Option<BufferId> {
         self.take_near(node_here())
@@ -207,7 +209,7 @@ impl Pool {
         Some(id)
     }
 
-    /// Gives a taken buffer back.
+    /// Returns a taken buffer to the pool.
     pub fn give(&self, id: BufferId) {
         self.free().push(id);
     }
@@ -241,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Bytes of memory that this process has.
+    /// Returns the resident memory of this process in bytes.
     fn resident() -> u64 {
         let said = std::fs::read_to_string("/proc/self/statm").expect("Linux");
         let pages = said.split(' ').nth(1).and_then(|pages| pages.parse().ok());
@@ -258,7 +260,7 @@ mod tests {
             pool.buffer(taken).expect("known").bytes_mut().fill(round);
             let more = resident().saturating_sub(before);
             assert!(more < 48 << 20, "{} MiB in round {round}", more >> 20);
-            // Others hold memory beside it that stays, so that what is given back is given out again.
+            // Keep other allocations beside it, so that freed memory is reused.
             between.push(vec![round; 600_000]);
             assert_eq!(pool.buffer(taken).expect("known").bytes()[4096], round);
         }
@@ -273,7 +275,7 @@ mod tests {
         pool.give(there);
         pool.give(here);
         assert_eq!((take(1), take(0)), (there, here));
-        // With none of its own left, what nobody has had, and then another's.
+        // After its own buffers it takes unused ones, then another node's.
         let more = [take(0), take(0)];
         assert!(!more.contains(&here) && !more.contains(&there));
         assert_eq!(pool.take_near(Some(0)), None);

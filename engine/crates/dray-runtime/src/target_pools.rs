@@ -1,12 +1,14 @@
-//! Threads that belong to storage targets: a slow one holds up its own and nobody else's.
+//! Threads that belong to storage targets: a slow target delays its own threads and no others.
 //!
-//! Each target has as many as are said, started when there are jobs for them. How many may be changed
-//! while they run: those that are too many end when they come to their next job, so none is waited for.
+//! Each target has up to a given number of threads, started when there are jobs for them. The
+//! number may change while they run: surplus threads end at their next job, and no thread is waited
+//! for.
 //!
-//! Of storage that makes nobody wait there are no more than are enough ([`dray_sched::blocking`]).
+//! For storage without waits there are only as many threads as are useful
+//! ([`dray_sched::blocking`]).
 //!
-//! Invariant: a job that was given is taken, however the number changes: of the threads of a target that
-//! has been met, one at the least stays. Only where the system gives not even one is it left.
+//! Invariant: every given job is taken, however the number changes: at least one thread of each
+//! used target stays. A job is left only if the system cannot start even one.
 
 use crate::threads::Waiting;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -16,44 +18,44 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-/// Targets that get threads of their own; further ones share theirs.
+/// Maximum number of targets with threads of their own; further ones share theirs.
 const POOLS_MAX: usize = 64;
 
-/// What the threads of one target share.
+/// State shared by the threads of one target.
 struct PoolState {
-    /// Jobs that were given and are not done.
+    /// Number of jobs given and not done.
     open: AtomicU32,
-    /// Threads that run.
+    /// Number of running threads.
     running: AtomicU32,
-    /// Threads that may run, of each target.
+    /// Maximum number of threads of each target.
     allowed: Arc<AtomicU32>,
-    /// Which of the last jobs waited, as [`Waits::bits`].
+    /// Waits of the last jobs, as [`Waits::bits`].
     waits: AtomicU8,
-    /// When a job last began or ended, in milliseconds of [`millis`].
+    /// Time at which a job last began or ended, in milliseconds of [`millis`].
     moved: AtomicU64,
-    /// Threads that are worth their while where none waits.
+    /// Number of useful threads while none waits.
     busy_max: u32,
 }
 
-/// Milliseconds since this was first asked.
+/// Returns the milliseconds since the first call.
 fn millis() -> u64 {
     static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(FIRST.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 impl PoolState {
-    /// Threads that may run now, one at the least.
+    /// Returns the present maximum number of threads, at least one.
     fn most(&self) -> u32 {
         let allowed = self.allowed.load(Ordering::Relaxed).max(1);
         let stands = millis().saturating_sub(self.moved.load(Ordering::Relaxed));
         match u128::from(stands) >= WAITS_AFTER.as_millis() {
-            // All that run are at a job for that long, or at none.
+            // All running threads have been at their jobs for that long, or have none.
             true => allowed,
             false => allowed.min(self.enough().unwrap_or(u32::MAX)),
         }
     }
 
-    /// Whether jobs lie there that further threads might do.
+    /// Returns true if further threads could take queued jobs.
     fn is_held_back(&self) -> bool {
         let running = self.running.load(Ordering::Relaxed);
         self.open.load(Ordering::Relaxed) > running
@@ -64,7 +66,7 @@ impl PoolState {
         Waits::of_bits(self.waits.load(Ordering::Relaxed)).enough(self.busy_max)
     }
 
-    /// Counts one more thread, if there is a job that no other may do and it may run.
+    /// Counts one more thread, if there is a job without a thread and the maximum permits it.
     fn may_start(&self) -> bool {
         let running = self.running.load(Ordering::Relaxed);
         let is_needed = self.open.load(Ordering::Relaxed) > running;
@@ -87,14 +89,14 @@ impl PoolState {
     }
 }
 
-/// What a thread of a target gets its jobs from.
+/// The jobs of one thread of a target.
 pub(crate) struct Worker<J> {
     jobs: Receiver<J>,
     crew: Arc<PoolState>,
 }
 
 impl<J> Worker<J> {
-    /// The next job; none when the thread is to end.
+    /// Returns the next job; `None` if the thread is to end.
     pub(crate) fn next(&self) -> Option<J> {
         match self.crew.must_end() {
             true => None,
@@ -102,7 +104,7 @@ impl<J> Worker<J> {
         }
     }
 
-    /// Does a job, whoever has taken it.
+    /// Executes a job, and records its waits.
     pub(crate) fn work<T>(&self, work: impl FnOnce() -> T) -> T {
         let waits = Waiting::begin();
         self.crew.moved.store(millis(), Ordering::Relaxed);
@@ -111,7 +113,7 @@ impl<J> Worker<J> {
         done
     }
 
-    /// How many threads are enough, where the storage makes nobody wait.
+    /// Returns the number of useful threads, if the storage causes no waits.
     pub(crate) fn enough(&self) -> Option<u32> {
         self.crew.enough()
     }
@@ -152,8 +154,8 @@ impl<J, S> TargetPool<J, S> {
     }
 }
 
-/// The threads of each target, by the channel that their jobs come through, with what they share. They
-/// end when this is gone.
+/// The threads of each target, by their job channel, with their shared state. They end when this is
+/// dropped.
 pub(crate) struct TargetPools<J, S> {
     groups: Vec<TargetPool<J, S>>,
     allowed: Arc<AtomicU32>,
@@ -161,8 +163,8 @@ pub(crate) struct TargetPools<J, S> {
 }
 
 impl<J, S> TargetPools<J, S> {
-    /// So many threads for each target, one at the least; `busy_max` of them while its storage makes
-    /// nobody wait.
+    /// Returns pools with up to `threads` threads for each target, at least one, and up to
+    /// `busy_max` while its storage causes no waits.
     pub(crate) fn new(threads: u32, busy_max: u32) -> Self {
         Self {
             groups: Vec::new(),
@@ -171,16 +173,16 @@ impl<J, S> TargetPools<J, S> {
         }
     }
 
-    /// From now on so many.
+    /// Changes the maximum number of threads for each target.
     pub(crate) fn set_threads(&self, threads: u32) {
         self.allowed.store(threads.max(1), Ordering::Relaxed);
     }
 
-    /// Gives a job to the threads of a target. `share` makes what they share when the target is first met;
-    /// `start` starts one of them; where it cannot, those that run do the job.
+    /// Gives a job to the threads of a target. `share` makes their shared state when the target is
+    /// first used; `start` starts one of them. If it cannot, the running threads do the job.
     ///
     /// # Errors
-    /// What `start` says, when none runs.
+    /// The error of `start`, if no thread runs.
     pub(crate) fn give(
         &mut self,
         target: TargetId,
@@ -217,8 +219,8 @@ impl<J, S> TargetPools<J, S> {
         group.start_more(&start)
     }
 
-    /// Whether jobs lie there that further threads might do, should those that run begin to wait: then
-    /// [`Self::start_more`] is to be asked again in [`WAITS_AFTER`].
+    /// Returns true if further threads could take queued jobs once the running ones begin to wait:
+    /// then call [`Self::start_more`] again after [`WAITS_AFTER`].
     pub(crate) fn are_held_back(&self) -> bool {
         self.groups.iter().any(|group| group.crew.is_held_back())
     }
@@ -284,7 +286,7 @@ mod tests {
         };
         give(&mut groups, 0);
         assert_eq!(started(), 1);
-        // Who has done what there was does the next.
+        // A thread that has finished its job takes the next.
         let done = || {
             let workers = workers.borrow();
             let worker = workers.first().expect("one");
@@ -342,7 +344,7 @@ mod tests {
                     std::thread::yield_now();
                 }
             }
-            // The first of these waits until the test lets it go; the others need not.
+            // The first of these jobs waits until the test releases it; the others do not wait.
             for job in [99, 100, 101] {
                 give(&mut groups, job);
             }
@@ -429,7 +431,7 @@ mod tests {
             let mut groups = TargetPools::new(4, 1);
             let (done, most, now, begun) = (&done, &most, &now, &begun);
             for job in 0..4_000_u32 {
-                // Up and down, and one alone in between.
+                // Increase and decrease, with a single thread in between.
                 groups.set_threads([1, 16, 2, 7][job as usize / 100 % 4]);
                 let given = groups.give(
                     TargetId(job % 3),

@@ -1,5 +1,5 @@
-//! Threads of transfers and servers: how they are started, how many processors there are for them, and
-//! whether they wait. The system may refuse one: that is an error, with what to do, and no panic.
+//! Threads of transfers and servers: starts them, counts the processors for them, and measures
+//! their waits. If the system refuses a thread, that is an error with a remedy, and no panic.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use nix::libc::c_long;
@@ -11,7 +11,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle, available_parallelism};
 /// Starts a thread that its scope waits for.
 ///
 /// # Errors
-/// When the system gives no further thread.
+/// If the system cannot start another thread.
 pub fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     run: impl FnOnce() -> T + Send + 'scope,
@@ -21,7 +21,7 @@ pub fn start<'scope, T: Send + 'scope>(
         .map_err(|error| refused(&error))
 }
 
-/// What it means when a thread cannot be started.
+/// Returns the error for a thread that cannot be started.
 #[must_use]
 pub fn refused(error: &io::Error) -> Error {
     Error::new(ErrorKind::Busy, End::Here, "start a thread")
@@ -32,22 +32,23 @@ pub fn refused(error: &io::Error) -> Error {
         )
 }
 
-/// Threads of a storage target that are worth their while when none of them waits: half of the processors
-/// that this process may use, one at the least. Streams and other targets have work for the rest.
+/// Returns the number of useful threads of a storage target when none of them waits: half of the
+/// processors that this process may use, at least one. Streams and other targets have work for the
+/// rest.
 pub(crate) fn busy_max() -> u32 {
     let processors = available_parallelism().map_or(1, usize::from);
     u32::try_from(processors / 2).unwrap_or(u32::MAX).max(1)
 }
 
-/// Since when this thread's waits are counted.
+/// Start of the measurement of this thread's waits.
 pub(crate) struct Waiting {
     before: Option<c_long>,
-    /// The count is a thread's own.
+    /// The counter belongs to a thread.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl Waiting {
-    /// From now on.
+    /// Starts the measurement.
     pub(crate) fn begin() -> Self {
         Self {
             before: waits_so_far(),
@@ -55,15 +56,15 @@ impl Waiting {
         }
     }
 
-    /// Whether it has given up its processor to wait for something, not because others had their turn.
-    /// Where the system does not say, it has.
+    /// Returns true if the thread has given up its processor to wait for something, as opposed to
+    /// being preempted. Returns true if the system has no counter.
     pub(crate) fn had_any(&self) -> bool {
         let now = waits_so_far();
         self.before.is_none() || self.before != now
     }
 }
 
-/// How often this thread has waited (`ru_nvcsw`, getrusage(2)).
+/// Returns the number of this thread's waits (`ru_nvcsw`, getrusage(2)).
 fn waits_so_far() -> Option<c_long> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
     Some(usage.voluntary_context_switches())
@@ -80,7 +81,7 @@ mod tests {
         let waits = Waiting::begin();
         std::thread::sleep(Duration::from_millis(1));
         assert!(waits.had_any());
-        // Whatever else this process does, one of many short computations is not disturbed.
+        // Whatever else this process does, one of many short computations is not interrupted.
         let computes = || {
             let waits = Waiting::begin();
             let sum = (0..1_000_u64).fold(0, |sum, number| std::hint::black_box(sum + number));

@@ -1,10 +1,11 @@
-//! Tunes the streams of a transfer that this end drives: tells the tuner what came through, and does what
-//! it says. An end that writes opens streams as one that reads does, and has the other end use so many.
+//! Tunes the streams of a transfer that this end drives: reports the throughput to the tuner, and
+//! applies its settings. If this end writes, it opens streams like one that reads, and has the
+//! other end use that many.
 //!
-//! Goals: what was found is there for further sessions, and for whoever keeps it.
+//! Goals: the results are available to further sessions, and to a caller that keeps them.
 //!
-//! Non-goals: what to say ([`dray_sched::tuner`]); readers and writers, which each end's machine tunes by
-//! itself ([`dray_sched::tuner::threads`]); the size of objects, which stays as it is.
+//! Non-goals: the choice of settings ([`dray_sched::tuner`]); readers and writers, which each end's
+//! machine tunes by itself ([`dray_sched::tuner::threads`]); the size of objects, which is fixed.
 
 mod bottleneck;
 
@@ -25,35 +26,36 @@ use dray_wire::message::{BlockHead, Role, Totals};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Streams of a transfer that is tuned, when it begins: as many as one that is not has.
+/// Initial number of streams of a tuned transfer: as of one that is not tuned.
 pub const STREAMS_FIRST: u16 = dray_core::options::STREAMS_USUAL;
 
-/// Most streams that a tuner asks for: as many as an end grants unless it is told otherwise.
+/// Maximum number of streams of a tuner: the default grant of an end.
 pub const STREAMS_MOST: u16 = 64;
 
-/// Fewest: without another stream nobody can tell that one has stopped to carry.
+/// Minimum number of streams: without another stream a stalled one cannot be detected.
 const STREAMS_LEAST: u32 = 2;
 
-/// Fewer streams are judged when what was handed to the others has come, or after so long.
+/// Maximum time before a smaller number of streams is measured; it is measured earlier if the data
+/// on the closed streams has arrived.
 const DRAINS_MOST: Duration = Duration::from_secs(5);
 
-/// The same where this end writes: it does not know what was handed to the others. As long as a window of
-/// the tuner, so that one is left out (guess, revisit).
+/// The same if this end writes: it does not know the data on the closed streams. As long as a
+/// window of the tuner, so that one is left out (guess, revisit).
 const DRAINS_THERE: Duration = Duration::from_secs(1);
 
-/// Time between two samples: what the simulator's paths were tried with.
+/// Interval between two samples: as in the simulator's experiments.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// What was found, over all sessions of a transfer.
+/// Results of the tuner, over all sessions of a transfer.
 pub(crate) struct Found {
-    /// What the next session begins with.
+    /// Setting for the beginning of the next session.
     next: Mutex<Option<Remembered>>,
-    /// What is worth keeping beyond the transfer.
+    /// Setting worth keeping beyond the transfer.
     kept: Mutex<Option<Remembered>>,
 }
 
 impl Found {
-    /// What was known before.
+    /// Returns results that begin with a known setting.
     pub(crate) const fn new(known: Option<Remembered>) -> Self {
         Self {
             next: Mutex::new(known),
@@ -61,13 +63,13 @@ impl Found {
         }
     }
 
-    /// What is worth keeping.
+    /// Returns the setting worth keeping.
     pub(crate) fn kept(&self) -> Option<Remembered> {
         *lock(&self.kept)
     }
 
-    /// How many streams the next session begins with, of so many: no more than are usual. What is known
-    /// beyond that is opened when it has lasted a sample.
+    /// Returns the initial number of streams of the next session, with up to `streams_most`
+    /// granted: no more than the default. A larger known number is opened after the first sample.
     pub(crate) fn first(&self, streams_most: u16, options: &Options) -> u16 {
         let streams = first(&self.tuner(streams_most, options));
         u16::try_from(streams).unwrap_or(streams_most)
@@ -92,12 +94,12 @@ impl Found {
     }
 }
 
-/// How many streams a session of this tuner begins with.
+/// Returns the initial number of streams of a session with this tuner.
 fn first(tuner: &Tuner) -> u32 {
     tuner.setting().streams.min(STREAMS_FIRST.into())
 }
 
-/// The machine that is told.
+/// The machine that receives the tuner's settings.
 pub(crate) enum Machine {
     /// This end reads.
     Source(Sender<SourceEvent>),
@@ -114,7 +116,7 @@ impl Machine {
     }
 
     fn set_streams(&self, streams: u32) {
-        // One that has ended hears nothing.
+        // A machine that has ended ignores it.
         let _ = match self {
             Self::Source(events) => {
                 let input = source::Input::SetStreams(streams);
@@ -128,17 +130,17 @@ impl Machine {
     }
 }
 
-/// The session that is tuned.
+/// The tuned session.
 pub(crate) struct Session<'a> {
     /// Its machine at this end.
     pub(crate) machine: Machine,
     /// Its streams.
     pub(crate) growth: Growth,
-    /// As many as it may have.
+    /// Maximum number of streams.
     pub(crate) granted: u16,
-    /// Who says its rate.
+    /// The handle that controls its rate.
     pub(crate) handle: &'a Handle,
-    /// How the transfer goes.
+    /// Options of the transfer.
     pub(crate) options: &'a Options,
 }
 
@@ -147,19 +149,20 @@ struct State {
     streams: u32,
     at: Instant,
     written: u64,
-    /// Bytes that had passed here, those of unfinished objects included.
+    /// Bytes that had passed here, including those of unfinished objects.
     passed: u64,
     errors: u32,
     held: BottleneckFinder,
     drains_until: Option<Instant>,
-    /// Whether it ever said another number than what was known.
+    /// True if it ever chose another number than the known one.
     has_moved: bool,
-    /// As many streams as were alive at once.
+    /// Maximum number of concurrent live streams.
     live_most: u32,
 }
 
-/// What was found, with no more streams than there ever were: the tuner hears once that one could not be
-/// made, and a number that was said is not yet one that was had. What this session was not allowed stays.
+/// Limits a result to the number of streams that existed: the tuner learns only later that a stream
+/// could not be opened, and a requested number is not yet a reached one. A number above this
+/// session's grant stays.
 fn had(mut found: Remembered, granted: u16, live_most: u32) -> Remembered {
     let streams = &mut found.setting.streams;
     if *streams <= u32::from(granted) {
@@ -168,8 +171,8 @@ fn had(mut found: Remembered, granted: u16, live_most: u32) -> Remembered {
     found
 }
 
-/// Errors of streams that say something of how many there are. When all have broken off at once, so would one
-/// have: a cable, the other end's restart.
+/// Returns the stream errors that depend on the number of streams. If all streams break together, a
+/// single one would have broken too: a cable, the other end's restart.
 const fn of_the_number(errors: u32, live: u32) -> u32 {
     match live {
         0 => 0,
@@ -177,7 +180,7 @@ const fn of_the_number(errors: u32, live: u32) -> u32 {
     }
 }
 
-/// Watches one session for its streams, and passes all on to whoever watches the transfer.
+/// Observes one session for its streams, and passes all events on to the transfer's observer.
 pub(crate) struct Tuned<'a> {
     watch: &'a dyn Observer,
     session: Session<'a>,
@@ -186,7 +189,7 @@ pub(crate) struct Tuned<'a> {
 }
 
 impl<'a> Tuned<'a> {
-    /// Begins with what was found before.
+    /// Begins with the earlier results.
     pub(crate) fn new(watch: &'a dyn Observer, session: Session<'a>, found: &'a Found) -> Self {
         let tuner = found.tuner(session.granted, session.options);
         let state = State {
@@ -209,7 +212,7 @@ impl<'a> Tuned<'a> {
         }
     }
 
-    /// The session is over: what was found stays.
+    /// Ends the session and keeps its results.
     pub(crate) fn finish(self) {
         let state = lock(&self.state);
         let had = |found| had(found, self.session.granted, state.live_most);
@@ -221,7 +224,7 @@ impl<'a> Tuned<'a> {
         }
     }
 
-    /// Bytes per second that the session may have, by whoever drives it and by the request.
+    /// Returns the permitted bytes per second of the session, by its handle and by the request.
     fn rate(&self) -> Option<u64> {
         let given = self.session.handle.rate().flatten();
         given.into_iter().chain(self.session.options.rate).min()
@@ -239,20 +242,21 @@ impl<'a> Tuned<'a> {
         let written = progress.bytes_written.saturating_sub(state.written);
         let passed = self.session.handle.shared_rates().moved();
         let seen = Seen {
-            // At a low rate the objects of all streams are complete at the same moment, once in a while.
+            // At a low rate the objects of all streams finish at about the same time, at long
+            // intervals.
             bytes: written.max(passed.saturating_sub(state.passed)),
             took,
             rate: self.rate(),
         };
         let bottleneck = state.held.look(progress, &seen);
-        // What is known is opened for a transfer that lasts a sample, and judged from then on.
+        // A larger known number is opened after the first sample, and measured from then on.
         let known = state.tuner.setting().streams;
         let is_asked = state.streams == known;
         let sample = Sample {
             bytes: written,
             took,
             errors: Errors {
-                // What broke before the number was asked for tells nothing against it.
+                // Streams that broke before the number was requested do not count against it.
                 streams: match is_asked {
                     true => of_the_number(errors.wrapping_sub(state.errors), live),
                     false => 0,
@@ -281,7 +285,7 @@ impl<'a> Tuned<'a> {
         }
     }
 
-    /// How long what was handed to streams that are used no more may take to come.
+    /// Returns the expected time until data on closed streams has arrived.
     fn drains(&self, progress: &Progress, sample: &Sample) -> Duration {
         if matches!(self.session.machine, Machine::Sink(_)) {
             return DRAINS_THERE;
@@ -300,7 +304,7 @@ impl Observer for Tuned<'_> {
     fn progress(&self, progress: &Progress) {
         match self.session.machine {
             Machine::Source(_) => self.watch.progress(progress),
-            // A sink has what comes, by whatever stream; how many there are is known here.
+            // A sink receives data on any stream; only this end knows their number.
             Machine::Sink(_) => {
                 let live = u32::try_from(self.session.growth.live()).unwrap_or(u32::MAX);
                 let mut told = *progress;
@@ -376,9 +380,9 @@ mod tests {
         assert_eq!(first(None, 1), 1);
         assert_eq!(first(Some((3, u32::MAX)), 64), 3);
         assert_eq!(first(Some((20, 3)), 64), 3, "more fails");
-        // A kilobyte needs no twenty handshakes.
+        // A kilobyte does not justify twenty handshakes.
         assert_eq!(first(Some((20, u32::MAX)), 64), STREAMS_FIRST);
-        // Another is needed to tell that one stands still.
+        // A second stream is needed to detect that one stalls.
         assert_eq!(first(Some((1, 1)), 64), 2);
     }
 }

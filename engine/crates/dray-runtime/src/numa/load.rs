@@ -1,10 +1,10 @@
-//! How busy processors are, by the kernel's own count (`/proc/stat`): ticks since it started, of work
-//! and without.
+//! Measures the load of processors from the kernel's counters (`/proc/stat`): ticks since the
+//! start, busy and idle.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// A look at the counts is compared with one at least this much older: a tick is 10 ms.
+/// Minimum interval between two compared measurements: a tick is 10 ms.
 const APART: Duration = Duration::from_millis(200);
 
 /// Ticks of one processor.
@@ -14,23 +14,23 @@ struct Ticks {
     all: u64,
 }
 
-/// What was counted, and when.
+/// Counters with the time of the measurement.
 #[derive(Debug, Clone)]
 struct Look {
     at: Instant,
     cpus: HashMap<usize, Ticks>,
 }
 
-/// How busy each processor has been between two looks.
+/// Load of each processor between two measurements.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     before: Option<Look>,
-    /// Shares of the time, 0 to 1.
+    /// Busy fractions of the time, 0 to 1.
     busy: HashMap<usize, f64>,
 }
 
 impl Load {
-    /// Takes the content of `/proc/stat` in, as it was read at `at`.
+    /// Takes the content of `/proc/stat`, read at `at`.
     pub(super) fn look(&mut self, stat: &str, at: Instant) {
         if let Some(before) = &self.before {
             if at.saturating_duration_since(before.at) < APART {
@@ -48,7 +48,7 @@ impl Load {
         }
     }
 
-    /// How busy these are on average; `None` when nothing is known of any.
+    /// Returns the average load of these processors; `None` if no load is known.
     pub(super) fn of(&self, cpus: &[usize]) -> Option<f64> {
         let known: Vec<f64> = cpus
             .iter()
@@ -58,16 +58,16 @@ impl Load {
     }
 }
 
-/// The share of work between two counts.
+/// Returns the busy fraction between two measurements.
 fn busy(before: Ticks, now: Ticks) -> Option<f64> {
     let all = now.all.checked_sub(before.all).filter(|all| *all > 0)?;
-    // The kernel takes idle ticks back at times.
+    // The kernel's idle ticks sometimes decrease.
     let idle = now.idle.saturating_sub(before.idle).min(all);
     Some((all - idle) as f64 / all as f64)
 }
 
-/// The lines `cpuN user nice system idle iowait irq softirq steal ...` (`proc_stat(5)`): idle and
-/// waiting for storage is without work. Guests' time is in the users' already.
+/// Parses the lines `cpuN user nice system idle iowait irq softirq steal ...` (`proc_stat(5)`).
+/// Idle time and waiting for storage count as idle. The users' time already includes guests' time.
 fn ticks(stat: &str) -> HashMap<usize, Ticks> {
     stat.lines()
         .filter_map(|line| {
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(load.of(&[1]), Some(0.75));
         assert_eq!(load.of(&[0, 1, 7]), Some(0.625));
         assert_eq!(load.of(&[7]), None);
-        // Looks that follow too soon change nothing.
+        // Measurements that follow too soon change nothing.
         let soon = later + Duration::from_millis(1);
         load.look(&stat([1910, 10, 110, 10], [30, 0, 1010, 0]), soon);
         assert_eq!(load.of(&[0]), Some(0.5));

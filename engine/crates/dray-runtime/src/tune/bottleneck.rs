@@ -1,5 +1,5 @@
-//! What holds a session up, as far as the end that drives it can tell: for the tuner, which changes only what
-//! helps against that.
+//! Finds the bottleneck of a session, as far as the driving end can: for the tuner, which changes
+//! only settings that help against it.
 
 use dray_core::profile::{Stage, Times};
 use dray_sched::tuner::Bottleneck;
@@ -7,38 +7,38 @@ use dray_session::Progress;
 use dray_wire::message::Role;
 use std::time::Duration;
 
-/// Bytes per second are smoothed over so long: a rate is kept over some objects, not by each of them
+/// Smoothing interval of bytes per second: a rate holds over several objects, not for each of them
 /// (guess, revisit).
 const SMOOTH: Duration = Duration::from_secs(5);
 
-/// Who has so much of the rate is bounded by it: what shares give out changes while it is measured (guess,
-/// revisit).
+/// Fraction of the rate from which the rate counts as the bottleneck: the shares change during the
+/// measurement (guess, revisit).
 const OF_RATE: f64 = 0.8;
 
-/// What happened since the last time, as a sample of the tuner has it.
+/// Changes since the last sample.
 pub(super) struct Seen {
-    /// Bytes that came through, those of unfinished objects included.
+    /// Bytes transferred, including those of unfinished objects.
     pub(super) bytes: u64,
-    /// In so much time.
+    /// Duration of the sample.
     pub(super) took: Duration,
-    /// Bytes per second that are allowed here.
+    /// Permitted bytes per second at this end.
     pub(super) rate: Option<u64>,
 }
 
-/// Follows one session.
+/// Finds the bottleneck of one session.
 pub(super) struct BottleneckFinder {
-    /// What this end does.
+    /// Role of this end.
     role: Role,
     own: Times,
     other: Times,
-    /// Whether the other end's gate was what held it up, when it told last.
+    /// True if the other end's gate was the longest stage in its last report.
     is_rate_there: bool,
-    /// Bytes per second, of late.
+    /// Smoothed bytes per second.
     speed: Option<f64>,
 }
 
 impl BottleneckFinder {
-    /// A session begins.
+    /// Returns a finder for a new session.
     pub(super) fn new(role: Role) -> Self {
         Self {
             role,
@@ -49,9 +49,9 @@ impl BottleneckFinder {
         }
     }
 
-    /// What held this end up most since the last time. Not known where a source waited for credit, for a
-    /// slow sink or for answers that are long on the way; and where a sink waited for objects, for a slow
-    /// source or for the network.
+    /// Returns the main bottleneck at this end since the last call. It is unknown if a source
+    /// waited for credit, because of a slow sink or of answers with a long round trip, and if a
+    /// sink waited for objects, because of a slow source or of the network.
     pub(super) fn look(&mut self, progress: &Progress, seen: &Seen) -> Option<Bottleneck> {
         let profile = &progress.profile;
         let (own, other) = match self.role {
@@ -78,8 +78,8 @@ impl BottleneckFinder {
         }
     }
 
-    /// The other end tells its times every ten seconds. That is too seldom to say what to change, but a
-    /// source's gate stays shut for longer than that, and is not seen from here.
+    /// Takes the other end's times, which it reports every ten seconds. That is too seldom for
+    /// tuning, but a source's gate stays shut longer than that, and this end cannot see it.
     fn hear(&mut self, other: Times) {
         let told = other.since(&self.other);
         if !told.is_empty() {
@@ -88,7 +88,7 @@ impl BottleneckFinder {
         }
     }
 
-    /// Whether it has what it may have: then nothing else bounds it, whatever stands in its way.
+    /// Returns true if the session has its permitted rate: then no other stage limits it.
     fn is_at_its_rate(&mut self, seen: &Seen) -> bool {
         let part = (seen.took.as_secs_f64() / SMOOTH.as_secs_f64()).min(1.0);
         let now = seen.bytes as f64 / seen.took.as_secs_f64().max(1e-9);
@@ -115,7 +115,7 @@ mod tests {
 
     const STEP: Duration = Duration::from_millis(250);
 
-    /// Bytes of a step, with no rate.
+    /// Bytes of a step, without a rate.
     const fn moved(bytes: u64) -> Seen {
         Seen {
             bytes,
@@ -164,13 +164,13 @@ mod tests {
             };
             held.look(&progress, &seen)
         };
-        // 40 kB/s of 100 kB/s: the way is what bounds, or the source.
+        // 40 kB/s of 100 kB/s: the bottleneck is the network or the source.
         for _ in 0..20 {
             assert_eq!(look(10_000, Some(100_000)), None);
         }
         // The shares give it less: as much as it has.
         assert_eq!(look(10_000, Some(45_000)), Some(Bottleneck::Other));
-        // Objects come in lumps.
+        // Objects arrive in bursts.
         for lump in [0, 20_000, 0, 0, 30_000] {
             assert_eq!(look(lump, Some(45_000)), Some(Bottleneck::Other));
         }
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(look(&mut progress), None);
         progress.profile.source.add(Stage::Rate, 40 * STEP);
         for _ in 0..30 {
-            // Until it says something else.
+            // Until it reports another stage.
             assert_eq!(look(&mut progress), Some(Bottleneck::Other));
         }
         progress.profile.source.add(Stage::Network, 40 * STEP);
