@@ -60,7 +60,7 @@ build: setup-build ## Release programs in engine/target/release/
 # The whole workspace, as in `build`: for one package alone cargo chooses other features, and would
 # compile all below it a second time.
 build-xrootd: setup-xrootd ## What reaches XRootD, beside the release programs: a program and libraries
-	$(CARGO) build --locked --release --workspace --bins --example conformance
+	$(CARGO) build --locked --release --workspace --bins
 	$(MAKE) --no-print-directory -C plugins/xrootd OUT=$(CARGO_TARGET_DIR)/release
 
 develop: setup-build ## Editable install in .venv, native module built in place (debug)
@@ -84,6 +84,7 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 	for script in tools/*.sh docker/*.sh .ci/run; do bash -n "$$script"; done
 
 integration: setup build build-xrootd develop ## Tests that need more than one part, real servers included
+	$(CARGO) build --locked -p dray-store-xrootd --example conformance
 	$(PYTEST) -m "(slow or server) and not full and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -122,9 +123,10 @@ fuzz: setup-build ## Fuzz every decoder for SECONDS each
 test-celery: setup-celery build develop ## Airflow on PostgreSQL and Redis: two Celery workers share a dataset
 	$(PYTEST) -m celery integration/airflow $(ARGS)
 
-# Only the program: what the demo runs of Python is run from the tree.
+# Only the program; the demo runs Python from the tree. dray-py has no program: naming it makes cargo
+# choose the features of `build`, so that neither compiles again what the other has compiled.
 demo: setup-demo ## The main job: an Airflow DAG moves a real tree (DATA=DIR) by a deadline, through kill -9
-	$(CARGO) build --locked --release -p dray-cli --bins
+	$(CARGO) build --locked --release -p dray-cli -p dray-py --bins
 	$(DEMO) up
 
 demo-down: ## End what `make demo` has left running

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.xrootd.servers import SHIM, find
+from integration.xrootd.servers import SHIM, built, find
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ TOO_LONG = "100 000 entries are listed as they are found"
 def test_the_store_passes_the_suite(bare: Scene, shared: Path) -> None:
     """Every case that applies to a server holds; the report names those that do not apply."""
     program = shared / "conformance"
-    shutil.copy2(find("examples/conformance"), program)
+    shutil.copy2(built().parent / "debug" / "examples" / "conformance", program)
     server = bare.server("sink", tpc=None)
     env = {"DRAY_XRDCL": str(find(SHIM))}
     ended = bare.run(program, server.at("suite"), TOO_LONG, env=env, seconds=600)
