@@ -160,8 +160,8 @@ struct State {
     live_most: u32,
 }
 
-/// Limits a result to the number of streams that existed: the tuner learns only later that a stream
-/// could not be opened, and a requested number is not yet a reached one. A number above this
+/// Limits a result to the number of streams that existed: the tuner is informed only once that a
+/// stream could not be opened, and a requested number is not yet a reached one. A number above this
 /// session's grant stays.
 fn had(mut found: Remembered, granted: u16, live_most: u32) -> Remembered {
     let streams = &mut found.setting.streams;
