@@ -1,4 +1,4 @@
-//! The store against the suite of read-only stores. A WebDAV server on a thread serves each tree.
+//! Runs the suite of read-only stores. A WebDAV server on a thread serves each tree.
 
 use dray_core::{End, RelPath};
 use dray_store::conformance::{self, Item};
@@ -35,7 +35,7 @@ fn serve(items: Vec<Item>) -> String {
     address.to_string()
 }
 
-/// What a request asks for.
+/// Fields of a request.
 struct Asked {
     method: String,
     path: Vec<u8>,
@@ -43,7 +43,7 @@ struct Asked {
     range: Option<(usize, usize)>,
 }
 
-/// Reads a request; none when the client has hung up.
+/// Reads a request; returns `None` if the client has closed the connection.
 fn read(stream: &TcpStream) -> Option<Asked> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -129,7 +129,7 @@ fn answer(mut stream: &TcpStream, items: &[Item]) -> Option<()> {
     stream.write_all(&body).ok()
 }
 
-/// The multi-status of entries, and of the root.
+/// Returns the multi-status of entries, and of the root.
 fn listing<'a>(items: impl Iterator<Item = &'a Item>, has_root: bool) -> String {
     let mut text = "<?xml version=\"1.0\"?><D:multistatus xmlns:D=\"DAV:\">".to_owned();
     let mut add = |path: &[u8], size: Option<usize>, seconds: i64| {

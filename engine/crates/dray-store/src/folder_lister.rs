@@ -1,4 +1,4 @@
-//! A listing for stores that report one folder at a time. It holds one folder of each level.
+//! Lists stores that return one folder at a time. Holds one folder of each level.
 
 use crate::store::Lister;
 use crate::types::{FileKind, FileState, ListOptions, Listed};
@@ -11,15 +11,16 @@ use std::vec::IntoIter;
 /// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderEntry {
-    /// Its name in the folder.
+    /// Name of the entry in the folder.
     pub name: Name,
-    /// The bytes of a file; `None` for a folder.
+    /// Size of a file in bytes; `None` for a folder.
     pub size: Option<u64>,
-    /// Last modification.
+    /// Time of the last modification.
     pub modified: ModifiedTime,
 }
 
-/// Lists depth first, files before folders, each by name. `entries` returns the entries of a folder.
+/// Lists depth first, files before folders, each by name. `entries` returns the entries of a
+/// folder.
 pub struct FolderLister<F> {
     entries: F,
     options: ListOptions,
@@ -30,17 +31,17 @@ pub struct FolderLister<F> {
 
 struct Level {
     path: RelPath,
-    /// None for a top of which only the contents are listed.
+    /// Entry of the folder; `None` for a top of which only the contents are listed.
     entry: Option<FolderEntry>,
     left: Option<IntoIter<FolderEntry>>,
 }
 
 impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>>> FolderLister<F> {
-    /// Lists `top`, of which the store knows `state`.
+    /// Lists `top`, which has the `state` in its store.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] without a state; [`ErrorKind::NotADirectory`] when the contents of a
-    /// file are asked for.
+    /// [`ErrorKind::NotFound`] without a state; [`ErrorKind::NotADirectory`] if the contents of a
+    /// file are requested.
     pub fn new(
         top: &RelPath,
         state: Option<FileState>,

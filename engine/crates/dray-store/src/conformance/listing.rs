@@ -79,7 +79,7 @@ fn depth_first(store: &dyn Store) -> Outcome {
 
 /// The tree of [`build`] is listed as a whole.
 pub(super) fn all_depth_first(store: &dyn Store) -> Outcome {
-    // `walk` checks that each folder ends after what it holds.
+    // `walk` checks that each folder ends after its contents.
     let mut listed = walk(store, &RelPath::root(), &ListOptions::default())?;
     listed.sort();
     let expected = [

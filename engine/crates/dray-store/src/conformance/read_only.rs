@@ -1,4 +1,4 @@
-//! The cases for a store that can only be read. The caller provides the tree of each case.
+//! The cases for a read-only store. The caller provides the tree of each case.
 
 use super::listing::{FILES, FOLDERS, all_depth_first, skips_folders, tops_as_asked};
 use super::reading::{all_is_data, ends_after};
@@ -14,11 +14,11 @@ use std::sync::Arc;
 /// An entry of a tree that a case reads. A folder comes before its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Its path.
+    /// Path of the entry.
     pub path: RelPath,
-    /// The bytes of a file; none for a folder.
+    /// Bytes of a file; `None` for a folder.
     pub bytes: Option<Vec<u8>>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last modification, in seconds since 1970.
     pub modified_seconds: i64,
 }
 
@@ -91,10 +91,10 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Runs the cases that apply to a store without a writing side.
+/// Runs the cases that apply to a read-only store.
 ///
 /// # Panics
-/// Only if a thread of a case does.
+/// If a thread of a case panics.
 #[must_use]
 pub fn run_read_only(make: TreeFactory<'_>) -> Report {
     let mut report = Report::default();
