@@ -134,7 +134,7 @@ impl HttpFile {
         if seen.modified.is_some() && seen.modified != self.known.modified {
             return Err(self.changed("it was changed at another time than when it was opened"));
         }
-        // Both are equal to the opened version, since differences were refused above.
+        // A time or tag in the answer equals the opened version's: others were refused above.
         let is_known = seen.modified.is_some() || (seen.tag.is_some() && self.known.tag.is_some());
         let mut last = self.last();
         last.are_known = Some(is_known && last.are_known.unwrap_or(true));

@@ -374,7 +374,8 @@ impl<C: Send + Sync> Connections<C> {
                 Ok(leases) => return Ok(leases),
                 Err(error) => error,
             };
-            // Do not retry the failed connection here: others carry its calls, if there are any.
+            // The switchboard avoids the failed connection, and others carry its calls, if there
+            // are any.
             let state = self.shared.lock();
             if tries > state.slots.len() || !state.is_any_open() {
                 return Err(failed);
