@@ -2,8 +2,8 @@
 //!
 //! Participants: a writer (the sink that holds the lease) and a later reader (the next run, from
 //! any host). The writer opens a [`UniversalLog`], announces each partial file, records ranges as
-//! they become durable, and commits in groups. The reader [`recover`]s and lets [`trust`] decide
-//! which ranges are still valid.
+//! they become durable, and commits in groups. The reader calls [`recover()`] and lets [`trust`]
+//! decide which ranges are still valid.
 //!
 //! Goals: only recorded ranges are trusted; a torn tail costs uncommitted records and no more;
 //! damage in the middle is distinguished from a torn tail; memory grows with the gaps of unfinished
