@@ -1,11 +1,11 @@
 //! Finds the number of streams, readers and writers of a transfer, and the size of its objects,
 //! while it runs.
 //!
-//! For each number a [`belief`] describes how throughput depends on it; every window in which the
+//! For each number a `belief` describes how throughput depends on it; every window in which the
 //! number changed makes the belief firmer. The next setting is the one with the highest expected
 //! throughput, or the one that reveals most. The tuner moves only numbers that affect the stage
 //! which bounds the transfer, one number at a time. Increases come in small steps, and the tuner
-//! takes them back at the first error: a number that the far side refused is the [`ceiling`] from
+//! takes them back at the first error: a number that the far side refused is the `ceiling` from
 //! then on.
 //!
 //! [`threads`] applies the tuner to the storage of one end. [`dtl::Dtl`] is the rule of Liu and
