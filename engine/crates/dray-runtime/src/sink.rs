@@ -47,17 +47,20 @@ use crate::target_pools::{TargetPools, Worker};
 use crate::threads;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use dray_core::maps::HashMap;
-use dray_core::{End, Error, FileIndex, PeerId, RelPath, Result, TargetId};
+use dray_core::{BufferId, End, Error, FileIndex, PeerId, RelPath, Result, TargetId};
 use dray_sched::blocking::WAITS_AFTER;
-use dray_session::sink::{Config, Effect, Input, Sink};
+use dray_session::sink::{
+    BlockKey, Config, Effect, Input, LogRecord, PublishItem, Sink, SyncItem, WritePart,
+};
 use dray_session::{Event, Outcome, Progress};
 use dray_store::StoreExt;
-use dray_wire::message::Message;
+use dray_wire::message::{Message, Totals};
 use file_lock::FileLocks;
 use files::Space;
 use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
+use sync::SyncPath;
 use tasks::BackgroundTask;
 use write::{WriteJob, WriteJobPart};
 
@@ -243,171 +246,28 @@ impl Executor for SinkExecutor<'_, '_> {
     fn carry_out(&mut self) {
         while let Some(effect) = self.machine.poll() {
             match effect {
-                Effect::Message(peer, message) => {
-                    if matches!(message, Message::Bye) {
-                        // The session's last message: a peer that receives it may start again
-                        // immediately, and must not wait for a lease that is held while thousands
-                        // of files are removed.
-                        self.space.clear_small();
-                    }
-                    if let Some(error) = self.control.send(message, End::Source) {
-                        let now = self.clock.now();
-                        self.machine.handle(Input::PeerLost(peer, error), now);
-                    }
-                }
-                Effect::Inspect(items) => self.later(Lane::Names, BackgroundTask::Inspect(items)),
-                Effect::Prepare {
-                    index,
-                    path,
-                    key,
-                    object_bytes,
-                    resume,
-                } => {
-                    let chore = BackgroundTask::Prepare {
-                        index,
-                        path,
-                        key,
-                        object_bytes,
-                        resume,
-                    };
-                    // Ranges of an earlier run are read first.
-                    let lane = if resume { Lane::Reads } else { Lane::Names };
-                    self.later(lane, chore);
-                }
+                Effect::Message(peer, message) => self.send(peer, message),
                 Effect::Write {
                     block,
                     buffer,
                     target,
                     parts,
-                } => {
-                    for part in &parts {
-                        if let Some((path, _)) = &part.small {
-                            self.small.insert(part.file, path.clone());
-                        }
-                    }
-                    let parts = parts.into_iter().map(|part| WriteJobPart {
-                        open: self.open.get(&part.file).cloned(),
-                        part,
-                    });
-                    let job = WriteJob {
-                        block,
-                        buffer,
-                        parts: parts.collect(),
-                    };
-                    self.write(target, job);
-                }
+                } => self.write_parts(block, buffer, target, parts),
                 Effect::SetWriters(count) => self.writers.set_threads(count),
                 Effect::Free(buffer) => self.pool.give(buffer),
-                Effect::Sync(items) => {
-                    let items = items
-                        .into_iter()
-                        .filter_map(|item| sync::sync_path(item, &self.open))
-                        .collect();
-                    self.later(Lane::Log, BackgroundTask::Sync(items));
-                }
-                Effect::Log { records } => {
-                    let records = records
-                        .into_iter()
-                        .filter_map(|record| {
-                            let number = self.open.get(&record.file)?.number;
-                            Some((number, record.range, record.sums))
-                        })
-                        .collect();
-                    self.later(Lane::Log, BackgroundTask::Log(records));
-                }
-                Effect::ReadBack {
-                    index,
-                    path,
-                    size,
-                    small,
-                } => {
-                    let open = self.open.get(&index).cloned();
-                    self.later(
-                        Lane::Reads,
-                        BackgroundTask::ReadBack {
-                            index,
-                            path,
-                            size,
-                            small,
-                            open,
-                        },
-                    );
-                }
-                Effect::CheckWritten { index, ranges } => {
-                    let open = self.open.get(&index).cloned();
-                    let chore = BackgroundTask::CheckWritten {
-                        index,
-                        ranges,
-                        open,
-                    };
-                    self.later(Lane::Reads, chore);
-                }
-                Effect::Publish(items) => {
-                    // An empty file is not written before.
-                    let small = items.iter().filter(|item| item.small);
-                    self.small
-                        .extend(small.map(|item| (item.index, item.path.clone())));
-                    let mut items = items.into_iter().peekable();
-                    while items.peek().is_some() {
-                        let chunk = items.by_ref().take(PUBLISH_CHUNK);
-                        let chunk = chunk.map(|item| (self.open.get(&item.index).cloned(), item));
-                        let chunk = chunk.collect();
-                        self.later(Lane::Chores, BackgroundTask::Publish(chunk));
-                    }
-                }
-                Effect::SetDirectory {
-                    index,
-                    path,
-                    metadata,
-                } => {
-                    self.later(
-                        Lane::Chores,
-                        BackgroundTask::SetDirectory {
-                            index,
-                            path,
-                            metadata,
-                        },
-                    );
-                }
-                Effect::SetAdopted {
-                    index,
-                    path,
-                    metadata,
-                } => {
-                    self.later(
-                        Lane::Chores,
-                        BackgroundTask::SetAdopted {
-                            index,
-                            path,
-                            metadata,
-                        },
-                    );
-                }
-                Effect::Discard(index) => {
-                    if let Some(open) = self.open.remove(&index) {
-                        self.later(Lane::Log, BackgroundTask::Discard(open));
-                    }
-                    if let Some(path) = self.small.remove(&index) {
-                        self.later(Lane::Chores, BackgroundTask::DiscardSmall(path));
-                    }
-                }
+                Effect::Sync(items) => self.sync(items),
+                Effect::Log { records } => self.log(&records),
+                Effect::Publish(items) => self.publish(items),
+                Effect::Discard(index) => self.discard(index),
                 Effect::CloseFile(index) => {
                     if let Some(open) = self.open.remove(&index) {
                         self.later(Lane::Log, BackgroundTask::Close(open));
                     }
                 }
-                Effect::StoreVerdict(totals) => {
-                    let in_place = self.space.store.check_place();
-                    let stored = in_place.and_then(|()| self.observer.store_verdict(&totals));
-                    let stored = Input::VerdictStored(stored);
-                    self.machine.handle(stored, self.clock.now());
-                }
-                Effect::FinishLog { keeps, is_listed } => {
-                    self.later(Lane::Log, BackgroundTask::FinishLog { keeps, is_listed });
-                }
-                Effect::Purge => self.later(Lane::Log, BackgroundTask::Purge),
+                Effect::StoreVerdict(totals) => self.store_verdict(&totals),
                 Effect::Report(event) => self.observer.event(&event),
                 Effect::End(outcome) => self.outcome = Some(outcome),
+                other => self.begin_task(other),
             }
         }
     }
@@ -440,6 +300,177 @@ impl Executor for SinkExecutor<'_, '_> {
 }
 
 impl SinkExecutor<'_, '_> {
+    fn send(&mut self, peer: PeerId, message: Message) {
+        if matches!(message, Message::Bye) {
+            // The session's last message: a peer that receives it may start again immediately, and
+            // must not wait for a lease that is held while thousands of files are removed.
+            self.space.clear_small();
+        }
+        if let Some(error) = self.control.send(message, End::Source) {
+            let now = self.clock.now();
+            self.machine.handle(Input::PeerLost(peer, error), now);
+        }
+    }
+
+    fn write_parts(
+        &mut self,
+        block: BlockKey,
+        buffer: Option<BufferId>,
+        target: TargetId,
+        parts: Vec<WritePart>,
+    ) {
+        for part in &parts {
+            if let Some((path, _)) = &part.small {
+                self.small.insert(part.file, path.clone());
+            }
+        }
+        let parts = parts.into_iter().map(|part| WriteJobPart {
+            open: self.open.get(&part.file).cloned(),
+            part,
+        });
+        let job = WriteJob {
+            block,
+            buffer,
+            parts: parts.collect(),
+        };
+        self.write(target, job);
+    }
+
+    fn sync(&self, items: Vec<SyncItem>) {
+        let paths = items.into_iter().map(|item| match item {
+            SyncItem::Partial(index) => SyncPath::Partial(Arc::clone(self.open_file(index))),
+            SyncItem::Small(path) => SyncPath::Small(path),
+            SyncItem::Published(path) => SyncPath::Published(path),
+            SyncItem::Adopted(path) => SyncPath::Adopted(path),
+        });
+        self.later(Lane::Log, BackgroundTask::Sync(paths.collect()));
+    }
+
+    fn log(&self, records: &[LogRecord]) {
+        let records = records.iter().map(|record| {
+            let number = self.open_file(record.file).number;
+            (number, record.range, record.sums)
+        });
+        self.later(Lane::Log, BackgroundTask::Log(records.collect()));
+    }
+
+    /// The partial file of an entry whose ranges are synced or logged. The machine acknowledges
+    /// these ranges afterwards, so a missing file must end the session: it may not be skipped.
+    fn open_file(&self, index: FileIndex) -> &Arc<OpenFile> {
+        self.open
+            .get(&index)
+            .expect("the machine names only files that it has not closed")
+    }
+
+    fn publish(&mut self, items: Vec<PublishItem>) {
+        // An empty file is written only now.
+        let small = items.iter().filter(|item| item.small);
+        self.small
+            .extend(small.map(|item| (item.index, item.path.clone())));
+        let mut items = items.into_iter().peekable();
+        while items.peek().is_some() {
+            let chunk = items.by_ref().take(PUBLISH_CHUNK);
+            let chunk = chunk.map(|item| (self.open.get(&item.index).cloned(), item));
+            let chunk = chunk.collect();
+            self.later(Lane::Chores, BackgroundTask::Publish(chunk));
+        }
+    }
+
+    fn discard(&mut self, index: FileIndex) {
+        if let Some(open) = self.open.remove(&index) {
+            self.later(Lane::Log, BackgroundTask::Discard(open));
+        }
+        if let Some(path) = self.small.remove(&index) {
+            self.later(Lane::Chores, BackgroundTask::DiscardSmall(path));
+        }
+    }
+
+    fn store_verdict(&mut self, totals: &Totals) {
+        let in_place = self.space.store.check_place();
+        let stored = in_place.and_then(|()| self.observer.store_verdict(totals));
+        let stored = Input::VerdictStored(stored);
+        self.machine.handle(stored, self.clock.now());
+    }
+
+    /// Begins an effect that one background task does as it is.
+    fn begin_task(&self, effect: Effect) {
+        let open = |index| self.open.get(&index).cloned();
+        let (lane, task) = match effect {
+            Effect::Inspect(items) => (Lane::Names, BackgroundTask::Inspect(items)),
+            Effect::Prepare {
+                index,
+                path,
+                key,
+                object_bytes,
+                resume,
+            } => {
+                let task = BackgroundTask::Prepare {
+                    index,
+                    path,
+                    key,
+                    object_bytes,
+                    resume,
+                };
+                // Ranges of an earlier run are read first.
+                (if resume { Lane::Reads } else { Lane::Names }, task)
+            }
+            Effect::ReadBack {
+                index,
+                path,
+                size,
+                small,
+            } => {
+                let task = BackgroundTask::ReadBack {
+                    index,
+                    path,
+                    size,
+                    small,
+                    open: open(index),
+                };
+                (Lane::Reads, task)
+            }
+            Effect::CheckWritten { index, ranges } => {
+                let open = open(index);
+                let task = BackgroundTask::CheckWritten {
+                    index,
+                    ranges,
+                    open,
+                };
+                (Lane::Reads, task)
+            }
+            Effect::SetDirectory {
+                index,
+                path,
+                metadata,
+            } => {
+                let task = BackgroundTask::SetDirectory {
+                    index,
+                    path,
+                    metadata,
+                };
+                (Lane::Chores, task)
+            }
+            Effect::SetAdopted {
+                index,
+                path,
+                metadata,
+            } => {
+                let task = BackgroundTask::SetAdopted {
+                    index,
+                    path,
+                    metadata,
+                };
+                (Lane::Chores, task)
+            }
+            Effect::FinishLog { keeps, is_listed } => {
+                (Lane::Log, BackgroundTask::FinishLog { keeps, is_listed })
+            }
+            Effect::Purge => (Lane::Log, BackgroundTask::Purge),
+            other => unreachable!("{other:?} is done by the executor itself"),
+        };
+        self.later(lane, task);
+    }
+
     fn later(&self, lane: Lane, chore: BackgroundTask) {
         let jobs = match lane {
             Lane::Names => &self.names,

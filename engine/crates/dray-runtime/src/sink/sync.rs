@@ -3,9 +3,8 @@
 use crate::lock::lock;
 use crate::open_files::OpenFile;
 use crate::sink::files::{Space, folder_of};
-use dray_core::maps::{HashMap, HashSet};
-use dray_core::{Error, ErrorKind, FileIndex, RelPath, Result};
-use dray_session::sink::SyncItem as Wanted;
+use dray_core::maps::HashSet;
+use dray_core::{Error, ErrorKind, RelPath, Result};
 use dray_store::SyncItem;
 use std::sync::Arc;
 
@@ -23,18 +22,6 @@ impl SyncPath {
             Self::Partial(open) => &open.path,
             Self::Small(path) | Self::Published(path) | Self::Adopted(path) => path,
         }
-    }
-}
-
-pub(super) fn sync_path(
-    item: Wanted,
-    open: &HashMap<FileIndex, Arc<OpenFile>>,
-) -> Option<SyncPath> {
-    match item {
-        Wanted::Partial(index) => open.get(&index).cloned().map(SyncPath::Partial),
-        Wanted::Small(path) => Some(SyncPath::Small(path)),
-        Wanted::Published(path) => Some(SyncPath::Published(path)),
-        Wanted::Adopted(path) => Some(SyncPath::Adopted(path)),
     }
 }
 

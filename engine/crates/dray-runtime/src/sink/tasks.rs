@@ -69,24 +69,7 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
     };
     for chore in jobs {
         let input = match chore {
-            BackgroundTask::Inspect(items) => {
-                let look = |item: InspectItem| {
-                    let index = item.index;
-                    let found = fenced(space.inspect(item))?;
-                    Ok((index, found.unwrap_or_else(Inspected::Failed)))
-                };
-                let met = space.meet(&items);
-                let inspected = match met {
-                    Ok(()) => each_held(space, items, look),
-                    Err(error) if error.kind == ErrorKind::LeaseLost => Err(error),
-                    // The other writers of these files are unknown.
-                    Err(error) => Ok(items
-                        .iter()
-                        .map(|item| (item.index, Inspected::Failed(error.clone())))
-                        .collect()),
-                };
-                inspected.map_or_else(Input::LeaseLost, Input::Inspected)
-            }
+            BackgroundTask::Inspect(items) => inspect(space, items),
             BackgroundTask::Prepare {
                 index,
                 path,
@@ -96,17 +79,7 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
             } => match fenced(space.prepare(&path, key, object_bytes, resume)) {
                 Err(error) => Input::LeaseLost(error),
                 Ok(result) => {
-                    let result = result.map(|(open, kept)| {
-                        if let Some(Kept { done, is_moved }) = kept {
-                            tell(SinkEvent::Input(Input::Kept {
-                                index,
-                                done,
-                                is_moved,
-                            }));
-                        }
-                        open
-                    });
-                    tell(SinkEvent::Prepared(index, result));
+                    prepared(index, result).into_iter().for_each(tell);
                     continue;
                 }
             },
@@ -127,22 +100,7 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
                 ranges,
                 open,
             } => Input::WrittenChecked(index, space.check_written(open.as_ref(), &ranges)),
-            BackgroundTask::Publish(items) => {
-                let publish = |(open, item): (Option<Arc<OpenFile>>, PublishItem)| {
-                    fenced(space.publish(open.as_ref(), &item)).map(|result| (item.index, result))
-                };
-                let (many, others) = match space.takes_many() {
-                    true => items
-                        .into_iter()
-                        .partition(|(_, item)| item.small && item.size > 0),
-                    false => (Vec::new(), items),
-                };
-                let published = publish_many(space, many).and_then(|mut published| {
-                    published.extend(each_held(space, others, publish)?);
-                    Ok(published)
-                });
-                published.map_or_else(Input::LeaseLost, Input::Published)
-            }
+            BackgroundTask::Publish(items) => publish(space, items),
             BackgroundTask::SetDirectory {
                 index,
                 path,
@@ -183,6 +141,61 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
         };
         tell(SinkEvent::Input(input));
     }
+}
+
+fn inspect(space: &Space, items: Vec<InspectItem>) -> Input {
+    let look = |item: InspectItem| {
+        let index = item.index;
+        let found = fenced(space.inspect(item))?;
+        Ok((index, found.unwrap_or_else(Inspected::Failed)))
+    };
+    let inspected = match space.meet(&items) {
+        Ok(()) => each_held(space, items, look),
+        Err(error) if error.kind == ErrorKind::LeaseLost => Err(error),
+        // The other writers of these files are unknown.
+        Err(error) => Ok(items
+            .iter()
+            .map(|item| (item.index, Inspected::Failed(error.clone())))
+            .collect()),
+    };
+    inspected.map_or_else(Input::LeaseLost, Input::Inspected)
+}
+
+/// The events of a prepared file: the ranges that it kept come first.
+fn prepared(
+    index: FileIndex,
+    result: Result<(Arc<OpenFile>, Option<Kept>), Error>,
+) -> Vec<SinkEvent> {
+    let mut events = Vec::with_capacity(2);
+    let result = result.map(|(open, kept)| {
+        if let Some(Kept { done, is_moved }) = kept {
+            events.push(SinkEvent::Input(Input::Kept {
+                index,
+                done,
+                is_moved,
+            }));
+        }
+        open
+    });
+    events.push(SinkEvent::Prepared(index, result));
+    events
+}
+
+fn publish(space: &Space, items: Vec<(Option<Arc<OpenFile>>, PublishItem)>) -> Input {
+    let publish_one = |(open, item): (Option<Arc<OpenFile>>, PublishItem)| {
+        fenced(space.publish(open.as_ref(), &item)).map(|result| (item.index, result))
+    };
+    let (many, others) = match space.takes_many() {
+        true => items
+            .into_iter()
+            .partition(|(_, item)| item.small && item.size > 0),
+        false => (Vec::new(), items),
+    };
+    let published = publish_many(space, many).and_then(|mut published| {
+        published.extend(each_held(space, others, publish_one)?);
+        Ok(published)
+    });
+    published.map_or_else(Input::LeaseLost, Input::Published)
 }
 
 impl Space {

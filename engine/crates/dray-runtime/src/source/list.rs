@@ -123,109 +123,29 @@ impl Listing {
     }
 
     fn take(&mut self, item: dray_store::Listed, batch: &mut Batch) {
-        let Some(walk) = &mut self.walk else { return };
         self.folders
             .truncate(item.depth + usize::from(item.kind == EntryKind::DirectoryEnd));
         if item.kind == EntryKind::DirectoryEnd {
-            if let Some(folder) = self.folders.pop() {
-                let parent = self.folders.last().map(|folder| folder.index);
-                batch.push(Listed {
-                    entry: Entry {
-                        index: folder.index,
-                        parent,
-                        name: item.name,
-                        kind: item.kind,
-                        metadata: item.metadata,
-                    },
-                    path: folder.path,
-                    layout: item.layout,
-                });
-            }
+            self.end_folder(item, batch);
             return;
         }
-        let is_folder = item.kind == EntryKind::Directory;
-        let above = self.folders.last();
-        let here = above.map_or_else(RelPath::root, |folder| folder.path.clone());
-        let name = match &self.rename {
-            Some(name) if item.depth == 0 && !walk.root.contents && !is_folder => name.clone(),
-            _ if item.depth == 0 && !walk.root.contents => {
-                walk.root.name.clone().unwrap_or_else(|| item.name.clone())
-            }
-            _ => item.name.clone(),
+        let Some(found) = self.place_of(&item) else {
+            return;
         };
-        let path = match here.join(&name) {
-            Ok(path) => path,
+        let is_folder = item.kind == EntryKind::Directory;
+        let taken = found.and_then(|(name, path)| Ok((self.kind_of(&item, &path)?, name, path)));
+        let ((kind, origin), name, path) = match taken {
+            Ok(taken) => taken,
             Err(error) => {
-                if is_folder {
-                    walk.lister.skip_folder();
-                }
-                batch.fail(error.at(End::Source));
+                batch.fail(error);
                 return;
             }
         };
-        // The thing named by the caller is never filtered away; what lies in it is.
-        let named = item.depth == 0 && !walk.root.contents;
-        if is_folder && !named && !self.filter.enters(&path) {
-            walk.lister.skip_folder();
-            return;
-        }
-        if !(is_folder || named || self.filter.takes(&path)) {
-            return;
-        }
-        if named && matches!(item.kind, EntryKind::Symlink { .. }) {
-            batch.fail(named_link().file(&path));
-            return;
-        }
         let index = FileIndex(self.next_index);
         self.next_index += 1;
-        let mut kind = item.kind;
-        if let EntryKind::File { size, sparse } = kind {
-            // The store's path: the lister's names below the root's own.
-            let origin_path = origin_path(&walk.root, &self.folders, &path, &item.name);
-            let listed = ReadState {
-                size,
-                modified: item.metadata.modified,
-            };
-            if let Err(error) = self.size.map_or(Ok(()), |asked| must_be(asked, size)) {
-                self.next_index -= 1;
-                batch.fail(error.file(&path));
-                return;
-            }
-            let (size, offset) = match self.range {
-                Some(range) => match cut(range, size) {
-                    Ok(cut) => cut,
-                    Err(error) => {
-                        self.next_index -= 1;
-                        batch.fail(error.file(&path));
-                        return;
-                    }
-                },
-                None => (size, 0),
-            };
-            kind = EntryKind::File { size, sparse };
-            match origin_path {
-                Ok(origin_path) => batch.origins.push((
-                    index,
-                    Arc::new(Origin {
-                        store: Arc::clone(&walk.root.store),
-                        path: origin_path,
-                        top: Arc::clone(&walk.root.top),
-                        offset,
-                        listed,
-                        handle: OnceLock::new(),
-                        noted: Mutex::new(None),
-                        is_shared: self.is_shared,
-                    }),
-                )),
-                Err(error) => {
-                    self.next_index -= 1;
-                    batch.fail(error);
-                    return;
-                }
-            }
-        }
         batch.counted += 1;
-        let parent = above.map(|folder| folder.index);
+        batch.origins.extend(origin.map(|origin| (index, origin)));
+        let parent = self.folders.last().map(|folder| folder.index);
         let metadata = if is_folder {
             Metadata::default()
         } else {
@@ -248,6 +168,97 @@ impl Listing {
             path,
             layout: item.layout,
         });
+    }
+
+    /// Lists the end of the folder that was entered last.
+    fn end_folder(&mut self, item: dray_store::Listed, batch: &mut Batch) {
+        let Some(folder) = self.folders.pop() else {
+            return;
+        };
+        let parent = self.folders.last().map(|folder| folder.index);
+        batch.push(Listed {
+            entry: Entry {
+                index: folder.index,
+                parent,
+                name: item.name,
+                kind: item.kind,
+                metadata: item.metadata,
+            },
+            path: folder.path,
+            layout: item.layout,
+        });
+    }
+
+    /// The name and path that an item is announced by; none if the filter excludes it.
+    fn place_of(&mut self, item: &dray_store::Listed) -> Option<Result<(Name, RelPath)>> {
+        let walk = self.walk.as_mut()?;
+        let is_folder = item.kind == EntryKind::Directory;
+        // The thing named by the caller is never filtered away; what lies in it is.
+        let named = item.depth == 0 && !walk.root.contents;
+        let name = match &self.rename {
+            Some(name) if named && !is_folder => name.clone(),
+            _ if named => walk.root.name.clone().unwrap_or_else(|| item.name.clone()),
+            _ => item.name.clone(),
+        };
+        let above = self.folders.last();
+        let here = above.map_or_else(RelPath::root, |folder| folder.path.clone());
+        let path = match here.join(&name) {
+            Ok(path) => path,
+            Err(error) => {
+                if is_folder {
+                    walk.lister.skip_folder();
+                }
+                return Some(Err(error.at(End::Source)));
+            }
+        };
+        if is_folder && !named && !self.filter.enters(&path) {
+            walk.lister.skip_folder();
+            return None;
+        }
+        if !(is_folder || named || self.filter.takes(&path)) {
+            return None;
+        }
+        if named && matches!(item.kind, EntryKind::Symlink { .. }) {
+            return Some(Err(named_link().file(&path)));
+        }
+        Some(Ok((name, path)))
+    }
+
+    /// What an item is announced as, and the place of its bytes if it has any.
+    fn kind_of(
+        &self,
+        item: &dray_store::Listed,
+        path: &RelPath,
+    ) -> Result<(EntryKind, Option<Arc<Origin>>)> {
+        let (EntryKind::File { size, sparse }, Some(walk)) = (&item.kind, &self.walk) else {
+            return Ok((item.kind.clone(), None));
+        };
+        let listed = ReadState {
+            size: *size,
+            modified: item.metadata.modified,
+        };
+        let asked = self.size.map_or(Ok(()), |asked| must_be(asked, *size));
+        asked.map_err(|error| error.file(path))?;
+        let (size, offset) = match self.range {
+            Some(range) => cut(range, *size).map_err(|error| error.file(path))?,
+            None => (*size, 0),
+        };
+        // The store's path: the lister's names below the root's own.
+        let origin = Origin {
+            store: Arc::clone(&walk.root.store),
+            path: origin_path(&walk.root, &self.folders, path, &item.name)?,
+            top: Arc::clone(&walk.root.top),
+            offset,
+            listed,
+            handle: OnceLock::new(),
+            noted: Mutex::new(None),
+            is_shared: self.is_shared,
+        };
+        let kind = EntryKind::File {
+            size,
+            sparse: *sparse,
+        };
+        Ok((kind, Some(Arc::new(origin))))
     }
 }
 
