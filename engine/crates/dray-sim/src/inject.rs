@@ -69,20 +69,7 @@ impl World {
     fn strike(&mut self, at: usize, fault: Fault) -> bool {
         let session = &mut self.sessions[at];
         match fault {
-            Fault::SinkCrash => {
-                if self.is_weak() {
-                    // This durability does not promise anything after a crash: see the failure
-                    // model. From here on the caller requests all files again.
-                    self.setup.options.overwrite = dray_core::options::Overwrite::Always;
-                    self.is_unbounded = true;
-                }
-                if chance(&mut self.draw, 50) {
-                    self.disk.borrow_mut().fuse = Some(self.draw.below(5) as u32);
-                } else {
-                    self.hit(at, fault);
-                    self.crash_host();
-                }
-            }
+            Fault::SinkCrash => self.crash_sink(at),
             Fault::SinkKill => {
                 self.hit(at, fault);
                 self.kill_sink(at);
@@ -96,19 +83,7 @@ impl World {
                 self.hit(at, fault);
                 self.cut(at);
             }
-            Fault::StreamLost => {
-                let streams = session.link.streams.iter();
-                let alive: Vec<u32> = streams
-                    .filter(|(_, stream)| stream.cut.is_none())
-                    .map(|(id, _)| *id)
-                    .collect();
-                if alive.is_empty() {
-                    return false;
-                }
-                let stream = alive[self.draw.below(alive.len() as u64) as usize];
-                self.hit(at, fault);
-                self.lose_stream(at, stream, false);
-            }
+            Fault::StreamLost => return self.lose_any_stream(at),
             Fault::CorruptPayload => session.link.trouble.payload = true,
             Fault::CorruptHead => session.link.trouble.head = true,
             Fault::Duplicate => session.link.trouble.twice = true,
@@ -122,22 +97,7 @@ impl World {
             }
             Fault::WriteError => self.disk.borrow_mut().trouble.write = true,
             Fault::SyncError => self.disk.borrow_mut().trouble.sync = true,
-            Fault::WriteBackLost => {
-                let partials = self.partials();
-                let lost = partials.iter().any(|(_, inode, _)| {
-                    let mut disk = self.disk.borrow_mut();
-                    disk.lose_writes(*inode)
-                });
-                if !lost {
-                    return false;
-                }
-                self.hit(at, fault);
-                self.is_unbounded = true;
-                if chance(&mut self.draw, 50) {
-                    // Kill the sink before it could report the loss.
-                    self.kill_sink(at);
-                }
-            }
+            Fault::WriteBackLost => return self.lose_write_back(at),
             Fault::LogError if chance(&mut self.draw, 50) => {
                 self.disk.borrow_mut().trouble.log = true;
             }
@@ -155,19 +115,7 @@ impl World {
                 let until = self.now + Duration::from_millis(5 + self.draw.below(60));
                 self.sessions[at].stall = Some((target, until));
             }
-            Fault::Cancel => {
-                self.hit(at, fault);
-                let purge = chance(&mut self.draw, 30);
-                let leave =
-                    || Error::new(ErrorKind::Busy, End::Here, "go on").cause("the server stops");
-                let event = match self.draw.below(4) {
-                    0 => Event::Source(source::Input::Cancel { purge }),
-                    1 => Event::Sink(sink::Input::Cancel { purge }),
-                    2 => Event::Source(source::Input::Leave(leave())),
-                    _ => Event::Sink(sink::Input::Leave(leave())),
-                };
-                self.after(at, Duration::ZERO, event);
-            }
+            Fault::Cancel => self.cancel(at),
             Fault::Takeover => {
                 self.hit(at, fault);
                 self.wants_takeover = true;
@@ -175,6 +123,67 @@ impl World {
             Fault::Tampered => return false,
         }
         true
+    }
+
+    fn crash_sink(&mut self, at: usize) {
+        if self.is_weak() {
+            // This durability does not promise anything after a crash: see the failure model.
+            // From here on the caller requests all files again.
+            self.setup.options.overwrite = dray_core::options::Overwrite::Always;
+            self.is_unbounded = true;
+        }
+        if chance(&mut self.draw, 50) {
+            self.disk.borrow_mut().fuse = Some(self.draw.below(5) as u32);
+        } else {
+            self.hit(at, Fault::SinkCrash);
+            self.crash_host();
+        }
+    }
+
+    fn lose_any_stream(&mut self, at: usize) -> bool {
+        let streams = self.sessions[at].link.streams.iter();
+        let alive: Vec<u32> = streams
+            .filter(|(_, stream)| stream.cut.is_none())
+            .map(|(id, _)| *id)
+            .collect();
+        if alive.is_empty() {
+            return false;
+        }
+        let stream = alive[self.draw.below(alive.len() as u64) as usize];
+        self.hit(at, Fault::StreamLost);
+        self.lose_stream(at, stream, false);
+        true
+    }
+
+    fn lose_write_back(&mut self, at: usize) -> bool {
+        let partials = self.partials();
+        let lost = partials.iter().any(|(_, inode, _)| {
+            let mut disk = self.disk.borrow_mut();
+            disk.lose_writes(*inode)
+        });
+        if !lost {
+            return false;
+        }
+        self.hit(at, Fault::WriteBackLost);
+        self.is_unbounded = true;
+        if chance(&mut self.draw, 50) {
+            // Kill the sink before it could report the loss.
+            self.kill_sink(at);
+        }
+        true
+    }
+
+    fn cancel(&mut self, at: usize) {
+        self.hit(at, Fault::Cancel);
+        let purge = chance(&mut self.draw, 30);
+        let leave = || Error::new(ErrorKind::Busy, End::Here, "go on").cause("the server stops");
+        let event = match self.draw.below(4) {
+            0 => Event::Source(source::Input::Cancel { purge }),
+            1 => Event::Sink(sink::Input::Cancel { purge }),
+            2 => Event::Source(source::Input::Leave(leave())),
+            _ => Event::Sink(sink::Input::Leave(leave())),
+        };
+        self.after(at, Duration::ZERO, event);
     }
 
     /// Returns the partial files with content: path, inode, attributes.

@@ -5,8 +5,11 @@ use crate::faults::Fault;
 use crate::mutants::Mutant;
 use crate::timing::{At, Written};
 use crate::world::{Event, World};
-use dray_core::{End, Error, ErrorKind, Result, Sums};
-use dray_session::sink::{Effect, Input};
+use dray_core::{
+    BufferId, End, Error, ErrorKind, FileIndex, RelPath, Result, SummedRanges, Sums, TargetId,
+};
+use dray_session::Outcome;
+use dray_session::sink::{BlockKey, Effect, Input, PublishItem, WritePart};
 use dray_wire::message::{BlockState, Message};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,27 +20,7 @@ impl World {
         let until = self.disk.borrow().now();
         let wait = match &effect {
             Effect::Message(_, message) => {
-                if self.mutant == Some(Mutant::ReasonKept) && matches!(message, Message::GoAway(_))
-                {
-                    return;
-                }
-                let message = self.mutated(message);
-                self.check_message(at, &message);
-                let arrival = self.arrival(&message);
-                match self.sessions[at].link.to_source.send(&message, arrival) {
-                    Ok((bytes, time)) => self.at(at, time, Event::ControlToSource(bytes)),
-                    Err(error) => self.violate("no_panic", error.to_string()),
-                }
-                if self.mutant == Some(Mutant::LogRemovedEarly)
-                    && matches!(message, Message::Verdict(_))
-                {
-                    let keeps = Some(BTreeSet::new());
-                    let early = Effect::FinishLog {
-                        keeps,
-                        is_listed: true,
-                    };
-                    self.after(at, Duration::ZERO, done(early, until));
-                }
+                self.send_to_source(at, message, until);
                 return;
             }
             Effect::Free(buffer) => {
@@ -45,13 +28,7 @@ impl World {
                 return;
             }
             Effect::End(outcome) => {
-                self.check_begun(at);
-                let session = &mut self.sessions[at];
-                session.sink_end = Some(outcome.clone());
-                let time = session.link.to_source.last.max(self.now) + Duration::from_micros(50);
-                let lost = Error::new(ErrorKind::Unreachable, End::Network, "reach the sink");
-                let input = dray_session::source::Input::PeerLost(lost);
-                self.at(at, time, Event::Source(input));
+                self.end_sink(at, outcome);
                 return;
             }
             Effect::Report(_) | Effect::SetWriters(_) => return,
@@ -74,12 +51,7 @@ impl World {
             } => {
                 let write = (parts.clone(), *buffer);
                 self.sessions[at].writes.insert(*block, write);
-                let wait = self.delay(50, 1200);
-                let now = self.now;
-                match &mut self.timing {
-                    Some(timing) => timing.target(At::Sink, target.0, now),
-                    None => self.slow(at, target.0, wait),
-                }
+                self.write_time(at, *target)
             }
             Effect::Sync(_) => {
                 self.sessions[at].syncing += 1;
@@ -106,6 +78,46 @@ impl World {
             }
         };
         self.after(at, wait, done(effect, until));
+    }
+
+    fn send_to_source(&mut self, at: usize, message: &Message, until: u64) {
+        if self.mutant == Some(Mutant::ReasonKept) && matches!(message, Message::GoAway(_)) {
+            return;
+        }
+        let message = self.mutated(message);
+        self.check_message(at, &message);
+        let arrival = self.arrival(&message);
+        match self.sessions[at].link.to_source.send(&message, arrival) {
+            Ok((bytes, time)) => self.at(at, time, Event::ControlToSource(bytes)),
+            Err(error) => self.violate("no_panic", error.to_string()),
+        }
+        if self.mutant == Some(Mutant::LogRemovedEarly) && matches!(message, Message::Verdict(_)) {
+            let keeps = Some(BTreeSet::new());
+            let early = Effect::FinishLog {
+                keeps,
+                is_listed: true,
+            };
+            self.after(at, Duration::ZERO, done(early, until));
+        }
+    }
+
+    fn end_sink(&mut self, at: usize, outcome: &Outcome) {
+        self.check_begun(at);
+        let session = &mut self.sessions[at];
+        session.sink_end = Some(outcome.clone());
+        let time = session.link.to_source.last.max(self.now) + Duration::from_micros(50);
+        let lost = Error::new(ErrorKind::Unreachable, End::Network, "reach the sink");
+        let input = dray_session::source::Input::PeerLost(lost);
+        self.at(at, time, Event::Source(input));
+    }
+
+    fn write_time(&mut self, at: usize, target: TargetId) -> Duration {
+        let wait = self.delay(50, 1200);
+        let now = self.now;
+        match &mut self.timing {
+            Some(timing) => timing.target(At::Sink, target.0, now),
+            None => self.slow(at, target.0, wait),
+        }
     }
 
     fn mutated(&self, message: &Message) -> Message {
@@ -189,6 +201,79 @@ impl World {
         }
     }
 
+    fn prepared(
+        &mut self,
+        at: usize,
+        index: FileIndex,
+        result: Result<Option<(SummedRanges, bool)>>,
+    ) -> Input {
+        let result = result.map(|kept| {
+            if let Some((done, is_moved)) = kept {
+                let kept = Input::Kept {
+                    index,
+                    done,
+                    is_moved,
+                };
+                self.sink(at, kept);
+            }
+        });
+        Input::Prepared(index, result)
+    }
+
+    fn write(
+        &mut self,
+        at: usize,
+        block: BlockKey,
+        buffer: Option<BufferId>,
+        parts: &[WritePart],
+    ) -> Input {
+        let session = &mut self.sessions[at];
+        session.writes.remove(&block);
+        let bytes = match buffer {
+            Some(buffer) => session.host.buffers[buffer.0 as usize].clone(),
+            None => Vec::new(),
+        };
+        let results = session.host.write(parts, &bytes);
+        if let (Some(timing), Some(file)) = (&mut self.timing, parts.first().map(|part| &part.file))
+        {
+            timing.written.push(Written {
+                at: self.now,
+                file: *file,
+                bytes: bytes.len() as u64,
+            });
+        }
+        session.has_written = true;
+        if self.mutant == Some(Mutant::RenameBeforeLastRecord) {
+            self.rename_early(at, parts);
+        }
+        Input::Written(block, results)
+    }
+
+    fn publish(&mut self, at: usize, items: Vec<PublishItem>) -> Input {
+        let mut results = Vec::new();
+        for item in items {
+            self.check_publish(at, &item);
+            let published = self.sessions[at].host.publish(&item);
+            if published.is_ok() {
+                self.check_complete(at, &item.path, Store::Written);
+            }
+            results.push((item.index, published.map(|_| ())));
+        }
+        Input::Published(results)
+    }
+
+    fn finish_log(&mut self, at: usize, keeps: Option<&BTreeSet<RelPath>>) -> Input {
+        if !self.sessions[at].is_verdict_stored {
+            let what = "the source's side has not stored it".to_owned();
+            self.violate("log_never_removed_before_verdict_stored", what);
+        }
+        let finished = self.sessions[at].host.finish_log(keeps);
+        if finished.is_ok() {
+            self.check_finished_log(at);
+        }
+        Input::LogRemoved(finished)
+    }
+
     fn perform(
         &mut self,
         at: usize,
@@ -196,7 +281,6 @@ impl World {
         until: u64,
         phase: crate::faults::Phase,
     ) -> Option<Input> {
-        let mutant = self.mutant;
         match effect {
             Effect::Inspect(items) => {
                 let found = self.sessions[at].host.inspect(items);
@@ -211,48 +295,16 @@ impl World {
             } => {
                 let host = &mut self.sessions[at].host;
                 let prepared = host.prepare(index, &path, &key, object_bytes, resume);
-                let prepared = prepared.map(|kept| {
-                    if let Some((done, is_moved)) = kept {
-                        let kept = Input::Kept {
-                            index,
-                            done,
-                            is_moved,
-                        };
-                        self.sink(at, kept);
-                    }
-                });
-                Some(Input::Prepared(index, prepared))
+                Some(self.prepared(at, index, prepared))
             }
             Effect::Write {
                 block,
                 buffer,
                 parts,
                 ..
-            } => {
-                let session = &mut self.sessions[at];
-                session.writes.remove(&block);
-                let bytes = match buffer {
-                    Some(buffer) => session.host.buffers[buffer.0 as usize].clone(),
-                    None => Vec::new(),
-                };
-                let results = session.host.write(&parts, &bytes);
-                if let (Some(timing), Some(file)) =
-                    (&mut self.timing, parts.first().map(|part| &part.file))
-                {
-                    timing.written.push(Written {
-                        at: self.now,
-                        file: *file,
-                        bytes: bytes.len() as u64,
-                    });
-                }
-                session.has_written = true;
-                if mutant == Some(Mutant::RenameBeforeLastRecord) {
-                    self.rename_early(at, &parts);
-                }
-                Some(Input::Written(block, results))
-            }
+            } => Some(self.write(at, block, buffer, &parts)),
             Effect::Sync(items) => {
-                if mutant == Some(Mutant::SkippedSync) {
+                if self.mutant == Some(Mutant::SkippedSync) {
                     return Some(Input::Synced(Ok(Vec::new())));
                 }
                 let synced = self.sessions[at].host.sync(&items, until);
@@ -269,18 +321,7 @@ impl World {
                 let checked = self.sessions[at].host.check_written(index, &ranges);
                 Some(Input::WrittenChecked(index, checked))
             }
-            Effect::Publish(items) => {
-                let mut results = Vec::new();
-                for item in items {
-                    self.check_publish(at, &item);
-                    let published = self.sessions[at].host.publish(&item);
-                    if published.is_ok() {
-                        self.check_complete(at, &item.path, Store::Written);
-                    }
-                    results.push((item.index, published.map(|_| ())));
-                }
-                Some(Input::Published(results))
-            }
+            Effect::Publish(items) => Some(self.publish(at, items)),
             Effect::SetDirectory {
                 index,
                 path,
@@ -306,18 +347,7 @@ impl World {
                 session.is_verdict_stored |= session.sink_drives;
                 Some(Input::VerdictStored(Ok(())))
             }
-            Effect::FinishLog { keeps, .. } => {
-                if !self.sessions[at].is_verdict_stored {
-                    let what = "the source's side has not stored it".to_owned();
-                    self.violate("log_never_removed_before_verdict_stored", what);
-                }
-                let host = &mut self.sessions[at].host;
-                let finished = host.finish_log(keeps.as_ref());
-                if finished.is_ok() {
-                    self.check_finished_log(at);
-                }
-                Some(Input::LogRemoved(finished))
-            }
+            Effect::FinishLog { keeps, .. } => Some(self.finish_log(at, keeps.as_ref())),
             Effect::Purge => {
                 self.is_unbounded = true;
                 let host = &mut self.sessions[at].host;
