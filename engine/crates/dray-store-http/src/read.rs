@@ -176,39 +176,17 @@ impl HttpFile {
             return Ok(0);
         }
         let end = offset + wanted as u64;
-        let mut told = wanted;
         let answer = self.get(&format!("bytes={offset}-{}", end - 1))?;
         let place = answer.place.clone();
         let ask = self.ask(&place);
-        match answer.status {
-            206 => {
-                let given = answer.header("content-range").and_then(read_content_range);
-                let Some((first, last, size)) = given else {
-                    let fault = self.server.client.fault(ErrorKind::Protocol, &ask);
-                    let cause = format!("{} does not say which bytes it sends", place.origin);
-                    return Err(fault.cause(cause).remedy("look at the server"));
-                };
-                if size.is_some_and(|size| size != self.known.size) {
-                    return Err(self.changed("its size has changed since it was opened"));
-                }
-                if first != offset || last < first || last >= end {
-                    let fault = self.server.client.fault(ErrorKind::Protocol, &ask);
-                    let cause = format!(
-                        "{} sends bytes {first} to {last}, asked for {offset} to {}",
-                        place.origin,
-                        end - 1
-                    );
-                    return Err(fault.cause(cause).remedy("look at the server"));
-                }
-                told = usize::try_from(last - first + 1)
-                    .unwrap_or(wanted)
-                    .min(wanted);
-            }
+        let told = match answer.status {
+            206 => self.told_by_range(&answer, offset, end)?.min(wanted),
             // The whole file was requested.
             200 if offset == 0 && end == self.known.size => {
                 if answer.length().is_some_and(|size| size != self.known.size) {
                     return Err(self.changed("its size has changed since it was opened"));
                 }
+                wanted
             }
             200 => {
                 let fault = self.server.client.fault(ErrorKind::Unsupported, &ask);
@@ -225,12 +203,48 @@ impl HttpFile {
                 }
                 return Err(self.server.client.refused(&ask, answer));
             }
-        }
+        };
         self.note(&answer, self.known.size)?;
+        // Bytes beyond the range in `Content-Range` are dropped.
+        self.read_body(answer, &mut buffer[..told])
+    }
+
+    /// The bytes that a partial answer announces, checked against what was asked for.
+    fn told_by_range(&self, answer: &Answer, offset: u64, end: u64) -> Result<usize> {
+        let place = &answer.place;
+        let refuse = |cause: String| {
+            let fault = self
+                .server
+                .client
+                .fault(ErrorKind::Protocol, &self.ask(place));
+            Err(fault.cause(cause).remedy("look at the server"))
+        };
+        let given = answer.header("content-range").and_then(read_content_range);
+        let Some((first, last, size)) = given else {
+            return refuse(format!(
+                "{} does not say which bytes it sends",
+                place.origin
+            ));
+        };
+        if size.is_some_and(|size| size != self.known.size) {
+            return Err(self.changed("its size has changed since it was opened"));
+        }
+        if first != offset || last < first || last >= end {
+            return refuse(format!(
+                "{} sends bytes {first} to {last}, asked for {offset} to {}",
+                place.origin,
+                end - 1
+            ));
+        }
+        Ok(usize::try_from(last - first + 1).unwrap_or(usize::MAX))
+    }
+
+    /// Fills the buffer from the body, and reads the body's end.
+    fn read_body(&self, answer: Answer, buffer: &mut [u8]) -> Result<usize> {
         let announced = answer.length();
         let is_whole = answer.status == 200;
-        // Bytes beyond the range in `Content-Range` are dropped.
-        let buffer = &mut buffer[..told];
+        let place = answer.place.clone();
+        let ask = self.ask(&place);
         let mut body = answer.into_body();
         let mut filled = 0;
         while filled < buffer.len() {
