@@ -1,8 +1,9 @@
-//! Who comes in: each connection gets a thread of its own, and it is found out what it is.
+//! Accepts connections: each gets its own thread, which determines the kind of the connection.
 //!
-//! One that the system gives no thread for is left to the **porter**, a thread that the listener has had from
-//! the beginning, and which serves them one after the other. Whoever asks for a session hears from it why
-//! there is none; a stream joins its session, which may be able to do without a further thread.
+//! If the system refuses a thread, the connection is passed to the **porter**, a thread that the
+//! listener starts at the beginning and that serves such connections in sequence. A caller that
+//! requests a session receives the reason for the refusal from the porter; a stream joins its
+//! session, which may not need a further thread.
 
 use super::channel::Channel;
 use super::handler::Handler;
@@ -24,16 +25,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-/// Wait after the system refused a connection, so that a lack of descriptors does not spin.
+/// Pause after the system refused a connection, so that the loop does not spin while descriptors
+/// are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Wait for connections that were shown out and have not ended yet.
+/// Interval at which the listener checks if evicted connections have ended.
 const ENDING_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a connection may take of the porter's time, as all others wait meanwhile (guess, revisit).
+/// Maximum time of the porter for a connection, as all others wait meanwhile (guess, revisit).
 const PORTER_TIME: Duration = Duration::from_secs(1);
 
-/// Counts a thread of a connection.
+/// Counts the thread of a connection, until dropped.
 struct Running<'a>(&'a AtomicUsize);
 
 impl Drop for Running<'_> {
@@ -46,32 +48,33 @@ impl Drop for Running<'_> {
 pub(super) struct Unattended {
     stream: Arc<TcpStream>,
     peer: SocketAddr,
-    /// Why it has none.
+    /// Reason for which it has no thread.
     lack: Error,
 }
 
-/// The way to the porter, who ends when the last of these is dropped.
+/// Handle to the porter, which ends after the last handle is dropped.
 #[derive(Clone)]
 pub(super) struct Porter(Sender<Unattended>);
 
 impl Porter {
-    /// Gives the way to a porter for whom so many may wait, and those who do.
+    /// Returns a handle to a porter with a queue of `waiting_max` connections, and the queue's
+    /// receiver.
     pub(super) fn new(waiting_max: usize) -> (Self, Receiver<Unattended>) {
         let (waiting_in, waiting) = bounded(waiting_max.max(1));
         (Self(waiting_in), waiting)
     }
 
-    /// Leaves a connection to it, or closes it when too many wait already.
+    /// Queues a connection for the porter, or closes it if the queue is full.
     ///
     /// # Errors
-    /// Then: why it has no thread.
+    /// If the queue is full: the reason for which the connection has no thread.
     fn leave(&self, caller: Unattended) -> Result<()> {
         (self.0.try_send(caller)).map_err(|full| full.into_inner().lack)
     }
 }
 
 impl Shared {
-    /// Lets connections of one socket in until the listener stops.
+    /// Accepts the connections of a socket until the listener stops.
     pub(super) fn accept<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
@@ -79,7 +82,8 @@ impl Shared {
         handler: &'env dyn Handler,
         porter: &Porter,
     ) {
-        // Those that were shown out of a full waiting room end soon, but may not have yet.
+        // Connections evicted from the full set of pending ones end soon, but their threads may
+        // still run.
         let most = 2 * self.serve.pending_max.max(1) + self.serve.sessions_max;
         loop {
             let accepted = socket.accept();
@@ -96,7 +100,8 @@ impl Shared {
                     continue;
                 }
             };
-            // Whoever it is waits for them: a flood is no reason to turn somebody else away.
+            // Further connections wait for them: a flood must not cause the refusal of other
+            // callers.
             while self.running.load(Ordering::Acquire) >= most {
                 if self.is_stopping.load(Ordering::Acquire) {
                     return;
@@ -121,7 +126,8 @@ impl Shared {
         }
     }
 
-    /// The porter: serves connections that have no thread, one after the other, until nobody brings any.
+    /// Runs the porter: serves the connections without a thread in sequence, until all handles are
+    /// dropped.
     pub(super) fn attend(&self, unattended: &Receiver<Unattended>, handler: &dyn Handler) {
         for Unattended { stream, peer, lack } in unattended {
             if !self.is_stopping.load(Ordering::Acquire) {
@@ -130,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// Serves a connection, and tells the handler if it came to nothing.
+    /// Serves a connection, and reports its failure to the handler.
     fn attended(
         &self,
         stream: Arc<TcpStream>,
@@ -145,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// Serves one; `lack` is why it has no thread of its own, if it has none.
+    /// Serves a connection; `lack` is the reason for which it has no thread of its own, if so.
     fn connection(
         &self,
         stream: Arc<TcpStream>,
@@ -160,14 +166,14 @@ impl Shared {
         socket::prepare(&stream).map_err(failed)?;
         let place = self.pending.admit(&stream);
         let first = match sniff::look(&stream, patience) {
-            // Who leaves without a word was not turned away.
+            // A peer that closes the connection without sending was not rejected.
             Ok(FirstBytes::Nothing) if place.is_held() => return Ok(()),
             Err(error) if socket::is_hung_up(&error) && place.is_held() => return Ok(()),
             first => first.map_err(failed)?,
         };
         if let FirstBytes::Foreign(byte) = first {
             let own = stream.try_clone().map_err(failed)?;
-            // From now on its bounds are the taker's.
+            // From here on, the handler that takes the connection bounds its time and number.
             drop((place, stream));
             return handler.foreign(own, byte).map_err(|_| {
                 let cause = format!("the connection begins with {byte:#04x}");
@@ -183,7 +189,8 @@ impl Shared {
             Security::Tls => {
                 let tls = ServerConnection::new(Arc::clone(&self.tls));
                 let tls = tls.map_err(|error| fail::tls(&error))?;
-                // One made ahead ends with its driver, whose session came to nothing meanwhile.
+                // A connection made ahead is closed by its driver if the session was not
+                // established meanwhile.
                 let is_unwanted = |error: &io::Error| {
                     preamble.connection == Connection::Data
                         && socket::is_hung_up(error)
@@ -205,7 +212,8 @@ impl Shared {
             (Connection::Control, Security::Tls) => {
                 let mut greeting = Greeting::new(channel);
                 if let Some(lack) = lack {
-                    // Who it is would have to be looked up, for which others wait.
+                    // Identification of the caller may need a lookup, for which other connections
+                    // would wait.
                     return Err(self.turn_away(&mut greeting, lack.clone()));
                 }
                 let caller = |token| Caller::new(token, certificates, peer);

@@ -1,4 +1,4 @@
-//! Who a dialling end says it is.
+//! The identity that a dialling end claims.
 
 use super::{Fingerprint, Token, fingerprint_of};
 use dray_core::{End, Error, ErrorKind, Result};
@@ -6,14 +6,14 @@ use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// What a dialling end shows before it may ask for anything. The token has no readable form.
+/// Identity of a dialling end, presented before any request. The token has no readable form.
 #[derive(Clone)]
 pub struct Caller {
     token: Vec<u8>,
-    /// Certificates it showed under TLS, leaf first; empty when none. It holds the leaf's key;
-    /// nothing else about them was looked at.
+    /// Certificates presented under TLS, leaf first; empty if there are none. The caller holds the
+    /// leaf's key; nothing else about them was checked.
     pub certificates: Vec<CertificateDer<'static>>,
-    /// Where it connected from.
+    /// Address from which the caller connected.
     pub peer: SocketAddr,
 }
 
@@ -30,22 +30,22 @@ impl Caller {
         }
     }
 
-    /// The token's bytes, to compare and never to show.
+    /// Returns the token's bytes, for comparison only; never show them.
     #[must_use]
     pub fn token(&self) -> &[u8] {
         &self.token
     }
 
-    /// The key it has proved to hold, if any.
+    /// Returns the fingerprint of the key that the caller has proved to hold, if any.
     #[must_use]
     pub fn key(&self) -> Option<Fingerprint> {
         fingerprint_of(self.certificates.first()?)
     }
 
-    /// Whether it has shown `token`.
+    /// Checks that the caller presented `token`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] when not, without a word on how it differs.
+    /// [`ErrorKind::Unauthorized`] if not; the error does not say how the tokens differ.
     pub fn must_show(&self, token: &Token) -> Result<()> {
         if token.matches(&self.token) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! One connection as bytes in and bytes out, in clear or under TLS.
+//! A connection as a byte stream in both directions, in clear or under TLS.
 
 use super::socket::Socket;
 use rustls::Connection;
@@ -7,16 +7,16 @@ use std::hint::black_box;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Once;
 
-/// Ciphertext read at once: sixteen TLS records of full size.
+/// Maximum number of bytes of ciphertext per read: sixteen TLS records of full size.
 const RAW_BYTES: usize = 256 << 10;
 
-/// Freed memory that the allocator is to keep: more than all connections' records of one moment.
+/// Freed memory that the allocator retains: more than the records of all connections at any moment.
 const KEPT_BYTES: usize = 4 << 20;
 
-/// Lets the allocator keep what is freed. TLS has a piece of memory for each record, and sixteen of them
-/// are freed in a row: so much that glibc gives it back to the system at once, and takes it anew, page
-/// by page, for the next run. It stops that once a larger piece was freed (`mallopt(3)`,
-/// `M_MMAP_THRESHOLD`, "dynamic").
+/// Makes the allocator retain freed memory. TLS allocates each record separately, and sixteen
+/// records are freed in a row. glibc returns that much memory to the system immediately, and maps
+/// it again, page by page, for the next sixteen. It stops this after a larger piece was freed
+/// (`mallopt(3)`, `M_MMAP_THRESHOLD`, "dynamic").
 fn keep_freed_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(KEPT_BYTES))));
@@ -24,7 +24,7 @@ fn keep_freed_memory() {
 
 /// A connection past its preamble.
 pub(super) enum Channel {
-    /// As it is.
+    /// Without encryption.
     Clear(Socket),
     /// Under TLS.
     Tls(Box<TlsChannel>),
@@ -37,7 +37,7 @@ pub(super) struct TlsChannel {
     raw: RawBytes,
 }
 
-/// Ciphertext that was read and not yet taken by TLS.
+/// Ciphertext that was read and is not yet consumed by TLS.
 #[derive(Default)]
 pub(super) struct RawBytes {
     bytes: Vec<u8>,
@@ -46,16 +46,16 @@ pub(super) struct RawBytes {
 }
 
 impl RawBytes {
-    /// What is there.
+    /// Returns the ciphertext that TLS has not consumed.
     pub(super) fn held(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Gives some to `tls`, reading from the socket first when there is none; false at the
-    /// connection's end.
+    /// Passes ciphertext to `tls`, and reads from the socket first if none is held. Returns false
+    /// at the connection's end.
     fn feed(&mut self, tls: &mut Connection, socket: &mut Socket) -> io::Result<bool> {
         if self.held().is_empty() {
-            // Reserved when the first byte is wanted, kept for the connection's life.
+            // Allocated at the first read, and kept for the connection's life.
             self.bytes.resize(RAW_BYTES, 0);
             self.start = 0;
             self.end = socket.read(&mut self.bytes)?;
@@ -76,7 +76,7 @@ impl Channel {
     /// Does the TLS handshake, within the socket's deadline.
     ///
     /// # Errors
-    /// Those of the socket; [`io::ErrorKind::InvalidData`] for what TLS refuses.
+    /// Errors of the socket; [`io::ErrorKind::InvalidData`] if TLS rejects the peer's data.
     pub(super) fn tls(mut socket: Socket, mut tls: Connection) -> io::Result<Self> {
         while tls.is_handshaking() {
             tls.complete_io(&mut socket)?;
@@ -85,7 +85,7 @@ impl Channel {
             tls.write_tls(&mut socket)?;
         }
         keep_freed_memory();
-        // Only drained buffers are ever left behind, so the limit would only cost wake-ups.
+        // The buffers are always drained, so the smaller default limit would only cost wake-ups.
         tls.set_buffer_limit(Some(RAW_BYTES));
         Ok(Self::Tls(Box::new(TlsChannel {
             socket,
@@ -94,7 +94,8 @@ impl Channel {
         })))
     }
 
-    /// What the peer showed of itself under TLS, leaf first; it holds the leaf's key.
+    /// Returns the certificates that the peer presented under TLS, leaf first. The peer holds the
+    /// leaf's key.
     pub(super) fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {
         let shown = match self {
             Self::Clear(_) => None,
@@ -104,7 +105,7 @@ impl Channel {
         shown.map(|one| one.clone().into_owned()).collect()
     }
 
-    /// The socket underneath.
+    /// Returns the underlying socket.
     pub(super) fn socket(&self) -> &Socket {
         match self {
             Self::Clear(socket) => socket,
@@ -112,7 +113,7 @@ impl Channel {
         }
     }
 
-    /// The socket underneath, to change its deadline.
+    /// Returns the underlying socket, to change its deadline.
     pub(super) fn socket_mut(&mut self) -> &mut Socket {
         match self {
             Self::Clear(socket) => socket,
@@ -120,15 +121,15 @@ impl Channel {
         }
     }
 
-    /// Writes `first` and then `second`, both whole, down to the socket.
+    /// Writes all of `first` and then all of `second` to the socket.
     ///
     /// # Errors
-    /// Those of the socket; what was written of the two is then unknown.
+    /// Errors of the socket. After an error, the number of bytes written is unknown.
     pub(super) fn write_both(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
         match self {
             Self::Clear(socket) => write_vectored_all(socket, first, second),
             Self::Tls(channel) => {
-                // A head alone would make a record of its own; TLS takes both into one run.
+                // A head alone would become a separate record; TLS combines both parts.
                 let mut parts = [IoSlice::new(first), IoSlice::new(second)];
                 let mut rest = &mut parts[..];
                 while rest.iter().any(|part| !part.is_empty()) {
@@ -141,7 +142,7 @@ impl Channel {
         }
     }
 
-    /// Says, as far as possible, that nothing follows.
+    /// Sends TLS's close notification, if possible: no data follows.
     pub(super) fn end(&mut self) {
         if let Self::Tls(channel) = self {
             channel.tls.send_close_notify();
@@ -149,7 +150,7 @@ impl Channel {
         }
     }
 
-    /// Takes a TLS connection apart for use by several threads; `None` in clear.
+    /// Splits a TLS connection into its parts, for use by several threads; `None` in clear.
     pub(super) fn into_tls(self) -> Option<(Socket, Connection, RawBytes)> {
         match self {
             Self::Clear(_) => None,
@@ -179,7 +180,7 @@ impl Read for Channel {
                 if !channel.raw.feed(&mut channel.tls, &mut channel.socket)? {
                     return Ok(0);
                 }
-                // An answer to a new key of the peer's.
+                // Sends the answer to the peer's key update.
                 channel.drain()?;
             },
         }

@@ -26,37 +26,38 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Plaintext encrypted at once: below the TLS buffer's limit, so that it is always taken whole.
+/// Maximum plaintext per encryption, in bytes: below the TLS buffer's limit, so TLS always takes
+/// all of it.
 const ENCRYPT_BYTES: usize = 64 << 10;
 
-/// Ciphertext read at once.
+/// Maximum ciphertext per read, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
-/// How often a source's streams are looked at: whether their peer has closed them (guess, revisit).
+/// Interval at which the keeper checks if the peer has closed streams of a source (guess, revisit).
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Value of [`Shared::reading_since`] while the receiver is busy with what it has read.
+/// Value of [`Shared::reading_since`] while the receiver handles the bytes it has read.
 const NOT_READING: u64 = u64::MAX;
 
-/// What the threads of one control connection share.
+/// State shared by the threads of a control connection.
 pub(super) struct Shared {
     socket: Socket,
     tls: Mutex<Connection>,
-    /// The right to write to the socket, with the ciphertext that goes next.
+    /// Guards writes to the socket; holds the next ciphertext to write.
     out: Mutex<Vec<u8>>,
     limits: Limits,
     timing: Timing,
     start: Instant,
-    /// Nanoseconds after `start`.
+    /// Time of the last send, in nanoseconds after `start`.
     last_sent: AtomicU64,
-    /// Nanoseconds after `start`, or [`NOT_READING`]: a receiver that waits for its conductor has
-    /// no say on whether the peer is alive.
+    /// Time at which the receiver began to wait for the peer, in nanoseconds after `start`;
+    /// [`NOT_READING`] while it waits for its conductor, as that says nothing about the peer.
     reading_since: AtomicU64,
-    /// Why the connection ends; the first reason counts.
+    /// Reason for which the connection ends; the first reason counts.
     reason: Mutex<Option<Error>>,
     closing: AtomicBool,
-    /// What the peer is to hear before this end's direction ends, encoded. Taken by whoever says it,
-    /// under the right to write.
+    /// Encoded GOAWAY to send before this end's direction ends. The thread that sends it takes it
+    /// under the lock of `out`.
     last_words: Mutex<Option<Vec<u8>>>,
     said_bye: AtomicBool,
 }
@@ -70,7 +71,7 @@ impl Shared {
         Duration::from_nanos(self.now().saturating_sub(then))
     }
 
-    /// Ends the connection for this reason, unless there is one already.
+    /// Ends the connection for this reason; an earlier reason is kept.
     fn fail(&self, error: Error) {
         lock(&self.reason).get_or_insert(error);
         shut(self.socket.stream());
@@ -81,7 +82,7 @@ impl Shared {
         self.transmit_in(&mut lock(&self.out), plain)
     }
 
-    /// As [`Self::transmit`], with the right to write.
+    /// As [`Self::transmit`], with the lock of `out` held.
     fn transmit_in(&self, cipher: &mut Vec<u8>, plain: &[u8]) -> io::Result<()> {
         let mut pieces = plain.chunks(ENCRYPT_BYTES);
         loop {
@@ -98,7 +99,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Also takes along what TLS itself has to say.
+    /// Encrypts `plain`, and also appends TLS's own pending records.
     fn encrypt(&self, plain: &[u8], cipher: &mut Vec<u8>) -> io::Result<()> {
         let mut tls = lock(&self.tls);
         tls.writer().write_all(plain)?;
@@ -123,15 +124,15 @@ impl Shared {
         sent
     }
 
-    /// Whether BYE has gone out, with which this end has nothing left to say.
+    /// Returns true if BYE was sent, after which this end sends no further message of the session.
     pub(super) fn has_said_bye(&self) -> bool {
         self.said_bye.load(Ordering::Acquire)
     }
 
-    /// Ends this end's direction; the receiver goes on until the peer has ended its own.
+    /// Ends this end's direction; the receiver continues until the peer has ended its own.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        // A peer that does not read is not waited for longer than one that does not answer.
+        // A peer that does not read gets the same time as a peer that does not answer.
         let _ = self
             .socket
             .stream()
@@ -142,8 +143,8 @@ impl Shared {
         let _ = self.socket.stream().shutdown(Shutdown::Write);
     }
 
-    /// Notes why this end goes away, for the peer. The connection does not close before it was told
-    /// or cannot be.
+    /// Stores the reason for which this end leaves, for the peer. The connection does not close
+    /// before the reason was sent or sending it has failed.
     pub(super) fn note_go_away(&self, error: &Error) {
         let mut words = Vec::new();
         let message = Message::GoAway(error.clone());
@@ -152,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Tells the peer why this end goes away, unless that was told. May wait for a peer that does not
+    /// Sends the stored reason to the peer, if it was not sent. May block if the peer does not
     /// read.
     pub(super) fn say_last_words(&self) {
         let mut cipher = lock(&self.out);
@@ -181,8 +182,8 @@ impl ControlSender for Out {
     }
 }
 
-/// The threads of a connection that has not been greeted: they wait for it, and end if it never comes.
-/// Whoever has them may promise a session.
+/// Threads of a connection that is not greeted yet: they wait for the connection, and end if it
+/// never comes. With these threads reserved, an end can accept a session.
 pub(super) struct Threads {
     keeper: Sender<Work>,
     receiver: Sender<Work>,
@@ -191,10 +192,10 @@ pub(super) struct Threads {
 type Work = Box<dyn FnOnce() + Send>;
 
 impl Threads {
-    /// Starts them.
+    /// Starts the two threads.
     ///
     /// # Errors
-    /// When the system gives no further thread.
+    /// If the system refuses another thread.
     pub(super) fn reserve(hub: &Arc<Hub>) -> Result<Self> {
         let begin = |name: &str| -> Result<Sender<Work>> {
             let (work_in, work) = bounded::<Work>(1);
@@ -212,8 +213,8 @@ impl Threads {
     }
 }
 
-/// Has its threads begin with a greeted connection: what comes in goes to the hub's inbox, and the end
-/// of the connection too, as a lost peer.
+/// Starts the reserved threads with a greeted connection. The receiver passes messages to the hub's
+/// inbox, and reports the end of the connection as a lost peer.
 pub(super) fn start(
     greeted: Greeted,
     timing: Timing,
@@ -245,7 +246,7 @@ pub(super) fn start(
         last_words: Mutex::new(None),
         said_bye: AtomicBool::new(false),
     });
-    // One answer waits at the most: who pings faster than it reads gets fewer.
+    // At most one PONG is queued: a peer that pings faster than it reads gets fewer answers.
     let (pongs, pongs_due) = bounded(1);
     let receiver = ReceiverThread {
         shared: Arc::clone(&shared),
@@ -254,7 +255,7 @@ pub(super) fn start(
         pongs,
     };
     let (keeper, keepers_hub) = (Arc::clone(&shared), Arc::clone(hub));
-    // Each waits for its work and takes one.
+    // Each thread waits for its work and takes a single item.
     let gone = |_: SendError<Work>| {
         fail::internal("begin a session", "a thread of its connection has ended")
     };
@@ -269,7 +270,7 @@ pub(super) fn start(
     Ok((out, shared))
 }
 
-/// Pings, pongs, and the watch over silence and over closed streams, until the receiver ends.
+/// Sends pings and pongs, and detects silence and closed streams, until the receiver ends.
 fn keep(shared: &Shared, hub: &Hub, pongs_due: &Receiver<u64>) {
     let Timing {
         ping_after,
@@ -372,7 +373,7 @@ impl ReceiverThread {
                     .read_tls(&mut raw)
                     .map_err(|error| fail::io_error("hear from the peer", &error))?;
                 if taken == 0 {
-                    // What comes after the peer's last word means nothing.
+                    // Bytes after the peer's close notification are ignored.
                     return Ok(());
                 }
                 tls.process_new_packets()
@@ -393,7 +394,8 @@ impl ReceiverThread {
         Ok(())
     }
 
-    /// Sends what TLS has to say, unless somebody is sending: that one, or the next, takes it along.
+    /// Sends TLS's pending records, unless another thread is sending: that thread or the next
+    /// sender includes them.
     fn answer(&self) {
         if let Ok(mut cipher) = self.shared.out.try_lock() {
             if self.shared.encrypt(&[], &mut cipher).is_ok() {
@@ -413,16 +415,16 @@ impl ReceiverThread {
                 Message::Ping(value) => {
                     let _ = self.pongs.try_send(value);
                 }
-                // Who asked is this connection's keeper, not the machine.
+                // A PONG answers this connection's keeper, not the machine.
                 Message::Pong(value) if value != PING_VALUE => {}
-                // The machine has ended; only the peer's end is awaited.
+                // The machine has ended; this end only waits for the peer's end.
                 _ if self.shared.closing.load(Ordering::Acquire) => {}
                 message => self.hub.message(message, before - plain.len()),
             }
         }
     }
 
-    /// Tells the peer what was wrong with what it sent, if that needs no waiting.
+    /// Sends the peer the error in its data, if this needs no waiting for the lock of `out`.
     fn say_why(&self, error: &Error) {
         let mut frames = Vec::new();
         let message = Message::GoAway(error.clone());

@@ -39,7 +39,7 @@ impl StreamSender {
             .map_err(|error| fail::io_error("send an object", &error))
     }
 
-    /// Writes head and payload, in one call or in pieces as the rate allows.
+    /// Writes head and payload, in one call, or in pieces if a rate limit applies.
     fn write(&mut self, payload: &[u8], pace: &mut Pace<'_>) -> io::Result<()> {
         let (mut head, mut rest) = (&self.head[..], payload);
         loop {
@@ -66,7 +66,7 @@ impl BlockSender for StreamSender {
         payload: Option<&mut Buffer>,
         pace: &mut Pace<'_>,
     ) -> Result<()> {
-        // By the thread that sends all of them.
+        // Placed here, because this thread sends all objects of the stream.
         if !std::mem::replace(&mut self.is_placed, true) {
             stay_near_connection(self.channel.socket().stream());
         }
@@ -93,7 +93,8 @@ impl BlockSender for StreamSender {
     }
 
     fn give_up(&mut self, error: &Error) {
-        // Before another is dialled: a dead stream must not count as one of those granted.
+        // Shut first, before another stream is dialled: a dead stream must not count against the
+        // granted number.
         shut(self.channel.socket().stream());
         self.registration.end();
         self.registration.hub().stream_lost(error.clone());
@@ -102,7 +103,7 @@ impl BlockSender for StreamSender {
 
 impl Drop for StreamSender {
     fn drop(&mut self) {
-        // Between two objects this is how a stream ends; after a failure it changes nothing.
+        // Between two objects, this ends the stream regularly; after a failure it has no effect.
         self.channel.end();
     }
 }

@@ -1,4 +1,4 @@
-//! The driver's side: one call gives a link.
+//! The driver's side: a single call returns a link.
 
 use super::channel::Channel;
 use super::handshake::{Greeting, hello, unexpected};
@@ -25,43 +25,45 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
-/// How to reach a passive end.
+/// Parameters to reach a passive end.
 #[derive(Debug, Clone)]
 pub struct Dial {
-    /// Where it listens: `host:port`.
+    /// Address at which it listens: `host:port`.
     pub address: String,
-    /// How it is known.
+    /// Key or authority by which it is recognised.
     pub trust: Trust,
-    /// The key this end shows of itself, if any.
+    /// The key that this end presents, if any.
     pub identity: Option<Arc<Identity>>,
-    /// What it asks for.
+    /// Token that this end sends.
     pub token: Token,
     /// Addresses of this host to connect from, used in turn; empty leaves the choice to the system.
     pub bind: Vec<IpAddr>,
-    /// So many of the streams that are granted are opened at first.
+    /// Maximum number of granted streams that are opened at the start.
     pub streams_first: u16,
-    /// Bounds of this end.
+    /// Limits of this end.
     pub limits: Limits,
-    /// When and how often a lost stream is dialled again; tries count from the last object that is
-    /// known to have come through.
+    /// Delays and number of attempts to dial a lost stream again; attempts are counted from the
+    /// last object that is known to have arrived.
     pub retry: RetryPolicy,
-    /// How long things may take.
+    /// Timeouts and intervals.
     pub timing: Timing,
-    /// Whether the other end may be one that keeps nothing: whoever says so tells nobody that it is safe.
+    /// True if the other end may discard the data: a caller that sets this reports no data as
+    /// durable.
     pub may_keep_nothing: bool,
-    /// Whether the other end has to be such a one, as it was asked for.
+    /// True if the other end must discard the data, as the user requested.
     pub must_keep_nothing: bool,
-    /// Whether this end's own sink keeps nothing, which the other must know.
+    /// True if this end's own sink discards the data, which the other end must know.
     pub keeps_nothing: bool,
-    /// Bytes of the objects that something is safe in already. With an end that takes none so large it
-    /// would be sent again: then there is no session. 0: whatever it takes.
+    /// Size in bytes of the objects in which earlier data is durable. If the other end accepts only
+    /// smaller objects, that data would be sent again, so the session is refused. 0: any size is
+    /// accepted.
     pub object_bytes_min: u64,
     /// Rates that the receivers of a [`pull`] share with other sessions.
     pub shared: SharedRates,
 }
 
 impl Dial {
-    /// With what is usual for the rest.
+    /// Creates parameters with default values for the other fields.
     #[must_use]
     pub fn new(address: impl Into<String>, trust: impl Into<Trust>, token: Token) -> Self {
         Self {
@@ -83,17 +85,17 @@ impl Dial {
     }
 }
 
-/// A session that has begun.
+/// A session that was established.
 pub struct Dialled<L> {
-    /// What a conductor runs on. Dropped without a run, the session ends.
+    /// The link for a conductor. If it is dropped without a run, the session ends.
     pub link: L,
-    /// What both ends agreed on; the machine's configuration must keep to it.
+    /// Parameters that both ends agreed on; the machine's configuration must respect them.
     pub agreed: Agreed,
-    /// Data streams granted.
+    /// Number of data streams granted.
     pub streams: u16,
-    /// Opens more of them, where fewer were opened at first.
+    /// Opens more of the granted streams, if fewer were opened at the start.
     pub growth: Growth,
-    /// Name and version of the peer's program, as it says; shown to people only escaped.
+    /// Name and version of the peer's program, as it reports them; shown to people only escaped.
     pub peer_software: String,
 }
 
@@ -116,8 +118,8 @@ pub fn push(dial: &Dial, connect: Connect) -> Result<Dialled<SourceLink>> {
     }))
 }
 
-/// Begins a session with a passive source: this end is the sink, and `pool` is the one its conductor
-/// runs on. Objects are never longer than the pool's buffers. The role in `connect` is set here.
+/// Begins a session with a passive source: this end is the sink, and its conductor uses `pool`.
+/// Objects are never longer than the pool's buffers. The role in `connect` is set here.
 ///
 /// # Errors
 /// As [`push`].
@@ -203,7 +205,7 @@ fn begin(
     let closer = Closer::new(Arc::clone(&hub));
     let ahead = match accept.addresses.is_empty() {
         true => ahead,
-        // They went where no stream is meant to join.
+        // The connections made ahead went to an address at which no stream may join.
         false => Preconnected::begin(&way, &control_address, 0),
     };
     let streams = Arc::new(Streams {
@@ -220,7 +222,7 @@ fn begin(
     let threads = control::Threads::reserve(&hub)?;
     let (out, shared) = control::start(greeting.finish()?, dial.timing, &hub, &threads)?;
     hub.set_control(shared);
-    // The conductor need not wait: what is announced goes over the control connection.
+    // The conductor need not wait for streams: announcements use the control connection.
     let (opener, opened) = (Arc::clone(&hub), Arc::clone(&streams));
     hub.spawn("dray-open", move || opened.open_first(&opener, &ahead))?;
     let (redialler, retry) = (Arc::clone(&hub), dial.retry);
@@ -237,7 +239,7 @@ fn begin(
     })
 }
 
-/// Does TLS over a new connection, which then belongs to the holder of the pinned key.
+/// Runs the TLS handshake on a new connection, which proves that the peer is the trusted end.
 fn reach(
     dial: &Dial,
     stream: TcpStream,
@@ -272,7 +274,7 @@ fn reach(
     })
 }
 
-/// Sends the preamble and does the handshake that it announces.
+/// Sends the preamble and runs the handshake that the preamble announces.
 pub(super) fn secure(
     mut socket: Socket,
     connection: Connection,
@@ -293,7 +295,8 @@ pub(super) fn secure(
     Channel::tls(socket, tls.into())
 }
 
-/// The name in `host:port`, which a certificate must be for; a pinned key needs none.
+/// Returns the host in `host:port`, which a certificate must name; a pinned key does not depend on
+/// it.
 fn server_name(address: &str) -> Result<ServerName<'static>> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host
@@ -308,11 +311,11 @@ fn server_name(address: &str) -> Result<ServerName<'static>> {
     })
 }
 
-/// What came of the HELLOs.
+/// Result of the HELLO exchange.
 struct Greeted {
     agreed: Agreed,
     peer_software: String,
-    /// Whether CONNECT went along with the HELLO.
+    /// True if CONNECT was sent together with HELLO.
     is_asked: bool,
 }
 
@@ -332,7 +335,7 @@ fn greet(
     }
     let hello = Message::Hello(ours.clone());
     let is_asked = match dial.must_keep_nothing {
-        // An end that keeps would make the folder that is named.
+        // An end that stores data would create the named folder, so CONNECT waits for its HELLO.
         true => greeting.send(&hello).map(|()| false)?,
         false => greeting.send_both(&hello, &Message::Connect(connect.clone()))?,
     };
@@ -360,7 +363,8 @@ fn greet(
     }
 }
 
-/// Refuses an end of which it is not known, or known wrongly, whether it keeps what it is sent.
+/// Refuses an end that discards data if the caller does not allow this, or that keeps data if the
+/// caller requires an end that discards it.
 fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
     let address = dial.address.escape_debug();
     let operation = format!("open a session with {address}");
@@ -404,7 +408,8 @@ fn request(
     }
 }
 
-/// What the passive end calls its own host is not this one.
+/// Replaces `End::Here` in the passive end's error, where it means the peer's host, by the peer's
+/// role.
 fn refused(connect: &Connect, error: Error) -> Error {
     match error.end {
         End::Here => error.at(connect.passive_role.end()),
@@ -412,7 +417,8 @@ fn refused(connect: &Connect, error: Error) -> Error {
     }
 }
 
-/// An end whose objects are smaller than those that something is safe in.
+/// Returns the error for an end whose objects are smaller than those in which earlier data is
+/// durable.
 fn too_small(dial: &Dial, object_bytes: u64) -> Error {
     let (address, safe) = (dial.address.escape_debug(), dial.object_bytes_min);
     Error::new(

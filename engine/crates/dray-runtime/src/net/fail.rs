@@ -1,13 +1,13 @@
-//! What goes wrong on a network, in the words of [`dray_core::Error`].
+//! Network errors, as [`dray_core::Error`].
 
 use dray_core::{End, Error, ErrorKind};
 use dray_store::errno::too_many_open;
 use std::io;
 
-/// An error of a socket while doing `operation`.
+/// Returns the error of a socket operation.
 pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error {
     let operation = operation.into();
-    // Nobody was asked: it is this process that may open no socket.
+    // The error is local: this process cannot open another socket.
     if let Some(lack) = too_many_open(End::Here, &operation, error) {
         return lack;
     }
@@ -16,7 +16,7 @@ pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error
             ErrorKind::TimedOut,
             "look whether the network drops packets, then run the same command again",
         ),
-        // rustls reports what the peer did wrong, and what we refused of it, as invalid data.
+        // rustls reports the peer's violations, and data that we reject, as invalid data.
         io::ErrorKind::InvalidData => (
             ErrorKind::Protocol,
             "see that the peer speaks dray's protocol and that nothing between changes bytes",
@@ -31,7 +31,8 @@ pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error
         .remedy(remedy)
 }
 
-/// What a socket's error says, without the words for "no answer in time" that differ by system.
+/// Returns the message of a socket error, with one text for the two kinds of timeout, which differ
+/// by system.
 fn io_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
@@ -40,14 +41,14 @@ fn io_words(error: &io::Error) -> String {
     }
 }
 
-/// A connection that the peer broke.
+/// Returns the error for a violation of the protocol by the peer.
 pub(super) fn protocol(operation: impl Into<String>, cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Protocol, End::Network, operation)
         .cause(cause)
         .remedy("use the same version of dray at both ends and report this")
 }
 
-/// What TLS refuses of what came in.
+/// Returns the error for received data that TLS rejects.
 pub(super) fn tls(error: &rustls::Error) -> Error {
     let mut error = protocol("hear from the peer", format!("TLS: {error}"));
     "see that nothing between the ends changes bytes, then run the same command again"
@@ -55,21 +56,22 @@ pub(super) fn tls(error: &rustls::Error) -> Error {
     error
 }
 
-/// A connection that ended.
+/// Returns the error for a connection that ended.
 pub(super) fn lost(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unreachable, End::Network, "talk to the peer")
         .cause(cause)
         .remedy("run the same command again; durable data is kept")
 }
 
-/// A defect of our own.
+/// Returns the error for a defect in this program.
 pub(super) fn internal(operation: impl Into<String>, cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Internal, End::Here, operation)
         .cause(cause)
         .remedy("report this")
 }
 
-/// Something the system would not give: random bytes. Of threads [`crate::threads::refused`] tells.
+/// Returns the error for a resource that the system refused (random bytes).
+/// [`crate::threads::refused`] is the one for threads.
 pub(super) fn system(operation: impl Into<String>, cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Busy, End::Here, operation)
         .cause(cause.to_string())

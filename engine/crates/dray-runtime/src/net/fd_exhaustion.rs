@@ -1,4 +1,5 @@
-//! A listener that may open no further socket: whoever calls waits, and nobody would know why.
+//! Reports a listener without free descriptors: callers wait, and their users would not know the
+//! reason.
 
 use dray_core::{End, Error};
 use dray_store::errno::too_many_open;
@@ -6,15 +7,16 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two times that it is told.
+/// Interval between two reports.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// When it was last told. One for all sockets of a listener.
+/// Time of the last report, shared by all sockets of a listener.
 #[derive(Debug, Default)]
 pub struct Lack(Mutex<Option<Instant>>);
 
 impl Lack {
-    /// What is to be told of a connection that was not accepted: a lack of descriptors, once a minute.
+    /// Returns the error to report for a connection that was not accepted: exhausted descriptors,
+    /// at most once a minute.
     #[must_use]
     pub fn of(&self, error: &io::Error) -> Option<Error> {
         let lack = too_many_open(End::Here, "let in callers", error)?;

@@ -1,4 +1,4 @@
-//! What the passive end asks of whoever runs it: who may do what, and what a session is.
+//! Decisions of the program that runs a passive end: access, and the content of a session.
 
 use super::Caller;
 use crate::link::{SinkLink, SourceLink};
@@ -10,25 +10,25 @@ use dray_wire::negotiate::Agreed;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-/// What a driver that has proved itself asks for.
+/// Request of a driver that has proved its identity.
 #[derive(Debug)]
 pub struct Request {
-    /// The request itself. Paths in it are not checked.
+    /// The request. Its paths are not checked.
     pub connect: Connect,
-    /// What both ends agreed on; the machine's configuration must keep to it.
+    /// Parameters that both ends agreed on; the machine's configuration must respect them.
     pub agreed: Agreed,
-    /// Who the driver says it is, and where it connected from.
+    /// Identity and address of the driver.
     pub caller: Caller,
-    /// Name and version of its program, as it says; shown to people only escaped.
+    /// Name and version of the driver's program, as it reports them; shown to people only escaped.
     pub peer_software: String,
 }
 
-/// A passive end's part of a session, ready to run. `run` gets the link and returns when the session
-/// is over; it is called on a thread of its own.
+/// A passive end's part of a session, ready to run. `run` gets the link and returns at the end of
+/// the session; it is called on its own thread.
 pub enum Prepared<'h> {
     /// This end writes.
     Sink {
-        /// The pool its receivers fill: the one `run` gives its conductor.
+        /// The pool that its receivers fill: the one that `run` passes to its conductor.
         pool: Arc<Pool>,
         /// Rates that its receivers share with other sessions.
         shared: SharedRates,
@@ -42,47 +42,49 @@ pub enum Prepared<'h> {
     },
 }
 
-/// Decides what a request means. Called from many threads.
+/// Decides on requests. Called from many threads.
 pub trait Handler: Sync {
-    /// Whether `caller` may ask at all. Called before anything of this end is told, with what
-    /// strangers send. A caller that was shown out meanwhile keeps its thread until this returns: whoever
-    /// waits here for somebody else does so for fewer than [`super::Serve::pending_max`] at a time.
+    /// Decides if `caller` may send requests. Called with data from strangers, before this end
+    /// reveals anything. A caller that was evicted meanwhile keeps its thread until this returns:
+    /// if the handler waits here for another program, fewer than [`super::Serve::pending_max`]
+    /// callers may wait at the same time.
     ///
     /// # Errors
-    /// What the driver is refused with.
+    /// The error with which the driver is refused.
     fn admit(&self, caller: &Caller) -> Result<()>;
 
-    /// Opens what `request` asks for, within [`super::Timing::prepare`].
+    /// Opens the paths of `request`, within [`super::Timing::prepare`].
     ///
     /// # Errors
-    /// What the driver is refused with.
+    /// The error with which the driver is refused.
     fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>>;
 
-    /// A connection that begins with no preamble but with `first`, unread. Whoever takes it answers
-    /// for its bounds; given back, it is closed and [`Handler::rejected`].
+    /// Takes a connection that begins with the unread byte `first` and not with a preamble. A
+    /// handler that takes it must bound its time and number; a connection that is returned is
+    /// closed and reported to [`Handler::rejected`].
     ///
     /// # Errors
-    /// The connection, when it is not for this handler.
+    /// The connection, if it is not for this handler.
     fn foreign(&self, stream: TcpStream, first: u8) -> Result<(), TcpStream> {
         let _ = first;
         Err(stream)
     }
 
-    /// Somebody was turned away, or asked for something and came to nothing before a session began. Who
-    /// leaves by itself before it has asked for anything is not told of. Strangers can cause this as
-    /// often as they like: whoever writes it down should have a limit.
+    /// Reports a caller that was refused, or whose request failed before a session began. A caller
+    /// that leaves before it has requested anything is not reported. Strangers can cause this call
+    /// at any rate, so a handler that logs it should limit the rate.
     fn rejected(&self, peer: SocketAddr, error: &Error) {
         let _ = (peer, error);
     }
 
-    /// [`Handler::prepare`] refused somebody who had been admitted. A handler that has written it down
-    /// itself, with a name, has nothing left to do.
+    /// Reports that [`Handler::prepare`] refused an admitted caller. A handler that has already
+    /// logged it with a name has nothing to do.
     fn unprepared(&self, peer: SocketAddr, error: &Error) {
         self.rejected(peer, error);
     }
 
-    /// The system gives no descriptor for those who call, so nobody gets in. Told again each minute, as
-    /// long as it is so.
+    /// Reports that the system refuses descriptors for new connections, so no caller can connect.
+    /// Repeated every minute while this persists.
     fn nobody_gets_in(&self, error: &Error) {
         let _ = error;
     }

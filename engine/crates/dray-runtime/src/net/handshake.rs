@@ -1,4 +1,5 @@
-//! A control connection before it is a session: one message out, one message in, by one thread.
+//! A control connection before its session begins: a single thread sends and receives one message
+//! at a time.
 
 use super::channel::{Channel, RawBytes};
 use super::fail;
@@ -14,7 +15,7 @@ use std::io::Read;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-/// Plaintext read at once while greeting.
+/// Bytes of plaintext per read during the greeting.
 const PIECE_BYTES: usize = 4096;
 
 /// A control connection that is still being set up.
@@ -25,14 +26,14 @@ pub(super) struct Greeting {
     piece: Vec<u8>,
 }
 
-/// What is left of a greeting: everything a running control connection starts from.
+/// The parts of a completed greeting, with which a control connection starts.
 pub(super) struct Greeted {
     pub(super) socket: Socket,
     pub(super) tls: Connection,
-    /// Ciphertext not yet given to TLS.
+    /// Ciphertext that was not yet passed to TLS.
     pub(super) raw: RawBytes,
     pub(super) decoder: Decoder,
-    /// Plaintext not yet given to the decoder.
+    /// Plaintext that was not yet passed to the decoder.
     pub(super) plain: Vec<u8>,
     pub(super) limits: Limits,
 }
@@ -51,7 +52,7 @@ impl Greeting {
         self.channel.socket_mut()
     }
 
-    /// What both ends agreed on holds from now on.
+    /// Sets the limits that both ends agreed on, for all later messages.
     pub(super) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
         self.decoder.set_limits(limits);
@@ -63,8 +64,8 @@ impl Greeting {
         self.write(&frames)
     }
 
-    /// Sends `first`, and `second` right behind it if that fits into what may be said so early;
-    /// whether it did.
+    /// Sends `first`, and `second` directly after it if `second` fits within the limits before
+    /// HELLO. Returns true if it did.
     pub(super) fn send_both(&mut self, first: &Message, second: &Message) -> Result<bool> {
         let mut frames = Vec::new();
         encode(first, &self.limits, &mut frames)?;
@@ -79,8 +80,9 @@ impl Greeting {
             .map_err(|error| fail::io_error("talk to the peer", &error))
     }
 
-    /// Says that nothing follows, and waits for the peer to close, so long at the most: what it has still
-    /// to say is read away, or the last word might be lost with a connection that is reset for it.
+    /// Ends this end's direction, and waits at most `patience` for the peer to close. Reads and
+    /// drops what the peer still sends: otherwise the connection may be reset, and the last message
+    /// lost.
     pub(super) fn leave(&mut self, patience: Duration) {
         self.channel.end();
         let socket = self.channel.socket_mut();
@@ -113,7 +115,7 @@ impl Greeting {
         }
     }
 
-    /// The connection of a session that begins now.
+    /// Returns the parts with which the session's control connection starts.
     pub(super) fn finish(self) -> Result<Greeted> {
         let (socket, tls, raw) = self.channel.into_tls().ok_or_else(|| {
             fail::internal("begin a session", "its control connection is not under TLS")
@@ -129,7 +131,7 @@ impl Greeting {
     }
 }
 
-/// This end's opening word.
+/// Returns this end's HELLO.
 pub(super) fn hello(software: &str, limits: Limits, optional: u64, token: &[u8]) -> Hello {
     Hello {
         versions: (VERSION_OLDEST, VERSION_NEWEST),
@@ -142,7 +144,7 @@ pub(super) fn hello(software: &str, limits: Limits, optional: u64, token: &[u8])
     }
 }
 
-/// A message that does not belong where it came.
+/// Returns the error for a message other than the awaited one; a REFUSE returns the peer's error.
 pub(super) fn unexpected(awaited: &str, message: &Message) -> dray_core::Error {
     if let Message::Refuse(error) = message {
         return error.clone();

@@ -1,7 +1,7 @@
-//! Who this end is: a key, the self-signed certificate that carries it, and the fingerprint by
-//! which others pin it.
+//! The identity of this end: a key, the self-signed certificate that carries it, and the
+//! fingerprint by which other ends pin it.
 //!
-//! Nothing in the certificate but the key means anything: no name, no date, no issuer is looked at.
+//! Only the key in the certificate counts: its name, dates and issuer are not checked.
 
 use dray_core::{End, Error, ErrorKind, Fingerprint, Result};
 use ring::digest;
@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 /// Name of the file that holds key and certificate, in its folder.
 pub const IDENTITY_FILE: &str = "identity.pem";
 
-/// Longest identity file that is read: a key and a short chain.
+/// Maximum size of an identity file in bytes: enough for a key and a short chain.
 const IDENTITY_BYTES_MAX: u64 = 64 << 10;
 
-/// The fingerprint of the key in a certificate; `None` when it is no X.509 certificate.
+/// Returns the fingerprint of the key in a certificate; `None` if it is not an X.509 certificate.
 #[must_use]
 pub fn fingerprint_of(certificate: &CertificateDer<'_>) -> Option<Fingerprint> {
     let key = dray_auth::x509::public_key(certificate).ok()?;
@@ -28,7 +28,7 @@ pub fn fingerprint_of(certificate: &CertificateDer<'_>) -> Option<Fingerprint> {
     Some(Fingerprint::from_bytes(bytes))
 }
 
-/// A private key with its certificate, and those above it, leaf first.
+/// A private key with its certificate chain, leaf first.
 pub struct Identity {
     certificates: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -36,17 +36,19 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads [`IDENTITY_FILE`] in `folder`, or makes the folder (0700) and the file (0600) with a
-    /// new P-256 key. Of several processes that do this at once one wins and all get its key.
+    /// Reads [`IDENTITY_FILE`] in `folder`, or creates the folder (0700) and the file (0600) with a
+    /// new P-256 key. If several processes do this concurrently, one creates the file and all use
+    /// its key.
     ///
     /// # Errors
-    /// When the file cannot be read or made, is no identity, or is open to others than its owner.
+    /// If the file cannot be read or created, holds no identity, or its mode lets others than its
+    /// owner read or write it.
     pub fn load_or_create(folder: &Path) -> Result<Self> {
         Self::load_or_create_for(folder, &[])
     }
 
-    /// The same; a new certificate is good for these host names and addresses, for those who look
-    /// at names.
+    /// As [`Identity::load_or_create`]; a new certificate lists these host names and addresses, for
+    /// peers that check names.
     ///
     /// # Errors
     /// As [`Identity::load_or_create`].
@@ -63,11 +65,11 @@ impl Identity {
         }
     }
 
-    /// One with a new P-256 key that no file holds: it ends with what holds it, and what is given to
-    /// that key alone is given to nobody after.
+    /// Creates an identity with a new P-256 key that no file holds: the key ends with this value,
+    /// so access granted to this key alone ends with it.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`] when the system gives no random bytes.
+    /// [`ErrorKind::Internal`] if the key cannot be made, as without random bytes.
     pub fn unkept() -> Result<Self> {
         let unmade = |cause: String| {
             Error::new(ErrorKind::Internal, End::Here, "make a key for one use").cause(cause)
@@ -93,11 +95,12 @@ impl Identity {
         })
     }
 
-    /// Reads a certificate chain, leaf first, and its key, as an authority's tools leave them: two
-    /// PEM files, or the same one twice.
+    /// Reads a certificate chain, leaf first, and its key, as a certificate authority's tools write
+    /// them: two PEM files, or the same file twice.
     ///
     /// # Errors
-    /// When one cannot be read, holds none, or the key file is open to others than its owner.
+    /// If a file cannot be read or holds no certificate or key, or if others than its owner can
+    /// read or write the key file.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self> {
         let mut pem = Vec::new();
         let file = File::open(certificate).map_err(|error| cannot("read", certificate, &error))?;
@@ -117,19 +120,19 @@ impl Identity {
         })
     }
 
-    /// What others pin.
+    /// Returns the fingerprint that other ends pin.
     #[must_use]
     pub const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// What others are shown.
+    /// Returns the certificates that this end presents, leaf first.
     #[must_use]
     pub fn certificates(&self) -> &[CertificateDer<'static>] {
         &self.certificates
     }
 
-    /// The same once more.
+    /// Returns a copy with the same key and certificates.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         Self {
@@ -150,7 +153,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// The bytes of a file that only its owner may read.
+/// Reads a file, and fails if others than its owner may read or write it.
 fn private_bytes(path: &Path, file: File) -> Result<Vec<u8>> {
     let mode = file
         .metadata()
@@ -190,8 +193,8 @@ fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
         .remedy("name a folder that this user may write")
 }
 
-/// Writes a new identity beside its name and links it there, so that nobody ever reads half a file
-/// and a second creator finds the first one's.
+/// Writes a new identity to a temporary name and links it to `path`, so that no process reads a
+/// partial file and a second creator finds the first one's.
 fn create(folder: &Path, path: &Path, names: &[String]) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

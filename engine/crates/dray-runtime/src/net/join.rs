@@ -1,5 +1,5 @@
-//! How a data stream comes to belong to a session: a challenge, and a proof that the dialler has
-//! the session's key.
+//! Adds a data stream to a session: the listener sends a challenge, and the dialler proves that it
+//! has the session's key.
 
 use super::channel::Channel;
 use super::fail;
@@ -15,7 +15,7 @@ use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::io::{self, Read};
 
-/// Bytes nobody can guess.
+/// Returns bytes from the system's cryptographic random generator.
 pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     SystemRandom::new()
@@ -28,7 +28,8 @@ fn failed(error: &io::Error) -> dray_core::Error {
     fail::io_error("join a stream", error)
 }
 
-/// The first of the listener's half. `None` when the dialler has left, as of [`answer`].
+/// Sends the challenge (listener, first step). Returns `None` if the dialler has left, as
+/// [`answer`] does.
 pub(super) fn challenge(channel: &mut Channel) -> Result<Option<Challenge>> {
     let challenge = Challenge(random()?);
     match channel.write_both(&encode_challenge(&challenge), &[]) {
@@ -38,9 +39,9 @@ pub(super) fn challenge(channel: &mut Channel) -> Result<Option<Challenge>> {
     }
 }
 
-/// The second; whether the proof holds is for [`proof_holds`]. `None` when the dialler leaves without a
-/// word: its session was refused, or granted fewer streams than it had connections; or its program ended,
-/// in good order or not.
+/// Receives the proof (listener, second step); [`proof_holds`] verifies it. Returns `None` if the
+/// dialler closes the connection without a message: its session was refused, or was granted fewer
+/// streams than the dialler had connections; or its program ended, normally or not.
 pub(super) fn answer(channel: &mut Channel) -> Result<Option<Join>> {
     let mut frame = [0; JOIN_FRAME_BYTES];
     let begun = match channel.read(&mut frame) {
@@ -55,14 +56,14 @@ pub(super) fn answer(channel: &mut Channel) -> Result<Option<Join>> {
     decode_join(&frame).map(Some)
 }
 
-/// Compares in constant time.
+/// Returns true if the join's proof is right for this key and challenge. Compares in constant time.
 pub(super) fn proof_holds(key: &[u8; 32], join: &Join, challenge: &Challenge) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let input = proof_input(&join.ticket, join.stream, &challenge.0);
     hmac::verify(&key, &input, &join.proof).is_ok()
 }
 
-/// The first of the dialler's half: what it is to answer.
+/// Receives the challenge to answer (dialler, first step).
 pub(super) fn hear(channel: &mut Channel) -> Result<Challenge> {
     let mut frame = [0; CHALLENGE_FRAME_BYTES];
     channel
@@ -71,7 +72,7 @@ pub(super) fn hear(channel: &mut Channel) -> Result<Challenge> {
     decode_challenge(&frame)
 }
 
-/// The second. There is no answer: a stream that was refused is closed.
+/// Sends the proof (dialler, second step). The listener does not reply: it closes a refused stream.
 pub(super) fn join(
     channel: &mut Channel,
     challenge: &Challenge,

@@ -2,18 +2,19 @@
 //! dials and the side that listens.
 //!
 //! Participants: the **driver** dials ([`push`], [`pull`]), the **passive** end listens
-//! ([`Listener`]). Data flows from source to sink whoever dialled. The bytes are those of
-//! docs/design/wire-protocol.md.
+//! ([`Listener`]). Data flows from source to sink, independent of the end that dialled.
+//! docs/design/wire-protocol.md defines the bytes.
 //!
-//! Goals: a conductor sees a [`crate::link`] and nothing of sockets; whatever a stranger sends costs
-//! bounded memory and time and no other session notices; a byte changed on a clear stream is found
+//! Goals: a conductor sees a [`crate::link`] and no sockets; input from a stranger costs bounded
+//! memory and time and affects no other session; a byte changed on a clear stream is detected
 //! before it is written.
 //!
-//! Non-goals: what is sent when (the machines decide), what a path means (the [`Handler`] decides).
+//! Non-goals: the order of messages (the machines decide), the meaning of a path (the [`Handler`]
+//! decides).
 //!
-//! Invariants owned here: nothing of a control message is believed before the dialler has proved
-//! itself to the handler; no stream joins without the session's key; an object is received only into
-//! a buffer that the sink's pool has free.
+//! Invariants owned here: an end acts on no control message before the dialler has proved its
+//! identity to the handler; no stream joins without the session's key; an object is received only
+//! into a free buffer of the sink's pool.
 
 mod accept;
 mod caller;
@@ -53,27 +54,27 @@ pub use token::Token;
 use dray_core::PeerId;
 use std::time::Duration;
 
-/// The other end; a session has one until sinks take replicas.
+/// The other end; a session has a single peer until sinks accept replicas.
 const PEER: PeerId = PeerId(0);
 
-/// How this build names itself to peers.
+/// Name and version of this build, sent to peers.
 const SOFTWARE: &str = concat!("dray ", env!("CARGO_PKG_VERSION"));
 
-/// How long things may take.
+/// Timeouts and intervals of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// A TCP connection, name resolution aside.
+    /// Timeout of a TCP connection, without name resolution.
     pub connect: Duration,
-    /// Everything before a connection has proved itself: preamble, TLS, greeting or join.
+    /// Timeout of all steps before a connection has proved itself: preamble, TLS, greeting or join.
     pub handshake: Duration,
-    /// The passive end's preparations after CONNECT.
+    /// Timeout of the passive end's preparations after CONNECT.
     pub prepare: Duration,
-    /// A PING goes out after so long without sending.
+    /// Time without sending after which this end sends a PING.
     pub ping_after: Duration,
-    /// The peer is lost after so long without receiving, and so is a stream whose bytes nobody
-    /// acknowledges.
+    /// Time without receiving after which the peer is lost. A stream is lost if its bytes are not
+    /// acknowledged for as long.
     pub lost_after: Duration,
-    /// How long a closed link waits for the peer to close as well.
+    /// Time for which a closed link waits for the peer to close as well.
     pub linger: Duration,
 }
 

@@ -1,33 +1,35 @@
-//! Connections that have not proved themselves. There is room for so many; a newcomer to a full room
-//! takes a place of whoever holds the most: holding places costs the holder his own, and neither those
-//! who come after nor those who are about to prove themselves. Of his places he loses first those that
-//! only wait for a JOIN, which may have been made ahead and can be made anew, then the one held longest.
+//! Connections that have not proved themselves. Their number is bounded. If all places are taken, a
+//! new connection evicts one of the holder with the most places, so flooding costs the flooder's
+//! own places, not those of later callers or of callers about to prove themselves. The holder first
+//! loses connections that only wait for a JOIN, which may have been made ahead and can be made
+//! again; then its oldest.
 
 use super::socket::shut;
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Who holds a place: an address, or the part of one of IPv6 that a network is given as a whole.
+/// Address of a place's holder; for IPv6 its /64 prefix, which is assigned to a network as a whole.
 type Holder = Option<IpAddr>;
 
 struct Held {
     number: u64,
     holder: Holder,
     stream: Arc<TcpStream>,
-    /// Whether nothing but a JOIN is missing.
+    /// True if only the JOIN is missing.
     awaits_join: bool,
 }
 
 #[derive(Default)]
 struct Places {
     next: u64,
-    /// In the order in which they came.
+    /// Held places in the order of arrival.
     held: Vec<Held>,
 }
 
 impl Places {
-    /// Frees a place of the holder of the most; of several such holders', of that with the oldest of all.
+    /// Evicts a connection of the holder with the most places; if several holders have as many, of
+    /// the holder whose connection is the oldest.
     fn show_one_out(&mut self, newcomer: Holder) {
         let mut counts: HashMap<Holder, usize> = HashMap::from([(newcomer, 1)]);
         for held in &self.held {
@@ -53,13 +55,14 @@ fn holder_of(stream: &TcpStream) -> Holder {
     })
 }
 
-/// See the module's head.
+/// Bounded set of connections that have not proved themselves; the module documentation describes
+/// the eviction.
 pub(super) struct Pending {
     max: usize,
     places: Mutex<Places>,
 }
 
-/// A place, given back when dropped.
+/// A place, freed on drop.
 pub(super) struct Place<'a> {
     pending: &'a Pending,
     number: u64,
@@ -77,7 +80,7 @@ impl Pending {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in.
+    /// Takes a place for a connection, and evicts others if all are taken.
     pub(super) fn admit(&self, stream: &Arc<TcpStream>) -> Place<'_> {
         let holder = holder_of(stream);
         let mut places = self.places();
@@ -98,7 +101,7 @@ impl Pending {
         }
     }
 
-    /// Ends them all.
+    /// Shuts down all connections.
     pub(super) fn cut(&self) {
         for held in self.places().held.drain(..) {
             shut(&held.stream);
@@ -107,13 +110,13 @@ impl Pending {
 }
 
 impl Place<'_> {
-    /// Whether its connection has not been shown out.
+    /// Returns true if its connection has not been evicted.
     pub(super) fn is_held(&self) -> bool {
         let own = |held: &Held| held.number == self.number;
         self.pending.places().held.iter().any(own)
     }
 
-    /// Notes that its connection has been challenged and has only to join.
+    /// Records that the listener has sent its challenge: only the JOIN is missing.
     pub(super) fn awaits_join(&self) {
         let mut places = self.pending.places();
         let own = |held: &&mut Held| held.number == self.number;
@@ -141,7 +144,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// A connection from an address of the loopback: the far side's end, and the listener's.
+    /// Connects from a loopback address; returns the far end and the listener's end.
     fn dial(listener: &TcpListener, from: &str) -> (TcpStream, Arc<TcpStream>) {
         let local: std::net::SocketAddr = format!("{from}:0").parse().expect("an address");
         let to = listener.local_addr().expect("bound");
@@ -167,7 +170,8 @@ mod tests {
         let pending = Pending::new(4);
         let (mut honest, accepted) = dial(&listener, "127.0.0.2");
         let _place = pending.admit(&accepted);
-        // As many as there is room for, and as many again: all at the cost of their own.
+        // The flood takes all free places and as many again; the evicted connections are all its
+        // own.
         let flood: Vec<_> = (0..8).map(|_| dial(&listener, "127.0.0.3")).collect();
         let _places: Vec<_> = flood.iter().map(|(_, it)| pending.admit(it)).collect();
         assert!(is_open(&mut honest), "it came first, and holds one place");
@@ -197,7 +201,7 @@ mod tests {
             }
             places.push(place);
         }
-        // One who was shown out has no place to note anything of.
+        // An evicted connection has no place to record this in.
         places[1].awaits_join();
         let mut open: Vec<bool> = Vec::new();
         for (mut far, _) in many {

@@ -1,8 +1,9 @@
-//! Data connections that are made while their session is still being asked for.
+//! Data connections that are made while their session is still being requested.
 //!
-//! A connection needs TCP, TLS and a challenge before it can join: three round trips, for which the
-//! session's ticket is not needed. So the driver does them beside those of the control connection, and
-//! has streams to join when ACCEPT brings the ticket. Those that are not needed then are closed.
+//! A connection needs TCP, TLS and a challenge before it can join: three round trips that do not
+//! need the session's ticket. The driver makes them in parallel with the control connection, and
+//! has streams ready to join when ACCEPT brings the ticket. Connections that are then not needed
+//! are closed.
 
 use super::channel::Channel;
 use super::dial::secure;
@@ -19,18 +20,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Connections made ahead at the most. Each has one of the listener's places for those that have not
-/// proved themselves, as long as the other end prepares the session (guess, revisit).
+/// Maximum number of connections made ahead for a session. Each takes one of the listener's places
+/// for connections that have not proved themselves, for as long as the other end prepares the
+/// session (guess, revisit).
 const PRECONNECT_MAX: u16 = 4;
 
-/// The same for all sessions of this process together, which may all go to one listener: half of the
-/// places it has for them (guess, revisit).
+/// Maximum number of connections made ahead by all sessions of this process, which may all dial the
+/// same listener: half of its places for such connections (guess, revisit).
 const PRECONNECT_IN_PROCESS_MAX: usize = 32;
 
-/// Connections made ahead and not claimed yet, of all sessions.
+/// Number of connections made ahead and not claimed yet, of all sessions.
 static PRECONNECTED: AtomicUsize = AtomicUsize::new(0);
 
-/// How streams of one session are connected, wherever to.
+/// Parameters to connect the streams of a session, except the address.
 pub(super) struct Dialer {
     pub(super) bind: Vec<IpAddr>,
     pub(super) timing: Timing,
@@ -39,7 +41,7 @@ pub(super) struct Dialer {
     pub(super) security: Security,
 }
 
-/// A connection that may join, and has not said whom.
+/// A connection that can join a session, and has not yet named it.
 pub(super) struct Ready {
     pub(super) channel: Channel,
     pub(super) challenge: Challenge,
@@ -47,7 +49,7 @@ pub(super) struct Ready {
 }
 
 impl Dialer {
-    /// Connects to `address`, from number `turn` of this host's addresses, and hears the challenge.
+    /// Connects to `address`, from this host's address number `turn`, and receives the challenge.
     pub(super) fn connect(&self, address: &str, turn: usize) -> Result<Ready> {
         let since = Instant::now();
         let stream = socket::connect(address, &self.bind, turn, self.timing.connect)?;
@@ -70,7 +72,7 @@ impl Dialer {
     }
 }
 
-/// One of so many, given back when dropped.
+/// A unit of a limited counter, returned on drop.
 struct Counted(&'static AtomicUsize);
 
 impl Counted {
@@ -88,13 +90,13 @@ impl Drop for Counted {
     }
 }
 
-/// What came of a connection, which counts until it is claimed.
+/// Result of a connection attempt, which counts until it is claimed.
 struct Made {
     connected: Result<Ready>,
     _counted: Counted,
 }
 
-/// Connections under way; dropped, they are closed.
+/// Connections being made; closed on drop.
 pub(super) struct Preconnected {
     way: Arc<Dialer>,
     made: Receiver<Made>,
@@ -102,7 +104,7 @@ pub(super) struct Preconnected {
 }
 
 impl Preconnected {
-    /// Begins to connect to `address`, for `streams` of them if they are not too many.
+    /// Starts to connect to `address` for `streams` streams, as far as the limits allow.
     pub(super) fn begin(way: &Arc<Dialer>, address: &str, streams: u16) -> Self {
         let (made_in, made) = unbounded();
         let mut started = 0;
@@ -121,7 +123,7 @@ impl Preconnected {
                 }
             };
             let thread = thread::Builder::new().name("dray-ahead".to_owned());
-            // One that is not made ahead is made when it is due.
+            // A connection that is not made ahead is made later, on demand.
             started += usize::from(thread.spawn(connect).is_ok());
         }
         Self {
@@ -131,8 +133,9 @@ impl Preconnected {
         }
     }
 
-    /// The next of them, waited for; `None` when one has to be made anew. That is so as well when
-    /// the listener may have lost patience with it, or has closed it for want of room.
+    /// Waits for the next connection; `None` if the caller must make a new one. Also returns `None`
+    /// if the listener's timeout for the connection may have passed, or if the listener has closed
+    /// it to free a place.
     pub(super) fn next(&self) -> Option<Result<Ready>> {
         let claim = |left: usize| left.checked_sub(1);
         let order = Ordering::Relaxed;
@@ -158,7 +161,7 @@ impl Drop for Preconnected {
     }
 }
 
-/// Says that nothing comes, so that the listener need not wonder.
+/// Closes the connection regularly, so that the listener does not wait or report an error.
 fn give_back(connected: Result<Ready>) {
     if let Ok(mut ready) = connected {
         ready.channel.end();

@@ -1,5 +1,5 @@
-//! The receiving half of a data stream: reads each object straight into a buffer of the pool and
-//! sums it while its bytes are in the processor's cache.
+//! The receiving half of a data stream: reads each object directly into a buffer of the pool and
+//! computes its checksums while the bytes are in the processor's cache.
 
 use super::channel::Channel;
 use super::hub::{Hub, Registration};
@@ -18,11 +18,11 @@ use dray_wire::message::{BlockHead, Segment, SegmentKind};
 use std::io::{self, Read};
 use std::sync::Arc;
 
-/// Bytes read ahead on a clear stream to get a prefix, its head and perhaps the next prefix at once;
-/// what they hold of a payload is copied, so there should be few of them.
+/// Bytes read ahead on a stream, to get a prefix, its head and perhaps the next prefix in one
+/// read. Payload bytes among them are copied, so the number should be small.
 const AHEAD_BYTES: usize = 1 << 10;
 
-/// A stream's thread at the sink.
+/// The sink's thread of a stream.
 pub(super) struct StreamReceiver {
     channel: io::BufReader<Channel>,
     registration: Registration,
@@ -32,11 +32,11 @@ pub(super) struct StreamReceiver {
     head: Vec<u8>,
 }
 
-/// Why a stream's thread ends.
+/// Reason for which a stream's thread ends.
 enum End {
-    /// The stream is no longer usable; the session goes on.
+    /// The stream is no longer usable; the session continues.
     Stream(Error),
-    /// The peer did something for which the session ends.
+    /// The peer broke the protocol in a way that ends the session.
     Session(Error),
 }
 
@@ -62,7 +62,8 @@ impl StreamReceiver {
         self.registration.hub()
     }
 
-    /// Receives until the stream ends. Everything delivered is handed in before its loss is.
+    /// Receives until the stream ends. Passes all delivered objects to the conductor before the
+    /// stream's loss.
     pub(super) fn run(mut self) {
         stay_near_connection(self.channel.get_ref().socket().stream());
         let end = loop {
@@ -71,7 +72,8 @@ impl StreamReceiver {
                 Err(end) => break end,
             }
         };
-        // Before anybody dials another: a dead stream must not count as one of those granted.
+        // Shut before another stream is dialled: a dead stream must not count against the granted
+        // number.
         shut(self.channel.get_ref().socket().stream());
         let stream = self.registration.stream();
         let _ = self
@@ -91,7 +93,8 @@ impl StreamReceiver {
         // `decode_block_head` has checked the sum against the agreed limit.
         let bytes = head.payload_bytes().unwrap_or(u64::MAX);
         if bytes == 0 {
-            // No credit holds these back, so the conductor's backlog does.
+            // Objects without payload need no credit, so the length of the conductor's queue limits
+            // them.
             self.hub().wait_for_room(self.head.len());
             self.arrived(head, None, Ok(()));
             return Ok(());
@@ -130,7 +133,7 @@ impl StreamReceiver {
             buffer,
             verified,
         };
-        // A conductor that has ended needs nothing more.
+        // A conductor that has ended needs no further objects.
         let _ = self.events.send(SinkEvent::Input(input));
     }
 
@@ -142,7 +145,7 @@ impl StreamReceiver {
         let limits = *self.hub().limits();
         let prefix = Prefix::parse(&prefix, head_bytes_max(&limits))?;
         self.head.clear();
-        // Grows with what comes, not with what the prefix claims.
+        // Grows with the received bytes, not with the length that the prefix claims.
         let read = (&mut self.channel)
             .take(prefix.body_bytes.into())
             .read_to_end(&mut self.head)
@@ -176,7 +179,7 @@ impl StreamReceiver {
             let (filled, empty) = rest.split_at_mut(read);
             check.update(filled);
             rest = empty;
-            // A source that does not know the rate is slowed by its full socket.
+            // A source that does not know the rate limit is slowed by its full socket buffer.
             if !self.shared.came(read, || self.hub().is_over()) {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
@@ -188,11 +191,12 @@ impl StreamReceiver {
     }
 }
 
-/// Sums the data segments of a payload as it comes and compares each when it is whole.
+/// Computes the checksums of a payload's data segments as bytes arrive, and compares each complete
+/// segment.
 struct Check<'a> {
     segments: std::slice::Iter<'a, Segment>,
     summer: Summer,
-    /// The data segment under way, and how much of it is to come.
+    /// The current data segment, and the number of its bytes still to come.
     current: Option<(&'a Segment, u64)>,
     matches: bool,
 }
@@ -209,7 +213,8 @@ impl<'a> Check<'a> {
         check
     }
 
-    /// Goes on to the next segment with bytes to come, comparing those that are whole.
+    /// Advances to the next data segment with bytes to come, and compares segments that are
+    /// complete.
     fn step(&mut self) {
         loop {
             match self.current {

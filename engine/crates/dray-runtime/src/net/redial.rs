@@ -1,4 +1,4 @@
-//! The driver's data streams: dialled at first, and dialled again when one dies.
+//! The driver's data streams: dialled at the start, and dialled again after a loss.
 
 use super::channel::Channel;
 use super::hub::{Hub, Note};
@@ -14,28 +14,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a waiting redialler looks whether the link is over.
+/// Interval at which a waiting redialler checks if the link is over.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a link without streams waits for the other end's word on why: a session that ends there loses
-/// its streams first (guess, revisit).
+/// Time for which a link without streams waits for the other end's reason: a session that ends
+/// there loses its streams first (guess, revisit).
 const WORD_WAIT: Duration = Duration::from_millis(500);
 
-/// How to reach one session's streams.
+/// Parameters to dial the streams of a session.
 pub(super) struct Streams {
-    /// Where streams may join, each `host:port`; at least one.
+    /// Addresses at which streams may join, each `host:port`; at least one.
     pub(super) addresses: Vec<String>,
     pub(super) way: Arc<Dialer>,
     pub(super) ticket: [u8; 16],
     pub(super) key: [u8; 32],
     pub(super) next: AtomicU32,
-    /// So many are opened at first.
+    /// Number of streams opened at the start.
     pub(super) first: usize,
 }
 
 impl Streams {
-    /// Dials a new stream. Numbers go round over the addresses of both sides, so that each pair of
-    /// interfaces gets its share and a second try takes another way.
+    /// Dials a new stream. Stream numbers rotate through the addresses of both sides: each pair of
+    /// interfaces gets an equal number of streams, and a second attempt takes another path.
     fn dial(&self, hub: &Arc<Hub>) -> Result<()> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let turn = usize::try_from(number).unwrap_or(0);
@@ -53,7 +53,7 @@ impl Streams {
         hub.attach(stream, channel)
     }
 
-    /// Takes one that was connected ahead, or else dials.
+    /// Joins with a connection that was made ahead, or else dials.
     fn open(&self, hub: &Arc<Hub>, ahead: &Preconnected) -> Result<()> {
         match ahead.next() {
             Some(ready) => {
@@ -64,8 +64,8 @@ impl Streams {
         }
     }
 
-    /// Opens the first streams of a session, each taken in as soon as it is there. One is enough to
-    /// go on, and the others are then tried again.
+    /// Opens the first streams of a session concurrently, and attaches each as soon as it is
+    /// connected. The session can run with a single stream; the redialler then replaces the others.
     pub(super) fn open_first(&self, hub: &Arc<Hub>, ahead: &Preconnected) {
         let mut errors = at_once(self.first, || self.open(hub, ahead));
         if hub.is_over() {
@@ -87,7 +87,7 @@ impl Streams {
     }
 }
 
-/// Opens so many streams at once, and gives what went wrong.
+/// Calls `open` `count` times concurrently, and returns the errors.
 fn at_once(count: usize, open: impl Fn() -> Result<()> + Sync) -> Vec<Error> {
     thread::scope(|scope| {
         let opening: Vec<_> = (0..count).map(|_| threads::start(scope, &open)).collect();
@@ -102,7 +102,8 @@ fn at_once(count: usize, open: impl Fn() -> Result<()> + Sync) -> Vec<Error> {
     })
 }
 
-/// Dials a new stream for each that is noted lost, and those that are wanted, until the link is over.
+/// Dials a new stream for each lost stream that is reported and for each stream requested, until
+/// the link is over.
 pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Note>, retry: RetryPolicy) {
     Redialler {
         hub,
@@ -123,15 +124,16 @@ struct Redialler<'a> {
     streams: &'a Streams,
     notes: &'a Receiver<Note>,
     retry: RetryPolicy,
-    /// Notes that came while another was seen to, in order.
+    /// Notes that arrived while another was handled, in order.
     noted: VecDeque<Note>,
-    /// Tries since something came through. That a stream was made, or took bytes, says little: a
-    /// refused join looks the same from here until the connection breaks.
+    /// Attempts since the last progress of the session. A stream that was made or accepted bytes is
+    /// no proof of progress: to this end, a refused join looks the same until the connection
+    /// breaks.
     tries: u32,
     seen: u64,
-    /// As many as were wanted last, where somebody says so.
+    /// Number of streams last requested; `None` if no number was requested.
     wanted: Option<usize>,
-    /// First streams that may be under way still.
+    /// Number of first streams that may still be connecting.
     opening: usize,
 }
 
@@ -141,7 +143,7 @@ impl Redialler<'_> {
             let lost = match note {
                 Note::Lost(error) => self.is_missed().then_some(error),
                 Note::FirstOpened => {
-                    // Those that could not be opened have been noted as lost.
+                    // The streams that could not be opened have been reported as lost.
                     self.opening = 0;
                     None
                 }
@@ -160,15 +162,15 @@ impl Redialler<'_> {
         self.noted.pop_front().or_else(|| self.notes.recv().ok())
     }
 
-    /// Whether one that was lost leaves too few. Without TLS a stream that is refused looks like one
-    /// that breaks: it is not missed.
+    /// Returns true if fewer streams are live than are requested. Without TLS, a refused stream
+    /// looks like a broken one: it is not replaced unless fewer are live than requested.
     fn is_missed(&self) -> bool {
         self.wanted
             .is_none_or(|wanted| self.hub.live_streams() < wanted)
     }
 
-    /// Dials as many as are missing of those wanted, each once. An error is given back when without
-    /// another try no stream would be left: nobody would ever note one as lost again.
+    /// Dials the missing streams, each once. Returns an error if no stream is left, so that the
+    /// caller tries again: no further loss would ever be reported.
     fn dial_wanted(&self) -> Option<Error> {
         let there = self.hub.live_streams().max(self.opening);
         let more = self.wanted?.saturating_sub(there);
@@ -181,7 +183,7 @@ impl Redialler<'_> {
         errors.into_iter().last().filter(|_| is_none_left)
     }
 
-    /// Dials until there is one in the place of a lost one, or too often.
+    /// Dials until a stream replaces the lost one, or until the retries are exhausted.
     fn replace(&mut self, lost: Error) {
         let mut last = lost;
         let progress = self.hub.progress();
@@ -206,8 +208,9 @@ impl Redialler<'_> {
         }
     }
 
-    /// Without any stream nothing can ever move again, whatever the control connection says. One that
-    /// was lost too may have tries left; that more are wanted helps nobody.
+    /// Ends the link if no stream is left: without streams no data can move, whatever the control
+    /// connection reports. Another lost stream may have retries left; a request for more streams
+    /// does not count.
     fn give_up(&mut self, last: Error) {
         self.noted.extend(self.notes.try_iter());
         let is_another = self.noted.iter().any(|note| matches!(note, Note::Lost(_)));
@@ -215,7 +218,7 @@ impl Redialler<'_> {
             let mut error = last;
             error.cause = format!("all data streams are lost, the last by: {}", error.cause);
             if error.kind == ErrorKind::Protocol {
-                // Seen from here a stream that is refused and one that breaks look alike.
+                // To this end, a refused stream and a broken one look alike.
                 error.kind = ErrorKind::Unreachable;
             }
             self.hub.break_off(error);
@@ -223,7 +226,7 @@ impl Redialler<'_> {
     }
 }
 
-/// Whether the link still wants streams after this long.
+/// Waits for `wait`. Returns true if the link still needs streams then.
 fn rest(hub: &Hub, wait: Duration) -> bool {
     let until = Instant::now() + wait;
     while !hub.is_over() {

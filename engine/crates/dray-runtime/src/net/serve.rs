@@ -1,4 +1,5 @@
-//! The passive end: listens, lets in who has the token, and runs each session on a thread of its own.
+//! The passive end: listens, admits callers with the token, and runs each session on its own
+//! thread.
 
 use super::accept::Porter;
 use super::channel::Channel;
@@ -28,37 +29,38 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// What a passive end is built with.
+/// Configuration of a passive end.
 #[derive(Debug)]
 pub struct Serve {
-    /// Who it is.
+    /// Identity of this end.
     pub identity: Identity,
-    /// Bounds of this end. No buffer of a passive sink's pool needs to be longer than
+    /// Limits of this end. No buffer of a passive sink's pool needs to be longer than
     /// `object_bytes_max`.
     pub limits: Limits,
-    /// Whether data streams may run in clear.
+    /// True if data streams may run in clear.
     pub allow_clear_data: bool,
-    /// Whether what is written here is gone: only those who know what that means may write.
+    /// True if this end discards the data it receives: only drivers that declare that they expect
+    /// this may write.
     pub keeps_nothing: bool,
-    /// Whether a driver may keep nothing of what it reads here: whoever lets one in calls nothing of
-    /// that safe.
+    /// True if a driver that discards the data may read here. A handler that admits such a driver
+    /// must not report its data as durable.
     pub may_keep_nothing: bool,
-    /// Data streams granted to one session at the most.
+    /// Maximum number of data streams granted to a session.
     pub streams_max: u16,
-    /// Sessions at one time.
+    /// Maximum number of concurrent sessions.
     pub sessions_max: usize,
-    /// Connections at one time that have not proved themselves; for a further one whoever holds the
-    /// most of them loses one.
+    /// Maximum number of concurrent connections that have not proved themselves. A further
+    /// connection evicts one of the holder with the most.
     pub pending_max: usize,
-    /// Addresses (`host:port`) where streams may join, told to the driver; empty: where its control
-    /// connection went.
+    /// Addresses (`host:port`) at which streams may join, sent to the driver; if empty, the driver
+    /// uses the address of its control connection.
     pub advertise: Vec<String>,
-    /// How long things may take.
+    /// Timeouts and intervals.
     pub timing: Timing,
 }
 
 impl Serve {
-    /// With what is usual for the rest.
+    /// Creates a configuration with this identity and default values.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self {
@@ -77,7 +79,7 @@ impl Serve {
     }
 }
 
-/// What the threads of one listener share.
+/// State shared by the threads of a listener.
 pub(super) struct Shared {
     pub(super) serve: Serve,
     pub(super) tls: Arc<ServerConfig>,
@@ -85,7 +87,7 @@ pub(super) struct Shared {
     addresses: Vec<SocketAddr>,
     pub(super) pending: Pending,
     sessions: Sessions,
-    /// Threads of connections, sessions included.
+    /// Number of threads that serve connections, including sessions.
     pub(super) running: AtomicUsize,
     pub(super) is_stopping: AtomicBool,
     pub(super) lack: Lack,
@@ -99,8 +101,8 @@ pub struct Listener(Arc<Shared>);
 pub struct Stopper(Arc<Shared>);
 
 impl Stopper {
-    /// Listens no more and asks the sessions to stop, keeping what is safe; [`Listener::run`]
-    /// returns when they have.
+    /// Stops listening and asks the sessions to stop and keep their durable data; [`Listener::run`]
+    /// returns after they have.
     pub fn stop(&self) {
         self.0.is_stopping.store(true, Ordering::Release);
         for socket in &self.0.sockets {
@@ -111,7 +113,7 @@ impl Stopper {
         self.0.sessions.stop();
     }
 
-    /// The same, and ends all connections at once.
+    /// As [`Stopper::stop`], and ends all connections immediately.
     pub fn abort(&self) {
         self.stop();
         self.0.sessions.cut();
@@ -119,10 +121,10 @@ impl Stopper {
 }
 
 impl Listener {
-    /// Listens on each of `addresses` (`host:port`; port 0 leaves the choice to the system).
+    /// Listens on each of `addresses` (`host:port`; with port 0 the system selects a port).
     ///
     /// # Errors
-    /// When an address cannot be listened on, or the identity's key is of no use.
+    /// If an address cannot be listened on, or the identity's key cannot be used.
     pub fn bind(addresses: &[String], serve: Serve) -> Result<Self> {
         let tls = server_config(&serve.identity)?;
         let mut sockets = Vec::new();
@@ -150,22 +152,22 @@ impl Listener {
         })))
     }
 
-    /// Where it listens, ports filled in.
+    /// Returns the addresses it listens on, with the actual ports.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.0.addresses
     }
 
-    /// The way to stop it.
+    /// Returns a handle that stops it.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.0))
     }
 
-    /// Accepts and serves until stopped and all sessions are over.
+    /// Accepts and serves connections until it is stopped and all sessions have ended.
     ///
     /// # Errors
-    /// When the system gives no thread for the porter, or for a further address.
+    /// If the system refuses a thread for the porter, or for a further address.
     pub fn run(&self, handler: &dyn Handler) -> Result<()> {
         let shared = &*self.0;
         let Some((first, others)) = shared.sockets.split_first() else {
@@ -203,7 +205,7 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
 }
 
 impl Shared {
-    /// Hears who it is and what is wanted.
+    /// Receives the caller's identity and its request, and checks both.
     pub(super) fn greet(
         &self,
         greeting: &mut Greeting,
@@ -225,7 +227,8 @@ impl Shared {
             if drops && !self.serve.may_keep_nothing {
                 return Err(keeps_nothing());
             }
-            // What it asks for may be here already, from before it knew.
+            // The driver may have sent CONNECT with its HELLO, before it knew that this end
+            // discards data.
             match self.serve.keeps_nothing && !agreed.has(optional::NULL_MEANT) {
                 true => Err(not_meant()),
                 false => Ok(agreed),
@@ -247,7 +250,7 @@ impl Shared {
         }
     }
 
-    /// Refuses a driver of whose early CONNECT nothing is read any more.
+    /// Refuses a driver, and drops its early CONNECT unread.
     pub(super) fn turn_away(&self, greeting: &mut Greeting, error: Error) -> Error {
         let error = refuse(greeting, error);
         greeting.leave(self.serve.timing.linger);
@@ -266,7 +269,7 @@ impl Shared {
         hello
     }
 
-    /// Runs a session to its end.
+    /// Runs a session until it ends.
     pub(super) fn session(
         &self,
         mut greeting: Greeting,
@@ -347,11 +350,11 @@ impl Shared {
         let (out, control) = control::start(greeting.finish()?, timing, &hub, &threads)?;
         hub.set_control(control);
         run(out, closer);
-        // A conductor that has returned without closing its link has dropped it.
+        // A conductor that returned without closing its link has dropped it.
         Ok(())
     }
 
-    /// Lets a data stream join, or closes it without a word.
+    /// Lets a data stream join, or closes it without a message.
     pub(super) fn stream(
         &self,
         mut channel: Channel,
@@ -370,7 +373,8 @@ impl Shared {
                 Err(_) if hub.is_over() => Ok(()),
                 attached => attached,
             },
-            // It was under way when its session ended, and is no stranger.
+            // The stream was connecting when its session ended, so it is not reported as a
+            // stranger.
             Found::Ended => Ok(()),
             Found::Nothing => {
                 Err(
@@ -384,7 +388,7 @@ impl Shared {
 
 type Runner<'h> = Box<dyn FnOnce(control::Out, Closer) + 'h>;
 
-/// Tells the driver, if it still listens.
+/// Sends the error to the driver, if the connection still works.
 fn refuse(greeting: &mut Greeting, error: Error) -> Error {
     let _ = greeting.send(&Message::Refuse(error.clone()));
     error

@@ -1,4 +1,4 @@
-//! The passive end's sessions: how many there are, and which stream belongs to which.
+//! The passive end's sessions: their number, and the session to which each stream belongs.
 
 use super::hub::Hub;
 use super::join::{proof_holds, random};
@@ -9,31 +9,31 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Sessions that have ended and are remembered, at the most (guess, revisit).
+/// Maximum number of ended sessions that are remembered (guess, revisit).
 const ENDED_MAX: usize = 1024;
 
 type Ticket = [u8; 16];
 
-/// What a ticket stands for.
+/// A session that a ticket names.
 struct Session {
     hub: Arc<Hub>,
     key: [u8; 32],
     clear_data: bool,
 }
 
-/// A session that was there until a moment ago.
+/// A session that has ended recently.
 struct Ended {
     at: Instant,
     ticket: Ticket,
     key: [u8; 32],
 }
 
-/// What a stream asks to join.
+/// Result of the search for the session that a stream joins.
 pub(super) enum Found {
     Session(Arc<Hub>),
-    /// One that has just ended: the stream was under way.
+    /// A session that has just ended: the stream was connecting.
     Ended,
-    /// Nothing that it has the key of; without a word on why not.
+    /// No session for which the stream proved the key. The reason is not distinguished.
     Nothing,
 }
 
@@ -42,19 +42,19 @@ struct Table {
     reserved: usize,
     is_stopping: bool,
     by_ticket: HashMap<Ticket, Session>,
-    /// In the order in which they ended.
+    /// Recently ended sessions, in the order in which they ended.
     ended: VecDeque<Ended>,
 }
 
 /// All sessions of a listener.
 pub(super) struct Sessions {
     max: usize,
-    /// How long one that has ended is remembered: as long as a stream of it may take to join.
+    /// Time for which an ended session is remembered: the time that its streams may take to join.
     remembers: Duration,
     table: Mutex<Table>,
 }
 
-/// Room for one session; given back when dropped, and nobody joins by its ticket any more.
+/// A slot for a session. Dropping it frees the slot, and no stream can join by its ticket any more.
 pub(super) struct Seat<'a> {
     sessions: &'a Sessions,
     ticket: Option<Ticket>,
@@ -73,10 +73,10 @@ impl Sessions {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves room before anything is opened for a session.
+    /// Reserves a slot before any file is opened for a session.
     ///
     /// # Errors
-    /// [`ErrorKind::NoPlace`] when there is none, `Busy` when the end is about to stop.
+    /// [`ErrorKind::NoPlace`] if no slot is free, `Busy` if this end is about to stop.
     pub(super) fn reserve(&self) -> Result<Seat<'_>> {
         let mut table = self.table();
         let refused = |kind, cause: String| {
@@ -99,7 +99,7 @@ impl Sessions {
         })
     }
 
-    /// The session a stream may join.
+    /// Finds the session that a stream may join.
     pub(super) fn find(&self, join: &Join, challenge: &Challenge, is_clear: bool) -> Found {
         let (found, key) = {
             let table = self.table();
@@ -120,7 +120,7 @@ impl Sessions {
         }
     }
 
-    /// Takes no more sessions and asks those that run to stop, keeping what is safe.
+    /// Accepts no more sessions, and asks running sessions to stop and keep their durable data.
     pub(super) fn stop(&self) {
         let mut table = self.table();
         table.is_stopping = true;
@@ -142,7 +142,7 @@ impl Sessions {
 }
 
 impl Seat<'_> {
-    /// Gives the session its ticket and key.
+    /// Registers the session under a new ticket and key.
     pub(super) fn seat(&mut self, hub: &Arc<Hub>, clear_data: bool) -> Result<(Ticket, [u8; 32])> {
         let (ticket, key) = (random()?, random()?);
         let session = Session {
@@ -154,7 +154,7 @@ impl Seat<'_> {
         table.by_ticket.insert(ticket, session);
         self.ticket = Some(ticket);
         if table.is_stopping {
-            // The stop came while the session was prepared, and did not see it.
+            // The stop came during the session's preparation, before the session was registered.
             hub.leave();
         }
         Ok((ticket, key))

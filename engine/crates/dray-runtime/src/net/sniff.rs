@@ -1,25 +1,25 @@
-//! The first byte of a connection: a port may be one for sessions and for something else.
+//! Inspects the first byte of a connection: a port may serve sessions and another protocol.
 
 use dray_wire::codec::MAGIC;
 use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// What a connection begins with; it is still there to be read.
+/// The start of a connection, which remains unread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FirstBytes {
-    /// What those of ours begin with.
+    /// The first byte of dray's magic.
     Ours,
-    /// Something else.
+    /// Another byte.
     Foreign(u8),
-    /// Nothing: its other end has left.
+    /// Nothing: the other end has closed the connection.
     Nothing,
 }
 
-/// Waits for it, so long at the most.
+/// Waits at most `patience` for the first byte, and leaves it unread.
 ///
 /// # Errors
-/// Those of the socket.
+/// Errors of the socket.
 pub(super) fn look(stream: &TcpStream, patience: Duration) -> io::Result<FirstBytes> {
     let mut first = [0];
     stream.set_read_timeout(Some(patience))?;

@@ -1,4 +1,4 @@
-//! TCP sockets: connecting from a chosen address, deadlines over many calls, settings.
+//! TCP sockets: connecting from a chosen address, deadlines across many calls, settings.
 
 use super::fail;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -8,11 +8,11 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Probes of an idle connection before it counts as dead.
+/// Number of unanswered keep-alive probes after which an idle connection counts as dead.
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// A socket that, until it is trusted, has one deadline for everything: a peer that sends a byte
-/// now and then does not get more time by it.
+/// A socket with a single deadline for all operations until the connection is trusted: a peer
+/// cannot extend it by sending a byte now and then.
 #[derive(Debug, Clone)]
 pub(super) struct Socket {
     stream: Arc<TcpStream>,
@@ -20,7 +20,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// A socket that must be done with its handshake at `until`.
+    /// Creates a socket whose handshake must be complete at `until`.
     pub(super) fn new(stream: Arc<TcpStream>, until: Instant) -> Self {
         Self {
             stream,
@@ -37,8 +37,8 @@ impl Socket {
         self.until = Some(until);
     }
 
-    /// Lifts the deadline. From now on a read waits as long as the peer's host lives, and a write
-    /// fails when nothing was acknowledged for `lost_after`.
+    /// Removes the deadline. From now on a read waits as long as the peer's host is alive, and a
+    /// write fails if no bytes are acknowledged for `lost_after`.
     pub(super) fn settle(&mut self, lost_after: Duration) -> io::Result<()> {
         self.until = None;
         self.stream.set_read_timeout(None)?;
@@ -48,7 +48,8 @@ impl Socket {
             .with_time(lost_after / 2)
             .with_interval((lost_after / 2 / KEEPALIVE_PROBES).max(Duration::from_secs(1)))
             .with_retries(KEEPALIVE_PROBES);
-        // Hosts that know neither find a dead path by the control connection's pings.
+        // On hosts that support neither option, the pings of the control connection detect a dead
+        // path.
         let _ = socket.set_tcp_keepalive(&keepalive);
         #[cfg(target_os = "linux")]
         let _ = socket.set_tcp_user_timeout(Some(lost_after));
@@ -95,19 +96,20 @@ impl Write for Socket {
     }
 }
 
-/// Ends a connection in both directions; whoever waits on it wakes up.
+/// Ends a connection in both directions; threads that wait on it wake up.
 pub(super) fn shut(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Whether the peer has ended the connection, in good order or by ending its program.
+/// Returns true if the peer has closed the connection, either regularly or because its program
+/// ended.
 pub(super) fn is_hung_up(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     let kind = error.kind();
     kind == Kind::UnexpectedEof || kind == Kind::ConnectionReset || kind == Kind::BrokenPipe
 }
 
-/// The addresses behind `host:port`.
+/// Resolves `host:port` to its addresses.
 pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>> {
     let operation = || format!("find the address {}", address.escape_debug());
     let found: Vec<SocketAddr> = match address.to_socket_addrs() {
@@ -133,8 +135,8 @@ pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Connects to `address` (`host:port`), trying what its name stands for one after the other, from
-/// one of the `bind` addresses of the same family; number `turn` of them if there are several.
+/// Connects to `address` (`host:port`), trying the resolved addresses in turn. The local address is
+/// one of `bind` in the same family; if there are several, `turn` selects it.
 pub(super) fn connect(
     address: &str,
     bind: &[IpAddr],
@@ -198,23 +200,23 @@ fn connect_one(to: SocketAddr, from: Option<IpAddr>, timeout: Duration) -> io::R
     Ok(stream)
 }
 
-/// Sets up a socket that was connected or let in.
+/// Configures a connected or accepted socket.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     // Frames are written whole: waiting for more to fill a packet only delays them.
     stream.set_nodelay(true)?;
-    // Nothing is lost or queued within a host, so nothing is gained by a model of the path or by
-    // pacing (BBR), which takes a third of the time there. Reno is built into every kernel.
+    // A path within a host loses and queues no packets, so a model of the path and pacing (BBR)
+    // gain nothing, and take a third of the time there. Reno is built into every kernel.
     #[cfg(target_os = "linux")]
     if let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr())
         && stays_within_host(from, to)
     {
-        // Advice only, as all of this: who has left again is found when something is read.
+        // The setting is optional: if the peer has left, a later read reports it.
         let _ = SockRef::from(stream).set_tcp_congestion(b"reno");
     }
     Ok(())
 }
 
-/// Whether both ends are on this host.
+/// Returns true if both ends are on this host.
 fn stays_within_host(from: SocketAddr, to: SocketAddr) -> bool {
     let (from, to) = (from.ip().to_canonical(), to.ip().to_canonical());
     from == to || from.is_loopback() && to.is_loopback()

@@ -1,5 +1,5 @@
-//! TLS 1.3 by rustls with ring: the listener proves that it holds the pinned key, or that an
-//! authority names it; the dialler may show a key of its own.
+//! TLS 1.3 by rustls with ring: the listener proves that it holds the pinned key, or a certificate
+//! of an authority for its name; the dialler may present its own key.
 
 use super::fail::internal;
 use super::identity::{Identity, fingerprint_of};
@@ -22,8 +22,8 @@ use rustls::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// AES-128 first: on DTNs, which all have instructions for it, it is the cheapest per byte (ten
-/// rounds, not fourteen) and no weaker where it counts.
+/// Prefers AES-128: DTNs have instructions for it, and it is the cheapest per byte (ten rounds, not
+/// fourteen) and sufficiently strong.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::ring::default_provider();
     provider.cipher_suites = vec![
@@ -34,8 +34,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Accepts the pinned key and no other, whatever the certificate around it says, and keeps which
-/// key was offered last, so that a refusal can name it.
+/// Accepts only the pinned key, and ignores the rest of the certificate. Stores the key last
+/// offered instead, so that a refusal can name it.
 #[derive(Debug)]
 pub struct Pinned {
     pin: Fingerprint,
@@ -44,7 +44,7 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// The key the server offered, if it is not the pinned one.
+    /// Returns the key that the server offered, if it is not the pinned one.
     #[must_use]
     pub fn other_key(&self) -> Option<Fingerprint> {
         *self.offered.lock().unwrap_or_else(PoisonError::into_inner)
@@ -83,7 +83,7 @@ impl ServerCertVerifier for Pinned {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        // A certificate is public: only this says that the peer holds its key.
+        // A certificate is public: only this signature proves that the peer holds its key.
         verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
@@ -92,15 +92,15 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// Authorities whose certificates name hosts.
+/// Authorities that certify host names.
 #[derive(Clone)]
 pub struct Authority(Arc<dyn ServerCertVerifier>);
 
 impl Authority {
-    /// Believes certificates of these authorities (DER), for the host that was dialled.
+    /// Trusts certificates of these authorities (DER), for the host that was dialled.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::InvalidRequest`] when none of them is one.
+    /// [`dray_core::ErrorKind::InvalidRequest`] if none of them is an authority's certificate.
     pub fn new(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates);
@@ -120,12 +120,12 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// How the other end is known.
+/// Means by which the other end is recognised.
 #[derive(Debug, Clone)]
 pub enum Trust {
-    /// By its key.
+    /// Its key.
     Key(Fingerprint),
-    /// By a certificate for the name that was dialled.
+    /// A certificate for the host name that was dialled.
     Authority(Authority),
 }
 
@@ -135,11 +135,11 @@ impl From<Fingerprint> for Trust {
     }
 }
 
-/// What a dialler needs to reach whom it trusts, showing its own key if it has one; the second part
-/// tells afterwards which other key was offered instead of a pinned one.
+/// Returns the configuration with which a dialler reaches the trusted end and presents its own key,
+/// if it has one. The second part stores the key that was offered instead of a pinned one.
 ///
 /// # Errors
-/// [`dray_core::ErrorKind::Internal`] when the library refuses our choice of algorithms.
+/// [`dray_core::ErrorKind::Internal`] if rustls rejects our choice of algorithms or the key.
 pub fn client_config(
     trust: &Trust,
     identity: Option<&Identity>,
@@ -165,8 +165,8 @@ pub fn client_config(
         .with_custom_certificate_verifier(verifier);
     let mut config = match identity {
         Some(identity) => {
-            // Put together by ourselves: the library would read the certificate, and knows no
-            // proxies (RFC 3820).
+            // Built here, because rustls would parse the certificate, and does not know proxies
+            // (RFC 3820).
             let key = key_provider
                 .load_private_key(identity.key())
                 .map_err(wrong)?;
@@ -175,16 +175,16 @@ pub fn client_config(
         }
         None => config.with_no_client_auth(),
     };
-    // Connections are few and long; a resumed one would skip the look at the key.
+    // Connections are few and long-lived; a resumed one would skip the check of the key.
     config.resumption = rustls::client::Resumption::disabled();
-    // A pinned end is known by its key and gives no name to pick one by; behind a public name there
-    // may be many hosts, each with a certificate of its own.
+    // A pinned end is recognised by its key and needs no name to select a certificate; behind a
+    // public name there may be many hosts, each with its own certificate.
     config.enable_sni = matches!(trust, Trust::Authority(_));
     Ok((Arc::new(config), pinned))
 }
 
-/// Lets a dialler show any certificate, and has it prove that it holds the key. What the certificate
-/// is worth is for whoever knows the caller to say, in words and not in an alert.
+/// Accepts any client certificate, and verifies that the dialler holds its key. The handler decides
+/// what the certificate permits, and refuses with a message, not with a TLS alert.
 #[derive(Debug)]
 struct AnyHolder(WebPkiSupportedAlgorithms);
 
@@ -221,8 +221,8 @@ impl ClientCertVerifier for AnyHolder {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        // The library reads no certificate with a critical extension that it does not know, and a
-        // proxy (RFC 3820) has one: the key is taken out by ourselves.
+        // rustls rejects a certificate with a critical extension that it does not know, and a proxy
+        // (RFC 3820) has one: so the key is extracted here.
         let key = dray_auth::x509::public_key(certificate)
             .map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
         verify_tls13_signature_with_raw_key(
@@ -238,11 +238,11 @@ impl ClientCertVerifier for AnyHolder {
     }
 }
 
-/// What a listener needs to prove that it is `identity`.
+/// Returns the configuration with which a listener proves that it is `identity`.
 ///
 /// # Errors
-/// [`dray_core::ErrorKind::InvalidRequest`] when the key is another certificate's,
-/// [`dray_core::ErrorKind::Internal`] when it is of a kind the library cannot use.
+/// [`dray_core::ErrorKind::InvalidRequest`] if the key belongs to another certificate,
+/// [`dray_core::ErrorKind::Internal`] if rustls cannot use its kind.
 pub fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
     let wrong = |error: rustls::Error| internal("set up TLS", error.to_string());
     let mut config = ServerConfig::builder_with_provider(provider())

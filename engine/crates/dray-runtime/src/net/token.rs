@@ -1,4 +1,4 @@
-//! The static token that opens a passive end.
+//! The static token that a caller of a passive end must present.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_wire::bounds::TOKEN_BYTES_MAX;
@@ -11,10 +11,11 @@ use std::fmt;
 pub struct Token(Vec<u8>);
 
 impl Token {
-    /// Takes a token as it was read; white space around it (a file's last newline) does not count.
+    /// Takes a token as read from a file or a variable; surrounding white space (a file's last
+    /// newline) is removed.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] when nothing is left or it is longer than the wire carries.
+    /// [`ErrorKind::InvalidRequest`] if it is empty or longer than the wire format allows.
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let bytes = bytes.trim_ascii();
         let cause = match bytes.len() {
@@ -31,10 +32,10 @@ impl Token {
         )
     }
 
-    /// As text, for an `Authorization` header; nowhere else.
+    /// Returns the token as text, for use in an `Authorization` header only.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] when it holds what a header may not.
+    /// [`ErrorKind::InvalidRequest`] if it holds characters that a header may not hold.
     pub fn text(&self) -> Result<String> {
         let text = str::from_utf8(&self.0).ok();
         let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -49,8 +50,8 @@ impl Token {
         &self.0
     }
 
-    /// Compares in a time that depends on the offered length alone: both are hashed under a key of
-    /// this call, and the hashes are compared in constant time.
+    /// Compares in a time that depends on the offered length only: both tokens are hashed under a
+    /// key made for this call, and the hashes are compared in constant time.
     pub(super) fn matches(&self, offered: &[u8]) -> bool {
         hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).is_ok_and(|key| {
             hmac::verify(&key, offered, hmac::sign(&key, &self.0).as_ref()).is_ok()
