@@ -1,6 +1,7 @@
-//! The configuration of both machines: buffers, threads, limits, and what the one file must be.
+//! The configuration of both machines: buffers, threads, limits, and requirements on the content of
+//! a single file.
 //!
-//! Every program that runs a transfer comes through here, so that one resumes what another began.
+//! Every program that runs a transfer uses it, so that each can resume transfers of the others.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -11,45 +12,47 @@ use dray_wire::message::Limits;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Bytes of all buffers, unless somebody says otherwise.
+/// Default size of all buffers of an end, in bytes.
 pub const POOL_BYTES_DEFAULT: u64 = 256 << 20;
 
-/// Fewest buffers of an end: enough that reading, sending and writing overlap.
+/// Minimum number of buffers of an end: enough that reading, sending and writing overlap.
 pub const BUFFERS_MIN: u64 = 8;
-/// Most buffers of an end: each has a number of 32 bits and a few bytes of bookkeeping.
+/// Maximum number of buffers of an end: each has a number of 32 bits and a few bytes of
+/// bookkeeping.
 const BUFFERS_MAX: u64 = 1 << 20;
 
-/// Reads, and writes, that may be under way on one storage target (LADS runs a handful of I/O
-/// threads for each OST; guess, revisit).
+/// Default number of concurrent reads, and of concurrent writes, on a storage target (LADS runs a
+/// handful of I/O threads for each OST; guess, revisit).
 pub const THREADS_PER_TARGET: u32 = 4;
 
-/// Writes that may be under way to a server: each waits for the way there and back (guess, revisit).
+/// Default number of concurrent writes to a server: each waits for a round trip (guess, revisit).
 const THREADS_TO_SERVER: u32 = 16;
 
-/// Most threads that are started for one storage target, said or found (guess, revisit: nobody waits for
-/// more at once, and a host has up to 64 such targets).
+/// Maximum number of threads per storage target, configured or tuned (guess, revisit: no target
+/// needs more concurrent waits, and a host has up to 64 such targets).
 pub const THREADS_MAX: u32 = 64;
 
-/// How many threads read or write each storage target of this host.
+/// Number of threads that read or write each storage target of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Threads {
-    /// As many as are usual for its kind.
+    /// The default for the kind of target.
     #[default]
     Usual,
-    /// So many, up to [`THREADS_MAX`].
+    /// This number, at most [`THREADS_MAX`].
     Fixed(u32),
-    /// Found while a transfer runs, from what is usual on.
+    /// Tuned while a transfer runs, starting from the default.
     Tuned,
 }
 
 impl Threads {
-    /// Readers of each target. One has a buffer while it reads, so there are no more than those.
+    /// Returns the number of readers of each target. Each reader holds a buffer while it reads, so
+    /// a tuned number is at most the number of buffers.
     #[must_use]
     pub fn readers(self, buffers: Buffers) -> ThreadCount {
         self.count(THREADS_PER_TARGET, buffers)
     }
 
-    /// Writers of each target of a store that can do so much.
+    /// Returns the number of writers of each target of a store with these capabilities.
     #[must_use]
     pub fn writers(self, can: &Capabilities, buffers: Buffers) -> ThreadCount {
         let usual = match can.takes_many {
@@ -71,55 +74,57 @@ impl Threads {
     }
 }
 
-/// Entries announced and not closed at the most: files of one sync group and more, in about
-/// 32 MiB of bookkeeping at both ends together (guess, revisit).
+/// Maximum number of entries that are announced and not closed: more than the files of a sync
+/// group, in about 32 MiB of bookkeeping at both ends together (guess, revisit).
 const LIVE_ENTRIES_MAX: u32 = 1 << 15;
 
-/// Objects of one file on the way to a store without random writes (a guess that keeps them close
-/// together; only stores to come need it).
+/// Maximum number of objects of a file in transit to a store without random writes (a guess that
+/// keeps them close together; only future stores need it).
 const ORDERED_WINDOW: u32 = 16;
 
-/// A sync group: at most so many bytes, at most so long (the bound on what a fault costs).
+/// Maximum number of bytes of a sync group. Together with [`SYNC_INTERVAL`] it bounds the work that
+/// a fault costs.
 const SYNC_GROUP_BYTES: u64 = 64 << 20;
-/// See [`SYNC_GROUP_BYTES`].
+/// Maximum duration of a sync group.
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Buffers of one end.
+/// Buffers of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
-    /// How many.
+    /// Number of buffers.
     pub count: u32,
-    /// Bytes of each.
+    /// Bytes of each buffer.
     pub bytes: u64,
 }
 
 impl Buffers {
-    /// As many buffers of `bytes` as fit into `pool` bytes, and a few at least.
+    /// Returns as many buffers of `bytes` as fit into `pool` bytes, but at least [`BUFFERS_MIN`].
     #[must_use]
     pub fn new(pool: u64, bytes: u64) -> Self {
         let count = (pool / bytes.max(1)).clamp(BUFFERS_MIN, BUFFERS_MAX);
         Self {
-            // Clamped right above.
+            // Always fits, because of the clamp above.
             count: u32::try_from(count).unwrap_or(u32::MAX),
             bytes,
         }
     }
 }
 
-/// What the sink's machine must know of the one file.
+/// Properties of a single file that the sink's machine must know.
 #[derive(Debug, Clone, Default)]
 pub struct Content {
-    /// What its checksum must be.
+    /// Required checksum.
     pub demanded: Option<Checksum>,
-    /// The bytes of it that are taken.
+    /// Byte range of the file that is transferred.
     pub range: Option<ByteRange>,
-    /// What is known of the content beside size, time and range, in words of whoever asks; may be
-    /// empty. A log that was begun with other words is stale.
+    /// Facts about the content other than size, time and range, encoded by the caller; may be
+    /// empty. A log that was begun with other facts is stale.
     pub named: Vec<u8>,
 }
 
 impl Content {
-    /// Names the content beyond size and time: another range of a file is another content.
+    /// Returns the identity of the content beyond size and time: another range of a file is another
+    /// content.
     #[must_use]
     pub fn identity(&self) -> Vec<u8> {
         let mut identity = match self.range {
@@ -134,7 +139,7 @@ impl Content {
     }
 }
 
-/// Bounds that this end declares.
+/// Returns the limits that this end declares.
 #[must_use]
 pub fn limits(buffers: Buffers) -> Limits {
     Limits {
@@ -144,7 +149,7 @@ pub fn limits(buffers: Buffers) -> Limits {
     }
 }
 
-/// The source's machine, of an end that does not drive the transfer.
+/// Returns the configuration of the source's machine, for an end that does not drive the transfer.
 #[must_use]
 pub fn source_config(
     options: Options,
@@ -167,7 +172,8 @@ pub fn source_config(
     }
 }
 
-/// The sink's machine. `ends` is what its own storage can do, and the source's where it is known.
+/// Returns the configuration of the sink's machine. `ends` holds the capabilities of its own store,
+/// and of the source's store if they are known.
 #[must_use]
 pub fn sink_config(
     options: Options,
@@ -187,7 +193,7 @@ pub fn sink_config(
         buffer_bytes: buffers.bytes.min(limits.object_bytes_max),
         writers: Threads::Usual.writers(&own, buffers),
         live_entries_max: limits.live_entries_max,
-        // The destination knows them.
+        // The destination adds them.
         claims: Vec::new(),
         precision_nanoseconds: own.time_precision_nanoseconds.max(source_precision),
         ordered_window: (!own.random_write).then_some(ORDERED_WINDOW),
@@ -199,7 +205,7 @@ pub fn sink_config(
     }
 }
 
-/// Differs each time; not for secrets.
+/// Returns a number that differs in each call; not for secrets.
 fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

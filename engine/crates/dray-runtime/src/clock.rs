@@ -1,9 +1,9 @@
-//! The monotonic clock that the machines are told.
+//! The monotonic clock of the machines.
 
 use dray_core::Time;
 use std::time::Instant;
 
-/// A clock that starts when it is made. Stepping the host's calendar does not move it.
+/// A clock that starts at its creation. Changes of the host's date do not affect it.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(Instant);
 
@@ -14,7 +14,7 @@ impl Clock {
         Self(Instant::now())
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     #[must_use]
     pub fn now(&self) -> Time {
         Time::from_nanos(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))

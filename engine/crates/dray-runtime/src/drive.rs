@@ -1,10 +1,10 @@
-//! The driver's side of a transfer with another host: a session, and further ones after a lost
-//! connection, until it ends. The command line and the endpoint both come through here.
+//! The driver's side of a transfer with another host: a session, and further sessions after a lost
+//! connection, until the transfer ends. The command line and the endpoint both use it.
 //!
-//! Goals: whoever runs a transfer says what and where, hears what happens ([`Watch`]) and can change
-//! its mind meanwhile ([`Handle`]).
+//! Goals: the caller defines a transfer, observes it ([`Watch`]) and can change it while it runs
+//! ([`Handle`]).
 //!
-//! Non-goals: which transfer runs, and when a lost one is tried again after its session's own tries.
+//! Non-goals: the choice of the transfer to run, and the retries after a session's own attempts.
 
 mod counts;
 mod handle;
@@ -34,53 +34,55 @@ use handle::Live;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Waits between sessions: doubling from the first to the last, 50 to 100 % of each.
+/// First delay between sessions. The delay doubles up to [`BACKOFF_MAX`]; each is 50 to 100 % of
+/// its value.
 const BACKOFF: Duration = Duration::from_secs(1);
-/// See [`BACKOFF`].
+/// Longest delay between sessions; see [`BACKOFF`].
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// What moves, and how.
+/// Data and parameters of a transfer.
 #[derive(Debug, Clone)]
 pub struct Task {
     /// The transfer's name.
     pub transfer: TransferId,
     /// Number of its first session, from 1.
     pub first_session: u32,
-    /// Which of it, and its new name.
+    /// The selected entries, and the new name.
     pub selection: Selection,
-    /// How.
+    /// Options of the transfer.
     pub options: Options,
-    /// What the one file must be.
+    /// Requirements on the content of a single file.
     pub content: Content,
-    /// Bytes of this end's buffers.
+    /// Bytes of this end's buffers in total.
     pub pool_bytes: u64,
-    /// Data streams.
+    /// Number of data streams.
     pub streams: StreamCount,
-    /// Where their number is found while it runs.
+    /// Bounds within which that number is tuned while the transfer runs.
     pub tuning: Tuning,
     /// Threads of each storage target at this end.
     pub threads: Threads,
-    /// Whether data runs in clear.
+    /// True if data streams run in clear.
     pub clear_data: bool,
-    /// Sessions in a row that may be lost without anything new being safe, before it is given up.
+    /// Number of consecutive sessions that may be lost without new durable data before the transfer
+    /// is given up.
     pub retries: u32,
 }
 
-/// How many data streams a transfer has.
+/// Number of data streams of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamCount {
-    /// So many are asked for.
+    /// Requests this number.
     Fixed(u16),
-    /// Found while it runs.
+    /// Tuned while the transfer runs.
     Tuned,
 }
 
-/// What the number of streams is found within, and from where on.
+/// Bounds and start of the tuning of the number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// At the most so many; the other end may grant fewer.
+    /// Maximum number of streams; the other end may grant fewer.
     pub streams_most: u16,
-    /// What an earlier transfer between the same two found.
+    /// Result of an earlier transfer between the same two ends.
     pub known: Option<Remembered>,
 }
 
@@ -94,8 +96,8 @@ impl Default for Tuning {
 }
 
 impl Task {
-    /// So many streams are asked for. Of a tuned transfer no more than there are buffers here: others would
-    /// have nothing to carry.
+    /// Returns the number of streams to request. A tuned transfer requests at most one stream for
+    /// each buffer of this end: further streams would have no data to send.
     fn streams_most(&self, buffers: Buffers) -> u16 {
         match self.streams {
             StreamCount::Fixed(count) => count,
@@ -110,9 +112,9 @@ impl Task {
     }
 }
 
-/// Somebody who watches a transfer over all its sessions.
+/// Observer of a transfer across all its sessions.
 pub trait Watch: Observer {
-    /// A session begins: counters start anew.
+    /// A session begins: its counters start at zero.
     fn session(&self, number: u32) {
         let _ = number;
     }
@@ -123,26 +125,27 @@ pub trait Watch: Observer {
     }
 }
 
-/// How a transfer ended.
+/// Final state of a transfer.
 #[derive(Debug, Clone)]
 pub enum Ending {
-    /// Everything was dealt with; so many files failed.
+    /// All entries were processed; some files may have failed.
     Done {
-        /// Files that failed.
+        /// Number of files that failed.
         failed: u64,
     },
-    /// Somebody stopped it.
+    /// A user stopped it.
     Cancelled,
-    /// Nothing moved.
+    /// The other end refused it, another transfer holds the lease, or too few files were found.
     Refused(Error),
-    /// There is no way to the other end.
+    /// The other end cannot be reached.
     Unreachable(Error),
-    /// Broken off.
+    /// It ended early.
     Interrupted(Error),
 }
 
 impl Ending {
-    /// How a session ended. `failed` is what this end has counted.
+    /// Returns the final state for a session's outcome. `failed` is the number of failed files that
+    /// this end has counted.
     #[must_use]
     pub fn of(outcome: Outcome, failed: u64) -> Self {
         match outcome {
@@ -151,7 +154,7 @@ impl Ending {
             },
             Outcome::Cancelled => Self::Cancelled,
             Outcome::Refused(error) => Self::Refused(error),
-            // Running the same command again would meet the new holder.
+            // The same command would meet the new holder of the lease again.
             Outcome::Failed(error)
                 if matches!(error.kind, ErrorKind::LeaseLost | ErrorKind::LeaseHeld) =>
             {
@@ -162,22 +165,24 @@ impl Ending {
     }
 }
 
-/// What came of it.
+/// Result of a transfer.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// How it ended.
+    /// Final state.
     pub ending: Ending,
-    /// Counters of the last session; what was sent and read, and where the time went, of all.
+    /// Counters of the last session; bytes sent and read and the profile are the sums of all
+    /// sessions.
     pub progress: Progress,
-    /// What the next transfer between the same two may begin with.
+    /// Tuned values with which the next transfer between the same two ends may begin.
     pub found: Option<Remembered>,
 }
 
-/// Local source, remote sink. `to` is the destination folder there, then what will be written in it;
-/// `open` gives what to read, once for all sessions.
+/// Pushes a local source to a remote sink. `to` is the destination folder there, followed by the
+/// names that will be written in it; `open` returns the roots to read, once for all sessions.
 ///
 /// # Errors
-/// When the first session does not begin; whoever cannot be reached at the first try is not there.
+/// If the first session does not begin: an end that is unreachable at the first attempt is not
+/// retried.
 pub fn push(
     task: &Task,
     dial: &Dial,
@@ -247,7 +252,7 @@ pub fn push(
     })
 }
 
-/// How the next session is dialled, and how many streams it asks for.
+/// Returns the parameters to dial the next session, and the number of streams to request.
 fn begins(task: &Task, dial: &Dial, buffers: Buffers, found: &Found) -> (Dial, u16) {
     let mut dial = dial.clone();
     let streams = task.streams_most(buffers);
@@ -257,8 +262,8 @@ fn begins(task: &Task, dial: &Dial, buffers: Buffers, found: &Found) -> (Dial, u
     (dial, streams)
 }
 
-/// Remote source, local sink. `from` is what to read there; `open` gives the destination, for each
-/// session anew.
+/// Pulls a remote source to a local sink. `from` holds the paths to read there; `open` opens the
+/// destination again for each session.
 ///
 /// # Errors
 /// As [`push`].
@@ -274,7 +279,7 @@ pub fn pull(
     let pool = Arc::new(Pool::new(buffers.count, buffers.bytes)?);
     let found = Found::new(task.tuning.known);
     let ended = sessions(task, handle, watch, |number| {
-        // The other end first: without it nothing is made here.
+        // Dials first: if the other end is unreachable, no file is created here.
         let (mut dial, streams) = begins(task, dial, buffers, &found);
         let connect = connect(task, number, Role::Source, from, streams);
         dial.shared = handle.shared_rates();
@@ -333,7 +338,8 @@ pub fn pull(
     })
 }
 
-/// A session that was lost before any stream of it was there has not begun.
+/// Turns the outcome of a session that was lost before its first stream into an error: such a
+/// session has not begun.
 fn had_streams(outcome: Outcome, growth: &Growth) -> Result<Outcome> {
     match outcome {
         Outcome::Failed(error) if is_lost(&error) && !growth.had_streams() => Err(error),
@@ -341,7 +347,7 @@ fn had_streams(outcome: Outcome, growth: &Growth) -> Result<Outcome> {
     }
 }
 
-/// Both ends in this process.
+/// Copies with both ends in this process.
 ///
 /// # Errors
 /// As [`local::run`].
@@ -371,7 +377,8 @@ pub fn copy(
     })
 }
 
-/// A sink of before reads back what an earlier run wrote, whatever is asked for.
+/// Returns a notice if the sink is older than the option to trust: it reads back the data of an
+/// earlier run, whatever `--resume` says.
 fn unread_resume(options: &Options, agreed: &Agreed) -> Option<Error> {
     let is_unread = options.resume == ResumeMode::Trust && !agreed.has(optional::RESUME);
     is_unread.then(|| {
@@ -385,7 +392,7 @@ fn unread_resume(options: &Options, agreed: &Agreed) -> Option<Error> {
     })
 }
 
-/// What is said before anything moves to where nothing is kept.
+/// Returns the notice that precedes a transfer to an end that keeps no data.
 fn nothing_kept() -> Event {
     let notice = Error::new(ErrorKind::Unsupported, End::Sink, "keep what is sent");
     let notice = notice
@@ -394,7 +401,7 @@ fn nothing_kept() -> Event {
     Event::Notice(notice)
 }
 
-/// Runs session after session until one comes to an end.
+/// Runs sessions until one ends the transfer.
 fn sessions(
     task: &Task,
     handle: &Handle,
@@ -408,7 +415,8 @@ fn sessions(
     };
     let mut sums = Sent::default();
     let mut last = Progress::default();
-    // Tries since more was safe than ever before: a transfer of a week may meet any number of faults.
+    // Attempts since the durable data last grew. They start again with each growth: a transfer of a
+    // week may meet any number of faults.
     let (mut tries, mut most_safe) = (0, (0, 0));
     for number in task.first_session.. {
         tries += 1;
@@ -430,7 +438,7 @@ fn sessions(
                     }
                 }
             }
-            // Whoever cannot be reached at the first try is not there.
+            // An end that is unreachable at the first attempt is not retried.
             Err(error) if number == task.first_session => return Err(error),
             Err(error) if is_lost(&error) || error.kind == ErrorKind::LeaseHeld => error,
             Err(error) => return Ok(sums.ended(Ending::Interrupted(error), last)),
@@ -449,7 +457,7 @@ fn sessions(
     Ok(sums.ended(Ending::Cancelled, last))
 }
 
-/// Whether another session may find the other end again.
+/// Returns true if a further session may reach the other end again.
 #[must_use]
 pub fn is_lost(error: &Error) -> bool {
     error.status == Status::Temporary
@@ -459,7 +467,7 @@ pub fn is_lost(error: &Error) -> bool {
         )
 }
 
-/// Spreads waits; not for secrets.
+/// Returns a random number that spreads delays; not for secrets.
 fn draw() -> u32 {
     use std::hash::{BuildHasher, RandomState};
     // The upper half of 64 mixed bits.

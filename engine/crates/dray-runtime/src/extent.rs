@@ -1,20 +1,21 @@
-//! Bytes in a buffer that lie in a file of this host as well: a sink in the same process may take that
-//! file's blocks instead of writing them anew.
+//! Bytes in a buffer that also exist in a file of this host: a sink in the same process may share
+//! that file's blocks instead of writing them again.
 
 use dray_core::{ByteRange, Result};
 use dray_store::{Partial, ReadHandle, ReadState};
 use std::sync::Arc;
 
-/// Where the bytes of a buffer were read.
+/// The file and offset from which the bytes of a buffer were read.
 pub(crate) struct Extent {
     file: Arc<dyn ReadHandle>,
     offset: u64,
-    /// What the file was when they were read and summed.
+    /// State of the file when the bytes were read and their checksums computed.
     state: ReadState,
 }
 
 impl Extent {
-    /// Of bytes that were read at `offset`; `None` when the file's store does not share.
+    /// Creates the extent of bytes that were read at `offset`; `None` if the file's store does not
+    /// share blocks.
     pub(crate) fn of(file: &Arc<dyn ReadHandle>, offset: u64, state: ReadState) -> Option<Self> {
         file.shareable().map(|_| Self {
             file: Arc::clone(file),
@@ -23,8 +24,9 @@ impl Extent {
         })
     }
 
-    /// Gives them to `partial` as its `range`. `false`: it has to write them. That is so as well when the
-    /// file has changed by now: then nobody knows whether what both have is what was summed.
+    /// Shares the bytes with `partial`, as its `range`. Returns false if the caller must write them
+    /// instead: if the store cannot share them, or if the file has changed since the read, so that
+    /// the shared bytes may differ from those of the checksums.
     pub(crate) fn give(&self, partial: &dyn Partial, range: ByteRange) -> Result<bool> {
         let Some(file) = self.file.shareable() else {
             return Ok(false);

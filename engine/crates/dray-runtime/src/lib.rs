@@ -1,9 +1,9 @@
-//! Carries out what the machines of dray-session decide: sockets, threads, buffers and
-//! clocks.
+//! Executes the decisions of the machines of dray-session: sockets, threads, buffers and clocks.
 //!
-//! One conductor thread per machine ([`source::run`], [`sink::run`]) owns it, hands results in and
-//! effects out; readers, writers and chores belong to storage targets, senders and receivers to
-//! streams. Buffers are preallocated ([`pool`]) and named by id. No decision is taken here.
+//! A conductor thread per machine ([`source::run`], [`sink::run`]) owns the machine, passes results
+//! to it and carries out its effects. Readers, writers and tasks belong to storage targets, senders
+//! and receivers to streams. Buffers are preallocated ([`pool`]) and referred to by id. This crate
+//! makes no decisions.
 
 pub mod account;
 pub mod assembly;

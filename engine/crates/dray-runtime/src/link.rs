@@ -1,9 +1,9 @@
-//! How a conductor reaches the other end, whatever lies between: a network, or nothing.
+//! The link from a conductor to the other end, across a network or within a process.
 //!
-//! A link gives its conductor events to read and senders to write. Control messages go through a
-//! [`ControlSender`] on a thread of its own; each data stream of a source has a [`BlockSender`] on a
-//! thread of its own. At the sink a stream's receiver puts [`SinkEvent`]s of arrived blocks straight
-//! into the conductor's channel.
+//! A link gives its conductor events to read and senders to write. Control messages pass through a
+//! [`ControlSender`] on its own thread; each data stream of a source has a [`BlockSender`] on its
+//! own thread. At the sink, a stream's receiver puts [`SinkEvent`]s of arrived blocks directly into
+//! the conductor's channel.
 
 use crate::open_files::OpenFile;
 use crate::origin::Origin;
@@ -14,22 +14,22 @@ use dray_core::{Error, FileIndex, Result, StreamId};
 use dray_wire::message::{BlockHead, Message};
 use std::sync::Arc;
 
-/// Sends control messages, one after the other; may block.
+/// Sends control messages in sequence; may block.
 pub trait ControlSender: Send {
-    /// Sends one.
+    /// Sends a message.
     ///
     /// # Errors
-    /// When the connection is gone; the receiving half reports that as a lost peer.
+    /// If the connection is lost; the receiving half reports the loss as a lost peer.
     fn send(&mut self, message: &Message) -> Result<()>;
 }
 
-/// Sends objects on one stream, one after the other; may block.
+/// Sends objects on a stream in sequence; may block.
 pub trait BlockSender: Send {
     /// Sends an object at the rate of `pace`. On return the buffer's content is no longer needed;
     /// an in-process link may have swapped it for another buffer's.
     ///
     /// # Errors
-    /// When the stream is gone: it is not used again.
+    /// If the stream is lost: the caller does not use it again.
     fn send(
         &mut self,
         head: &BlockHead,
@@ -37,71 +37,71 @@ pub trait BlockSender: Send {
         pace: &mut Pace<'_>,
     ) -> Result<()>;
 
-    /// What ends the stream from another thread while it sends; sending fails from then on. None: it
-    /// cannot be stuck.
+    /// Returns a function that ends the stream from another thread while it sends; sending then
+    /// fails. `None`: sending cannot block.
     fn cutter(&self) -> Option<Box<dyn Fn() + Send>> {
         None
     }
 
-    /// The stream was ended for this reason, and is not used again.
+    /// Ends the stream for this reason; the caller does not use it again.
     fn give_up(&mut self, _error: &Error) {}
 }
 
-/// What a source's conductor hears.
+/// Events for a source's conductor.
 pub enum SourceEvent {
-    /// For its machine.
+    /// Input of its machine.
     Input(dray_session::source::Input),
-    /// Rates that it shares with other sessions, before anything moves.
+    /// Rates that it shares with other sessions; sent before any data moves.
     Shared(SharedRates),
-    /// A thread of this end is gone: the session cannot go on.
+    /// A thread of this end has failed: the session cannot continue.
     Broken(Error),
     /// A data stream is ready for use.
     Stream(StreamId, Box<dyn BlockSender>),
-    /// The peer has closed a data stream, for this reason as far as is known.
+    /// The peer has closed a data stream; the error is the reason, as far as it is known.
     Left(StreamId, Error),
-    /// Entries of the listing, with where their bytes come from.
+    /// Entries of the listing, with the origins of their bytes.
     Listed {
-        /// For the machine.
+        /// Entries, for the machine.
         entries: Vec<dray_session::source::Listed>,
-        /// For the readers.
+        /// Origins, for the readers.
         origins: Vec<(FileIndex, Arc<Origin>)>,
-        /// What could not be listed.
+        /// Entries that could not be listed.
         failed: Vec<dray_session::Failure>,
-        /// Whether that was all.
+        /// True if the listing is complete.
         finished: bool,
     },
 }
 
-/// What a sink's conductor hears.
+/// Events for a sink's conductor.
 pub enum SinkEvent {
-    /// For its machine.
+    /// Input of its machine.
     Input(dray_session::sink::Input),
-    /// A thread of this end is gone: the session cannot go on.
+    /// A thread of this end has failed: the session cannot continue.
     Broken(Error),
-    /// A partial file is open, or cannot be.
+    /// A partial file is open, or cannot be opened.
     Prepared(FileIndex, Result<Arc<OpenFile>>),
 }
 
-/// A source's way to its sink.
+/// A source's link to its sink.
 pub struct SourceLink {
-    /// What comes in, from the link and from workers.
+    /// Events from the link and from workers.
     pub events: Receiver<SourceEvent>,
-    /// The other side of it.
+    /// Sender to `events`.
     pub events_in: Sender<SourceEvent>,
-    /// What goes out.
+    /// Sender of control messages.
     pub control: Box<dyn ControlSender>,
-    /// Ends the link: its receivers stop. Called once, after the last message was sent.
+    /// Ends the link, which stops its receivers. Called once, after the last message was sent.
     pub close: Box<dyn FnOnce() + Send>,
 }
 
-/// A sink's way to its source.
+/// A sink's link to its source.
 pub struct SinkLink {
-    /// What comes in, from the link and from workers.
+    /// Events from the link and from workers.
     pub events: Receiver<SinkEvent>,
-    /// The other side of it.
+    /// Sender to `events`.
     pub events_in: Sender<SinkEvent>,
-    /// What goes out.
+    /// Sender of control messages.
     pub control: Box<dyn ControlSender>,
-    /// Ends the link: its receivers stop. Called once, after the last message was sent.
+    /// Ends the link, which stops its receivers. Called once, after the last message was sent.
     pub close: Box<dyn FnOnce() + Send>,
 }

@@ -1,56 +1,56 @@
-//! What a running end tells its caller.
+//! Reports of a running end to its caller.
 
 use dray_core::{Result, StreamId};
 use dray_session::source::Listed;
 use dray_session::{Event, Progress};
 use dray_wire::message::{BlockHead, Totals};
 
-/// Somebody who watches a transfer. Called from the conductor's thread: must not block where nothing
-/// else is said.
+/// Observer of a transfer. Called from the conductor's thread: a method must not block unless its
+/// description allows it.
 pub trait Observer: Sync {
-    /// Something happened.
+    /// Receives an event.
     fn event(&self, event: &Event) {
         let _ = event;
     }
 
-    /// The counters, several times a second and once at the end.
+    /// Receives the counters, several times a second and once at the end.
     fn progress(&self, progress: &Progress) {
         let _ = progress;
     }
 
-    /// Entries were listed (at a source).
+    /// Receives listed entries (at a source).
     fn listed(&self, entries: &[Listed]) {
         let _ = entries;
     }
 
-    /// An object is handed to a stream (at a source), or came in by one (at a sink, which does not
-    /// know by which).
+    /// Receives the head of an object that was passed to a stream (at a source), or that arrived
+    /// (at a sink, which does not know the stream).
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
         let _ = (stream, head);
     }
 
-    /// Keep the totals durably, whoever keeps them beyond this process: when this returns, the log
-    /// that could tell the same may go. May block.
+    /// Stores the totals durably, if the observer keeps them beyond this process: after this
+    /// returns, the log, which holds the same information, may be deleted. May block.
     ///
     /// # Errors
-    /// When they could not be kept; then the log stays.
+    /// If the totals could not be stored; then the log stays.
     fn store_verdict(&self, totals: &Totals) -> Result<()> {
         let _ = totals;
         Ok(())
     }
 }
 
-/// Nobody watches.
+/// An observer that ignores all reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
 impl Observer for Silent {}
 
-/// Passes on what a transfer to a null sink tells, but nothing that calls anything safe.
+/// Passes on the reports of a transfer to a null sink, without those that describe data as durable.
 pub struct Unkept<'a>(pub &'a dyn Observer);
 
 impl Unkept<'_> {
-    /// The counters as what they are.
+    /// Returns the counters, marked as those of a transfer that keeps no data.
     #[must_use]
     pub fn of(progress: &Progress) -> Progress {
         Progress {
@@ -79,7 +79,7 @@ impl Observer for Unkept<'_> {
         self.0.object(stream, head);
     }
 
-    /// Nothing of it is kept, and so neither is that it was.
+    /// Stores nothing: the data is not kept, so no verdict is due.
     fn store_verdict(&self, _totals: &Totals) -> Result<()> {
         Ok(())
     }

@@ -1,36 +1,37 @@
-//! The store and the path that an announced file is read from.
+//! The store and path from which an announced file is read.
 
 use dray_core::{RelPath, Result};
 use dray_store::{Noted, ReadHandle, ReadState, Store};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Where the bytes of an announced file come from.
+/// Source of an announced file's bytes.
 pub struct Origin {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) path: RelPath,
-    /// What callers write before the path.
+    /// Prefix that callers write before the path.
     pub(crate) top: Arc<str>,
-    /// First byte that is sent (a byte range of a file).
+    /// Offset of the first byte to send (for a byte range of a file).
     pub(crate) offset: u64,
-    /// Size of the whole file, and its time, as listed.
+    /// Size of the whole file and its modification time, as listed.
     pub(crate) listed: ReadState,
     pub(crate) handle: OnceLock<Arc<dyn ReadHandle>>,
-    /// What the file system noted of it before its first read, but for what explains itself since.
+    /// State that the file system recorded before the first read, updated after changes of
+    /// attributes only.
     pub(crate) noted: Mutex<Option<Noted>>,
-    /// Whether reads of it may share a handle: not when objects are drawn at random from all files,
-    /// which would keep all of them open.
+    /// True if reads may share a handle. False if objects are drawn at random from all files, as
+    /// all of them would stay open.
     pub(crate) is_shared: bool,
 }
 
 impl Origin {
-    /// Opens the file for one read.
+    /// Opens the file for a single read.
     fn open(&self) -> Result<Arc<dyn ReadHandle>> {
         let opened = self.store.open_listed(&self.path, &self.listed);
         opened.map(Arc::from)
     }
 
-    /// Calls `read` with a handle: the one that all reads of a large file share, where that is
-    /// wanted. A failed opening is not remembered: a later try may fare better.
+    /// Calls `read` with a handle: with the shared handle for parts of a large file, if sharing is
+    /// enabled. A failed open is not stored: a later attempt may succeed.
     pub(crate) fn with_handle<T>(
         &self,
         is_whole: bool,

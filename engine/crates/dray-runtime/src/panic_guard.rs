@@ -1,15 +1,15 @@
-//! Panics, a defect of ours, become an error of the session: a thread that is gone would be waited for
-//! forever, by its conductor and then by the other end.
+//! Turns panics, which are defects of dray, into an error of the session: otherwise the conductor,
+//! and then the other end, would wait forever for the ended thread.
 
 use crossbeam_channel::Sender;
 use dray_core::{End, Error, ErrorKind, Result};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs something; a panic is an error of kind [`ErrorKind::Internal`] that says what was going on.
+/// Runs `run`; a panic becomes an error of kind [`ErrorKind::Internal`] that names the operation.
 ///
-/// What it shares with others must bear a panic: buffers hold bytes of no meaning afterwards, and the
-/// log is given up.
+/// State shared with other threads must tolerate a panic: buffers hold meaningless bytes
+/// afterwards, and the log is given up.
 pub fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         Error::new(ErrorKind::Internal, End::Here, operation)
@@ -18,7 +18,7 @@ pub fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
     })
 }
 
-/// As [`caught`], for a thread whose conductor hears of it.
+/// As [`caught`], for a thread that reports the error to its conductor.
 pub(crate) fn or_tell<E>(
     operation: &str,
     events: &Sender<E>,
@@ -26,7 +26,7 @@ pub(crate) fn or_tell<E>(
     run: impl FnOnce(),
 ) {
     if let Err(error) = caught(operation, run) {
-        // Without a conductor nobody waits.
+        // If the conductor has ended, no thread waits for the report.
         let _ = events.send(broken(error));
     }
 }

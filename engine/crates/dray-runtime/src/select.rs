@@ -1,7 +1,7 @@
-//! Which entries of a listing are taken: include and exclude patterns.
+//! Selects the entries of a listing by include and exclude patterns.
 //!
-//! A pattern without a slash is held against the last name, one with a slash against the whole path
-//! below the transfer's root. `*` and `?` stay within a name, `**` crosses folders.
+//! A pattern without a slash is matched against the last name, a pattern with a slash against the
+//! whole path below the transfer's root. `*` and `?` match within a name, `**` crosses folders.
 
 use crate::lock::lock;
 use dray_core::patterns::{self, COMPILED_BYTES_PER_BYTE, WILD_BYTES_MAX};
@@ -14,31 +14,31 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of patterns with wildcards that are compiled, of all sessions of this process.
+/// Bytes of compiled patterns with wildcards, of all sessions of this process.
 static COMPILED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many there may be. Enough for two requests at their bound.
+/// Maximum of [`COMPILED`]; the default allows two requests at their limit.
 static COMPILED_MAX: AtomicUsize = AtomicUsize::new(2 * WILD_BYTES_MAX);
 
 /// Held while patterns with wildcards are compiled.
 static COMPILING: Mutex<()> = Mutex::new(());
 
-/// Sets how much memory the compiled patterns of all sessions may take, for a process that has many.
-/// One request at its bound always fits.
+/// Sets the memory in bytes that the compiled patterns of all sessions may use, for a process with
+/// many sessions. A single request at its limit always fits.
 pub fn bound_memory(bytes: u64) {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX) / COMPILED_BYTES_PER_BYTE;
     COMPILED_MAX.store(bytes.max(WILD_BYTES_MAX), Ordering::Relaxed);
 }
 
-/// A part of what all sessions may compile; given back when dropped.
+/// A share of the total size of compiled patterns, released on drop.
 #[derive(Debug, Default)]
 struct Share(usize);
 
 impl Share {
-    /// Takes so many bytes of patterns.
+    /// Reserves `bytes` bytes of patterns.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] when the other sessions have too many.
+    /// [`ErrorKind::Busy`] if the other sessions hold too many.
     fn take(bytes: usize) -> Result<Self> {
         let most = COMPILED_MAX.load(Ordering::Relaxed);
         let more = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= most);
@@ -121,12 +121,12 @@ impl Filter {
     /// Compiles the patterns.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the malformed pattern; [`ErrorKind::LimitExceeded`] when
-    /// there are too many; [`ErrorKind::Busy`] when those of other sessions leave no room.
+    /// [`ErrorKind::InvalidRequest`] names the malformed pattern; [`ErrorKind::LimitExceeded`] if
+    /// there are too many; [`ErrorKind::Busy`] if the patterns of other sessions use up the limit.
     pub fn new(selection: &Selection) -> Result<Self> {
         let bytes = patterns::check(&selection.include, &selection.exclude)?;
         let share = Share::take(bytes)?;
-        // Compiling takes more for a moment than what comes of it.
+        // Compilation temporarily needs more memory than its result, so it is serialised.
         let _one = lock(&COMPILING);
         Ok(Self {
             _share: share,
@@ -135,14 +135,14 @@ impl Filter {
         })
     }
 
-    /// Whether a folder is entered. Only an exclusion keeps it out: what is to be included may lie
-    /// anywhere beneath.
+    /// Returns true if the listing enters a folder. Only an exclude pattern prevents it: included
+    /// entries may lie at any depth below.
     #[must_use]
     pub fn enters(&self, folder: &RelPath) -> bool {
         !self.exclude.match_path(folder)
     }
 
-    /// Whether a file or a link is taken.
+    /// Returns true if a file or a link is selected.
     #[must_use]
     pub fn takes(&self, path: &RelPath) -> bool {
         !self.exclude.match_path(path) && (!self.include.any || self.include.match_path(path))

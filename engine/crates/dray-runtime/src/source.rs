@@ -1,4 +1,4 @@
-//! The source's executor: lists, reads and sends what its machine says.
+//! The source's executor: lists, reads and sends as its machine requests.
 
 mod list;
 mod read;
@@ -31,14 +31,14 @@ use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
 
-/// One thing to read: a file, or a folder with everything in it.
+/// A path to read: a file, or a folder with all its contents.
 #[derive(Clone)]
 pub struct Root {
-    /// Where it lies.
+    /// The store that holds it.
     pub store: Arc<dyn Store>,
-    /// Its path there.
+    /// Its path in the store.
     pub path: RelPath,
-    /// What callers write before paths of the store: `/`, `/data/`, `https://host/`.
+    /// Prefix that callers write before the store's paths: `/`, `/data/`, `https://host/`.
     pub top: Arc<str>,
     /// Its name in this transfer, if that differs from its name on disk (for a followed link, the
     /// link's name).
@@ -47,21 +47,21 @@ pub struct Root {
     pub contents: bool,
 }
 
-/// What a source's executor needs.
+/// Input of a source's executor.
 pub struct Setup {
-    /// What to read, in order.
+    /// The paths to read, in order.
     pub roots: Vec<Root>,
-    /// Which of it.
+    /// The entries selected from them.
     pub selection: Selection,
-    /// The machine's configuration; `buffers` and `buffer_bytes` shape the pool.
+    /// The machine's configuration; `buffers` and `buffer_bytes` determine the pool.
     pub machine: Config,
 }
 
 /// Runs a source to its end on the calling thread.
 ///
 /// # Errors
-/// Before anything moves: patterns that cannot be read, a root that cannot be listed is reported as
-/// a failed entry instead.
+/// If patterns are malformed or the buffers cannot be allocated, before any data moves. A root that
+/// cannot be listed is reported as a failed entry instead.
 pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(Outcome, Progress)> {
     let _batch = Batch::begin();
     let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?;
@@ -118,19 +118,19 @@ fn conduct_all(
             control: control_out,
             list_jobs,
             segments_max,
-            // The machine says how many reads of a target go on at once; targets that share threads have
-            // no more for that.
+            // The machine limits the concurrent reads of a target; targets that share threads get
+            // no higher limit.
             readers: TargetPools::new(readers_most, threads::busy_max()),
             streams: HashMap::default(),
             gate: Arc::default(),
             origins: HashMap::default(),
             outcome: None,
         };
-        // Bounds come first: bytes that move earlier would not keep to them.
+        // Rates are set first: bytes sent earlier would exceed them.
         let early: Vec<_> = link.events.try_iter().collect();
         let (bounds, others): (Vec<_>, Vec<_>) = early.into_iter().partition(is_bound);
         bounds.into_iter().for_each(|event| executor.hand_in(event));
-        // It may begin without a word of the sink's.
+        // The machine may begin before the sink's first message.
         executor.tick();
         others.into_iter().for_each(|event| executor.hand_in(event));
         let outcome = event_loop::run(&mut executor, &link.events, observer);
@@ -139,7 +139,7 @@ fn conduct_all(
     })
 }
 
-/// Whether the event sets a rate.
+/// Returns true if the event sets a rate.
 const fn is_bound(event: &SourceEvent) -> bool {
     matches!(
         event,
@@ -147,10 +147,10 @@ const fn is_bound(event: &SourceEvent) -> bool {
     )
 }
 
-/// Lists what a transfer of these roots would announce, and moves nothing.
+/// Lists the entries that a transfer of these roots would announce; moves no data.
 ///
 /// # Errors
-/// For patterns that cannot be read.
+/// If patterns are malformed.
 pub fn list_all(
     roots: Vec<Root>,
     selection: &Selection,
@@ -171,7 +171,7 @@ struct SourceExecutor<'scope, 'env> {
     control: event_loop::Outbox,
     list_jobs: Sender<u32>,
     segments_max: usize,
-    /// By target, with the device it lies on.
+    /// Readers of each target, with the target's device.
     readers: TargetPools<ReadJob, Option<u64>>,
     streams: HashMap<StreamId, Stream>,
     /// Paces the bytes on the streams.
@@ -191,13 +191,13 @@ enum StreamJob {
         head: BlockHead,
         buffer: Option<BufferId>,
     },
-    /// It was cut for this reason.
+    /// The stream was cut for this reason.
     GiveUp(Error),
 }
 
 impl Drop for SourceExecutor<'_, '_> {
     fn drop(&mut self) {
-        // A stream may be paced in the middle of an object, and the join waits for it.
+        // A stream may be paced in the middle of an object, and the scope joins its thread.
         self.gate.shut_down();
     }
 }
@@ -220,7 +220,7 @@ impl Executor for SourceExecutor<'_, '_> {
                     });
                 });
                 if let Err(error) = started {
-                    // Its sender is gone, and so it is closed; the others go on.
+                    // Its sender was dropped, which closed the stream; the others continue.
                     self.streams.remove(&stream);
                     if self.streams.is_empty() {
                         self.hand_in(SourceEvent::Broken(error));
@@ -267,7 +267,7 @@ impl Executor for SourceExecutor<'_, '_> {
         while let Some(effect) = self.machine.poll() {
             match effect {
                 Effect::List { max } => {
-                    // One request at a time: the machine waits for the answer.
+                    // The machine sends a single request and waits for the answer.
                     let _ = self.list_jobs.send(max);
                 }
                 Effect::Message(message) => {
@@ -341,7 +341,7 @@ impl Executor for SourceExecutor<'_, '_> {
 
 impl SourceExecutor<'_, '_> {
     fn give_up(&mut self, stream: StreamId, error: Error) {
-        // Its thread may wait for a socket that takes nothing.
+        // Its thread may wait for a socket that accepts no bytes.
         let known = self.streams.get(&stream);
         if let Some(cut) = known.and_then(|known| known.cut.as_ref()) {
             cut();
@@ -351,12 +351,12 @@ impl SourceExecutor<'_, '_> {
 
     fn tell_stream(&mut self, stream: StreamId, job: StreamJob) {
         if let Some(known) = self.streams.get(&stream) {
-            // When its thread has ended, that is in the event channel already.
+            // If its thread has ended, the event channel already holds the report.
             let _ = known.jobs.send(job);
         }
     }
 
-    /// Gives a read to the readers of its target; they are started as they are needed.
+    /// Passes a read to the readers of its target, which are started on demand.
     fn read(&mut self, target: TargetId, job: ReadJob) {
         let store = job.parts.first().map(|part| Arc::clone(&part.origin.store));
         let device = || store.and_then(|store| store.device_of(target));

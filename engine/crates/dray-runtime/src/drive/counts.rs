@@ -1,4 +1,4 @@
-//! Counters over the sessions of one transfer, and those that one end alone does not know.
+//! Counters across the sessions of a transfer, and counters that a single end does not know.
 
 use super::{Ended, Ending};
 use crate::observe::Observer;
@@ -8,7 +8,7 @@ use dray_session::{Event, Found, Progress};
 use dray_wire::message::{BlockHead, SegmentKind, Totals};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What all sessions together have sent.
+/// Sums over all sessions.
 #[derive(Default)]
 pub(super) struct Sent {
     objects: u64,
@@ -64,7 +64,7 @@ impl Sent {
     }
 }
 
-/// Counts what arrives: a sink's machine does not know what a source has sent.
+/// Counts arriving objects: a sink's machine does not know the number that the source has sent.
 pub(super) struct Arrivals<'a> {
     observer: &'a dyn Observer,
     objects: AtomicU64,
@@ -85,7 +85,8 @@ impl<'a> Arrivals<'a> {
         Progress {
             objects_sent: self.objects.load(Ordering::Relaxed),
             bytes_sent: bytes,
-            // What was sent was read; what was read and lost on the way is not known here.
+            // Sent bytes were read; bytes that were read and lost in transit are not known at this
+            // end.
             bytes_read: bytes,
             ..progress
         }

@@ -1,4 +1,4 @@
-//! Changes a running transfer from another thread, whichever of its sessions runs.
+//! Changes a running transfer from another thread, in any of its sessions.
 
 use crate::link::{SinkEvent, SourceEvent};
 use crate::local;
@@ -8,7 +8,7 @@ use dray_core::Error;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A running session's ear.
+/// Event channel of a running session.
 #[derive(Clone)]
 pub(super) enum Live {
     Source(Sender<SourceEvent>),
@@ -17,11 +17,11 @@ pub(super) enum Live {
 
 #[derive(Default)]
 struct Wishes {
-    /// Whether it is to stop, and then whether partial data go too.
+    /// Set when the transfer must stop; true if partial data must be deleted too.
     stop: Option<bool>,
-    /// The rate, once somebody has said one.
+    /// The rate limit, `None` until one was set.
     rate: Option<Option<u64>>,
-    /// What its sessions share with those of others.
+    /// Rates that its sessions share with sessions of other transfers.
     shared: Option<SharedRates>,
     live: Option<Live>,
 }
@@ -31,7 +31,7 @@ struct Wishes {
 pub struct Handle(Arc<(Mutex<Wishes>, Condvar)>);
 
 impl Handle {
-    /// For a transfer whose bytes are also subject to these rates, from the first byte.
+    /// Creates the handle of a transfer that is also subject to these rates, from its first byte.
     #[must_use]
     pub fn sharing(shared: SharedRates) -> Self {
         let handle = Self::default();
@@ -39,7 +39,8 @@ impl Handle {
         handle
     }
 
-    /// What its sessions share with those of others. A sink's receivers are given it when they begin.
+    /// Returns the rates that its sessions share with other sessions. A sink passes them to its
+    /// receivers at their start.
     #[must_use]
     pub fn shared_rates(&self) -> SharedRates {
         self.wishes().shared.get_or_insert_default().clone()
@@ -49,7 +50,7 @@ impl Handle {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks to stop; what is safe stays safe, unless `purge`.
+    /// Requests a stop. Durable data is kept, unless `purge` is set.
     pub fn cancel(&self, purge: bool) {
         let mut wishes = self.wishes();
         wishes.stop = Some(purge);
@@ -59,8 +60,8 @@ impl Handle {
         self.0.1.notify_all();
     }
 
-    /// Ends the session that runs now, keeping what is safe; the other end hears why. No
-    /// cancellation: a driver may come again, unless the error tells it not to.
+    /// Ends the current session and keeps durable data; the other end receives the reason. This is
+    /// no cancellation: a driver may start another session, unless the error forbids it.
     pub fn leave(&self, error: Error) {
         match &self.wishes().live {
             Some(Live::Source(events)) => {
@@ -75,8 +76,8 @@ impl Handle {
         }
     }
 
-    /// Bytes per second from now on; `None` lifts the limit, 0 stops it within an object and keeps the
-    /// session.
+    /// Sets the limit in bytes per second from now on. `None` removes the limit; 0 pauses the
+    /// transfer even within an object, and keeps the session.
     pub fn set_rate(&self, rate: Option<u64>) {
         let mut wishes = self.wishes();
         wishes.rate = Some(rate);
@@ -85,19 +86,19 @@ impl Handle {
         }
     }
 
-    /// What was said last of its rate, if anything was.
+    /// Returns the rate limit that was set last, if any.
     #[must_use]
     pub fn rate(&self) -> Option<Option<u64>> {
         self.wishes().rate
     }
 
-    /// Whether somebody asked to stop.
+    /// Returns true if a stop was requested.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.wishes().stop.is_some()
     }
 
-    /// A session's conductor listens: it hears what was wished before it began.
+    /// Attaches a session's conductor, and passes it the requests made before the session began.
     pub(super) fn attach(&self, live: Live) {
         let mut wishes = self.wishes();
         if let (Live::Source(events), Some(shared)) = (&live, &wishes.shared) {
@@ -112,22 +113,22 @@ impl Handle {
         wishes.live = Some(live);
     }
 
-    /// The same for a copy on this host.
+    /// As [`Handle::attach`], for a copy on this host.
     pub fn attach_local(&self, stopper: &local::Stopper) {
         self.attach(Live::Source(stopper.events().clone()));
     }
 
-    /// The same for a session that another host drives and this end reads for.
+    /// As [`Handle::attach`], for a session that another host drives and in which this end reads.
     pub fn attach_source(&self, events: &Sender<SourceEvent>) {
         self.attach(Live::Source(events.clone()));
     }
 
-    /// The same where this end writes.
+    /// As [`Handle::attach_source`], for a session in which this end writes.
     pub fn attach_sink(&self, events: &Sender<SinkEvent>) {
         self.attach(Live::Sink(events.clone()));
     }
 
-    /// Waits; false when somebody asked to stop.
+    /// Waits for `wait`; returns false early if a stop is requested.
     pub(super) fn sleep(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut wishes = self.wishes();
@@ -145,7 +146,7 @@ impl Handle {
 
 impl Live {
     fn cancel(&self, purge: bool) {
-        // A conductor that has ended does not listen.
+        // A conductor that has ended does not receive it.
         match self {
             Self::Source(events) => {
                 let cancel = dray_session::source::Input::Cancel { purge };

@@ -1,4 +1,5 @@
-//! The lister: walks the roots and announces what the filter takes, batch by batch, on request.
+//! The lister: walks the roots and announces the entries that the filter accepts, in batches, on
+//! request.
 
 use crate::link::SourceEvent;
 use crate::origin::Origin;
@@ -18,11 +19,11 @@ use dray_wire::message::Selection;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Entries listed at once when nobody asks for a number.
+/// Maximum number of entries per batch if the caller sets none.
 const ALL_BATCH: u32 = 512;
 
-/// Bytes of names, link texts and attributes after which no more entries are listed at once: an
-/// entry may have a hundred KiB of them (guess, revisit).
+/// Bytes of names, link targets and attributes after which a batch ends: an entry may have a
+/// hundred KiB of them (guess, revisit).
 const BATCH_BYTES: u64 = 1 << 20;
 
 struct Folder {
@@ -81,7 +82,7 @@ impl Listing {
         })
     }
 
-    /// Up to `max` entries; whether the listing is complete.
+    /// Lists up to `max` entries; returns true with the last batch.
     fn batch(&mut self, max: u32) -> (Batch, bool) {
         let mut batch = Batch::default();
         while batch.counted < max && batch.failed.len() < max as usize && batch.bytes < BATCH_BYTES
@@ -189,11 +190,11 @@ impl Listing {
         });
     }
 
-    /// The name and path that an item is announced by; none if the filter excludes it.
+    /// Returns the name and path of an announced item; none if the filter excludes it.
     fn place_of(&mut self, item: &dray_store::Listed) -> Option<Result<(Name, RelPath)>> {
         let walk = self.walk.as_mut()?;
         let is_folder = item.kind == EntryKind::Directory;
-        // The thing named by the caller is never filtered away; what lies in it is.
+        // The filter never excludes a path that the caller named, only entries in it.
         let named = item.depth == 0 && !walk.root.contents;
         let name = match &self.rename {
             Some(name) if named && !is_folder => name.clone(),
@@ -224,7 +225,7 @@ impl Listing {
         Some(Ok((name, path)))
     }
 
-    /// What an item is announced as, and the place of its bytes if it has any.
+    /// Returns the announced kind of an item and, for a file, the origin of its bytes.
     fn kind_of(
         &self,
         item: &dray_store::Listed,
@@ -262,8 +263,8 @@ impl Listing {
     }
 }
 
-/// Whether the filter excludes an entry that cannot be listed. The filter applies to every entry
-/// except the named one, whatever its type and its permissions.
+/// Returns true if the filter excludes an entry that cannot be listed. The filter applies to every
+/// entry except the named one, whatever its type and its permissions.
 fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -> bool {
     let Some(path) = error.file.as_ref().filter(|path| !path.is_root()) else {
         return false;
@@ -276,14 +277,14 @@ fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -
     !is_named && !is_taken
 }
 
-/// The error of a named link: a copy of it would have another target, or none.
+/// Returns the error for a named link: a copy of the link would have another target, or none.
 fn named_link() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Source, "copy")
         .cause("it is a symbolic link")
         .remedy("name its target, or follow links (links: follow)")
 }
 
-/// The path in the root's store of an entry whose path at the destination is `path`.
+/// Returns the path in the root's store of an entry whose path at the destination is `path`.
 fn origin_path(
     root: &Root,
     folders: &[Folder],
@@ -296,7 +297,7 @@ fn origin_path(
     if folders.is_empty() {
         return Ok(root.path.clone());
     }
-    // Below the root itself, whose first component may bear another name at the destination.
+    // Skips the root, whose name may differ at the destination.
     let below = path.components().skip(1);
     let joined = below
         .into_iter()
@@ -305,7 +306,7 @@ fn origin_path(
     joined
 }
 
-/// An error of the store names a path in the store; the caller knows the one at the destination.
+/// Replaces the store's path in an error by the path at the destination, which the caller knows.
 fn rebase(root: &Root, rename: Option<&Name>, error: Error) -> Error {
     let Some(path) = error.file.clone() else {
         return error;
@@ -329,7 +330,7 @@ fn rebase(root: &Root, rename: Option<&Name>, error: Error) -> Error {
     }
 }
 
-/// Refuses a file of another size than was asked for: it is another file, or not yet whole.
+/// Refuses a file of another size than requested: it is another file, or incomplete.
 fn must_be(asked: u64, size: u64) -> Result<()> {
     if asked == size {
         return Ok(());
@@ -342,7 +343,7 @@ fn must_be(asked: u64, size: u64) -> Result<()> {
     )
 }
 
-/// Size and first byte of a range of a file of `size` bytes.
+/// Returns the size and the first byte of a range of a file of `size` bytes.
 fn cut(range: ByteRange, size: u64) -> Result<(u64, u64)> {
     if range.end() > size {
         let (offset, length) = (range.offset, range.length);
@@ -371,7 +372,7 @@ impl Batch {
     }
 }
 
-/// Lists everything, batch by batch.
+/// Lists all entries, in batches.
 pub(super) fn all(mut listing: Listing, mut each: impl FnMut(Vec<Listed>, Vec<Failure>)) {
     loop {
         let (batch, finished) = listing.batch(ALL_BATCH);
@@ -382,7 +383,7 @@ pub(super) fn all(mut listing: Listing, mut each: impl FnMut(Vec<Listed>, Vec<Fa
     }
 }
 
-/// Answers requests for entries until the conductor is gone.
+/// Answers requests for entries until the conductor has ended.
 pub(super) fn run(mut listing: Listing, jobs: &Receiver<u32>, events: &Sender<SourceEvent>) {
     for max in jobs {
         let (batch, finished) = listing.batch(max);

@@ -1,4 +1,5 @@
-//! The readers: fill a buffer, sum what they read while it is hot, notice holes and changes.
+//! The readers: fill a buffer, compute checksums while the bytes are in the processor's cache, and
+//! detect holes and changes.
 
 use crate::extent::Extent;
 use crate::link::SourceEvent;
@@ -14,11 +15,11 @@ use dray_store::{InodeState, Noted, ReadHandle, ReadState};
 use dray_wire::message::{Segment, SegmentKind};
 use std::sync::Arc;
 
-/// Segments of one object at the most, if so many were agreed; what follows travels as it is read,
-/// holes as zeros.
+/// Maximum number of segments of an object, if the ends agreed on as many. After the last segment
+/// but one, the rest is sent as read, with holes as zeros.
 const SEGMENTS_MAX: usize = 1024;
 
-/// Shortest hole worth a segment of its own; a shorter one travels as zeros.
+/// Minimum size in bytes of a hole that gets its own segment; a shorter one is sent as zeros.
 const HOLE_MIN: u64 = 16 * 1024;
 
 pub(super) struct ReadJobPart {
@@ -32,8 +33,8 @@ pub(super) struct ReadJob {
     pub(super) parts: Vec<ReadJobPart>,
 }
 
-/// Reads until the conductor is gone, or there are too many readers. `segments_agreed` is how many a block
-/// may have.
+/// Reads until the conductor has ended, or until there are too many readers. `segments_agreed` is
+/// the maximum number of segments of a block.
 pub(super) fn run(
     jobs: &Worker<ReadJob>,
     pool: &Pool,
@@ -69,7 +70,7 @@ fn read(
     let mut outcome = ReadOutcome::default();
     let mut extent = None;
     let mut used = 0;
-    // In a pack each file is one segment.
+    // In a pack each file has a single segment.
     let segments_max = if parts.len() == 1 { segments_max } else { 1 };
     for ReadJobPart { origin, part } in parts {
         let room = buffer.get_mut(used..).unwrap_or_default();
@@ -95,7 +96,7 @@ fn read(
 }
 
 enum Found {
-    /// What was read, and where it lies if that is one run.
+    /// The segments that were read, and their location if they are a single run.
     Segments(Vec<Segment>, Option<Extent>),
     HoleUntil(u64),
 }
@@ -111,7 +112,7 @@ fn read_part(
     })
 }
 
-/// Whether the part is all of its file.
+/// Returns true if the part covers its whole file.
 const fn is_whole(part: &ReadPart) -> bool {
     part.range.length == part.size
 }
@@ -129,7 +130,7 @@ fn read_from(
     let mut at = part.range.offset;
     while at < part.range.end() {
         let rest = ByteRange::between(at, part.range.end());
-        // One for what comes next, and one for all that follows.
+        // A segment for the next run, and another for the rest.
         let look_for_holes = segments.len() + 2 <= segments_max;
         let (data, hole) = next_run(handle.as_ref(), origin, part, rest, look_for_holes)?;
         if let Some(end) = hole {
@@ -172,7 +173,7 @@ fn read_from(
     }
     let state = check_unchanged(handle.as_ref(), origin, part)?;
     let extent = match segments.as_slice() {
-        // A handle that is this read's alone was not settled.
+        // A handle that only this read uses was not settled.
         [run] if origin.is_shared && !is_whole(part) && run.kind != SegmentKind::Hole => {
             Extent::of(handle, origin.offset + run.range.offset, state)
         }
@@ -181,7 +182,7 @@ fn read_from(
     Ok(Found::Segments(segments, extent))
 }
 
-/// What comes next in `rest`: a run of data, or a hole that ends at the returned offset.
+/// Finds the next run in `rest`: data, or a hole that ends at the returned offset.
 fn next_run(
     handle: &dyn ReadHandle,
     origin: &Origin,
@@ -197,7 +198,7 @@ fn next_run(
     if start >= rest.end() || start - rest.offset >= HOLE_MIN {
         return Ok((rest, Some(start)));
     }
-    // Data; up to the next hole worth the name.
+    // The run is data, up to the next hole of at least `HOLE_MIN` bytes.
     let mut end = found.map_or(rest.end(), |run| run.end().saturating_sub(origin.offset));
     while end < rest.end() {
         let next = handle.next_data(origin.offset + end)?;
@@ -243,7 +244,7 @@ fn fill(
     Ok(())
 }
 
-/// Before the first read of a file: what it is held against after each.
+/// Records the file's state before its first read, for comparison after each read.
 fn note_before(handle: &dyn ReadHandle, origin: &Origin) -> Result<()> {
     let mut noted = lock(&origin.noted);
     if noted.is_none() {
@@ -252,7 +253,8 @@ fn note_before(handle: &dyn ReadHandle, origin: &Origin) -> Result<()> {
     Ok(())
 }
 
-/// Whether the content may have been changed by somebody who put the modification time back.
+/// Returns true if the content may have been changed by a program that restored the modification
+/// time.
 fn is_rewritten(handle: &dyn ReadHandle, origin: &Origin, now: Option<InodeState>) -> Result<bool> {
     let mut noted = lock(&origin.noted);
     let (Some(before), Some(inode)) = (*noted, now) else {
