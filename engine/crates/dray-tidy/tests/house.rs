@@ -119,11 +119,9 @@ const HEADLESS_LEFT: &[(&str, usize)] = &[
     ("dray-client", 8),
     ("dray-endpoint", 509),
     ("dray-open", 51),
-    ("dray-runtime", 305),
+    ("dray-runtime", 24),
     ("dray-session", 114),
-    ("dray-sim", 170),
-    ("dray-store-http", 1),
-    ("plugins", 9),
+    ("plugins", 7),
 ];
 
 #[test]
