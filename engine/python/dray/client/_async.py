@@ -1,4 +1,7 @@
-"""The awaiting client: each call of the API is a method, as in :class:`Client`."""
+"""The awaiting client: each call of the API is a method, as in :class:`Client`.
+
+Written from _sync.py by tools/async_client.py; a test compares.
+"""
 
 from __future__ import annotations
 

@@ -294,7 +294,9 @@ def events(transfer: str | None, after: int | None, policy: Policy) -> Flow[None
                     yield Emit(event)
                 failures = 0
             lost_at = policy.clock()
-            error = make("unreachable", "temporary", "network", call.operation, "the connection broke")
+            error = make(
+                "unreachable", "temporary", "network", call.operation, "the connection broke"
+            )
         else:
             error, asked = _why(call, reply, policy)
             if not _may_repeat(call, reply):
