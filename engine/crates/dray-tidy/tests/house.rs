@@ -272,6 +272,25 @@ fn every_python_package_is_listed() {
 }
 
 #[test]
+fn only_benchmarks_import_benchmarks() {
+    let mut findings = Vec::new();
+    for (path, source) in read(&["py"]) {
+        let imports = |line: &str| {
+            let line = line.trim_start();
+            line.starts_with("from integration.bench")
+                || line.starts_with("import integration.bench")
+        };
+        if !path.starts_with("integration/bench/")
+            && let Some(index) = source.lines().position(imports)
+        {
+            let message = "move what both need to integration/harness";
+            findings.push(Finding::at_line(&path, index, message));
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
 fn python_guests_do_not_know_each_other() {
     let mut findings = Vec::new();
     for (path, source) in read(&["py"]) {
