@@ -352,7 +352,7 @@ def test_a_chat_that_fails_keeps_no_mail_back_and_its_url_is_told_to_nobody(
         with ScriptedEndpoint() as server:
             server.always("POST", "/s/hush", json_reply({"ok": False}, 500))
             said = told_by(server.port, post.port)
-            assert said.startswith("not everybody was told: webhook chat: it answered 500; look")
+            assert said.startswith("the notification failed: webhook chat: it answered 500; check")
         assert len(post.letters) == 1
     finally:
         post.close()

@@ -246,10 +246,10 @@ def test_what_differs_is_named(
     ran = run_dag(dag)
     assert ran.state == "failed"
     said = capfd.readouterr().out
-    assert "3 of 5 files are not as at the source: /data/set/gone.dat: it is missing; " in said
+    assert "3 of 5 files differ from the source: /data/set/gone.dat: it is missing; " in said
     assert "/data/set/short.dat: it has 5 bytes, the source's 9000; " in said
     assert "/data/set/sub/rotten.dat: its adler32 is " in said
-    assert "2 of 5 files are not as at the source" in said
+    assert "2 of 5 files differ from the source" in said
 
 
 def test_nothing_at_all_is_no_proof_and_neither_is_a_kept_sum_where_reading_is_asked_for(
@@ -265,7 +265,7 @@ def test_nothing_at_all_is_no_proof_and_neither_is_a_kept_sum_where_reading_is_a
         DrayVerifyOperator(task_id="is_fine", files_min=0, **words)
     ran = run_dag(dag)
     assert (ran.task("nothing").state, ran.task("is_fine").state) == ("failed", "success")
-    assert "it has 0 files, and 1 are wanted at the least" in capfd.readouterr().out
+    assert "it has 0 files, fewer than files_min=1" in capfd.readouterr().out
     for end in (a, b):
         end.root("set/x.dat").write_bytes(b"x" * 1000)
     with make_dag("verifies_by_reading") as dag:
@@ -300,7 +300,7 @@ def test_nothing_at_all_is_no_proof_and_neither_is_a_kept_sum_where_reading_is_a
     ran = run_dag(dag)
     assert (ran.task("agrees").state, ran.task("reads").state) == ("success", "failed")
     assert ran.result("agrees")["read"] == 1
-    assert "1 of 2 sums were kept beside the files" in capfd.readouterr().out
+    assert "1 of 2 checksums were stored beside the files" in capfd.readouterr().out
 
 
 def test_sensors_wait_for_files_and_transfers_of_others(

@@ -150,7 +150,7 @@ def test_a_retry_goes_on_from_what_is_safe(
     assert result["bytes_read_back"] == (result["bytes_sent"] if resume == "trust" else SIZE)
     said = capfd.readouterr().out
     assert "bytes safe, which are kept" in said
-    assert "was cancelled because this task was told to end" in said
+    assert "was cancelled because this task was ended" in said
     assert sites.b.root("y.dat").read_bytes() == sites.a.root("x.dat").read_bytes()
 
 

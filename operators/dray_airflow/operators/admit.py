@@ -360,7 +360,7 @@ class DrayAdmitOperator(BaseOperator):
         if len(reasons) > REASONS_MAX:
             reasons[REASONS_MAX:] = [f"and {len(reasons) - REASONS_MAX} more"]
         offer = self._offer(context, plan, clients, wanted, verdicts)
-        remedy = "let them take what they can get: required=False"
+        remedy = "run without promises: required=False"
         if offer is not None:
             remedy = (
                 f"triggered again within a minute it could be promised by {clock(offer)}:"
