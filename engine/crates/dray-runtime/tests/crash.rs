@@ -1,4 +1,4 @@
-//! What is said to be safe is there after a crash of the sink's host, attributes and all.
+//! Data reported as durable survives a crash of the sink's host, with its attributes.
 
 mod local_common;
 

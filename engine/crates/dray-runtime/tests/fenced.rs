@@ -1,4 +1,4 @@
-//! A holder that has lost its lease changes nothing more.
+//! A holder that has lost its lease makes no further changes.
 
 mod local_common;
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Calls that change names.
+/// Operations that change names.
 const CHANGES: [Operation; 8] = [
     Operation::MakeDir,
     Operation::MakeSymlink,
@@ -28,17 +28,17 @@ const CHANGES: [Operation; 8] = [
     Operation::Remove,
 ];
 
-/// Threads of a sink: each may be past its look at the lease when the lease is lost.
+/// Number of a sink's threads: each may already have checked the lease when it is lost.
 const THREADS: u32 = 8;
 
-/// What is done for each small file may follow a look at the lease that is so old.
+/// Maximum age of a lease check that permits an operation on a small file.
 const FRESH: Duration = Duration::from_millis(10);
 
-/// How long a change takes from then on: so long that most of them are due when that time is over.
+/// Duration of a change after the loss: long enough that most changes are due after [`FRESH`].
 const SLOW: Duration = Duration::from_millis(1);
 
-/// Takes the lease over at the `nth` call of one operation, and counts the changes that begin when no
-/// look from before can count any more.
+/// Takes over the lease at the `nth` call of an operation, and counts the changes that begin when
+/// every earlier lease check has expired.
 struct TakesOver {
     operation: Operation,
     nth: AtomicU32,
@@ -88,7 +88,7 @@ fn take_over(to: &Path) {
     }
 }
 
-/// No sync comes to an end, so no small file gets its name.
+/// Lets no sync succeed, so no small file gets its name.
 struct NothingSyncs;
 
 impl Hook for NothingSyncs {

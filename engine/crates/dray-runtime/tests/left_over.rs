@@ -1,4 +1,4 @@
-//! What a run leaves when something fails or it is stopped: nothing that no run can go on with.
+//! Files that a run leaves after a failure or a stop: only files that a later run can resume.
 
 mod local_common;
 
@@ -26,7 +26,7 @@ fn partial_files(at: &Path) -> Vec<String> {
     names
 }
 
-/// Puts a folder where a file is about to get its name.
+/// Creates a folder at the path of a file that is about to get its name.
 struct Obstructs(PathBuf);
 
 impl Hook for Obstructs {
@@ -56,7 +56,7 @@ fn small_files_that_get_no_name_leave_nothing() {
     assert_eq!(names(&to), ["empty", "small"], "the folders in their way");
 }
 
-/// Another writer takes over the partial file's name when the file is about to get its own.
+/// Another writer takes the partial file's name when the file is about to get its own.
 struct TakesName(PathBuf);
 
 impl Hook for TakesName {
@@ -103,7 +103,7 @@ fn a_file_of_which_nothing_came_leaves_nothing() {
     assert_eq!(names(&to), ["large"]);
 }
 
-/// Stops in the middle, with some small files on their way and a large one begun.
+/// Stops in the middle, with some small files in transit and a large one begun.
 fn stopped(from: &Path, to: &Path, purge: bool) {
     for index in 0..400u64 {
         fs::write(from.join(format!("a-{index:03}")), bytes(index + 1, 3000)).expect("a file");

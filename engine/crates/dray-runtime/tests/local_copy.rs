@@ -103,7 +103,8 @@ fn a_second_writer_is_refused_by_name() {
     assert!(sink_setup(scratch.path(), &options()).is_ok());
 }
 
-/// The whole being written keeps nobody from a part of it, nor does a dead transfer's log of the part.
+/// A writer of the whole tree does not block writers of its parts, nor does an ended transfer's log
+/// of a part.
 #[test]
 fn parts_of_a_tree_that_is_written_are_free() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -114,7 +115,7 @@ fn parts_of_a_tree_that_is_written_are_free() {
         let store = sink_store(&inner).expect("a store");
         destination(store, Some((above, path)), &options(), &[])
     };
-    // Both parts were begun once, and nobody writes them now.
+    // Both parts were begun earlier, and no transfer writes them now.
     drop(nested().expect("a destination"));
     let part = || sink_setup_claiming(scratch.path(), &options(), &["a"]);
     drop(part().expect("a destination"));
@@ -125,7 +126,7 @@ fn parts_of_a_tree_that_is_written_are_free() {
     assert!(nested().is_ok() && part().is_ok());
 }
 
-/// More unfinished files than a process may have open.
+/// More unfinished files than the process may open at the same time.
 #[test]
 fn many_large_files_at_once_need_few_descriptors() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -191,7 +192,8 @@ fn holes_of_every_size_arrive_as_they_are() {
     assert!(blocks(&to.join("comb")) < 2 * blocks(&from.join("comb")) + 16_384);
 }
 
-/// Files that travel whole have holes too: at either end, in the middle, and nothing else.
+/// Files sent in a single object also keep their holes: at either end, in the middle, or
+/// everywhere.
 #[test]
 fn small_files_keep_their_holes() {
     use std::os::unix::fs::FileExt;
@@ -236,8 +238,8 @@ fn small_files_keep_their_holes() {
     }
 }
 
-/// A log of a whole tree also serves a copy into one of its folders; that copy's end must not take
-/// away what the log knows of the rest.
+/// A log of a whole tree also serves a copy into one of its folders; the end of that copy must not
+/// delete the log's records of the other files.
 #[test]
 fn a_copy_below_a_logged_tree_leaves_the_trees_records() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -296,7 +298,7 @@ fn a_file_of_another_size_than_asked_is_not_published() {
         let mut source = source_setup(&from, &options());
         source.selection.size = Some(size);
         source.selection.rename = Some(Name::new(b"other").expect("a name"));
-        // The one file itself, not the folder's contents: then it has a new name.
+        // Reads the file itself, not the folder's contents, so that the new name applies.
         source.roots[0].path = RelPath::parse(b"file").expect("a path");
         source.roots[0].contents = false;
         let notes = Notes::default();
@@ -320,7 +322,7 @@ fn a_file_of_another_size_than_asked_is_not_published() {
     assert_eq!(fs::read(to.join("other")).expect("there").len(), 200_000);
 }
 
-/// Counts looks at what stands where links go.
+/// Counts the stat calls for the links' paths.
 struct Looks(Arc<AtomicUsize>);
 
 impl Hook for Looks {

@@ -1,5 +1,5 @@
-//! A store that writes behind tells of a lost write by failing a later one, once. What it took before that
-//! is not believed, however well a sync goes.
+//! A store that writes behind reports a lost write by failing a later one, once. Earlier writes are
+//! then not trusted, even after a successful sync.
 
 mod local_common;
 
@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Loses all that was written to the large file, and says so as POSIX storage does: at the `nth` write.
+/// Loses all data written to the large file, and reports it as POSIX storage does: at the `nth`
+/// write.
 struct WritesBehind {
     nth: AtomicU32,
     to: PathBuf,
@@ -34,7 +35,7 @@ impl Hook for WritesBehind {
     }
 }
 
-/// Puts zeros where the partial file had data.
+/// Overwrites the partial file's data with zeros.
 fn lose(to: &Path) {
     for entry in fs::read_dir(to).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -55,7 +56,7 @@ fn a_file_of_which_a_write_was_lost_is_sent_again_from_what_was_safe() {
         fs::create_dir_all(&from).expect("a folder");
         fs::write(from.join("large"), bytes(9, 700_000)).expect("a file");
         fs::write(from.join("small"), bytes(1, 900)).expect("a file");
-        // Nothing is synced before the write that fails.
+        // No sync precedes the failing write.
         let options = Options {
             durability: Durability::File,
             ..options()

@@ -1,5 +1,5 @@
-//! Many transfers write one tree: each keeps to its own, one file has one writer, and what one of them has
-//! left the next that wants it goes on with.
+//! Many transfers write to a tree: each changes only its own files, each file has a single writer,
+//! and a transfer resumes the files that another has left.
 
 mod local_common;
 
@@ -50,7 +50,7 @@ fn setup(aside: &Path, destination: Destination) -> sink::Setup {
     setup
 }
 
-/// Fails what is behind the middle of a file, when the rest is safe.
+/// Fails reads behind the middle of a file, after the rest is durable.
 struct Breaks;
 
 impl Hook for Breaks {
@@ -88,7 +88,7 @@ impl Scene {
         }
     }
 
-    /// Copies what `include` names, as the transfer `id`, from `source` through `sink`.
+    /// Copies the entries that match `include`, as the transfer `id`, from `source` through `sink`.
     fn copy_by(
         &self,
         id: &str,
@@ -111,7 +111,7 @@ impl Scene {
         self.copy_by(id, include, source_store(&self.from), sink)
     }
 
-    /// Every file fails after two thirds of it.
+    /// Copies until every file fails after two thirds of its length.
     fn break_off(&self, id: &str, include: &str) {
         let source = Arc::new(Around::new(source_store(&self.from), Breaks));
         let sink = sink_store(&self.to).expect("a store");
@@ -163,11 +163,11 @@ fn a_transfer_that_ends_well_leaves_what_another_has_made_safe() {
 fn what_a_transfer_has_left_another_goes_on_with() {
     let scene = Scene::new();
     scene.break_off("va", "ev0*");
-    // One of its files, and another one.
+    // The copy includes one of va's files, and another file.
     let (outcome, progress, _) = scene.copy("vb", "ev?a");
     assert!(is_done(&outcome, 2), "{outcome:?}");
     assert!(progress.bytes_resumed > 1_000_000, "{progress:?}");
-    // The other one is still va's.
+    // va's other file still belongs to va.
     let left = scene.own_names();
     assert_eq!(
         left.iter().filter(|name| name.ends_with(".part")).count(),
@@ -208,7 +208,7 @@ fn another_content_leaves_what_is_there_and_takes_another_name() {
     );
 }
 
-/// While a read of `held` waits, another transfer is at its file.
+/// Delays reads until another transfer has tried to write the same file.
 struct Waits {
     read: AtomicU64,
     until: PathBuf,
@@ -281,7 +281,7 @@ fn many_writers_of_one_tree_at_once_publish_every_file_whole() {
         )
         .expect("a file");
     }
-    // All write the small files, and two each a large one, more often than names are shared.
+    // All transfers copy the whole tree concurrently.
     let outcomes = std::thread::scope(|scope| {
         let begun: Vec<_> = (0..20)
             .map(|number| {
@@ -362,7 +362,7 @@ fn another_owners_log_is_refused_before_its_lease_is_taken() {
         .expect_err("another owner's");
     assert_eq!(refused.kind, ErrorKind::PermissionDenied);
     assert!(lease(&scene) == before, "its lease was touched");
-    // As another transfer's it is in nobody's way.
+    // As the log of another transfer, it blocks no writer.
     let mut theirs = request(store(), "vb", &[]).expect("good");
     theirs.owner = b"uid:1".to_vec();
     let kept = scene.own_names();
@@ -375,7 +375,7 @@ fn another_owners_log_is_refused_before_its_lease_is_taken() {
     assert_eq!(scene.own_names(), kept);
 }
 
-/// From one call on nothing is done any more: the process is dead.
+/// Fails every call after the given number of calls, like a process that died.
 struct Dies {
     left: Arc<AtomicU64>,
 }
@@ -421,7 +421,7 @@ fn killed_at_any_step_of_taking_over_it_loses_and_invents_nothing() {
             local::run(source, sink, &Notes::default(), |_| {}).expect("started");
         }
         let died = left.load(Ordering::Relaxed) == 0;
-        // Whoever comes next goes on: the one that died, the one before it, or a third.
+        // The next transfer resumes: the one that died, the one before it, or a third.
         let next = ["vb", "va", "vc"][usize::try_from(steps).expect("few") % 3];
         let (outcome, progress, events) = scene.copy(next, "ev0*");
         assert!(

@@ -1,4 +1,4 @@
-//! What a network does to a session: changed bytes, cut streams, silence.
+//! Network faults in a session: changed bytes, cut streams, silence.
 
 mod net_common;
 
@@ -18,13 +18,13 @@ use std::collections::HashSet;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-/// Bytes that a dialler of a clear stream sends before its first object.
+/// Number of bytes that a dialler of a clear stream sends before its first object.
 const BEFORE_FIRST_OBJECT: u64 = 8 + 64;
 
-/// Bytes of the head of an object of one data segment, with its frame's prefix.
+/// Number of bytes of the head of an object with one data segment, with its frame's prefix.
 const HEAD_BYTES: u64 = 12 + 16 + 33;
 
-/// A site whose data streams pass a proxy.
+/// Starts a site whose data streams pass a proxy.
 fn site_behind(proxy: &Proxy, change: &dyn Fn(&mut Serve)) -> Site {
     let advertise = proxy.address.to_string();
     let site = Site::start(&Change {
@@ -44,7 +44,7 @@ fn a_changed_payload_is_reported_and_the_next_objects_arrive() {
     let site = site_behind(&proxy, &|_| {});
     let (source, sink, pool) = site.push(&site.dial(), connect(1, true));
     let (_, mut stream) = next_stream(&source.link.events);
-    // In the second of three.
+    // Within the second of three objects.
     let offset = BEFORE_FIRST_OBJECT + HEAD_BYTES + 50_000 + HEAD_BYTES + 31_234;
     proxy.flip(Flip {
         is_to_listener: true,
@@ -109,7 +109,7 @@ fn a_changed_byte_under_tls_ends_its_stream() {
     );
 }
 
-/// Sends until the stream notices that it is dead.
+/// Sends until the stream fails.
 fn send_until_dead(stream: &mut dyn dray_runtime::link::BlockSender) {
     let begin = Instant::now();
     while Object::noise(9, 1 << 20).send(stream).is_ok() {
@@ -137,8 +137,8 @@ fn a_source_that_drives_dials_a_new_stream_for_a_dead_one() {
             third.0 >= 2 && fourth.0 >= 2 && third != fourth,
             "new numbers"
         );
-        // As the machine does; whether a join was still on its way when the streams were cut does
-        // not matter then.
+        // As the machine does. After this it is irrelevant if a join was in transit when the
+        // streams were cut.
         let mut control = source.link.control;
         for stream in [first, second] {
             let blocks = vec![BlockId(9)];
@@ -180,7 +180,7 @@ fn streams_are_opened_when_they_are_wanted_and_one_that_is_not_missed_is_not_rep
     assert!(events.try_recv().is_err(), "one was wanted");
     source.growth.want(3);
     streams.extend([next_stream(events), next_stream(events)]);
-    // No more than were granted.
+    // At most the granted number is opened.
     source.growth.want(9);
     streams.push(next_stream(events));
     assert_eq!(source.growth.errors(), 0);
@@ -196,7 +196,7 @@ fn streams_are_opened_when_they_are_wanted_and_one_that_is_not_missed_is_not_rep
     let (_, mut stream) = streams.pop().expect("three");
     stream.give_up(&lost);
     drop(stream);
-    // Two are too few.
+    // Two are fewer than requested.
     let (number, _stream) = next_stream(events);
     assert_eq!(number, StreamId(4));
 }
@@ -262,7 +262,7 @@ fn a_sink_that_drives_dials_a_new_stream_for_a_dead_one() {
         sink::Input::StreamLost(_, lost) => assert_eq!(lost, first),
         other => panic!("the stream's end was due, not {other:?}"),
     }
-    // The passive source has not noticed and grants the place all the same.
+    // The passive source has not noticed the loss, and still accepts the new stream.
     let (second, mut two) = next_stream(&source.link.events);
     assert_ne!(first, second);
     let object = Object::noise(1, 5000);
@@ -271,7 +271,8 @@ fn a_sink_that_drives_dials_a_new_stream_for_a_dead_one() {
     send_until_dead(&mut *one);
 }
 
-/// Which streams a source hears were closed at their other end, until there are so many.
+/// Waits until the source has received reports of `count` streams closed by the other end; returns
+/// the streams.
 fn next_left(events: &SourceEvents, count: usize) -> HashSet<StreamId> {
     let until = Instant::now() + Duration::from_secs(10);
     let mut left = HashSet::new();
@@ -279,7 +280,7 @@ fn next_left(events: &SourceEvents, count: usize) -> HashSet<StreamId> {
         let wait = until.saturating_duration_since(Instant::now());
         match events.recv_timeout(wait).expect("closed streams were due") {
             SourceEvent::Left(stream, _) => assert!(left.insert(stream), "twice"),
-            // A sink that drives dials others.
+            // A sink that drives dials new ones.
             SourceEvent::Input(source::Input::Message(..)) | SourceEvent::Stream(..) => {}
             _ => panic!("only closed streams were due"),
         }
@@ -287,7 +288,7 @@ fn next_left(events: &SourceEvents, count: usize) -> HashSet<StreamId> {
     left
 }
 
-/// Cuts both streams of a session while nothing is sent: the source hears of each, once.
+/// Cuts both streams of a session while they are idle: the source receives a report of each, once.
 fn cut_idle(proxy: &Proxy, (source, sink): (&SourceEvents, &SinkEvents), pool: &Pool) {
     let (first, mut one) = next_stream(source);
     let (second, _two) = next_stream(source);
@@ -341,7 +342,7 @@ fn without_any_stream_the_session_ends_though_more_are_wanted() {
     let proxy = Proxy::start();
     let site = site_behind(&proxy, &|_| {});
     let mut dial = site.dial();
-    // Long enough for what is wanted to come between two tries.
+    // Long enough that the request for streams arrives between two attempts.
     dial.retry = RetryPolicy {
         attempts_max: 3,
         backoff: Duration::from_millis(300),
@@ -367,7 +368,7 @@ fn without_any_stream_the_session_ends_though_more_are_wanted() {
 fn first_streams_under_way_are_not_opened_once_more_when_some_are_wanted() {
     let proxy = Proxy::start();
     let site = site_behind(&proxy, &|_| {});
-    // They are not turned away, and do not come through.
+    // New streams are not refused, but carry no bytes.
     proxy.freeze();
     let mut dial = site.dial();
     dial.streams_first = 3;
@@ -424,7 +425,7 @@ fn streams_that_carry_nothing_are_not_dialled_for_ever() {
     let lost = loop {
         match source.link.events.recv_timeout(PATIENCE).expect("an event") {
             SourceEvent::Stream(_, mut stream) => {
-                // The first may well seem to be sent.
+                // The first send may well seem to succeed.
                 send_until_dead(&mut *stream);
                 streams.push(stream);
                 count += 1;
@@ -458,7 +459,7 @@ fn streams_are_dialled_again_as_long_as_objects_come_through() {
         object.expect(&sink.link.events, &pool);
         let states = vec![(object.head.id, BlockState::Written)];
         to_source.send(&Message::BlockSync(states)).expect("sent");
-        // Before the cut, or the source cannot know that it came through.
+        // Before the cut; otherwise the source cannot know that the object arrived.
         let begin = Instant::now();
         while source.link.events.is_empty() && begin.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
@@ -480,7 +481,7 @@ fn a_peer_that_falls_silent_is_lost_in_time_at_both_ends() {
         ..Change::default()
     });
     proxy.set_target(site.address);
-    // Control and data pass the proxy.
+    // Both control and data connections pass the proxy.
     let mut dial = site.dial_at(proxy.address);
     dial.timing = hasty();
     let (source, sink, _) = site.push(&dial, connect(1, false));

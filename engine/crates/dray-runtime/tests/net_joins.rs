@@ -1,4 +1,4 @@
-//! Who may join a session with a stream, and how one that may not is turned away.
+//! Streams that may join a session, and the refusal of those that may not.
 
 mod net_common;
 
@@ -94,7 +94,7 @@ fn a_join_needs_the_key_a_fresh_number_a_granted_place_and_the_agreed_security()
         joins(&site, accept.ticket, accept.key, StreamId(0)).is_none(),
         "clear, not asked for"
     );
-    // With the session its ticket ends.
+    // The ticket ends with its session.
     drop((control, site.sinks.recv_timeout(PATIENCE)));
     let mut gone = false;
     for number in 10..20 {
@@ -112,7 +112,7 @@ fn who_joins_a_session_that_has_just_ended_is_no_stranger() {
     drop((control, site.sinks.recv_timeout(PATIENCE)));
     let begin = Instant::now();
     let mut number = 0;
-    // The session may be about to end still.
+    // The session may not have ended yet.
     while joins(&site, ticket, key, StreamId(number)).is_some() {
         assert!(begin.elapsed() < PATIENCE, "the session goes on");
         number += 1;

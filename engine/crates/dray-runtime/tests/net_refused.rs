@@ -1,5 +1,5 @@
-//! Who is not let in, and what it costs: each is told in plain words if it may know, gets no further,
-//! and no other session notices.
+//! Refused callers and their cost: each gets a plain message if it may know the reason, is admitted
+//! no further, and does not affect other sessions.
 
 mod net_common;
 
@@ -39,7 +39,7 @@ fn another_key_is_refused_naming_both() {
     assert!(site.next_rejected().to_string().contains("TLS") || site.sinks.is_empty());
 }
 
-/// Shows somebody's certificate, which is public, without having its key.
+/// Presents another end's certificate, which is public, without its key.
 #[derive(Debug)]
 struct Impostor(Arc<CertifiedKey>);
 
@@ -145,7 +145,7 @@ fn clear_data_needs_the_other_ends_consent() {
     });
     let error = refusal(push(&site.dial(), connect(1, true)));
     assert_eq!(error.kind, ErrorKind::Unsupported);
-    // Under TLS the same end is at service.
+    // Under TLS the same end accepts sessions.
     let (source, _sink, _) = site.push(&site.dial(), connect(1, false));
     assert_eq!(source.streams, 1);
 }
@@ -181,11 +181,11 @@ fn connections_made_ahead_of_a_session_that_does_not_want_them_leave_in_good_ord
     for _ in 0..3 {
         let error = refusal(push(&stranger, connect(4, false)));
         assert_eq!(error.kind, ErrorKind::Unauthorized);
-        // The one that was refused is told of, and nothing else.
+        // The refused connection is reported, and no other.
         assert!(site.next_rejected().to_string().contains("token"));
     }
     drop((source, stream, sink, pool));
-    // By the time that another session has come through, those before it have left.
+    // After another session has come through, all earlier connections have left.
     let (source, sink, pool) = site.push(&site.dial(), connect(4, false));
     let (_, mut stream) = next_stream(&source.link.events);
     object.send(&mut *stream).expect("sent");
@@ -214,7 +214,7 @@ fn an_end_that_keeps_nothing_is_for_those_who_know_it() {
     knowing.may_keep_nothing = true;
     let dialled = push(&knowing, connect(1, false)).expect("let in");
     assert!(dialled.agreed.keeps_nothing());
-    // Another is no such end.
+    // Another end is no null end.
     let site = Site::start(&Change::default());
     let dialled = push(&site.dial(), connect(1, false)).expect("let in");
     assert!(!dialled.agreed.keeps_nothing());
@@ -222,7 +222,7 @@ fn an_end_that_keeps_nothing_is_for_those_who_know_it() {
         dialled,
         site.sinks.recv_timeout(PATIENCE).expect("a session"),
     ));
-    // Nor is it taken for one by who asks for one.
+    // A driver that requires a null end refuses it.
     let mut asking = site.dial();
     (asking.may_keep_nothing, asking.must_keep_nothing) = (true, true);
     let error = refusal(push(&asking, connect(1, false)));
@@ -282,7 +282,7 @@ fn a_peer_from_the_future_is_told_what_is_spoken_here() {
     }
 }
 
-/// Whether the listener closes the connection before the test loses patience.
+/// Returns true if the listener closes the connection within half of [`PATIENCE`].
 fn is_closed(stream: &mut impl Read) -> bool {
     let begin = Instant::now();
     let mut bytes = Vec::new();
@@ -299,10 +299,11 @@ fn a_control_connection_in_clear_is_refused_before_the_token_is_read() {
     assert!(site.next_rejected().to_string().contains("in clear"));
 }
 
-/// Time for a handshake where a test waits for its end; still long for a machine that is busy.
+/// Handshake timeout for tests that wait for it to pass; still long for a busy machine.
 const SHORT_HANDSHAKE: Duration = Duration::from_secs(4);
 
-/// Says that something is over, also when a test fails: or who goes on until then goes on for ever.
+/// Signals the end of a test, also if the test fails: otherwise threads that run until then would
+/// never end.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -340,7 +341,7 @@ fn hostile_connections_end_while_a_good_session_works() {
         drop(over);
         good.join().expect("the good session was not harmed");
     });
-    // And somebody new is let in.
+    // A new caller is admitted.
     let (source, ..) = site.push(&site.dial(), connect(1, false));
     drop(source);
 }
@@ -379,7 +380,7 @@ fn truncated(site: &Site) {
     site.next_rejected();
 }
 
-/// Lengths and counts that would cost memory if they were believed.
+/// Lengths and counts that would cost memory if the listener trusted them.
 fn oversize(site: &Site) {
     for length in [HELLO_BYTES_MAX + 1, u32::MAX] {
         let mut stream = tls(site, Connection::Control);
@@ -392,7 +393,7 @@ fn oversize(site: &Site) {
     }
 }
 
-/// A byte now and then does not buy more time.
+/// Sending a byte now and then does not extend the timeout.
 fn slow(site: &Site) {
     let begin = Instant::now();
     let mut dribble = raw(site, b"DRAY\x01\x00\x00\x00");
@@ -420,13 +421,13 @@ fn a_crowd_of_strangers_shuts_nobody_out() {
         },
         ..Change::default()
     });
-    // More than there is room for, and none of them will leave on its own.
+    // More connections than places, and none of them leaves by itself.
     let crowd: Vec<_> = (0..60).map(|_| raw(&site, b"DRAY")).collect();
     let begin = Instant::now();
     let source = loop {
         match push(&site.dial(), connect(1, false)) {
             Ok(source) => break source,
-            // Those that had to leave the waiting room need a moment to get out of the door.
+            // The threads of evicted connections need a moment to end.
             Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
         }
     };
@@ -450,13 +451,13 @@ fn an_object_without_credit_ends_the_session_and_no_other() {
     let (source, sink, _) = site.push(&site.dial(), connect(1, false));
     let (_, mut stream) = next_stream(&source.link.events);
     for number in 0..3 {
-        // The third has no buffer to go to.
+        // No buffer is free for the third object.
         let _ = Object::noise(number, 1000).send(&mut *stream);
     }
     let error = loss_at_sink(&sink.link.events);
     assert_eq!(error.kind, ErrorKind::Protocol);
     assert!(error.to_string().contains("credit"), "{error}");
-    // The source is told.
+    // The source is informed.
     match message_at_source(&source.link.events) {
         Message::GoAway(told) => assert_eq!(told, error),
         other => panic!("GO_AWAY was due, not {other:?}"),
@@ -474,7 +475,7 @@ fn a_conductor_hears_that_its_link_broke_off_before_a_peer_that_does_not_read() 
     });
     let (source, mut sink, _) = site.push(&site.dial(), connect(1, false));
     let (_, mut stream) = next_stream(&source.link.events);
-    // Nobody takes what comes to the source, so it stops reading, and then the sink cannot write.
+    // No reader takes the source's events, so it stops reading, and then the sink cannot write.
     let mut control = sink.link.control;
     sink.link.control = Box::new(Nobody);
     let sent = Arc::new(AtomicU64::new(0));
@@ -501,7 +502,7 @@ fn a_conductor_hears_that_its_link_broke_off_before_a_peer_that_does_not_read() 
     assert!(error.to_string().contains("credit"), "{error}");
 }
 
-/// A sender that is not used.
+/// A sender that drops all messages.
 struct Nobody;
 
 impl ControlSender for Nobody {
@@ -521,7 +522,7 @@ fn a_ping_is_answered_with_its_value() {
     let mut answer = vec![0; frames(&Message::Pong(4711)).len()];
     stream.read_exact(&mut answer).expect("an answer");
     assert_eq!(answer, frames(&Message::Pong(4711)));
-    // What it is about is no business of the conductor's.
+    // The connection answers PING itself, so the conductor receives no event.
     let sink = site.sinks.recv_timeout(PATIENCE).expect("a session");
     assert!(sink.link.events.is_empty());
 }

@@ -1,5 +1,5 @@
-//! Two ends over real sockets: every message and object arrives as it was sent, whoever dialled, and
-//! a session ends in good order.
+//! Two ends over real sockets: every message and object arrives unchanged, independent of the end
+//! that dialled, and a session ends regularly.
 
 mod net_common;
 
@@ -18,7 +18,8 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Random messages, the same in each run, until every kind has come that is not the network's own.
+/// Returns random messages, the same in each run, with every kind that the network layer does not
+/// consume.
 fn messages() -> Vec<Message> {
     let mut runner = TestRunner::deterministic();
     let strategy = dray_wire::testing::message();
@@ -46,7 +47,7 @@ fn every_message_arrives_in_order_both_ways() {
     let sent = messages();
     let mut to_sink = source.link.control;
     let mut to_source = sink.link.control;
-    // All at once: neither end waits for the other's queue to be read.
+    // Concurrently: neither end waits until the other's queue is read.
     thread::scope(|scope| {
         scope.spawn(|| {
             sent.iter()
@@ -65,7 +66,7 @@ fn every_message_arrives_in_order_both_ways() {
     });
 }
 
-/// How long it takes from nothing to an object at the sink, which is so far away.
+/// Measures the time from dialling until an object arrives at a sink at the distance `one_way`.
 fn first_object(one_way: Duration, clear: bool) -> Duration {
     let site = Site::start(&Change::default());
     let dial = site.dial_at(far(site.address, one_way));
@@ -101,10 +102,11 @@ fn first_object(one_way: Duration, clear: bool) -> Duration {
 
 #[test]
 fn the_first_object_is_there_after_three_turns_and_a_half() {
-    // TLS; HELLO and CONNECT; what is listed; the object, which has nothing to wait for.
+    // The delays are those of TLS; HELLO and CONNECT; the entries of the listing; and the object,
+    // which waits for nothing else.
     let one_way = Duration::from_millis(400);
     for clear in [false, true] {
-        // A host that is busy makes it later, and nothing makes it earlier.
+        // A busy host can only delay it.
         let mut tries = (0..5).map(|_| first_object(one_way, clear));
         let soon = tries.find(|took| {
             assert!(*took >= 7 * one_way, "nobody is that near: {took:?}");
@@ -128,7 +130,7 @@ fn senders_that_block_do_not_stop_their_receivers() {
     };
     let mut to_sink = source.link.control;
     let mut to_source = sink.link.control;
-    // Far more each way, at the same time, than sockets hold.
+    // In each direction, concurrently, far more than the sockets' buffers hold.
     thread::scope(|scope| {
         scope.spawn(|| (0..24).for_each(|_| to_sink.send(&long).expect("sent")));
         scope.spawn(|| (0..24).for_each(|_| to_source.send(&long).expect("sent")));
@@ -157,7 +159,7 @@ fn what_waits_for_a_slow_conductor_is_bounded() {
             (0..40).for_each(|_| to_sink.send(&long).expect("sent"));
             (0..4000).for_each(|_| to_sink.send(&Message::Rate(Some(1))).expect("sent"));
         });
-        // Nobody listens for a while.
+        // No thread takes messages for a while.
         thread::sleep(Duration::from_millis(500));
         assert!(
             sink.link.events.len() <= 3,
@@ -177,7 +179,7 @@ fn what_waits_for_a_slow_conductor_is_bounded() {
     });
 }
 
-/// A pack of two files, a hole in the middle, and an object longer than one read.
+/// Objects: a pack of two files, a hole in the middle, and an object longer than one read.
 fn objects() -> Vec<Object> {
     let (first, second) = (noise(100, 5), noise(101, 70_000));
     let hole = Segment {
@@ -234,7 +236,7 @@ fn objects_arrive_whole_on_every_stream_in_clear_and_under_tls() {
             let hole = arrived(&sink.link.events);
             assert_eq!((hole.head, hole.buffer), (only_holes(77), None));
             assert_eq!(hole.verified, Ok(()));
-            // Ended between two objects; everything delivered came before.
+            // The stream ends between two objects; all objects were delivered before.
             drop(stream);
             match sink_input(&sink.link.events) {
                 sink::Input::StreamLost(_, lost) => assert_eq!(lost, number),
@@ -321,7 +323,7 @@ fn a_link_that_is_dropped_ends_the_session() {
 fn sessions_are_asked_to_stop_and_the_listener_then_returns() {
     let site = Site::start(&Change::default());
     let (source, sink, pool) = site.push(&site.dial(), connect(1, false));
-    // A stream that is still on its way would find nobody to listen, and that is a lost session.
+    // A stream that is still connecting would find no listener, which counts as a lost session.
     let (_, mut stream) = next_stream(&source.link.events);
     let object = Object::noise(1, 1000);
     object.send(&mut *stream).expect("sent");
@@ -331,7 +333,7 @@ fn sessions_are_asked_to_stop_and_the_listener_then_returns() {
         sink::Input::Leave(error) => assert_eq!(error.status, Status::Temporary),
         other => panic!("leave was due, not {other:?}"),
     }
-    // The session still speaks, and nobody new is let in.
+    // The session still works, and new sessions are refused.
     let mut to_source = sink.link.control;
     to_source.send(&Message::Bye).expect("sent");
     assert_eq!(message_at_source(&source.link.events), Message::Bye);

@@ -1,5 +1,5 @@
-//! Whoever begins is in nobody's way but its own transfer's, and leaves nothing behind if it does not
-//! begin after all.
+//! A beginning transfer blocks only sessions of the same transfer, and leaves no file behind if it
+//! does not begin after all.
 
 use dray_core::options::Durability;
 use dray_core::{End, ErrorKind, RelPath, Result, TransferId};
@@ -43,8 +43,8 @@ fn a_transfer_that_does_not_begin_leaves_no_log() {
     assert!(!has_log(scratch.path()));
 }
 
-/// Trees in each other and beside each other begin at once, again and again: none keeps another out, and
-/// none takes away the other's log, or the folder that it lies in.
+/// Transfers to nested and neighbouring trees begin concurrently, again and again: none blocks
+/// another, and none removes another's log or the log's folder.
 #[test]
 fn all_that_begin_at_once_are_let_in_and_leave_nothing() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -84,7 +84,7 @@ fn all_that_begin_at_once_are_let_in_and_leave_nothing() {
     }
 }
 
-/// Of two of the same transfer at once one is let in.
+/// If two sessions of the same transfer begin, one is refused.
 #[test]
 fn one_transfer_has_one_session() {
     let scratch = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Threads that panic end the session, at both ends, with a word on why.
+//! Threads that panic end the session at both ends, with a message that names the reason.
 
 mod local_common;
 
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Far more than an end needs to notice.
+/// Far more time than an end needs to detect it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Panics at the `nth` call of one operation.
@@ -58,7 +58,7 @@ fn make_tree(at: &Path) {
     std::os::unix::fs::symlink("large", at.join("folder/link")).expect("a link");
 }
 
-/// Runs something that must end by itself.
+/// Runs `run`, which must end by itself.
 fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, ended) = mpsc::channel();
     std::thread::spawn(move || done.send(run()));
@@ -116,7 +116,7 @@ fn a_panic_ends_a_copy_in_one_process() {
     }
 }
 
-/// A passive sink; what becomes of it is told.
+/// A passive sink that reports its outcome.
 struct Site {
     setup: Mutex<Option<sink::Setup>>,
     ended: mpsc::Sender<Outcome>,
@@ -218,7 +218,7 @@ fn a_panic_ends_both_ends_of_a_session() {
             sink = panicking(sink, operation, nth);
         }
         let (source, sink) = in_time(&what, move || copy_over_sockets(source, sink));
-        // The other end hears it in a message.
+        // The other end receives the reason in a message.
         is_told(&what, &source);
         is_told(&what, &sink);
     }

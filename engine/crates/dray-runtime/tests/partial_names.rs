@@ -1,4 +1,4 @@
-//! Partial files whose names collide, and those that other transfers' logs speak of.
+//! Partial files whose names collide, and partial files in other transfers' logs.
 
 mod local_common;
 
@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Two names with one 64-bit FNV-1a hash (a published pair).
+/// Two names with the same 64-bit FNV-1a hash (a published pair).
 const TWINS: [&str; 2] = ["8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ"];
 
 fn all_arrives(ends: &local::Ends, events: &[Event], from: &Path, to: &Path) {
@@ -35,7 +35,7 @@ fn names_with_one_hash_arrive_whatever_they_are_of() {
         let scratch = tempfile::tempdir().expect("a folder");
         let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
         fs::create_dir_all(&from).expect("a folder");
-        // The shortest tail keeps the hashes equal, for as many twins as there are tails.
+        // The hashes stay equal with any tail, so each tail makes another pair.
         for tail in ["", "x", "y"] {
             let at = |twin: usize| from.join(format!("{}{tail}", TWINS[twin]));
             fs::write(at(0), bytes(1, sizes[first])).expect("a file");
@@ -57,14 +57,15 @@ fn a_link_and_an_empty_file_with_one_hash_arrive() {
     all_arrives(&ends, &events, &from, &to);
 }
 
-/// More names with one hash than a partial file may have turns: whoever finds none left fails by
-/// name, and nobody else is harmed.
+/// More names with the same hash than a partial file has alternatives: a file that finds none fails
+/// with a message that names it, and no other file is affected.
 #[test]
 fn a_crowd_of_names_with_one_hash_fails_in_words_at_worst() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     fs::create_dir_all(&from).expect("a folder");
-    // Equal states stay equal: any sequence of twins has the hash of any other of its length.
+    // The hash state after each twin is equal, so all sequences of twins of a length have the same
+    // hash.
     for choice in 0..16usize {
         let parts = (0..4).map(|bit| TWINS[choice >> bit & 1]);
         let name: String = parts.collect();
@@ -107,8 +108,8 @@ fn copy_in_part(from: &Path, to: &Path, options: &Options) {
     local::run(source, sink, &Notes::default(), |_| {}).expect("started");
 }
 
-/// The log of an inner folder speaks of a partial file; a copy of the whole tree, in which the file has
-/// another content, comes by.
+/// A log of an inner folder names a partial file; then a copy of the whole tree, in which the file
+/// has another content, runs.
 #[test]
 fn a_partial_file_that_another_log_speaks_of_stays() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -117,7 +118,7 @@ fn a_partial_file_that_another_log_speaks_of_stays() {
     fs::write(from.join("inner/large"), bytes(3, 5_000_000)).expect("a file");
     let options = Options {
         overwrite: Overwrite::Always,
-        // So that what came before the fault is in the log.
+        // Ensures that data written before the fault is in the log.
         durability: Durability::Object,
         rate: Some(2_000_000),
         ..options()
@@ -147,7 +148,7 @@ fn a_partial_file_that_another_log_speaks_of_stays() {
     assert!(wanted.len() == got.len(), "left over: {:?}", got.keys());
 }
 
-/// The same content is gone on with, whatever folder the log lies in.
+/// A copy resumes the same content, whatever folder holds the log.
 #[test]
 fn a_partial_file_of_an_inner_log_is_taken_over_by_a_copy_of_the_tree() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -167,7 +168,7 @@ fn a_partial_file_of_an_inner_log_is_taken_over_by_a_copy_of_the_tree() {
     assert!(picture(&from) == picture(&to), "left over");
 }
 
-/// What nobody speaks of any more is in nobody's way.
+/// A partial file that no log names does not block a transfer.
 #[test]
 fn a_partial_file_that_no_log_speaks_of_gives_way() {
     let scratch = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Patterns of all sessions of a process have one bound. A process of its own: what other tests compile
-//! would count.
+//! The patterns of all sessions of a process share a limit. A separate test program, because
+//! patterns that other tests compile would count.
 
 use dray_core::{ErrorKind, Status};
 use dray_runtime::select::{Filter, bound_memory};
@@ -15,7 +15,7 @@ fn what_is_compiled_has_one_bound_for_all() {
         include: vec!["*.root".into()],
         ..Selection::default()
     };
-    // Room for three of 8 KB.
+    // Enough for three selections of 8 KB.
     bound_memory(24 << 20);
     let mut taken: Vec<_> = (0..3).filter_map(|_| Filter::new(&large).ok()).collect();
     assert_eq!(taken.len(), 3);
@@ -33,7 +33,7 @@ fn what_is_compiled_has_one_bound_for_all() {
         Filter::new(&large).is_ok(),
         "what was given back is there again"
     );
-    // However little there is, one request at its bound fits.
+    // A single request at its limit fits under any limit.
     taken.clear();
     bound_memory(0);
     assert!(Filter::new(&large).is_ok());

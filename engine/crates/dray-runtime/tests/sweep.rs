@@ -1,4 +1,5 @@
-//! Partial data that nobody goes on with is found and removed; what anybody may still want is not.
+//! The sweep finds and removes partial data that no transfer will resume, and keeps data that a
+//! transfer may still need.
 
 mod local_common;
 
@@ -24,7 +25,7 @@ use std::time::{Duration, SystemTime};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Nobody can set back when a file was touched: so it is looked at from tomorrow.
+/// Returns a later time, because a test cannot set back the change time of a file.
 fn tomorrow() -> SystemTime {
     SystemTime::now() + DAY
 }
@@ -62,7 +63,7 @@ fn source(scratch: &Path) -> PathBuf {
     from
 }
 
-/// Fails what is behind the middle of a file, when the rest is safe.
+/// Fails reads behind the middle of a file, after the rest is durable.
 struct Breaks;
 
 impl Hook for Breaks {
@@ -75,7 +76,7 @@ impl Hook for Breaks {
     }
 }
 
-/// As [`own_names`], the folder of logs left out: an empty one says nothing.
+/// As [`own_names`], without the folder of logs, which may be empty.
 fn own_files(at: &Path) -> Vec<String> {
     let mut names = own_names(at);
     names.retain(|name| !name.ends_with(".dray-log"));
@@ -85,7 +86,7 @@ fn own_files(at: &Path) -> Vec<String> {
 /// Copies `from` to `to`; every file fails after some of its objects.
 fn copy_in_part(from: &Path, to: &Path) {
     let options = Options {
-        // So that what came before the fault is in the log.
+        // Ensures that data written before the fault is in the log.
         durability: Durability::Object,
         ..options()
     };
@@ -95,7 +96,7 @@ fn copy_in_part(from: &Path, to: &Path) {
     assert!(!own_names(to).is_empty(), "something is unfinished");
 }
 
-/// Dray's own files beneath a folder.
+/// Returns dray's own files below a folder.
 fn own_names(at: &Path) -> Vec<String> {
     let mut names: Vec<String> = picture(at).into_keys().collect();
     names.retain(|name| name.contains(".dray-"));
@@ -180,7 +181,7 @@ fn a_purge_that_was_broken_off_at_any_step_is_ended_by_the_next() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, root) = (source(scratch.path()), scratch.path().join("to"));
     let to = root.join("down");
-    // What is removed is removed in this order: partial files, the log, the lease, their folder.
+    // A purge removes in this order: partial files, the log, the lease, their folder.
     for kept in [&["lease"][..], &[]] {
         copy_in_part(&from, &to);
         for name in own_names(&to) {
@@ -193,7 +194,7 @@ fn a_purge_that_was_broken_off_at_any_step_is_ended_by_the_next() {
         let left = own_names(&to);
         assert_eq!(left.len(), 1 + kept.len(), "{left:?}");
         if !kept.is_empty() {
-            // Another destination's is left alone.
+            // The log of another destination is left alone.
             let elsewhere = purge(&root, "down", "run/a", "test", "uid:0");
             assert_eq!((elsewhere, own_names(&to)), (Purged::Nothing, left));
         }
@@ -307,7 +308,7 @@ fn what_is_young_is_kept() {
     assert!(!one.is_orphan(soon));
     let refused = remove(&store, one, soon).expect_err("too young");
     assert_eq!(refused.kind, ErrorKind::Busy);
-    // A clock that is behind makes nothing old.
+    // With a clock that is behind, no file is old.
     assert!(!one.is_orphan(SystemTime::UNIX_EPOCH));
     arrives(&from, &to);
 }
@@ -320,7 +321,7 @@ fn what_somebody_holds_is_left_however_old() {
     let store = place(&to);
     let (free, _) = look(&store, tomorrow());
     let setup = sink_setup_claiming(&to, &options(), &["run"]).expect("goes on");
-    // A small file that is being written has no record: its writer's lease speaks for it.
+    // A small file that is being written has no record; the lease of its writer protects it.
     fs::write(to.join("run/.dray-0123456789abcdef.part"), b"x").expect("a file");
     let later = tomorrow() + 30 * DAY;
     let (held, _) = look(&store, later);
@@ -356,7 +357,7 @@ fn a_transfer_that_goes_on_between_the_look_and_the_removal_keeps_its_data() {
     assert_eq!(own_names(&to), [""; 0]);
 }
 
-/// Begins a transfer in the middle of a removal, once, and notes how it is answered.
+/// Begins a transfer during a removal, once, and records the answer.
 struct Begins {
     to: PathBuf,
     answers: Arc<Mutex<Vec<Option<ErrorKind>>>>,
@@ -416,7 +417,7 @@ fn of_two_that_remove_the_same_one_does() {
     }
 }
 
-/// From one call on nothing is done any more: the process is dead.
+/// Fails every call after the given number of calls, like a process that died.
 struct Dies {
     left: AtomicU64,
 }
@@ -457,7 +458,7 @@ fn killed_at_any_step_it_leaves_nothing_half_that_a_transfer_trusts() {
         let dying = Place::new(dying, &to).expect("a place");
         let died = remove(&dying, &found[0], tomorrow()).is_err();
         drop(dying);
-        // What is left is spoken of: the log is the last to go.
+        // The remaining files are still in the log, which is removed last.
         let now = found_in(&to, tomorrow());
         match now.iter().find(|one| one.what == What::Log) {
             Some(log) => assert!(log.files <= found[0].files, "after {steps} steps"),
@@ -465,7 +466,7 @@ fn killed_at_any_step_it_leaves_nothing_half_that_a_transfer_trusts() {
         }
         let is_stray = |one: &Found| one.what == What::Partial;
         assert!(!now.iter().any(is_stray), "after {steps} steps: {now:?}");
-        // The next round finds the rest by itself; and a transfer that comes first is right.
+        // The next sweep finds the rest by itself, and a transfer that runs before it works too.
         if steps % 2 == 0 {
             let store = place(&to);
             for one in &now {
@@ -492,7 +493,7 @@ fn a_partial_file_that_no_log_speaks_of_goes_and_one_that_a_log_may_speak_of_sta
     let stray = deep.join(".dray-0123456789abcdef.part");
     fs::write(&stray, b"stray").expect("a file");
     symlink("/etc/passwd", deep.join(".dray-0123456789abcdee.part")).expect("a link");
-    // Not what we make.
+    // Names that dray does not create.
     fs::create_dir(deep.join(".dray-0123456789abcded.part")).expect("a folder");
     fs::write(deep.join(".dray-notes"), b"mine").expect("a file");
     let found = found_in(root, tomorrow());
@@ -504,7 +505,7 @@ fn a_partial_file_that_no_log_speaks_of_goes_and_one_that_a_log_may_speak_of_sta
             "a/b/.dray-0123456789abcdef.part"
         ]
     );
-    // A log above that cannot be read may speak of them.
+    // An unreadable log in a parent folder may name them.
     fs::create_dir(root.join(".dray-log")).expect("a folder");
     let log = root.join(".dray-log/0123456789abcdef.log");
     fs::write(&log, b"not a log").expect("a file");

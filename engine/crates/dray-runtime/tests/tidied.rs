@@ -1,5 +1,5 @@
-//! What earlier transfers have left: a copy that ends well removes what nobody can resume, and tells
-//! what others may.
+//! Leftovers of earlier transfers: a copy that succeeds removes files that no transfer can resume,
+//! and reports files that other transfers can resume.
 
 mod local_common;
 
@@ -23,7 +23,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A source with the large file `run/a`, and an empty destination.
+    /// Creates a source with the large file `run/a`, and an empty destination.
     fn new() -> Self {
         let scratch = tempfile::tempdir().expect("a folder");
         let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
@@ -33,10 +33,10 @@ impl Scene {
         Self { scratch, from, to }
     }
 
-    /// Copies it as another transfer does that breaks off in the middle of `run/a`.
+    /// Copies as another transfer, which breaks off in the middle of `run/a`.
     fn break_off(&self, claims: &[&str]) {
         let source = failing_store(&self.from, 3, 0.02);
-        // So that what came before the fault is in the log.
+        // Ensures that data written before the fault is in the log.
         let options = Options {
             durability: Durability::Object,
             rate: Some(4_000_000),
@@ -49,7 +49,7 @@ impl Scene {
         assert!(self.to.join(".dray-log").exists(), "it broke off");
     }
 
-    /// Copies `from` and gives what was told.
+    /// Copies `from` and returns the notices.
     fn arrives(&self, from: &Path) -> Vec<String> {
         let (ends, events) = copy(from, &self.to, &options());
         assert!(matches!(ends.sink.0, Outcome::Done(_)), "{:?}", ends.sink.0);

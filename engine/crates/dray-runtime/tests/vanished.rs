@@ -1,4 +1,4 @@
-//! Somebody takes away what is being written: that fails, and nothing else does.
+//! Another program removes a folder that is being written: only the files in it fail.
 
 mod local_common;
 
@@ -24,10 +24,10 @@ impl Hook for Removes {
     fn before(&self, call: &Call<'_>) -> Result<(), Error> {
         if call.operation == Operation::SyncEach && self.nth.fetch_sub(1, Ordering::Relaxed) == 1 {
             for folder in &self.folders {
-                // It may not have been made yet.
+                // The folder may not exist yet.
                 let _ = fs::remove_dir_all(folder);
             }
-            // Longer than a store believes that a folder stands where it was.
+            // Longer than a store caches the location of a folder.
             std::thread::sleep(std::time::Duration::from_millis(1100));
         }
         Ok(())

@@ -1,10 +1,11 @@
 //! A running control connection: full duplex over one TLS connection.
 //!
-//! Three threads share a connection. The executor's control thread sends. The receiver reads raw bytes
-//! without a lock. The keeper sends and answers pings, and detects silence and closed streams. Both
-//! directions share one TLS state behind a lock that no thread holds while a socket blocks: a sender
-//! encrypts into its own buffer and writes that under the lock of the order alone. Otherwise two ends
-//! that both write much would each wait for the other to read.
+//! Three threads share a connection. The executor's control thread sends. The receiver reads raw
+//! bytes without a lock. The keeper sends and answers pings, and detects silence and closed
+//! streams. Both directions share one TLS state behind a lock that no thread holds while a socket
+//! blocks: a sender encrypts into its own buffer, and holds only the lock of the order while it
+//! writes the buffer. Otherwise two ends that both write much would each wait for the other to
+//! read.
 
 use super::Timing;
 use super::fail;

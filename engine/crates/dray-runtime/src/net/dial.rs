@@ -104,8 +104,8 @@ pub struct Dialled<L> {
 /// # Errors
 /// [`ErrorKind::Unreachable`] or [`ErrorKind::TimedOut`] naming the address,
 /// [`ErrorKind::Unauthorized`] for another key (naming both) or a wrong token,
-/// [`ErrorKind::IncompatiblePeer`], [`ErrorKind::Unsupported`] for clear data that the peer does not
-/// allow, and whatever the passive end refuses the request with.
+/// [`ErrorKind::IncompatiblePeer`], [`ErrorKind::Unsupported`] for clear data that the peer does
+/// not allow, and any error with which the passive end refuses the request.
 pub fn push(dial: &Dial, connect: Connect) -> Result<Dialled<SourceLink>> {
     let (events_in, events) = unbounded();
     let inbox = Inbox::Source(events_in.clone());

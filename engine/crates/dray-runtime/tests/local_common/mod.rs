@@ -49,7 +49,8 @@ pub fn source_store(from: &Path) -> Arc<dyn Store> {
     Arc::new(PosixStore::open(from, End::Source, PosixOptions::default()).expect("a source"))
 }
 
-/// The same, with reads that fail: each with this probability, the same ones for the same seed.
+/// Returns the source's store with reads that fail with this probability, at the same calls for the
+/// same seed.
 pub fn failing_store(from: &Path, seed: u64, probability: f64) -> Arc<dyn Store> {
     let chaos = ChaosOptions {
         seed,
@@ -187,7 +188,7 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     std::iter::repeat_with(step).take(length).collect()
 }
 
-/// Everything of a tree that must arrive: kind, mode, time, content.
+/// Returns everything in a tree that must arrive: kind, mode, time, content.
 pub fn picture(at: &Path) -> BTreeMap<String, (u32, i64, i64, Vec<u8>)> {
     let mut all = BTreeMap::new();
     let mut waiting = vec![at.to_path_buf()];

@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A TLS connection past its preamble, and what the test may do with it.
+/// Opens a TLS connection and sends its preamble, for use by the test.
 pub fn tls(
     site: &Site,
     connection: Connection,
@@ -64,7 +64,7 @@ pub fn answers(stream: &mut impl Read) -> Vec<Message> {
     messages
 }
 
-/// Begins a session by hand and gives what its ACCEPT says. The connection must be kept.
+/// Begins a session by hand and returns its ACCEPT. The caller must keep the connection.
 pub fn accepted(
     stream: &mut rustls::StreamOwned<rustls::ClientConnection, TcpStream>,
     wanted: &Connect,
@@ -85,7 +85,7 @@ pub fn accepted(
     }
 }
 
-/// Joins in clear and says whether the stream stays open.
+/// Joins in clear, and returns the connection if the stream stays open.
 pub fn joins(site: &Site, ticket: [u8; 16], key: [u8; 32], stream: StreamId) -> Option<TcpStream> {
     let mut socket = raw(site, b"DRAY\x02\x01\x00\x00");
     let mut frame = [0; CHALLENGE_FRAME_BYTES];
@@ -99,7 +99,7 @@ pub fn joins(site: &Site, ticket: [u8; 16], key: [u8; 32], stream: StreamId) -> 
         proof: proof.as_ref().try_into().expect("32 bytes"),
     };
     socket.write_all(&encode_join(&join)).expect("sent");
-    // An open stream has nothing to say.
+    // An open stream sends nothing.
     let wait = Some(Duration::from_millis(500));
     socket.set_read_timeout(wait).expect("set");
     socket

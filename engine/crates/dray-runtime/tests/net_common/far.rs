@@ -1,6 +1,6 @@
-//! A listener that is far away: what passes is on its way for so long, however much there is.
+//! A distant listener: bytes arrive after a fixed delay, at any rate.
 //!
-//! Not for: the way of TCP's own handshake, which has ended before this sees a connection.
+//! It does not delay TCP's own handshake, which ends before the proxy sees the connection.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// An address by which `target` is `one_way` away.
+/// Returns an address from which bytes need `one_way` to reach `target`.
 pub fn far(target: SocketAddr, one_way: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = listener.local_addr().expect("an address");

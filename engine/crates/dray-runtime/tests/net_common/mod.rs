@@ -36,13 +36,13 @@ pub const TOKEN: &[u8] = b"a token for tests";
 pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const OBJECT_BYTES: u64 = 1 << 20;
 
-/// A link of the passive end, and what keeps its session open while held.
+/// A link of the passive end, with the value that keeps its session open.
 pub struct Held<L> {
     pub link: L,
     _open: Sender<Infallible>,
 }
 
-/// Hands the links of sessions to the test.
+/// Passes the links of sessions to the test.
 pub struct ToTest {
     buffers: u32,
     pools: Sender<Arc<Pool>>,
@@ -103,7 +103,7 @@ pub struct Site {
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-/// What a test changes about a site.
+/// Settings that a test changes in a site.
 pub struct Change<'a> {
     pub buffers: u32,
     pub serve: &'a dyn Fn(&mut Serve),
@@ -164,7 +164,7 @@ impl Site {
         self.dial_at(self.address)
     }
 
-    /// As [`Self::dial`], by way of a proxy.
+    /// As [`Self::dial`], through a proxy.
     pub fn dial_at(&self, address: SocketAddr) -> Dial {
         let mut dial = Dial::new(address.to_string(), self.pin, token());
         dial.bind = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
@@ -175,7 +175,8 @@ impl Site {
         dial
     }
 
-    /// A session whose passive end is a sink: the source's link, the sink's, and the sink's pool.
+    /// Begins a session whose passive end is a sink: returns the source's link, the sink's, and the
+    /// sink's pool.
     pub fn push(
         &self,
         dial: &Dial,
@@ -187,7 +188,7 @@ impl Site {
         (source, sink, pool)
     }
 
-    /// A session whose passive end is a source.
+    /// Begins a session whose passive end is a source.
     pub fn pull(
         &self,
         dial: &Dial,
@@ -199,7 +200,7 @@ impl Site {
         (sink, source, pool)
     }
 
-    /// Why the next connection was turned away.
+    /// Returns the reason for which the next connection was refused.
     pub fn next_rejected(&self) -> Error {
         self.rejected.recv_timeout(PATIENCE).expect("a rejection")
     }
@@ -208,7 +209,8 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         self.stopper.abort();
-        // Sessions that the test did not pick up are let go, also those that are only now beginning.
+        // Sessions that the test did not take are dropped, including sessions that are just
+        // beginning.
         self.sinks = never();
         self.sources = never();
         let ran = self.thread.take().map(JoinHandle::join);
@@ -236,7 +238,7 @@ pub fn connect(streams: u16, clear_data: bool) -> Connect {
     }
 }
 
-/// Timing under which silence is noticed within a test.
+/// Returns timeouts short enough that a test detects silence.
 pub fn hasty() -> Timing {
     Timing {
         ping_after: Duration::from_millis(40),
@@ -255,13 +257,13 @@ fn source_event(events: &SourceEvents) -> SourceEvent {
         .expect("an event at the source")
 }
 
-/// The next input of a source's machine; streams that come up first are kept in `streams`.
+/// Returns the next input of a source's machine; earlier streams are added to `streams`.
 pub fn source_input(events: &SourceEvents, streams: &mut Streams) -> source::Input {
     loop {
         match source_event(events) {
             SourceEvent::Input(input) => return input,
             SourceEvent::Stream(stream, sender) => streams.push((stream, sender)),
-            // A test that cuts streams looks for these itself.
+            // A test that cuts streams checks for these itself.
             SourceEvent::Left(..) => {}
             SourceEvent::Listed { .. } => panic!("nobody lists"),
             SourceEvent::Shared(_) => panic!("nothing is shared"),
@@ -317,7 +319,7 @@ pub fn arrived(events: &SinkEvents) -> Arrived {
     }
 }
 
-/// Bytes that look like nothing else, by number.
+/// Returns bytes that differ for each `number`.
 pub fn noise(number: u64, length: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |_| {
@@ -337,7 +339,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// With any segments over these bytes.
+    /// Creates an object with these segments and bytes.
     pub fn new(number: u64, segments: Vec<Segment>, bytes: Vec<u8>) -> Self {
         let pool = Pool::new(1, bytes.len() as u64).expect("memory");
         let mut buffer = pool.buffer(BufferId(0)).expect("known");
@@ -351,7 +353,7 @@ impl Object {
         Self { head, bytes, pool }
     }
 
-    /// Of one data segment.
+    /// Creates an object with a single data segment.
     pub fn noise(number: u64, length: usize) -> Self {
         let bytes = noise(number, length);
         let segments = vec![data(number, number << 20, &bytes)];
@@ -368,7 +370,8 @@ impl Object {
         )
     }
 
-    /// Takes it off a sink's link and compares every byte; gives its buffer back.
+    /// Receives the object from a sink's link, compares every byte, and returns its buffer to the
+    /// pool.
     pub fn expect(&self, events: &SinkEvents, pool: &Pool) {
         let arrived = arrived(events);
         assert_eq!(arrived.head, self.head);
@@ -404,7 +407,7 @@ pub fn message_at_sink(events: &SinkEvents) -> Message {
     }
 }
 
-/// Waits for the next message at a source; streams that come up first are dropped, and so end.
+/// Waits for the next message at a source; earlier streams are dropped, which ends them.
 pub fn message_at_source(events: &SourceEvents) -> Message {
     match source_input(events, &mut Streams::new()) {
         source::Input::Message(message) => message,
@@ -412,7 +415,7 @@ pub fn message_at_source(events: &SourceEvents) -> Message {
     }
 }
 
-/// Waits for the loss of the peer at a sink; what came before is ignored.
+/// Waits for the loss of the peer at a sink; ignores earlier events.
 pub fn loss_at_sink(events: &SinkEvents) -> Error {
     loop {
         if let sink::Input::PeerLost(_, error) = sink_input(events) {
@@ -421,7 +424,7 @@ pub fn loss_at_sink(events: &SinkEvents) -> Error {
     }
 }
 
-/// Waits for the loss of the peer at a source; what came before is ignored.
+/// Waits for the loss of the peer at a source; ignores earlier events.
 pub fn loss_at_source(events: &SourceEvents) -> Error {
     let mut streams = Streams::new();
     loop {
@@ -431,7 +434,7 @@ pub fn loss_at_source(events: &SourceEvents) -> Error {
     }
 }
 
-/// The error of a session that did not begin.
+/// Returns the error of a session that did not begin.
 pub fn refusal<L>(outcome: Result<Dialled<L>>) -> Error {
     match outcome {
         Ok(_) => panic!("a session began"),

@@ -1,4 +1,4 @@
-//! Something between the ends that can break what passes: forwards bytes until told otherwise.
+//! A proxy between the ends that can damage the traffic: forwards bytes until a test changes that.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-/// A bit to be changed once, in a data connection.
+/// A bit to change once, in a data connection.
 #[derive(Clone, Copy)]
 pub struct Flip {
-    /// Whether on the way to the listener, else on the way back.
+    /// True for the direction to the listener, false for the direction back.
     pub is_to_listener: bool,
-    /// Bytes of that direction before the changed one.
+    /// Number of bytes in that direction before the changed one.
     pub offset: u64,
 }
 
@@ -27,7 +27,7 @@ struct State {
     data_connections: AtomicU64,
 }
 
-/// See the module's head.
+/// The proxy.
 pub struct Proxy {
     pub address: SocketAddr,
     state: Arc<State>,
@@ -56,17 +56,17 @@ impl Proxy {
         *self.state.flip.lock().expect("whole") = Some(flip);
     }
 
-    /// Passes nothing on any more, and closes nothing.
+    /// Stops forwarding, and keeps all connections open.
     pub fn freeze(&self) {
         self.state.is_frozen.store(true, Ordering::SeqCst);
     }
 
-    /// Turns new connections away.
+    /// Refuses new connections.
     pub fn refuse(&self, refuses: bool) {
         self.state.refuses.store(refuses, Ordering::SeqCst);
     }
 
-    /// From now on data connections end with the first bytes after their join.
+    /// Ends data connections at the first bytes after their join, from now on.
     pub fn cut_after_join(&self) {
         self.state.cuts_after_join.store(true, Ordering::SeqCst);
     }
@@ -83,7 +83,7 @@ impl Proxy {
         });
     }
 
-    /// Data connections seen.
+    /// Returns the number of data connections seen.
     pub fn data_connections(&self) -> u64 {
         self.state.data_connections.load(Ordering::SeqCst)
     }
@@ -133,7 +133,7 @@ impl State {
             let is_past_join = is_data && is_to_listener && passed + read as u64 > 72;
             if is_past_join && self.cuts_after_join.load(Ordering::SeqCst) {
                 let _ = from.shutdown(Shutdown::Both);
-                // What waits unread would hold back what is answered by a reset.
+                // Unread bytes would delay the reset that answers later bytes.
                 while from.read(&mut bytes).is_ok_and(|read| read > 0) {}
                 break;
             }
