@@ -1,13 +1,14 @@
-//! One transfer as two state machines, [`source::Source`] and [`sink::Sink`]: the only place where
-//! plan, schedule, pace, retry, checksum and log meet.
+//! A transfer as two state machines, [`source::Source`] and [`sink::Sink`]: the only place that
+//! combines plan, schedule, pace, retry, checksum and log.
 //!
-//! Both have the same shape: [`handle`](source::Source::handle) takes an input and the time,
+//! Both have the same interface: [`handle`](source::Source::handle) takes an input and the time,
 //! [`poll`](source::Source::poll) is then called until it returns `None`, and
-//! [`next_wake`](source::Source::next_wake) says when a [`Input::Tick`](source::Input::Tick) is due.
-//! Whoever carries out an effect hands its result back as an input.
+//! [`next_wake`](source::Source::next_wake) returns the time at which a
+//! [`Input::Tick`](source::Input::Tick) is due. The runtime executes the effects and passes their
+//! results back as inputs.
 //!
 //! Non-goals: sockets, files, threads, clocks, bytes. Buffers are ids; the machine owns the list of
-//! free ones, the runtime their memory.
+//! free buffers, the runtime owns their memory.
 //!
 //! Invariants owned here, each with a checker of the same name in the simulator:
 //! - a durable-ack never precedes durability;
@@ -25,5 +26,5 @@ pub mod source;
 
 pub use progress::{Event, Failure, Found, Outcome, Progress};
 
-/// Value of a machine's own PING, which those of the connection's keeper do not have: they count.
+/// Value of a machine's own PING. The connection's keeper never sends it: its values count from 1.
 pub const PING_VALUE: u64 = u64::MAX;

@@ -1,40 +1,41 @@
-//! The account of an end's time: which stage it stands in, and since when.
+//! Profile of an end's time: its current stage, and the start of the stage.
 //!
-//! Both machines keep one. A machine changes by its inputs alone, so the time between two of them
-//! belongs whole to the stage that stood after the first: nothing is sampled, no clock is asked.
+//! Both machines keep a profile. Only inputs change a machine, so the time between two inputs
+//! belongs completely to the stage after the first: nothing is sampled, and no clock is read.
 
 use dray_core::Time;
 use dray_core::profile::{Stage, Times};
 use std::time::Duration;
 
-/// How often an end tells the other its times, so that whoever watches a long transfer sees both.
+/// Interval at which an end sends its times to the other, so that observers of a long transfer see
+/// both.
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// See the module's head.
+/// Accounts for the time of an end, by stage.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// None: the time is not counted.
+    /// Current stage; `None` if time is not counted.
     stage: Option<Stage>,
     since: Time,
     told: Time,
 }
 
 impl Account {
-    /// Adds the time up to `now` to the stage that stood.
+    /// Adds the time up to `now` to the current stage.
     pub(crate) fn pass(&mut self, times: &mut Times, now: Time) {
         if let Some(stage) = self.stage {
             times.add(stage, now.since(self.since));
         }
-        // An input that comes late must not let time be counted twice.
+        // A late input must not cause time to be counted twice.
         self.since = self.since.max(now);
     }
 
-    /// From now on the end stands in this stage.
+    /// Sets the stage from now on.
     pub(crate) const fn stand(&mut self, stage: Option<Stage>) {
         self.stage = stage;
     }
 
-    /// What the times will be if nothing happens until `now`.
+    /// Returns the times as they will be if no input arrives until `now`.
     pub(crate) fn at(&self, mut times: Times, now: Time) -> Times {
         if let Some(stage) = self.stage {
             times.add(stage, now.since(self.since));
@@ -42,7 +43,8 @@ impl Account {
         times
     }
 
-    /// Whether the other end is to be told. Asked with each input, it says so once in an interval.
+    /// Returns true if the times are due to be sent to the other end; at most once per interval.
+    /// Called with each input.
     pub(crate) fn is_to_be_told(&mut self, now: Time) -> bool {
         let is_due = self.stage.is_some() && now.since(self.told) >= TELL_INTERVAL;
         if is_due {

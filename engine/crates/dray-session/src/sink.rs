@@ -1,5 +1,5 @@
-//! The sink's machine: decides what it needs, grants credit, writes, syncs in groups, logs,
-//! acknowledges, verifies, publishes.
+//! The sink's machine: decides on files, grants credit, writes, syncs in groups, logs,
+//! acknowledges, verifies and publishes.
 
 mod accept;
 mod announce;
@@ -38,13 +38,13 @@ use tree::Live;
 #[derive(Debug)]
 enum Phase {
     Moving,
-    /// Everything is closed; the totals are being stored here.
+    /// All entries are closed; the totals are being stored at this end.
     Storing(Totals),
-    /// The verdict was sent; its storing at the other side is awaited.
+    /// The verdict was sent; waits for the sources to store it.
     Announced(Totals),
     /// The log is being removed.
     Removing(Totals),
-    /// No new work; what is written becomes durable, then the session ends like this.
+    /// No new work; written data becomes durable, then the session ends with this outcome.
     Stopping {
         outcome: Outcome,
         purge: bool,
@@ -53,10 +53,11 @@ enum Phase {
     Ended,
 }
 
-/// The credit says how much may be under way; of the congestion it only needs to know whether.
+/// The credit limits the amount in transit; the congestion control only decides if a target is
+/// congested.
 const CONGESTED_OR_NOT: u32 = 2;
 
-/// The sink's state machine. See the crate's head for how it is driven.
+/// The sink's state machine. The crate's documentation describes its interface.
 #[derive(Debug)]
 pub struct Sink {
     config: Config,
@@ -69,49 +70,50 @@ pub struct Sink {
     paths: HashMap<RelPath, FileIndex>,
     next_entry: u64,
     blocks: HashMap<BlockKey, arrive::Block>,
-    /// Separate runs of what arrived, of all live files.
+    /// Number of separate runs of arrived bytes, of all live files.
     runs: usize,
     writing: u32,
-    /// Of them, those of each target.
+    /// Writes in progress on each target.
     writes: BTreeMap<TargetId, u32>,
-    /// How many of them go on at once.
+    /// Number of concurrent writes of each target.
     writers: ThreadTuner,
-    /// Blocks that wait for their turn in a file that must be written in order.
+    /// Number of blocks that wait for their turn in a file that must be written in order.
     held: u32,
-    /// Bytes written and not yet safe: not logged or, of small files, not closed.
+    /// Bytes written and not yet durable: not logged or, of small files, not closed.
     unsafe_bytes: u64,
-    /// Inspections and preparations under way.
+    /// Number of inspections and preparations in progress.
     deciding: u64,
-    /// Files whose partial file is being opened: whether nothing of it is worth keeping if they fail.
+    /// Files whose partial file is being opened; true if it is discarded when the file fails.
     preparing: HashMap<FileIndex, bool>,
-    /// Failed files whose partial file and records stay for the next run; none: too many to name.
+    /// Failed files whose partial file and records are kept for the next run; `None` if they are
+    /// too many to name.
     kept: Option<BTreeSet<RelPath>>,
-    /// Whether a notice about a dropped attribute was sent.
+    /// Set after a notice about a dropped attribute was sent.
     has_left_out: bool,
     /// Number of reported adopted files whose attributes could not be set.
     unset: u32,
-    /// Whether everything was listed so far.
+    /// True if the listing was complete so far.
     is_listed: bool,
     gathering: Group,
     syncing: Option<Group>,
-    /// When the last group's sync was asked for.
+    /// Time at which the last group's sync was requested.
     synced_at: Option<Time>,
-    /// Files that still need bytes or a decision.
+    /// Number of files that still need bytes or a decision.
     wanting: u64,
-    /// Effects under way that lead to a close.
+    /// Number of effects in progress that lead to a close.
     finishing: u64,
     to_inspect: Vec<InspectItem>,
     to_publish: Vec<PublishItem>,
     totals: Totals,
     progress: Progress,
     account: Account,
-    /// Bytes per second that this end takes, if it has said so.
+    /// Rate limit of this end in bytes per second, if one was set.
     rate: Option<u64>,
     out: VecDeque<Effect>,
 }
 
 impl Sink {
-    /// A machine without a source.
+    /// Creates a machine without a source.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -152,37 +154,37 @@ impl Sink {
         }
     }
 
-    /// Counters.
+    /// Returns the counters.
     #[must_use]
     pub const fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Credit granted and not returned (checked by the simulator against the pool).
+    /// Returns the credit granted and not returned (the simulator compares it with the pool).
     #[must_use]
     pub const fn credit_out(&self) -> u32 {
         self.ledger.out()
     }
 
-    /// Separate runs of bytes that are kept in mind, of all live files.
+    /// Returns the number of separate runs of arrived bytes, of all live files.
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs
     }
 
-    /// Whether it has been told to end before it is done, or has ended: nothing more gets its name for
-    /// it, and what only leads there need not be waited for.
+    /// Returns true if the session must end before the transfer is done, or has ended: no further
+    /// file gets its name, so work that only leads there need not be awaited.
     #[must_use]
     pub const fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping { .. } | Phase::Ended)
     }
 
-    /// The next thing to do; call until `None` after each [`Sink::handle`].
+    /// Returns the next effect; call until `None` after each [`Sink::handle`].
     pub fn poll(&mut self) -> Option<Effect> {
         self.out.pop_front()
     }
 
-    /// When a [`Input::Tick`] is due.
+    /// Returns the time at which an [`Input::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
         if self.syncing.is_some() || self.gathering.is_empty() {
@@ -191,7 +193,7 @@ impl Sink {
         Some(self.gathering.since + self.config.sync_interval)
     }
 
-    /// Takes what happened.
+    /// Handles an input.
     pub fn handle(&mut self, input: Input, now: Time) {
         if matches!(self.phase, Phase::Ended) {
             return;
@@ -248,8 +250,8 @@ impl Sink {
         self.out.push_back(Effect::End(outcome));
     }
 
-    /// Ends at once, because nothing more may be written or believed. The sources hear why: a closed
-    /// connection says nothing about what to do.
+    /// Ends the session immediately, because no more data may be written or trusted. The sources
+    /// receive the error: a closed connection does not tell them what to do.
     fn break_off(&mut self, error: Error) {
         self.tell_profile();
         for peer in self.peers.keys() {
@@ -259,8 +261,8 @@ impl Sink {
         self.end(Outcome::Failed(error));
     }
 
-    /// Ends after what is written has become durable. To be called before the sources hear of it:
-    /// they may listen to nothing after that.
+    /// Ends the session after written data has become durable. Must be called before the sources
+    /// are informed: they may ignore later messages.
     fn stop(&mut self, outcome: Outcome, purge: bool) {
         if matches!(self.phase, Phase::Stopping { .. } | Phase::Ended) {
             return;
@@ -277,7 +279,7 @@ impl Sink {
         self.violation(peer, ErrorKind::Protocol, cause.into());
     }
 
-    /// The source does what it must not do, or more of it than is agreed.
+    /// Stops the session because a source breaks the protocol or exceeds an agreed limit.
     fn violation(&mut self, peer: PeerId, kind: ErrorKind, cause: String) {
         let error = Error::new(kind, End::Source, "follow the source")
             .cause(cause)
@@ -285,7 +287,7 @@ impl Sink {
         self.stop(Outcome::Failed(error.clone()), false);
         self.out
             .push_back(Effect::Message(peer, Message::GoAway(error.clone())));
-        // The others are not to blame, but the session is theirs too.
+        // The other sources take part in the session, so they are informed too.
         for other in self.peers.keys().filter(|other| **other != peer) {
             let message = Message::GoAway(error.clone());
             self.out.push_back(Effect::Message(*other, message));
@@ -313,7 +315,8 @@ impl Sink {
         }
         self.out
             .push_back(Effect::Message(peer, Message::Ready(ready)));
-        // The answer waits for no storage and no decision, so it tells what the way alone takes.
+        // The answer needs no storage and no decision, so it measures only the network's round
+        // trip.
         self.out
             .push_back(Effect::Message(peer, Message::Ping(PING_VALUE)));
     }
@@ -328,7 +331,7 @@ impl Sink {
                 | Message::Cancel { .. }
         );
         if is_work && !matches!(self.phase, Phase::Moving) {
-            // Stopping, or past the verdict: nothing new is begun, and nothing is left to cancel.
+            // Stopping, or past the verdict: no new work is begun, and no work is left to cancel.
             return;
         }
         let is_listing = matches!(
@@ -348,7 +351,8 @@ impl Sink {
             }
             Message::ListEnd { entries } => self.on_list_end(peer, entries),
             Message::FileAbort { index, error } => {
-                // Bytes of a source that can only not be read just now are still good.
+                // If the source is only unreadable at the moment, the bytes received so far are
+                // still correct.
                 let changed = matches!(error.kind, ErrorKind::SourceChanged | ErrorKind::ShortRead);
                 self.fail(self.own_index(peer, index), error, changed);
             }
@@ -411,7 +415,7 @@ impl Sink {
     fn on_cancel(&mut self, purge: bool) {
         match self.phase {
             Phase::Moving => {}
-            // Everything is done and told; only the other side's word is missing.
+            // All work is done and reported; only the other side's message is missing.
             Phase::Announced(totals) => {
                 self.say_bye();
                 self.end(Outcome::Done(totals));
@@ -428,7 +432,7 @@ impl Sink {
     }
 
     fn on_leave(&mut self, error: Error) {
-        // Past the last file only the other side's word is missing: it takes no time.
+        // After the last file only the other side's message is missing, which takes little time.
         if !matches!(self.phase, Phase::Moving) {
             return;
         }
@@ -483,7 +487,7 @@ impl Sink {
         }
     }
 
-    /// Whatever can go on now, goes on; what was decided is told.
+    /// Continues all work that can continue now, and sends the decisions.
     fn step(&mut self, now: Time) {
         if matches!(self.phase, Phase::Ended) {
             return;

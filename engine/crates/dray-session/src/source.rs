@@ -1,4 +1,4 @@
-//! The source's machine: lists, schedules, paces, reads, sends, and hears what became of it.
+//! The source's machine: lists, schedules, paces, reads and sends, and handles the sink's answers.
 
 mod api;
 mod blocks;
@@ -29,64 +29,64 @@ use dray_wire::message::{Message, Ready, Totals};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Entries asked of the listing at once.
+/// Maximum number of entries per request to the lister.
 const LIST_BATCH: u32 = 512;
 
-/// Entries announced before the sink is ready at the most (guess, revisit): what they take is little beside
-/// the buffers of a connection.
+/// Maximum number of entries announced before the sink is ready (guess, revisit): their size is
+/// small compared with the buffers of a connection.
 const EARLY_ENTRIES_MAX: u32 = 4096;
 
-/// How long a cancelled session waits for the other end's last word.
+/// Time for which a cancelled session waits for the other end's last message.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct File {
     path: RelPath,
-    /// Bytes of its path as the sink knows it.
+    /// Length in bytes of its path, as the sink knows it.
     path_bytes: usize,
-    /// What it takes of the bytes that may be live.
+    /// Its share of the limit on bytes of live entries.
     live_bytes: u64,
     size: u64,
     modified: ModifiedTime,
     sparse: bool,
     is_file: bool,
-    /// Whether it is a folder whose end is not announced.
+    /// True for a folder whose end is not announced.
     is_open_folder: bool,
     layout: Layout,
-    /// The folder right beneath the destination that it lies in: what is worth something together.
+    /// Top-level folder at the destination that contains it: its files are only useful together.
     dataset: Option<Dataset>,
-    /// What the sink says to be safe, until it has decided.
+    /// Ranges that the sink reports as durable before its decision.
     done: RangeSet,
     is_decided: bool,
-    /// Its part of [`Source::striped`].
+    /// Its share of [`Source::striped`].
     striped: u64,
     bytes_durable: u64,
-    /// Handed to a stream, and not answered for good.
+    /// Bytes passed to a stream and not finally answered.
     bytes_on_the_way: u64,
     aborted: bool,
 }
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Blocks handed to it and not yet reported sent.
+    /// Number of blocks passed to it and not yet reported as sent.
     queued: u32,
-    /// Whether its end was asked for and is awaited.
+    /// Set when its end was requested and is awaited.
     is_given_up: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
-    /// Waiting for the sink's Ready.
+    /// Waits for the sink's READY.
     Waiting,
     Moving,
-    /// A verdict came and is being stored, or was.
+    /// A verdict was received and is being stored, or is stored.
     Closing(Totals),
-    /// Stopped on request, waiting for the last word until then.
+    /// Stopped on request; waits for the sink's last message until this time.
     Stopping(Time),
     Ended,
 }
 
-/// The source's state machine. See the crate's head for how it is driven.
+/// The source's state machine. The crate's documentation describes its interface.
 #[derive(Debug)]
 pub struct Source {
     config: Config,
@@ -95,17 +95,17 @@ pub struct Source {
     listing: bool,
     listed_all: bool,
     end_announced: bool,
-    /// Listed; announced when there is room among the live entries.
+    /// Listed entries that wait for room among the live entries.
     listed: VecDeque<Listed>,
     files: HashMap<FileIndex, File>,
-    /// Names, link texts and attributes of the live entries.
+    /// Bytes of names, link targets and attributes of the live entries.
     live_bytes: u64,
-    /// Files announced that the sink has not decided about.
+    /// Number of announced files without a decision of the sink.
     undecided: usize,
-    /// Folders announced whose ends are not.
+    /// Number of announced folders whose ends are not announced.
     open_folders: usize,
     objects: Objects,
-    /// What is listed now belongs to.
+    /// Dataset of the entries that are being announced.
     dataset: Option<Dataset>,
     pacer: Pacer,
     peer_rate: Option<u64>,
@@ -113,47 +113,48 @@ pub struct Source {
     draw: Rng,
     free: Vec<BufferId>,
     blocks: HashMap<BlockId, Block>,
-    /// Handed to a stream and not yet reported sent: its stream and its buffer.
+    /// Objects passed to a stream and not yet reported as sent, with their stream and buffer.
     sending: BTreeMap<BlockId, Sending>,
     next_block: u64,
-    /// Reads under way.
+    /// Number of reads in progress.
     reading: u32,
-    /// How many each target may have.
+    /// Number of concurrent reads for each target.
     readers: ThreadTuner,
-    /// Blocks without a payload that have no final state yet.
+    /// Number of blocks without payload that have no final state yet.
     hole_blocks: u32,
-    /// Separate runs in the `done` of all files.
+    /// Number of separate runs in the `done` of all files.
     runs: usize,
-    /// Read, and waiting for a stream.
+    /// Blocks that were read and wait for a stream.
     to_send: VecDeque<BlockId>,
     streams: BTreeMap<StreamId, Stream>,
-    /// Objects are handed to so many of them at the most.
+    /// Maximum number of streams that get new objects.
     streams_most: usize,
-    /// Which of them carry.
+    /// Progress of the objects on each stream.
     carriers: Streams,
-    /// Sink targets that were asked for credit and have not been granted any since.
+    /// Sink targets for which credit was requested and not granted since.
     asked: BTreeSet<TargetId>,
-    /// What the sink has said of single entries: its verdict has to agree.
+    /// Counts of the entries that the sink has reported: its verdict must agree.
     closed: Totals,
     tries: BTreeMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
     /// Targets that the sink has named.
     sink_targets: HashSet<TargetId>,
-    /// Cost of the layouts of live files on several targets ([`STRIPED_MAX`]).
+    /// Cost of the layouts of live files on several targets
+    /// ([`STRIPED_MAX`](dray_wire::bounds::STRIPED_MAX)).
     striped: u64,
     pace_wake: Option<Time>,
-    /// When to look whether a read waits of a target that made nobody wait.
+    /// Time at which to check for blocking reads of a target whose reads did not block before.
     look_again: Option<Time>,
     progress: Progress,
     account: Account,
-    /// Whether it has said its times since it has nothing left to send.
+    /// Set when the times were sent since the last object was sent.
     has_said_last: bool,
     out: VecDeque<Effect>,
 }
 
 impl Source {
-    /// A machine that waits for the sink's `Ready`. One that announces before it begins with the first
-    /// input, which may be [`Input::Tick`].
+    /// Creates a machine that waits for the sink's READY. A machine that announces early begins
+    /// with the first input, which may be [`Input::Tick`].
     #[must_use]
     pub fn new(config: Config) -> Self {
         let readers = ThreadTuner::new(Work::Reading, config.readers);
@@ -208,36 +209,36 @@ impl Source {
         }
     }
 
-    /// Counters.
+    /// Returns the counters.
     #[must_use]
     pub const fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Buffers in use (checked by the simulator against the pool).
+    /// Returns the number of buffers in use (the simulator compares it with the pool).
     #[must_use]
     pub fn buffers_in_use(&self) -> u32 {
         self.config.buffers - u32::try_from(self.free.len()).unwrap_or(0)
     }
 
-    /// Separate runs of bytes that the sink has named, of all live files.
+    /// Returns the number of separate runs of bytes that the sink has named, of all live files.
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs
     }
 
-    /// Ranges whose failed tries are counted.
+    /// Returns the number of ranges whose failed attempts are counted.
     #[must_use]
     pub fn tries_counted(&self) -> usize {
         self.tries.len()
     }
 
-    /// The next thing to do; call until `None` after each [`Source::handle`].
+    /// Returns the next effect; call until `None` after each [`Source::handle`].
     pub fn poll(&mut self) -> Option<Effect> {
         self.out.pop_front()
     }
 
-    /// When a [`Input::Tick`] is due.
+    /// Returns the time at which an [`Input::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
         let later = self.later.keys().next().copied();
@@ -252,7 +253,7 @@ impl Source {
             .min()
     }
 
-    /// Takes what happened.
+    /// Handles an input.
     pub fn handle(&mut self, input: Input, now: Time) {
         if self.phase == Phase::Ended {
             return;
@@ -281,7 +282,8 @@ impl Source {
             Input::Cancel { purge } => self.on_cancel(purge, now),
             Input::Leave(error) => self.on_leave(error),
             Input::SetRate(rate) => {
-                // The sink's end shares among those that move: it hears of a gate that is shut.
+                // The sink's end shares the rate among the transfers that move, so it is informed
+                // when the rate becomes zero or stops being zero.
                 if (self.own_rate == Some(0)) != (rate == Some(0)) {
                     self.out.push_back(Effect::Message(Message::Rate(rate)));
                 }
@@ -311,7 +313,7 @@ impl Source {
         self.streams_most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
     }
 
-    /// Rate in force, in bytes per second: the lower of both ends.
+    /// Returns the rate in force, in bytes per second: the lower of both ends.
     #[must_use]
     pub fn rate(&self) -> Option<u64> {
         match (self.own_rate, self.peer_rate) {
@@ -322,8 +324,8 @@ impl Source {
 
     fn apply_rate(&mut self, now: Time) {
         let rate = self.rate();
-        // A burst of a tenth of a second keeps small limits smooth. Of a byte at the least: a bucket that
-        // holds none is never full, and lets nothing pass.
+        // A burst of a tenth of a second keeps low rates smooth. It is at least one byte: a bucket
+        // that holds no byte is never full, and lets no byte pass.
         let burst = rate.map_or(0, |rate| (rate / 10).max(1));
         self.pacer.set_rate(rate.map(BytesPerSecond), burst, now);
     }
@@ -344,7 +346,7 @@ impl Source {
     }
 
     fn on_cancel(&mut self, purge: bool, now: Time) {
-        // After the verdict there is nothing left to stop.
+        // After the verdict, no work is left to stop.
         if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
             return;
         }
@@ -356,7 +358,7 @@ impl Source {
     }
 
     fn on_leave(&mut self, error: Error) {
-        // After the verdict there is nothing left to leave undone.
+        // After the verdict, no work is left unfinished.
         if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
             return;
         }
@@ -366,8 +368,8 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// The sink removes its log on this word alone. Without it the log stays: a rerun finds
-    /// everything there, and stores the verdict then.
+    /// Tells the sink that the verdict is stored; the sink removes its log only after this message.
+    /// Otherwise the log stays: a rerun finds all files complete, and stores the verdict then.
     fn on_stored_here(&mut self, result: Result<(), Error>) {
         let Phase::Closing(totals) = self.phase else {
             return;
@@ -426,7 +428,7 @@ impl Source {
             Message::GoAway(error) => self.on_peer_lost(error),
             Message::Cancel { attempt, .. } => self.on_peer_cancelled(attempt),
             Message::Profile(times) => self.progress.profile.sink = times,
-            // Who drives the transfer says it.
+            // The end that drives the transfer sets the number.
             Message::Streams(most) if !self.config.is_driver => self.use_streams(most),
             Message::Streams(_) => {}
             Message::Verdict(totals) => self.on_verdict(totals),
@@ -510,7 +512,7 @@ impl Source {
         self.apply_rate(now);
     }
 
-    /// A failed try at a range: again later, or the file is given up.
+    /// Schedules another attempt at a failed range, or gives the file up.
     fn retry(&mut self, index: FileIndex, range: ByteRange, error: Error, now: Time) {
         if !self.files.contains_key(&index) {
             return;
@@ -537,7 +539,7 @@ impl Source {
         }
     }
 
-    /// Whatever can go on now, goes on.
+    /// Continues all work that can continue now.
     fn step(&mut self, now: Time) {
         let is_moving = self.phase == Phase::Moving;
         let is_early = self.phase == Phase::Waiting && self.config.announces_early;
@@ -562,7 +564,8 @@ impl Source {
     fn list_more(&mut self) {
         let live = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
         let most = match self.phase {
-            // Whoever drives may be opening its destination still, and read nothing meanwhile.
+            // An end that drives may still be opening its destination, and read no messages
+            // meanwhile.
             Phase::Waiting => self.config.live_entries_max.min(EARLY_ENTRIES_MAX),
             _ => self.config.live_entries_max,
         };

@@ -1,5 +1,5 @@
-//! What may arrive: whole pieces of objects, each once, and no more separate runs of them than can be
-//! kept in mind. What a source may make this end hold is decided here.
+//! Checks arriving bytes: whole pieces of objects, each once, in a bounded number of separate runs.
+//! These checks bound the state that a source can make this end hold.
 
 use super::tree::{File, Node, Stage};
 use super::{BlockKey, Sink};
@@ -9,7 +9,7 @@ use dray_wire::bounds::{HOLE_BLOCKS_MAX, RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{Segment, SegmentKind};
 use std::num::NonZeroU64;
 
-/// What a source did wrong.
+/// A source's violation: its kind and cause.
 pub(super) type Violation = (ErrorKind, String);
 
 fn wrong<T>(cause: String) -> Result<T, Violation> {
@@ -18,7 +18,7 @@ fn wrong<T>(cause: String) -> Result<T, Violation> {
 
 impl Sink {
     /// Checks the segments against their files and marks their bytes as arrived. Segments of files
-    /// that have failed meanwhile are let through; nothing is done with them.
+    /// that have failed meanwhile pass, and are ignored.
     pub(super) fn accept(&mut self, segments: &[Segment]) -> Result<(), Violation> {
         let is_next = |before: &Segment, after: &Segment| {
             before.file == after.file && before.range.end() == after.range.offset
@@ -87,7 +87,8 @@ impl Sink {
         self.runs = (self.runs + after).saturating_sub(before);
     }
 
-    /// Counts a block that came without a payload. Returns whether its source may have so many.
+    /// Counts a block that arrived without a payload. Returns true if its source may have that
+    /// many.
     pub(super) fn count_hole_block(&mut self, key: BlockKey) -> bool {
         let Some(peer) = self.peers.get_mut(&key.peer) else {
             return true;
@@ -96,7 +97,7 @@ impl Sink {
         peer.hole_blocks <= HOLE_BLOCKS_MAX
     }
 
-    /// Forgets a block: its state is final now.
+    /// Removes a block whose state is final.
     pub(super) fn forget_block(&mut self, key: BlockKey) -> Option<super::arrive::Block> {
         let block = self.blocks.remove(&key)?;
         if block.is_hole
@@ -108,8 +109,8 @@ impl Sink {
     }
 }
 
-/// Whether a piece is all that is open of its object; of a hole, of each of its objects. What DONE
-/// named may have left a part of an object open.
+/// Returns true if a piece covers all open bytes of its object or, for a hole, of each of its
+/// objects. Ranges sent in DONE may leave only a part of an object open.
 fn is_whole(file: &File, piece: ByteRange, is_hole: bool) -> bool {
     let object_bytes = NonZeroU64::new(file.object_bytes).unwrap_or(NonZeroU64::MIN);
     let grid = Grid::new(file.key.size, object_bytes);

@@ -9,9 +9,9 @@ use dray_core::{
 use dray_wire::bounds::{entry_bytes, live_bytes_max};
 use std::collections::VecDeque;
 
-/// Permission bits that a copy is given. It belongs to whoever writes it: a bit that runs a file as its owner
-/// or its group would lend another's rights than the source's. Folders take their set-group-ID bit from
-/// where they are made.
+/// Permission bits that a copy gets. The copy belongs to the user who writes it: a set-user-ID or
+/// set-group-ID bit would grant that user's rights instead of the source's. Folders inherit their
+/// set-group-ID bit from the folder in which they are created.
 const fn mode_bits(kind: &EntryKind) -> u32 {
     match kind {
         EntryKind::Directory | EntryKind::DirectoryEnd => 0o1777,
@@ -79,7 +79,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Checks that the entry is the next one of its source, and not one too many.
+    /// Checks that the entry is the next of its source, and within the limit on live entries.
     fn check_turn(&self, peer: PeerId, entry: &Entry) -> Result<(), String> {
         let known = self.peers.get(&peer);
         let (next, live_count) = known.map_or((0, 0), |peer| (peer.announced, peer.live_count()));
@@ -125,7 +125,8 @@ impl Sink {
         }
     }
 
-    /// Why this sink cannot take an entry of this name and kind into any folder.
+    /// Returns the reason for which this sink cannot take an entry of this name and kind into any
+    /// folder.
     fn refuse_entry(&self, entry: &Entry) -> Option<Error> {
         if entry.name.is_reserved() {
             let error = Error::new(ErrorKind::InvalidName, End::Sink, "take the name")
@@ -141,7 +142,7 @@ impl Sink {
         })
     }
 
-    /// The entry's path, and why it cannot have it.
+    /// Returns the entry's path, and an error if it cannot have that path.
     fn place_in(&self, folder: RelPath, entry: &Entry) -> (RelPath, Option<Error>) {
         match folder.join(&entry.name) {
             Ok(path) if self.paths.contains_key(&path) => {

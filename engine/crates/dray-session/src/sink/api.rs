@@ -1,4 +1,4 @@
-//! What the sink's machine is built with, takes and gives.
+//! Configuration, inputs and effects of the sink's machine.
 
 use crate::progress::{Event, Outcome};
 use dray_core::options::Options;
@@ -11,171 +11,172 @@ use dray_wire::message::{BlockHead, Message, Totals};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What a sink machine is built with.
+/// Configuration of a sink machine.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Options of the transfer.
     pub options: Options,
-    /// What the caller demands of the (single) file.
+    /// Checksum that the caller demands for the (single) file.
     pub demanded: Option<Checksum>,
-    /// The source's own name of the content's version (an object store's; a byte range's).
+    /// The source's identifier of the content's version (an object store's; a byte range's).
     pub identity: Vec<u8>,
-    /// Buffers of the pool.
+    /// Number of buffers of the pool.
     pub buffers: u32,
-    /// Bytes of one buffer: the largest object.
+    /// Bytes of a buffer: the size of the largest object.
     pub buffer_bytes: u64,
-    /// Writers of each target: writes that go on at once, without those that wait for their turn.
+    /// Writers of each target: concurrent writes, without those that wait for their turn.
     pub writers: ThreadCount,
-    /// Entries announced and not closed at the most.
+    /// Maximum number of entries announced and not closed.
     pub live_entries_max: u32,
-    /// Paths that the transfer may write, with all below them; empty for everything.
+    /// Paths that the transfer may write, with everything below them; empty if all are allowed.
     pub claims: Vec<RelPath>,
-    /// Precision of modification times, the weaker end's.
+    /// Precision of modification times in nanoseconds, the coarser of both ends.
     pub precision_nanoseconds: u32,
-    /// For a store without random writes: objects of one file on the way, in order.
+    /// For a store without random writes: maximum number of objects of a file in transit, in order.
     pub ordered_window: Option<u32>,
-    /// Whether the store keeps holes.
+    /// True if the store keeps holes.
     pub holes: bool,
-    /// Bytes written and not yet durable at the most.
+    /// Maximum number of bytes written and not yet durable.
     pub sync_group_bytes: u64,
-    /// Longest wait before what is written is made durable.
+    /// Maximum delay before written data is made durable.
     pub sync_interval: Duration,
-    /// The driver's attempt number; a cancel of another is ignored.
+    /// The driver's attempt number; a CANCEL of another attempt is ignored.
     pub attempt: u32,
-    /// Whether this end drives: who has to know the verdict is here, so its storing is not awaited.
+    /// True if this end drives: the verdict is needed at this end only, so the source's
+    /// VERDICT_STORED is not awaited.
     pub is_driver: bool,
 }
 
-/// A block, by the source that sent it.
+/// A block, identified by its source and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey {
     /// The source.
     pub peer: PeerId,
-    /// Its number there.
+    /// The block's number at the source.
     pub block: BlockId,
 }
 
-/// What to find out, or to make, at one path; done in order, folders before what lies in them.
+/// An inspection, or a creation, at a path; executed in order, folders before their contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectItem {
-    /// Which entry.
+    /// The entry.
     pub index: FileIndex,
-    /// Where.
+    /// Its path.
     pub path: RelPath,
-    /// What.
+    /// The task.
     pub task: InspectTask,
 }
 
-/// See [`InspectItem`].
+/// Task of an [`InspectItem`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InspectTask {
-    /// Say what stands there and what of the content is safe already.
+    /// Report the existing entry and the durable ranges of the content.
     File(ContentKey),
-    /// Make the folder unless it is there.
+    /// Create the folder if it does not exist.
     Directory,
-    /// Make the link.
+    /// Create the link.
     Symlink {
-        /// Its text.
+        /// The link's target.
         target: Vec<u8>,
         /// Its attributes.
         metadata: Metadata,
     },
 }
 
-/// What stands at a path.
+/// An existing entry at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Existing {
-    /// What it is.
+    /// Kind of the entry.
     pub kind: FileKind,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Last modification.
+    /// Time of the last modification.
     pub modified: ModifiedTime,
-    /// Checksums of its present bytes, if one is demanded.
+    /// Checksums of its current bytes, if a checksum is demanded.
     pub sums: Option<Sums>,
-    /// Its permission bits, where the store has such.
+    /// Its permission bits, if the store has any.
     pub mode: Option<u32>,
 }
 
-/// What a log that can be trusted says of a file.
+/// Records of a trusted log about a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
-    /// What is safe, with its checksums.
+    /// Durable ranges, with their checksums.
     pub done: SummedRanges,
-    /// Bytes of the objects it was cut into.
+    /// Bytes of the objects into which the file was divided.
     pub object_bytes: u64,
 }
 
-/// What was found at a path.
+/// Result of the inspection of a file's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// What stands under the final name.
+    /// The existing entry under the final name.
     pub existing: Option<Existing>,
-    /// What the log says, judged by the log's own rules of trust; an error says why not.
+    /// The log's records, if the log's own rules allow trust; otherwise the error with the reason.
     pub resume: Option<Result<Resume, Error>>,
-    /// The file's targets here.
+    /// The file's targets at this end.
     pub layout: Layout,
 }
 
-/// Answer to one [`InspectItem`].
+/// Answer to an [`InspectItem`].
 #[derive(Debug)]
 pub enum Inspected {
-    /// For a file.
+    /// Facts about a file.
     File(Facts),
-    /// A folder or link stands.
+    /// The folder or link exists.
     Made,
-    /// It cannot be.
+    /// The entry cannot be created or inspected.
     Failed(Error),
 }
 
-/// One part of a write.
+/// A part of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePart {
-    /// Which file.
+    /// The file.
     pub file: FileIndex,
-    /// Where in the file.
+    /// The range in the file.
     pub range: ByteRange,
-    /// Whether it is a hole; else its bytes are next in the buffer. A hole may be longer than an
+    /// True for a hole; otherwise its bytes are next in the buffer. A hole may be longer than an
     /// object, and must read as zeros afterwards.
     pub hole: bool,
-    /// For a small file, written whole in one step: where it will stand, and its attributes.
+    /// For a small file, which is written in a single step: its final path and its attributes.
     pub small: Option<(RelPath, Metadata)>,
 }
 
-/// What a sync covers. Durable means that it is found again after a crash: the folder entry of a
-/// partial file, and of the folders above it that this session made, belong to it.
+/// An item of a sync. Durable means that the item exists after a crash: this includes the folder
+/// entry of a partial file, and of the folders above it that this session created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncItem {
-    /// Data of a partial file that was prepared.
+    /// Data of a prepared partial file.
     Partial(FileIndex),
-    /// Data of a small file, by where it will stand.
+    /// Data of a small file, named by its final path.
     Small(RelPath),
-    /// The folder entry of something that was published or made.
+    /// The folder entry of a published or created entry.
     Published(RelPath),
-    /// Data and folder entry of a file that stood there already: an earlier run may have died before
-    /// it was durable.
+    /// Data and folder entry of a file that already existed: an earlier run may have ended before
+    /// the file was durable.
     Adopted(RelPath),
 }
 
 /// A record for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Which file.
+    /// The file.
     pub file: FileIndex,
-    /// Which bytes.
+    /// The range.
     pub range: ByteRange,
-    /// Their checksums.
+    /// Checksums of the range.
     pub sums: Sums,
 }
 
-/// A file to give its final name.
+/// A file to publish under its final name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishItem {
-    /// Which.
+    /// The file.
     pub index: FileIndex,
-    /// Where.
+    /// Its final path.
     pub path: RelPath,
-    /// Whether it is a small file (else a prepared partial file).
+    /// True for a small file (otherwise a prepared partial file).
     pub small: bool,
     /// Its size.
     pub size: u64,
@@ -183,38 +184,38 @@ pub struct PublishItem {
     pub metadata: Metadata,
     /// Its checksums.
     pub sums: Sums,
-    /// Whether something that stands there may be replaced.
+    /// True if an existing entry may be replaced.
     pub replace: bool,
 }
 
-/// Something happened.
+/// An event for the machine.
 #[derive(Debug)]
 pub enum Input {
     /// A source has connected.
     PeerUp(PeerId),
     /// A control message of a source.
     Message(PeerId, Message),
-    /// An object came in and its checksums were compared.
+    /// An object arrived and its checksums were compared.
     BlockArrived {
-        /// From whom.
+        /// The source.
         peer: PeerId,
         /// Its head.
         head: BlockHead,
-        /// Its payload; none when it has none.
+        /// Its payload; `None` if it has no payload.
         buffer: Option<BufferId>,
-        /// Whether the bytes are the ones that were read.
+        /// The result of the comparison with the checksums made at the read.
         verified: Result<(), Error>,
     },
     /// Answer to [`Effect::Inspect`].
     Inspected(Vec<(FileIndex, Inspected)>),
-    /// Precedes the answer to an [`Effect::Prepare`] that continues a file: the ranges that are on
-    /// the storage.
+    /// Ranges of a continued file that are on the storage. Precedes the answer to its
+    /// [`Effect::Prepare`].
     Kept {
-        /// Which.
+        /// The file.
         index: FileIndex,
         /// The ranges, with their checksums.
         done: SummedRanges,
-        /// Whether they were copied to a new partial file. If so, bytes written to it need no
+        /// True if they were copied to a new partial file. If so, bytes written to it need no
         /// read-back.
         is_moved: bool,
     },
@@ -222,8 +223,8 @@ pub enum Input {
     Prepared(FileIndex, Result<(), Error>),
     /// Answer to [`Effect::Write`], one result for each part.
     Written(BlockKey, Vec<Result<(), Error>>),
-    /// Answer to [`Effect::Sync`]: the entries that could not be made durable, each by its path; an
-    /// error leaves all in doubt.
+    /// Answer to [`Effect::Sync`]: the entries that could not be made durable, each with its path;
+    /// an error leaves all entries in doubt.
     Synced(Result<Vec<(RelPath, Error)>, Error>),
     /// Answer to [`Effect::Log`].
     Logged(Result<(), Error>),
@@ -235,136 +236,141 @@ pub enum Input {
     Published(Vec<(FileIndex, Result<(), Error>)>),
     /// Answer to [`Effect::SetDirectory`].
     DirectorySet(FileIndex, Result<(), Error>),
-    /// Answer to [`Effect::SetAdopted`]: whether an attribute or the mode was changed.
+    /// Answer to [`Effect::SetAdopted`]: true if an attribute or the mode was changed.
     AdoptedSet(FileIndex, Result<bool, Error>),
     /// The verdict has been stored, or could not be (answer to [`Effect::StoreVerdict`]).
     VerdictStored(Result<(), Error>),
     /// Answer to [`Effect::FinishLog`] and [`Effect::Purge`].
     LogRemoved(Result<(), Error>),
-    /// A data stream died; everything it delivered has been handed in.
+    /// A data stream is lost; all objects it delivered have been passed to the machine.
     StreamLost(PeerId, StreamId),
-    /// A source's control connection died.
+    /// A source's control connection is lost.
     PeerLost(PeerId, Error),
-    /// Another holds the lease now.
+    /// Another transfer holds the lease now.
     LeaseLost(Error),
-    /// Somebody asks to stop.
+    /// A user requests a stop.
     Cancel {
-        /// Whether partial data and log go too.
+        /// True if partial data and the log are deleted too.
         purge: bool,
     },
-    /// Changes the rate at which this end takes bytes, of all sources together; the lower end wins.
+    /// Changes the rate at which this end receives bytes, for all sources together; the lower rate
+    /// of both ends applies.
     SetRate(Option<u64>),
-    /// Each source hands objects to so many of its streams, at least one; what is on the others comes.
+    /// Each source uses at most this number of its streams, at least one, for new objects; objects
+    /// on other streams still arrive.
     SetStreams(u32),
-    /// This end is about to leave (its server stops): keep what is safe, tell the sources why. They
-    /// may come again, so this is no cancellation.
+    /// This end is about to leave (its server stops): durable data is kept, and the sources receive
+    /// the reason. They may start a session again, so this is no cancellation.
     Leave(Error),
-    /// The time said by [`super::Sink::next_wake`] has come.
+    /// The time returned by [`super::Sink::next_wake`] has come.
     Tick,
 }
 
-/// Something to do.
+/// An action for the runtime.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send a control message.
     Message(PeerId, Message),
-    /// Look at, or make, entries, strictly in order, also between such effects.
+    /// Inspect or create entries, strictly in order, also across several of these effects.
     Inspect(Vec<InspectItem>),
     /// Open the partial file of a large file and begin it in the log.
     Prepare {
-        /// Which.
+        /// The file.
         index: FileIndex,
-        /// Where it will stand.
+        /// Its final path.
         path: RelPath,
-        /// What its content must be.
+        /// Requirements on its content.
         key: ContentKey,
         /// Bytes of an object.
         object_bytes: u64,
-        /// Whether the partial file and the log's records of it are continued.
+        /// True if the partial file and its records in the log are continued.
         resume: bool,
     },
-    /// Write an object. A part of a file that is not small and not open (it failed meanwhile, and was
-    /// closed or discarded) is passed over; what is answered for it does not matter.
+    /// Write an object. Skip parts of a file that is neither small nor open (it failed meanwhile,
+    /// and was closed or discarded); their results are ignored.
     Write {
-        /// Which.
+        /// The block.
         block: BlockKey,
         /// Its payload.
         buffer: Option<BufferId>,
-        /// The target that is written.
+        /// The target to write to.
         target: TargetId,
-        /// Where the parts go, in payload order.
+        /// The parts, in the order of the payload.
         parts: Vec<WritePart>,
     },
-    /// From now on so many writers write each target; at first as many as the configuration says.
+    /// Set the number of writers of each target from now on; the configuration sets the initial
+    /// number.
     SetWriters(u32),
-    /// The buffer is free for the receivers again.
+    /// Free the buffer for the receivers.
     Free(BufferId),
-    /// Make everything named durable.
+    /// Make all these items durable.
     Sync(Vec<SyncItem>),
-    /// Append to the log; before the answer it is as durable as its tenure says.
+    /// Append to the log; the answer means that the records are as durable as the log's tenure
+    /// requires.
     Log {
-        /// What.
+        /// The records.
         records: Vec<LogRecord>,
     },
-    /// Read a complete file again, before it is published.
+    /// Read back a complete file, before it is published.
     ReadBack {
-        /// Which.
+        /// The file.
         index: FileIndex,
-        /// Where it will stand.
+        /// Its final path.
         path: RelPath,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// Whether it is a small file.
+        /// True for a small file.
         small: bool,
     },
     /// Read back, past every cache, the ranges that this run wrote to an earlier run's partial
     /// file, and compare them: an error that no run recorded may have made the inode doubtful.
     CheckWritten {
-        /// Which.
+        /// The file.
         index: FileIndex,
         /// The ranges, with their checksums.
         ranges: SummedRanges,
     },
-    /// Give files their final names.
+    /// Publish files under their final names.
     Publish(Vec<PublishItem>),
-    /// Give a folder its attributes.
+    /// Set the attributes of a folder.
     SetDirectory {
-        /// Which.
+        /// The folder.
         index: FileIndex,
-        /// Where.
+        /// Its path.
         path: RelPath,
         /// Its attributes.
         metadata: Metadata,
     },
-    /// Give an existing file the mode and the extended attributes of its source.
+    /// Set the mode and the extended attributes of an existing file to those of its source.
     SetAdopted {
-        /// Which.
+        /// The file.
         index: FileIndex,
-        /// Where.
+        /// Its path.
         path: RelPath,
         /// Its attributes.
         metadata: Metadata,
     },
-    /// Remove what was written of a file and end it in the log. Of a small file: forget it.
+    /// Delete the written data of a file and end the file in the log. Forget a small file.
     Discard(FileIndex),
-    /// Nothing more is written to a prepared file: it has its final name, or what is safe of it
-    /// stays for the next run.
+    /// Close a prepared file: it has its final name, or its durable ranges are kept for the next
+    /// run.
     CloseFile(FileIndex),
-    /// Store the totals durably, if anyone keeps them, then answer `VerdictStored`.
+    /// Store the totals durably, if they are kept beyond this process, then answer `VerdictStored`.
     StoreVerdict(Totals),
-    /// The transfer is over and its verdict stored. What the log has of this transfer's files, and
-    /// their partial files, goes, but for what `keeps` names (their files have left the source, or
-    /// stand here already); the log goes if nothing is left in it, else its last records are committed.
+    /// Finish the log, after the transfer has ended and its verdict is stored. Delete this
+    /// transfer's records and partial files, except those of files in `keeps`: the other files have
+    /// left the source, or exist at the destination. Delete the log if it is then empty; otherwise
+    /// commit its last records.
     FinishLog {
-        /// Failed files that the next run goes on with; none: all of them stay.
+        /// Failed files that the next run resumes; `None` to keep all files.
         keeps: Option<BTreeSet<RelPath>>,
-        /// Whether everything was listed: else files that were not met stay too.
+        /// True if the listing was complete; otherwise files that were not listed are kept too.
         is_listed: bool,
     },
     /// Remove all partial data and the log.
     Purge,
-    /// Tell the outside.
+    /// Report an event to the observer.
     Report(Event),
-    /// The session is over; nothing follows.
+    /// The session has ended; no effect follows.
     End(Outcome),
 }

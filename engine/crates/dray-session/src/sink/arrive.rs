@@ -1,4 +1,4 @@
-//! Objects on their way in: arrived, checked, written; or dead with their stream.
+//! Arriving objects: received, checked, written; or lost with their stream.
 
 use super::tree::Node;
 use super::{BlockKey, Effect, LogRecord, Sink, WritePart};
@@ -11,11 +11,12 @@ use dray_sched::congestion::Moved;
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 
-/// Streams that a source may ask about before this end knows that they are dead.
+/// Maximum number of streams about which a source may ask before this end knows that they are lost.
 const ASKED_STREAMS_MAX: usize = 1024;
 
-/// Gaps in the numbers of a source's attempts that are remembered. What is so far behind the newest
-/// was never sent (it could not be read), because a pool has far fewer buffers.
+/// Maximum number of gaps in the numbers of a source's attempts that are remembered. An attempt
+/// that is this far behind the newest was never sent (it could not be read), because a pool has far
+/// fewer buffers.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -24,20 +25,20 @@ pub(super) struct Block {
     target: TargetId,
     /// Its payload until it is written.
     buffer: Option<BufferId>,
-    /// Whether it came without a payload.
+    /// True if it arrived without a payload.
     pub(super) is_hole: bool,
-    /// Whether it spent a credit that is not back yet.
+    /// True if it spent a credit that is not returned yet.
     holds_credit: bool,
-    /// When its write was asked for.
+    /// Time at which its write was requested.
     began: Option<Time>,
     pub(super) written: bool,
-    /// Small files in it that are not closed yet.
+    /// Number of small files in it that are not closed yet.
     pub(super) small_left: u32,
 }
 
-/// The parts of one block that reached live files.
+/// The parts of a block that were written to live files.
 struct WrittenParts {
-    /// Small files that the block completed.
+    /// Number of small files that the block completed.
     small_files: u32,
     last_file: FileIndex,
     /// End of the last part within its file.
@@ -58,7 +59,8 @@ impl Sink {
             block: head.id,
         };
         if !self.see(key) {
-            // It came twice, or after it was answered as dropped: its credit is spent elsewhere.
+            // It arrived twice, or after it was answered as dropped: its credit was used for
+            // another object.
             self.out.extend(buffer.map(Effect::Free));
             return;
         }
@@ -81,7 +83,7 @@ impl Sink {
             return;
         }
         head.segments = self.own_segments(peer, head.segments);
-        // A file may have failed or been given up while its objects were on the way.
+        // A file may have failed or been given up while its objects were in transit.
         let is_alive = |segment: &Segment| self.live.contains_key(&segment.file);
         if !head.segments.iter().any(is_alive) {
             self.out.extend(buffer.map(Effect::Free));
@@ -103,7 +105,7 @@ impl Sink {
             self.violation(peer, ErrorKind::LimitExceeded, cause);
             return;
         }
-        // The buffer is held until it is written: its credit is out again until then.
+        // The block holds the buffer until it is written; until then its credit counts as granted.
         let holds_credit = holds_credit && self.ledger.hold(head.target, now);
         let block = Block {
             segments: head.segments,
@@ -123,7 +125,7 @@ impl Sink {
         }
     }
 
-    /// Marks an attempt as come. Returns whether it is the first time, from a known source.
+    /// Marks an attempt as seen. Returns true if it is the first time, from a known source.
     fn see(&mut self, key: BlockKey) -> bool {
         let Some(known) = self.peers.get_mut(&key.peer) else {
             return false;
@@ -146,7 +148,8 @@ impl Sink {
         is_new
     }
 
-    /// A small file is published in one step, so it comes whole (data and holes) or not at all.
+    /// Returns the error for a small file that arrived in part. A small file is published in a
+    /// single step, so all its data and holes must arrive together.
     fn small_in_pieces(&mut self, segments: &[Segment]) -> Option<String> {
         segments.iter().find_map(|segment| {
             let file = self.file(segment.file)?;
@@ -156,8 +159,9 @@ impl Sink {
         })
     }
 
-    /// Blocks that wait hold buffers. When too many would, the one that came is sent back, or the
-    /// block that all of them wait for might find no buffer.
+    /// Writes a block if it is next in its file; otherwise holds it. Held blocks occupy buffers. If
+    /// too many are held, the new block is sent back: otherwise the block for which all of them
+    /// wait might find no buffer.
     fn hold_for_turn(&mut self, key: BlockKey, now: Time) {
         let Some(block) = self.blocks.get(&key) else {
             return;
@@ -193,7 +197,7 @@ impl Sink {
         }
     }
 
-    /// A block that was not written is refused; its buffer and its credit are free.
+    /// Refuses a block that was not written, and frees its buffer and its credit.
     fn send_back(&mut self, key: BlockKey, error: Error) {
         let Some(block) = self.forget_block(key) else {
             return;
@@ -208,7 +212,7 @@ impl Sink {
         self.state(key, BlockState::Nack(error));
     }
 
-    /// What waited for its turn in a file that has failed.
+    /// Sends back the blocks that waited for their turn in a file that has failed.
     pub(super) fn release_held(&mut self, file: &super::tree::File, error: &Error) {
         for (_, key) in &file.held {
             self.held = self.held.saturating_sub(1);
@@ -216,11 +220,12 @@ impl Sink {
         }
     }
 
-    /// After a write of an ordered file, the block that comes next, if it is here.
+    /// After a write to an ordered file, writes the next block if it has arrived.
     fn write_next_in_turn(&mut self, index: dray_core::FileIndex, end: u64, now: Time) {
         let Some(file) = self.file(index) else { return };
         file.next_offset = file.next_offset.max(end);
-        // Over what an earlier run, perhaps of another kind of store, made safe behind a gap.
+        // Skips ranges behind a gap that an earlier run, perhaps with another kind of store, made
+        // durable.
         let next = file.next_offset;
         let safe = file
             .known
@@ -299,14 +304,14 @@ impl Sink {
         match self.gather_parts(key, &segments, results, now) {
             Ok(parts) => self.block_written(key, parts, now),
             Err(error) => {
-                // All its files have failed: nothing of it will ever be durable.
+                // All its files have failed: none of its data will become durable.
                 self.forget_block(key);
                 self.state(key, BlockState::Nack(error));
             }
         }
     }
 
-    /// Tells the congestion control and the thread tuner how one write to `target` went.
+    /// Reports a write to `target` to the congestion control and the thread tuner.
     fn observe_write(
         &mut self,
         target: TargetId,
@@ -327,7 +332,7 @@ impl Sink {
         }
     }
 
-    /// Fails the files of the parts whose error will not pass. Other parts of the block are not
+    /// Fails the files of the parts with a permanent error. Other parts of the block are not
     /// affected.
     fn fail_files_that_refuse(
         &mut self,
@@ -346,7 +351,7 @@ impl Sink {
         }
     }
 
-    /// The first temporary error of a part whose file is still live.
+    /// Returns the first temporary error of a part whose file is still live.
     fn error_to_retry(&self, segments: &[Segment], results: &[Result<(), Error>]) -> Option<Error> {
         let mut parts = segments.iter().zip(results);
         parts.find_map(|(segment, result)| match result {
@@ -363,7 +368,7 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// No part of the block belongs to a live file any more.
+    /// If no part of the block belongs to a live file any more.
     fn gather_parts(
         &mut self,
         key: BlockKey,
@@ -404,7 +409,7 @@ impl Sink {
         }
     }
 
-    /// Reports the block as written and hands it to the group or to the small files it completed.
+    /// Reports the block as written, and adds it to the group or to the small files it completed.
     fn block_written(&mut self, key: BlockKey, parts: WrittenParts, now: Time) {
         self.state(key, BlockState::Written);
         match self.blocks.get_mut(&key) {
@@ -417,8 +422,9 @@ impl Sink {
         }
     }
 
-    /// Whether what a write's error says was lost, an earlier one's, may be in the log by now, or come there:
-    /// of a sync that went on beside it nobody knows which of the two was told.
+    /// Returns true if data that a write error reports as lost may be in the log, or may get there.
+    /// The error may concern an earlier write, and during a concurrent sync it is unknown which of
+    /// the two calls got the report.
     fn may_have_vouched_since(&self, began: Option<Time>) -> bool {
         self.config.options.durability == Durability::None
             || self.syncing.is_some()
@@ -427,7 +433,7 @@ impl Sink {
                 .is_some_and(|at| began.is_none_or(|began| at >= began))
     }
 
-    /// Books a written part; returns whether it completed a small file.
+    /// Records a written part; returns true if it completed a small file.
     fn part_written(&mut self, key: BlockKey, segment: &Segment, sums: Sums, now: Time) -> bool {
         let index = segment.file;
         let Some(file) = self.file(index) else {
@@ -444,7 +450,7 @@ impl Sink {
             self.count_wanting(key.peer, false);
         }
         if !small {
-            // A hole that is lost costs nothing to send again, so none holds back credit.
+            // A hole that is lost costs little to send again, so holes do not delay credit.
             let data_bytes = match segment.kind {
                 SegmentKind::Data(_) => segment.range.length,
                 SegmentKind::Hole => 0,
@@ -460,7 +466,7 @@ impl Sink {
         small && all
     }
 
-    /// One small file of a pack is closed; with the last the pack is durable.
+    /// Closes a small file of a pack; after its last file the pack is durable.
     pub(super) fn small_closed(&mut self, key: BlockKey, bytes: u64) {
         self.unsafe_bytes = self.unsafe_bytes.saturating_sub(bytes);
         if let Some(block) = self.blocks.get_mut(&key) {
@@ -472,8 +478,8 @@ impl Sink {
         }
     }
 
-    /// The source asks what became of objects whose stream it lost. Answered once this end knows
-    /// that nothing more can come from that stream.
+    /// Handles the source's question about objects on a stream that it lost. Answers after this end
+    /// knows that no more objects can arrive on that stream.
     pub(super) fn on_asked(&mut self, peer: PeerId, stream: StreamId, blocks: Vec<BlockId>) {
         let Some(known) = self.peers.get_mut(&peer) else {
             return;
@@ -482,11 +488,11 @@ impl Sink {
             self.answer(peer, blocks);
             return;
         }
-        // What is on the way has credit or is a hole.
+        // Objects in transit have credit or are holes.
         let blocks_max = self.config.buffers as usize + HOLE_BLOCKS_MAX as usize;
         known.asked_blocks += blocks.len();
         if known.asked.len() < ASKED_STREAMS_MAX && known.asked_blocks <= blocks_max {
-            // A long question comes in several messages.
+            // A long question arrives in several messages.
             known.asked.entry(stream).or_default().extend(blocks);
         } else {
             let cause = "questions about too many streams or objects".to_owned();
@@ -510,10 +516,10 @@ impl Sink {
             let key = BlockKey { peer, block: id };
             match self.blocks.get(&key).map(|block| block.written) {
                 Some(true) => self.state(key, BlockState::Written),
-                // Its own answer follows when it is written.
+                // Its own answer follows after the write.
                 Some(false) => {}
                 None => {
-                    // Seen before and gone: it has been answered for good already.
+                    // It was seen and removed, so it was answered finally before.
                     if self.see(key) {
                         self.state(key, BlockState::Dropped);
                     }
@@ -522,7 +528,7 @@ impl Sink {
         }
     }
 
-    /// An error for bytes that do not match their checksums, for whoever compares them.
+    /// Returns the error for bytes that do not match their checksums, for use by the receiver.
     #[must_use]
     pub fn mismatch(path: Option<&dray_core::RelPath>) -> Error {
         let error = Error::new(
@@ -539,7 +545,8 @@ impl Sink {
     }
 }
 
-/// What a write of these has moved. The segments of a file follow each other.
+/// Returns the amount that a write of these segments has moved. The segments of a file are
+/// adjacent.
 fn moved(segments: &[Segment]) -> Moved {
     let data = segments.iter().filter(|one| one.kind != SegmentKind::Hole);
     let changes = segments.windows(2).filter(|two| two[0].file != two[1].file);
@@ -549,7 +556,7 @@ fn moved(segments: &[Segment]) -> Moved {
     }
 }
 
-/// Why an object of a file that has failed meanwhile is not taken.
+/// Returns the reason for refusing an object of a file that has failed meanwhile.
 fn closed() -> Error {
     Error::new(ErrorKind::Cancelled, End::Sink, "write the object")
         .cause("its file was closed while it was on the way")

@@ -6,7 +6,7 @@ use dray_core::attribute::{AttributeRule, attribute_rule};
 use dray_core::path::escape;
 use dray_core::{End, Entry, Error, ErrorKind, FileIndex, Time};
 
-/// Most reports about adopted files whose attributes cannot be set.
+/// Maximum number of reports about adopted files whose attributes cannot be set.
 const UNSET_MAX: u32 = 16;
 
 impl Sink {
@@ -30,8 +30,8 @@ impl Sink {
         }
     }
 
-    /// The content is correct even if the attributes could not be set: another user may own the
-    /// file.
+    /// Closes the file even if the attributes could not be set: its content is correct, and another
+    /// user may own the file.
     pub(super) fn on_adopted_set(
         &mut self,
         index: FileIndex,
@@ -54,7 +54,7 @@ impl Sink {
     /// Drops the attributes that storage systems trust.
     ///
     /// # Errors
-    /// The cause, when the source sends attributes that were not requested, or that no entry may
+    /// The cause, if the source sends attributes that were not requested, or that no entry may
     /// have.
     pub(super) fn admit_attributes(&mut self, entry: &mut Entry) -> Result<(), String> {
         if entry.metadata.xattrs.is_empty() {

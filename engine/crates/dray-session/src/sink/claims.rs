@@ -1,17 +1,18 @@
-//! Where a transfer may write: what its driver claimed. Other transfers may be at work elsewhere.
+//! The paths that a transfer may write: those that its driver claimed. Other transfers may write
+//! elsewhere.
 
 use dray_core::maps::HashSet;
 use dray_core::{End, Error, ErrorKind, RelPath};
 
-/// The claims, so that a look costs the depth of a path, however many there are.
+/// The claims, indexed so that a check costs the depth of a path, independent of their number.
 #[derive(Debug)]
 pub(super) struct Claims {
     claimed: HashSet<RelPath>,
-    /// The folders above them.
+    /// The folders above the claimed paths.
     ways: HashSet<RelPath>,
 }
 
-/// A path, and the folders above it.
+/// Returns a path and the folders above it.
 fn upwards(path: &RelPath) -> impl Iterator<Item = RelPath> {
     std::iter::successors(Some(path.clone()), RelPath::parent)
 }
@@ -27,7 +28,7 @@ impl Claims {
         }
     }
 
-    /// Refuses a path that is not claimed, unless it is a folder on the way to what is.
+    /// Refuses a path that is not claimed, unless it is a folder above a claimed path.
     pub(super) fn check(&self, path: &RelPath, is_folder: bool) -> Result<(), Error> {
         let is_claimed =
             self.claimed.is_empty() || upwards(path).any(|above| self.claimed.contains(&above));

@@ -1,4 +1,4 @@
-//! What to do with an announced file: adopt, skip, refuse, continue, or take it from the start.
+//! Decides about an announced file: adopt, skip, refuse, continue, or receive it from the start.
 
 use super::tree::{Node, Stage, in_failed_folder};
 use super::{Effect, Existing, Facts, Inspected, Resume, Sink};
@@ -13,23 +13,23 @@ use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{FileId, FileVerdict, Message};
 use std::num::NonZeroU64;
 
-/// Ranges told in one message; keeps it far below every control frame's bound.
+/// Maximum number of ranges in a message; keeps it far below every limit on control frames.
 const RANGES_PER_MESSAGE: usize = 1024;
 
-/// What becomes of a file, as a pure function of what was found.
+/// Decision about a file, a pure function of the inspection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It stands there already.
+    /// The same file already exists.
     Adopt,
-    /// Another one stands there and is left.
+    /// Another file exists and is kept.
     Skip,
-    /// It cannot be put there.
+    /// The file cannot be created there.
     Refuse(Error),
-    /// Its bytes are wanted, but for those that are safe already.
+    /// Its bytes are needed, except those that are already durable.
     Take,
 }
 
-/// Decides. `existing` is what stands under the final name.
+/// Decides about a file. `existing` is the entry under its final name.
 #[must_use]
 pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing>) -> Decision {
     let Some(existing) = existing else {
@@ -45,7 +45,7 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
             let known = match (key.demanded, existing.sums) {
                 (Some(demanded), Some(sums)) => demanded.matches(&sums),
                 (Some(_), None) => false,
-                // Of a part of a file, size and time do not say which part.
+                // Size and modification time do not identify the part of a file.
                 (None, _) => key.identity.is_empty(),
             };
             let same = existing.kind == FileKind::File
@@ -62,8 +62,8 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
     }
 }
 
-/// Why a file cannot have the name of what stands there, of whichever content the two are, while trying to
-/// do `operation`; none: it is a matter of [`decide`].
+/// Returns the error of `operation` if the kind of the existing entry forbids the file its name,
+/// independent of their contents; `None` if [`decide`] must compare them.
 #[must_use]
 pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Option<Error> {
     match (stands, overwrite) {
@@ -72,7 +72,8 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
                 .cause("a folder stands under the file's name")
                 .remedy("move the folder away, or name another destination"),
         ),
-        // No mover's to replace: a host without its /dev/null does not go on for long.
+        // A transfer must not replace a special file: a host without its /dev/null soon stops
+        // working.
         (FileKind::Special, Overwrite::IfDifferent | Overwrite::Always) => {
             Some(special_stands(operation))
         }
@@ -80,7 +81,8 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
     }
 }
 
-/// Why nothing gets the name of a device, a pipe or a socket, while trying to do `operation`.
+/// Returns the error of `operation` for the name of a device, a pipe or a socket, which is never
+/// replaced.
 #[must_use]
 pub fn special_stands(operation: &str) -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, operation)
@@ -111,7 +113,8 @@ impl Sink {
         }
     }
 
-    /// Why an entry's folder could not be made, if it could not: found after the entry was announced.
+    /// Returns the error of an entry whose folder could not be made. The folder may have failed
+    /// after the entry was announced.
     fn failed_folder_of(&self, index: FileIndex) -> Option<Error> {
         let parent = self.live.get(&index)?.parent?;
         match &self.live.get(&parent)?.node {
@@ -151,7 +154,7 @@ impl Sink {
         }
     }
 
-    /// Ends the file's need of bytes.
+    /// Records that the file needs no more bytes.
     fn settle(&mut self, index: FileIndex, stage: Stage) {
         if let Some(file) = self.file(index) {
             file.stage = stage;
@@ -161,7 +164,8 @@ impl Sink {
         }
     }
 
-    /// Begins to receive a file: opens a small one, has the partial file of any other prepared.
+    /// Begins to receive a file: opens a small file, or has the partial file of a larger one
+    /// prepared.
     fn take(&mut self, index: FileIndex, resume: Option<Result<Resume, Error>>, layout: Layout) {
         let largest = NonZeroU64::new(self.config.buffer_bytes).unwrap_or(NonZeroU64::MIN);
         let asked = self.config.options.object_bytes.min(largest.get());
@@ -193,7 +197,8 @@ impl Sink {
         }
     }
 
-    /// What an earlier run left of the file, unless it does not fit this transfer.
+    /// Returns the ranges that an earlier run left of the file, unless they do not fit this
+    /// transfer.
     fn usable_resume(
         &mut self,
         index: FileIndex,
@@ -235,13 +240,13 @@ impl Sink {
         });
     }
 
-    /// Whether the pieces of a resumed file are not too many beside those of the others.
+    /// Returns true if a resumed file's pieces, added to those of all files, stay within the limit.
     fn has_room(&self, resume: &Resume) -> bool {
         self.runs + resume.done.run_count() <= RUNS_MAX
     }
 
-    /// A partial file is open. If nobody will write to it any more, what an earlier run made safe of
-    /// it stays; else nothing of it does.
+    /// Handles an opened partial file. If no more data will be written to it, ranges that an
+    /// earlier run made durable are kept; without such ranges it is discarded.
     pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>) {
         self.deciding = self.deciding.saturating_sub(1);
         let is_useless = self
@@ -259,7 +264,7 @@ impl Sink {
         }
     }
 
-    /// From now on bytes may come; the source hears which are not needed.
+    /// Lets the file's bytes arrive, and tells the source the ranges that are not needed.
     fn open(&mut self, index: FileIndex) {
         let Some((peer, told)) = self.live.get(&index).map(|live| (live.peer, live.index)) else {
             return;
@@ -289,12 +294,13 @@ impl Sink {
         );
         if written == size {
             self.count_wanting(peer, false);
-            // An empty or completely resumed file: nothing will arrive for it.
+            // An empty or completely resumed file: no bytes will arrive for it.
             self.finish(index);
         }
     }
 
-    /// The buffers are smaller than the objects of before: what was safe is sent again, and said to be.
+    /// Reports that durable ranges are sent again, because this session's buffers are smaller than
+    /// the earlier objects.
     fn tell_too_large(&mut self, index: FileIndex, resume: &Resume, largest: NonZeroU64) {
         let Some(live) = self.live.get(&index) else {
             return;
@@ -319,14 +325,15 @@ impl Sink {
     }
 }
 
-/// End of the range that begins at offset 0.
+/// Returns the end of the range that begins at offset 0; 0 if there is no such range.
 pub(super) fn end_of_first_run(ranges: &RangeSet) -> u64 {
     let first = ranges.run_from(0);
     first.map_or(0, |run| if run.offset == 0 { run.end() } else { 0 })
 }
 
-/// A resumed file's objects must fit this session's buffers, something of it must be safe and nothing
-/// outside it, and it must not lie in more pieces than both ends bear.
+/// Returns true if a file can be resumed: its objects fit this session's buffers, its durable
+/// ranges are not empty and lie within the file, and their number does not exceed the limit of both
+/// ends.
 #[must_use]
 pub fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {
     resume.object_bytes > 0

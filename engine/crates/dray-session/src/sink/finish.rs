@@ -1,4 +1,4 @@
-//! The end of a file: combine its checksums, compare, read back if asked, give it its final name.
+//! The end of a file: combine its checksums, compare, read back if requested, publish.
 
 use super::tree::Stage;
 use super::{Effect, PublishItem, Sink};
@@ -6,10 +6,10 @@ use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, FileIndex, Status, Sums, Time};
 
 impl Sink {
-    /// All bytes of the file are safe.
+    /// Finishes a file whose bytes are all durable.
     pub(super) fn finish(&mut self, index: FileIndex) {
         if !matches!(self.phase, super::Phase::Moving) {
-            // What is safe stays safe; the next run finds the file complete.
+            // Durable data is kept; the next run finds the file complete.
             return;
         }
         let Some(file) = self.file(index) else { return };
@@ -102,7 +102,7 @@ impl Sink {
                     self.close_when_durable(index, now);
                 }
                 Err(error) => {
-                    // What is wrong is of no use to the next attempt.
+                    // Wrong data is of no use to the next attempt.
                     let is_wrong = matches!(
                         error.kind,
                         ErrorKind::ChecksumMismatch | ErrorKind::SourceChanged

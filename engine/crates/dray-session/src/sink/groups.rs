@@ -1,5 +1,5 @@
-//! Group sync: what is written becomes durable together, then logged together, then acknowledged.
-//! One group gathers while the one before it is synced.
+//! Group sync: written data becomes durable together, then is logged together, then acknowledged. A
+//! group gathers while the previous one is synced.
 
 use super::tree::{Node, Stage};
 use super::{Effect, LogRecord, Sink, SyncItem};
@@ -9,23 +9,24 @@ use dray_core::{ByteRange, Error, FileIndex, RelPath, Time};
 use dray_wire::message::BlockState;
 use std::collections::BTreeSet;
 
-/// Small files and folder entries that make a group worth a sync, bytes or not.
+/// Number of small files and folder entries that make a group worth a sync, independent of its
+/// bytes.
 const GROUP_ENTRIES: usize = 4096;
 
-/// The same of a session that may have few entries (guess, revisit).
+/// Minimum of that number for a session with a low limit on live entries (guess, revisit).
 const GROUP_ENTRIES_LEAST: usize = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) since: Time,
-    /// Bytes of data of its records, of files that have failed meanwhile too.
+    /// Data bytes of its records, including records of files that have failed meanwhile.
     bytes: u64,
     records: Vec<LogRecord>,
-    /// Small files: their data is written, their names are not given yet.
+    /// Small files whose data is written and that are not published yet.
     small: Vec<FileIndex>,
-    /// Published or made; closed once their folder entry is durable.
+    /// Published or created entries; closed after their folder entry is durable.
     closing: Vec<FileIndex>,
-    /// Durable with this group.
+    /// Blocks that become durable with this group.
     pub(super) blocks: Vec<super::BlockKey>,
     started: bool,
 }
@@ -60,8 +61,8 @@ impl Group {
         self.small.push(file);
     }
 
-    /// Segments of one object (data, hole, data) become one record of the object: those from number
-    /// `first` on.
+    /// Merges the records from index `first` on: adjacent segments of an object (data, hole, data)
+    /// become a single record.
     pub(super) fn merge_neighbours(&mut self, first: usize) {
         let mut at = self.records.len();
         while at >= first + 2 {
@@ -79,21 +80,21 @@ impl Group {
         }
     }
 
-    /// Every entry in it.
+    /// Returns all its entries.
     fn entries(&self) -> BTreeSet<FileIndex> {
         let files = self.records.iter().map(|record| record.file);
         let others = self.small.iter().chain(&self.closing).copied();
         files.chain(others).collect()
     }
 
-    /// A failed file is neither named nor closed again.
+    /// Removes a failed file, so that it is not published or closed again.
     pub(super) fn forget(&mut self, file: FileIndex) {
         self.small.retain(|other| *other != file);
         self.closing.retain(|other| *other != file);
     }
 
-    /// Whether it has entries enough. A source with fewer live ones than a group has would wait for the
-    /// group's time else.
+    /// Returns true if it has enough entries for a sync. A source whose limit on live entries is
+    /// below a group's number would otherwise wait for the group's interval.
     fn is_due(&self, live_entries_max: u32) -> bool {
         let half = (live_entries_max / 2) as usize;
         let enough = half.clamp(GROUP_ENTRIES_LEAST, GROUP_ENTRIES);
@@ -102,7 +103,7 @@ impl Group {
 }
 
 impl Sink {
-    /// Closes an entry that needs nothing but a durable folder entry.
+    /// Closes an entry after its folder entry is durable.
     pub(super) fn close_when_durable(&mut self, index: FileIndex, now: Time) {
         if self.config.options.durability == Durability::None {
             self.close(index);
@@ -171,13 +172,14 @@ impl Sink {
                 self.fail_unsynced(&mut group, failed);
                 self.log(group);
             }
-            // A failed sync leaves doubt about everything since the last one: nothing of it is
-            // logged, nothing acknowledged, and the next run sends it again.
+            // A failed sync makes all data since the last sync doubtful: none of it is logged or
+            // acknowledged, and the next run sends it again.
             Err(error) => self.break_off(in_doubt(error)),
         }
     }
 
-    /// Somebody took these away; what of them is safe from earlier groups stays.
+    /// Fails entries that another program has removed; ranges that earlier groups made durable are
+    /// kept.
     fn fail_unsynced(&mut self, group: &mut Group, failed: Vec<(RelPath, Error)>) {
         if failed.is_empty() {
             return;
@@ -237,8 +239,8 @@ impl Sink {
     }
 }
 
-/// A group that could not be made safe. Its files have no error of their own, and stores often know
-/// the cause but no remedy.
+/// Returns the error for a group that could not be made durable. Its files have no error of their
+/// own, and stores often know the cause but no remedy.
 fn in_doubt(error: Error) -> Error {
     if error.remedy.is_empty() {
         error.remedy(

@@ -1,7 +1,8 @@
-//! The sources of a session: which entry is whose, who is told what, and how credit is shared.
+//! The sources of a session: the owner of each entry, the messages to each source, and the
+//! distribution of credit.
 //!
-//! Each source numbers its entries from 0; the machine gives them numbers of its own, which with one
-//! source are the same.
+//! Each source numbers its entries from 0; the machine assigns its own numbers, which are the same
+//! if there is a single source.
 
 use super::tree::Live;
 use super::{BlockKey, CONGESTED_OR_NOT, Effect, Phase, Sink};
@@ -13,45 +14,46 @@ use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment, Total
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// In place of an entry that is closed, or never was: nothing is done for it.
+/// Index for an entry that is closed or never existed: it has no effect.
 const NO_ENTRY: FileIndex = FileIndex(u64::MAX);
 
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Its live entries: its number to ours.
+    /// Its live entries: the source's index to the machine's index.
     own: HashMap<FileIndex, FileIndex>,
-    /// Entries it has announced.
+    /// Number of entries it has announced.
     pub(super) announced: u64,
-    /// Whether it has announced all.
+    /// True if it has announced all entries.
     pub(super) has_ended_list: bool,
-    /// Names, link texts and attributes of its live entries.
+    /// Bytes of names, link targets and attributes of its live entries.
     pub(super) live_bytes: u64,
-    /// Files of it that still need bytes or a decision.
+    /// Number of its files that still need bytes or a decision.
     pub(super) wanting: u64,
-    /// Streams this end knows to be dead.
+    /// Streams that this end knows to be lost.
     pub(super) dead_streams: HashSet<StreamId>,
-    /// What the source asked of streams that this end still believes alive.
+    /// Blocks about which the source asked, by stream, for streams that this end still considers
+    /// alive.
     pub(super) asked: BTreeMap<StreamId, Vec<BlockId>>,
     /// Attempts that arrived or were answered as dropped, as ranges of their numbers.
     pub(super) seen: RangeSet,
-    /// Attempts it asks about in `asked`.
+    /// Number of attempts in `asked`.
     pub(super) asked_blocks: usize,
-    /// Its blocks without a payload that have no final state yet.
+    /// Number of its blocks without payload that have no final state yet.
     pub(super) hole_blocks: u32,
-    /// Credit it has.
+    /// Its credit, by target.
     credit: BTreeMap<TargetId, u32>,
-    /// Targets it asked for credit of and got none since.
+    /// Targets for which it requested credit and got none since.
     wants_credit: BTreeSet<TargetId>,
-    /// When it was asked for a word that it gives at once, and how long that took.
+    /// Time at which the machine's PING was sent to it; `round_trip` is the time until its PONG.
     asked_at: Time,
     round_trip: Option<Duration>,
-    /// Whether it has shut its gate.
+    /// True if it has set its own rate to zero.
     is_shut: bool,
-    /// Where its time went, as it said last.
+    /// Its times, as last reported.
     pub(super) times: Times,
-    /// When it said so, if it had listed everything by then.
+    /// Time of that report, if the source had listed all entries by then.
     pub(super) told_at: Option<Time>,
-    /// Whether its side has stored the verdict.
+    /// True if it has stored the verdict.
     has_stored: bool,
     file_ids: Vec<FileId>,
     closed: Vec<FileClosed>,
@@ -59,7 +61,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// It has come.
+    /// Creates the state of a source that has just connected.
     pub(super) fn up(now: Time) -> Self {
         Self {
             asked_at: now,
@@ -67,14 +69,14 @@ impl Peer {
         }
     }
 
-    /// Live entries of it.
+    /// Returns the number of its live entries.
     pub(super) fn live_count(&self) -> usize {
         self.own.len()
     }
 }
 
 impl Sink {
-    /// This end takes so many bytes per second from now on.
+    /// Sets the rate of this end, in bytes per second.
     pub(super) fn on_set_rate(&mut self, rate: Option<u64>) {
         if rate != self.rate {
             self.rate = rate;
@@ -82,7 +84,7 @@ impl Sink {
         }
     }
 
-    /// Tells each source how many of its streams are to carry something from now on.
+    /// Tells each source the maximum number of streams to use from now on.
     pub(super) fn on_set_streams(&mut self, most: u32) {
         let most = most.max(1);
         for peer in self.peers.keys() {
@@ -91,19 +93,20 @@ impl Sink {
         }
     }
 
-    /// Tells each source its part of the rate: equal parts, for nothing is known here of what each
-    /// could send.
+    /// Tells each source its part of the rate. The parts are equal, because the sources' possible
+    /// rates are unknown.
     pub(super) fn share_rate(&mut self) {
         let count = self.peers.len().max(1) as u64;
         for peer in self.peers.keys() {
-            // Zero means shut, which a small rate is not.
+            // Zero would stop the source, which a low rate must not do.
             let part = self.rate.map(|rate| (rate / count).max(rate.min(1)));
             self.out
                 .push_back(Effect::Message(*peer, Message::Rate(part)));
         }
     }
 
-    /// A source keeps to its own rate; all that counts here is whether any moves.
+    /// Records a source's own rate. A source respects its own rate; the sink only needs to know if
+    /// any source can send.
     pub(super) fn on_rate(&mut self, peer: PeerId, rate: Option<u64>) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.is_shut = rate == Some(0);
@@ -111,13 +114,13 @@ impl Sink {
         self.progress.is_held_there = self.peers.values().all(|peer| peer.is_shut);
     }
 
-    /// Our number of a source's entry; one that is nobody's if it is not live.
+    /// Returns the machine's index of a source's entry; [`NO_ENTRY`] if it is not live.
     pub(super) fn own_index(&self, peer: PeerId, index: FileIndex) -> FileIndex {
         let known = self.peers.get(&peer).and_then(|peer| peer.own.get(&index));
         known.copied().unwrap_or(NO_ENTRY)
     }
 
-    /// Gives a new entry of a source its number.
+    /// Assigns an index to a new entry of a source.
     pub(super) fn number(&mut self, peer: PeerId, index: FileIndex) -> FileIndex {
         let own = FileIndex(self.next_entry);
         self.next_entry += 1;
@@ -128,7 +131,7 @@ impl Sink {
         own
     }
 
-    /// A source's entry is no longer live.
+    /// Removes a source's entry, which is no longer live.
     pub(super) fn forget_entry(&mut self, live: &Live) {
         if let Some(peer) = self.peers.get_mut(&live.peer) {
             peer.own.remove(&live.index);
@@ -136,7 +139,7 @@ impl Sink {
         }
     }
 
-    /// A block's segments with our numbers.
+    /// Replaces the source's indices in a block's segments by the machine's.
     pub(super) fn own_segments(&self, peer: PeerId, mut segments: Vec<Segment>) -> Vec<Segment> {
         for segment in &mut segments {
             segment.file = self.own_index(peer, segment.file);
@@ -144,7 +147,7 @@ impl Sink {
         segments
     }
 
-    /// A file of it needs bytes or a decision, or does no longer.
+    /// Counts a file of the source that needs bytes or a decision, or that no longer does.
     pub(super) fn count_wanting(&mut self, peer: PeerId, is_more: bool) {
         let step = |count: u64| match is_more {
             true => count + 1,
@@ -156,14 +159,14 @@ impl Sink {
         }
     }
 
-    /// The decision about a live entry, for its source.
+    /// Queues the decision about a live entry for its source.
     pub(super) fn tell_decision(&mut self, peer: PeerId, decision: FileId) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.file_ids.push(decision);
         }
     }
 
-    /// The end of an entry, for its source.
+    /// Queues the end of an entry for its source.
     pub(super) fn tell_closed(&mut self, peer: PeerId, closed: FileClosed) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.closed.push(closed);
@@ -176,13 +179,14 @@ impl Sink {
         }
     }
 
-    /// The sources hear what was decided since the last time.
+    /// Sends the sources the decisions since the last call.
     pub(super) fn tell(&mut self) {
         for (id, peer) in &mut self.peers {
             let ids = std::mem::take(&mut peer.file_ids);
             let closed = std::mem::take(&mut peer.closed);
             let states = std::mem::take(&mut peer.states);
-            // Closed before the states: a source must not try objects of a failed file again.
+            // Closed entries precede the states: a source must not send objects of a failed file
+            // again.
             let messages = [
                 (!ids.is_empty()).then_some(Message::FileIds(ids)),
                 (!closed.is_empty()).then_some(Message::FileClose(closed)),
@@ -194,7 +198,8 @@ impl Sink {
         }
     }
 
-    /// A source has answered at once: what is granted to any of them takes as long as to the farthest.
+    /// Measures a source's round trip from its PONG, and gives the ledger the round trip of the
+    /// farthest source.
     pub(super) fn on_pong(&mut self, peer: PeerId, now: Time) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.round_trip.get_or_insert(now.since(peer.asked_at));
@@ -204,7 +209,7 @@ impl Sink {
         }
     }
 
-    /// A source spends a credit. Returns whether it had one.
+    /// Spends a credit of a source. Returns true if the source had one.
     pub(super) fn spend_credit(&mut self, peer: PeerId, target: TargetId) -> bool {
         let credit = self
             .peers
@@ -219,7 +224,8 @@ impl Sink {
         }
     }
 
-    /// A source gives credit back, or asks for some. Returns whether it had so much.
+    /// Takes credit back from a source, or notes its request for credit. Returns true if the source
+    /// had that much.
     pub(super) fn on_credit(&mut self, peer: PeerId, target: TargetId, count: u32) -> bool {
         let Some(known) = self.peers.get_mut(&peer) else {
             return true;
@@ -232,7 +238,7 @@ impl Sink {
         if count == 0 {
             known.wants_credit.insert(target);
         }
-        // What one has no use for, another may be waiting for.
+        // Another source may be waiting for the returned credit.
         if self
             .peers
             .values()
@@ -243,14 +249,14 @@ impl Sink {
         true
     }
 
-    /// Grants what the pool allows: to the sources that asked, else to those that have files that
-    /// want bytes, evenly.
+    /// Grants the credit that the pool allows: first to the sources that requested it, then evenly
+    /// to the sources with files that need bytes.
     pub(super) fn grant(&mut self, now: Time) {
         if self.unsafe_bytes >= self.config.sync_group_bytes || self.peers.is_empty() {
             return;
         }
         let mut granted: BTreeMap<PeerId, BTreeMap<TargetId, u32>> = BTreeMap::new();
-        // In order, what has arrived may wait for what has no credit yet.
+        // With writes in order, arrived blocks may wait for blocks that have no credit yet.
         let is_ordered = self.config.ordered_window.is_some();
         let congestion = &self.congestion;
         let is_congested = |target| !is_ordered && congestion.bound(target) < CONGESTED_OR_NOT;
@@ -266,7 +272,7 @@ impl Sink {
                 };
                 if let Some(peer) = self.peers.get_mut(&id) {
                     *peer.credit.entry(target).or_default() += 1;
-                    // The first is for who waits, the rest is shared.
+                    // The first credit is for a waiting source, the rest is shared.
                     peer.wants_credit.remove(&target);
                 }
                 *granted.entry(id).or_default().entry(target).or_default() += 1;
@@ -278,12 +284,12 @@ impl Sink {
         }
     }
 
-    /// Whether every source has announced all it has.
+    /// Returns true if every source has announced all its entries.
     pub(super) fn is_listed_to_the_end(&self) -> bool {
         !self.peers.is_empty() && self.peers.values().all(|peer| peer.has_ended_list)
     }
 
-    /// Whether a source has announced all it has.
+    /// Returns true if a source has announced all its entries.
     pub(super) fn has_ended_list(&self, peer: PeerId) -> bool {
         self.peers
             .get(&peer)
@@ -293,7 +299,7 @@ impl Sink {
     pub(super) fn on_stored_there(&mut self, peer: PeerId) {
         match self.phase {
             Phase::Announced(_) => {}
-            // It was not waited for.
+            // A sink that drives does not wait for this message.
             Phase::Removing(_) if self.config.is_driver => return,
             _ => {
                 self.protocol_error(peer, "a verdict stored that was not given");
@@ -314,7 +320,7 @@ impl Sink {
         }
     }
 
-    /// Who has to know that the transfer is over does: its log is not needed any more.
+    /// Finishes the log: all ends that must know the verdict have stored it.
     pub(super) fn finish_log(&mut self, totals: Totals) {
         self.phase = Phase::Removing(totals);
         self.out.push_back(Effect::FinishLog {
@@ -338,14 +344,16 @@ impl Sink {
             return;
         }
         match self.phase {
-            // The verdict was sent but its storing is not known: the log stays for the next run.
+            // The verdict was sent, and it is unknown if it was stored: the log stays for the next
+            // run.
             Phase::Announced(totals) => self.end(Outcome::Done(totals)),
             Phase::Removing(_) => {}
             _ => self.stop(Outcome::Failed(error), false),
         }
     }
 
-    /// One of several sources is lost: what it had begun fails, and stays for the next run.
+    /// Fails the entries of a lost source and continues with the others. Partial data is kept for
+    /// the next run.
     fn go_on_without(&mut self, mut entries: Vec<FileIndex>, was_listed: bool, error: Error) {
         if !matches!(self.phase, Phase::Moving) {
             self.finish_log_if_stored();
@@ -354,7 +362,7 @@ impl Sink {
         if !was_listed {
             self.fail_unlisted(error.clone());
         }
-        // What lies in a folder before the folder.
+        // The contents of a folder precede the folder.
         entries.sort_unstable_by(|one, other| other.cmp(one));
         for index in entries {
             if !self.end_failed_folder(index) {
@@ -363,7 +371,8 @@ impl Sink {
         }
     }
 
-    /// Something was not listed: what was not met may stand in the log all the same.
+    /// Reports entries that could not be listed. The log may hold files that were not listed, so
+    /// they are kept.
     pub(super) fn fail_unlisted(&mut self, error: Error) {
         self.is_listed = false;
         self.progress.files_failed += 1;

@@ -25,7 +25,7 @@ impl File {
 }
 
 impl Sink {
-    /// The ranges of a partial file were checked: `done` is on the storage.
+    /// Takes the checked ranges of a partial file: `done` is on the storage.
     pub(super) fn on_kept(&mut self, index: FileIndex, done: SummedRanges, is_moved: bool) {
         let Some(path) = self.live.get(&index).map(|live| live.path.clone()) else {
             return;
@@ -51,7 +51,8 @@ impl Sink {
         }
     }
 
-    /// All bytes of the file are reported as durable.
+    /// Continues with a file whose bytes are all durable: reads back the ranges that this run added
+    /// to an earlier run's partial file, or publishes the file.
     pub(super) fn check_written_or_publish(&mut self, index: FileIndex) {
         let unproven = self.file(index).and_then(|file| file.unproven.take());
         match unproven.filter(|ranges| !ranges.is_empty()) {

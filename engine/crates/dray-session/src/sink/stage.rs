@@ -1,4 +1,4 @@
-//! Which stage the sink is in: what it works on, or that it has nothing to do.
+//! The sink's stage: its current work, or that it is idle.
 
 use super::{Effect, Phase, Sink};
 use dray_core::profile::{Profile, Stage, Times};
@@ -6,7 +6,7 @@ use dray_core::{PeerId, Time};
 use dray_wire::message::Message;
 
 impl Sink {
-    /// The profile, with the time since the last input.
+    /// Returns the profile, including the time since the last input.
     #[must_use]
     pub fn profile(&self, now: Time) -> Profile {
         let profile = self.progress.profile;
@@ -14,11 +14,11 @@ impl Sink {
         Profile { sink, ..profile }
     }
 
-    /// The stage it stands in now.
+    /// Sets the current stage.
     pub(super) fn stand(&mut self, now: Time) {
         self.account.stand(self.stage());
-        // More than a target's writers have at hand: those of a file in turn count, too, as nobody knows
-        // here which store has turns.
+        // True if a target has more writes than writers. Writes that wait for their turn in a file
+        // count too, because the machine does not know the stores with turns.
         let writers = self.writers.count();
         let is_short = self.writes.values().any(|writes| *writes > writers);
         self.writers.stand(is_short);
@@ -27,7 +27,7 @@ impl Sink {
         }
     }
 
-    /// The sources, and whoever watches them, hear where the time went here.
+    /// Sends the sink's times to the sources and their observers.
     pub(super) fn tell_profile(&mut self) {
         let times = self.progress.profile.sink;
         if times.is_empty() {
@@ -39,7 +39,7 @@ impl Sink {
         }
     }
 
-    /// A source says where its time went so far. Of several the times are added up.
+    /// Takes the times that a source has reported. The times of several sources are added.
     pub(super) fn on_profile(&mut self, peer: PeerId, times: Times, now: Time) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.told_at = peer.has_ended_list.then_some(now);
@@ -49,8 +49,8 @@ impl Sink {
         }
     }
 
-    /// A source that has nothing left to send says so with its times, and waits for the verdict from
-    /// then on. What it says of itself after that may be heard or not.
+    /// Counts the sources' wait for the verdict. A source with no object left reports its times,
+    /// and then waits for the verdict. Its later reports may not arrive, so they are not used.
     pub(super) fn count_waits_for_verdict(&mut self, now: Time) {
         for peer in self.peers.values_mut() {
             let Some(told_at) = peer.told_at else {
@@ -66,7 +66,8 @@ impl Sink {
         if !matches!(self.phase, Phase::Moving) || self.peers.is_empty() {
             return None;
         }
-        // No credit is granted before some of it is safe; small files are when they have their names.
+        // No credit is granted before some bytes become durable; small files are durable when they
+        // have their names.
         let is_full = self.unsafe_bytes >= self.config.sync_group_bytes;
         Some(if is_full && self.syncing.is_some() {
             Stage::Sync

@@ -1,4 +1,4 @@
-//! The live part of the manifest: entries announced and not yet closed.
+//! The live part of the manifest: entries that are announced and not yet closed.
 
 use super::Sink;
 use crate::progress::{Event, Failure};
@@ -10,24 +10,25 @@ use dray_wire::bounds::entry_bytes;
 use dray_wire::message::{FileClosed, FileVerdict};
 use std::collections::VecDeque;
 
-/// Failed files that are named when the log is finished; with more, everything in it stays.
+/// Maximum number of failed files that are named when the log is finished; above it, all records
+/// are kept.
 const KEPT_MAX: usize = 1 << 16;
 
-/// How far a file has come.
+/// Stage of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The destination is being looked at, or the partial file opened.
+    /// The destination is being inspected, or the partial file opened.
     Deciding,
     /// Bytes may arrive.
     Open,
-    /// All bytes are safe; verification or publication is under way.
+    /// All bytes are durable; verification or publication is in progress.
     Finishing,
     /// It has its final name; its folder entry becomes durable with the next group.
     Published,
-    /// It stood there already and is the same; it becomes durable with the next group.
+    /// The same file already existed; it becomes durable with the next group.
     Adopted,
-    /// It stood there already and stays, whatever it is; its folder entry becomes durable with the next
-    /// group: an earlier run may have died right after it had published it.
+    /// A file already existed and is kept, whatever it contains; its folder entry becomes durable
+    /// with the next group: an earlier run may have ended directly after publishing it.
     Skipped,
 }
 
@@ -38,20 +39,20 @@ pub(super) struct File {
     pub(super) stage: Stage,
     pub(super) small: bool,
     pub(super) object_bytes: u64,
-    /// Safe and logged (small files: written).
+    /// Durable and logged ranges (of small files: written ranges).
     pub(super) known: SummedRanges,
-    /// Arrived in this session or safe before.
+    /// Ranges that arrived in this session or were durable before.
     pub(super) accepted: RangeSet,
-    /// Written in this session or safe before.
+    /// Bytes written in this session or durable before.
     pub(super) written: u64,
     pub(super) bytes_resumed: u64,
     /// Ranges that this run made durable in a partial file of an earlier run: they are read back
-    /// before the file gets its name. None for a partial file of this run.
+    /// before the file gets its name. `None` for a partial file of this run.
     pub(super) unproven: Option<SummedRanges>,
     pub(super) sums: Option<Sums>,
-    /// Its targets, until its source was told.
+    /// Its targets, until they were sent to its source.
     pub(super) layout: Option<Layout>,
-    /// Blocks that wait for their turn (sinks without random writes), by offset.
+    /// Blocks that wait for their turn (sinks without random writes), with their ranges.
     pub(super) held: VecDeque<(ByteRange, super::BlockKey)>,
     /// The next offset an ordered sink may write.
     pub(super) next_offset: u64,
@@ -63,15 +64,16 @@ pub(super) struct File {
 pub(super) enum Node {
     File(Box<File>),
     Directory {
-        /// Entries in it that are live.
+        /// Number of live entries in it.
         children: u64,
-        /// Set once it was listed completely.
+        /// Set after it was listed completely.
         ended: Option<Metadata>,
-        /// Whether it stands.
+        /// True if it exists.
         made: bool,
-        /// Whether its attributes are being set.
+        /// True while its attributes are being set.
         setting: bool,
-        /// Why it could not be made. It stays, so that what lies in it can be told why it fails.
+        /// Error for which it could not be made. The folder stays live, so that its entries can
+        /// fail with this error.
         failed: Option<Error>,
     },
     Symlink,
@@ -81,11 +83,11 @@ pub(super) enum Node {
 pub(super) struct Live {
     pub(super) path: RelPath,
     pub(super) parent: Option<FileIndex>,
-    /// Whose it is.
+    /// Its source.
     pub(super) peer: PeerId,
-    /// Its number there.
+    /// Its index at the source.
     pub(super) index: FileIndex,
-    /// What it takes of the bytes that may be live.
+    /// Its share of the limit on bytes of live entries.
     pub(super) bytes: u64,
     pub(super) node: Node,
 }
@@ -98,10 +100,10 @@ impl Sink {
         }
     }
 
-    /// Takes an entry out of the live ones.
+    /// Removes an entry from the live ones.
     fn remove(&mut self, index: FileIndex) -> Option<Live> {
         let live = self.live.remove(&index)?;
-        // An entry that was refused because another has its path must not free it.
+        // An entry that was refused because another has its path must not free the path.
         if self.paths.get(&live.path) == Some(&index) {
             self.paths.remove(&live.path);
         }
@@ -135,7 +137,7 @@ impl Sink {
         }
     }
 
-    /// The source's number of a folder whose end it has not announced, if there is one.
+    /// Returns the source's index of a folder whose end it has not announced, if any.
     pub(super) fn folder_without_end(&self, peer: PeerId) -> Option<FileIndex> {
         let folders = self.live.values().filter(|live| {
             live.peer == peer && matches!(live.node, Node::Directory { ended: None, .. })
@@ -143,8 +145,8 @@ impl Sink {
         folders.map(|live| live.index).min()
     }
 
-    /// A folder gets its attributes once everything in it is closed, because writing into it
-    /// changes its time.
+    /// Sets a folder's attributes after all its entries are closed, because writing into it changes
+    /// its modification time.
     pub(super) fn set_directory_if_done(&mut self, index: FileIndex) {
         let Some(live) = self.live.get_mut(&index) else {
             return;
@@ -182,8 +184,8 @@ impl Sink {
         }
     }
 
-    /// Nothing more comes for a folder, because its source is lost. Returns whether it had failed
-    /// before, and so needs no other end.
+    /// Ends a folder whose source is lost. Returns true if it had failed before, and so needs no
+    /// other end.
     pub(super) fn end_failed_folder(&mut self, index: FileIndex) -> bool {
         let Some(Live {
             node: Node::Directory { ended, failed, .. },
@@ -198,7 +200,7 @@ impl Sink {
         has_failed
     }
 
-    /// A folder that could not be made is closed once everything in it is.
+    /// Closes a folder that could not be made, after all its entries are closed.
     fn close_failed_folder(&mut self, index: FileIndex) {
         let done = self.live.get(&index).is_some_and(|live| {
             matches!(
@@ -232,7 +234,7 @@ impl Sink {
         self.child_closed(live.parent);
     }
 
-    /// The entry is finished and durable: its source hears of it, its folder may be finished too.
+    /// Closes an entry that is finished and durable: informs its source, and may finish its folder.
     pub(super) fn close(&mut self, index: FileIndex) {
         match self.file(index).map(|file| file.stage) {
             Some(Stage::Adopted) => {
@@ -289,7 +291,7 @@ impl Sink {
         self.child_closed(live.parent);
     }
 
-    /// A file that needs no bytes from this transfer.
+    /// Closes a file that needs no bytes from this transfer.
     pub(super) fn leave(&mut self, index: FileIndex, adopted: bool) {
         let Some(live) = self.remove(index) else {
             return;
@@ -311,7 +313,7 @@ impl Sink {
         self.child_closed(live.parent);
     }
 
-    /// The entry failed. `discard`: what was written of it is of no use to anybody.
+    /// Fails an entry. With `discard`, its written data is of no use to any later run.
     pub(super) fn fail(&mut self, index: FileIndex, error: Error, discard: bool) {
         let Some(live) = self.live.get_mut(&index) else {
             return;
@@ -337,7 +339,7 @@ impl Sink {
             if matches!(file.stage, Stage::Deciding | Stage::Open) && !self.is_all_written(file) {
                 self.count_wanting(live.peer, false);
             }
-            // Also of one that was not looked at: an earlier run may have begun it.
+            // Also for a file that was not inspected: an earlier run may have begun it.
             let keep = !discard && !file.small;
             if let (true, Some(kept)) = (keep, &mut self.kept) {
                 kept.insert(live.path.clone());
@@ -395,11 +397,11 @@ impl Sink {
     }
 }
 
-/// What an entry is told whose folder could not be made.
+/// Operation in the error of an entry whose folder could not be made.
 const NO_FOLDER: &str = "make the entry";
 
-/// What keeps an entry from being made is what kept its folder from it; of folders in folders the
-/// uppermost, in the same words at any depth.
+/// Returns the error of an entry whose folder could not be made: the error of its topmost failed
+/// ancestor, with the same message at any depth.
 pub(super) fn in_failed_folder(error: &Error) -> Error {
     if error.operation == NO_FOLDER {
         return error.clone();

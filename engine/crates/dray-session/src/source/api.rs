@@ -1,4 +1,4 @@
-//! What the source's machine is built with, takes and gives.
+//! Configuration, inputs and effects of the source's machine.
 
 use crate::progress::{Event, Failure, Outcome};
 use dray_core::options::Options;
@@ -11,171 +11,174 @@ use dray_sched::tuner::threads::ThreadCount;
 use dray_wire::message::{BlockHead, Message, Segment};
 use std::time::Duration;
 
-/// What a source machine is built with.
+/// Configuration of a source machine.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Options of the transfer.
     pub options: Options,
-    /// Buffers of the pool, numbered from 0.
+    /// Number of buffers of the pool; ids start at 0.
     pub buffers: u32,
-    /// Bytes of one buffer: the largest object.
+    /// Bytes of a buffer: the size of the largest object.
     pub buffer_bytes: u64,
-    /// Reads that may be under way on one source target.
+    /// Maximum number of concurrent reads on a source target.
     pub readers: ThreadCount,
-    /// Segments in one block at the most (the lower of both ends).
+    /// Maximum number of segments in a block (the lower limit of both ends).
     pub segments_max: u32,
-    /// Entries announced and not closed at the most (the lower of both ends).
+    /// Maximum number of entries announced and not closed (the lower limit of both ends).
     pub live_entries_max: u32,
-    /// When and how often to try again.
+    /// Delays and number of attempts after errors.
     pub retry: RetryPolicy,
-    /// Seed of the retry's draws.
+    /// Seed of the random numbers that spread retries.
     pub seed: u64,
-    /// The driver's attempt number; a cancel of another is ignored.
+    /// The driver's attempt number; a CANCEL of another attempt is ignored.
     pub attempt: u32,
-    /// Whether this end drives the transfer: it is the sink's only source then, and says alone how many
-    /// streams are used.
+    /// True if this end drives the transfer: it is then the sink's only source, and it alone sets
+    /// the number of streams.
     pub is_driver: bool,
-    /// Whether entries are announced before the sink has said what it can do ([`EARLY_ENTRIES`]
-    /// agreed): what is announced does not depend on it.
+    /// True if entries are announced before the sink has reported its capabilities
+    /// ([`EARLY_ENTRIES`] agreed): announcements do not depend on them.
     ///
     /// [`EARLY_ENTRIES`]: dray_wire::message::optional::EARLY_ENTRIES
     pub announces_early: bool,
 }
 
-/// One listed entry with what only the source needs of it.
+/// A listed entry with facts that only the source needs.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// What is announced.
+    /// The announced entry.
     pub entry: Entry,
-    /// Where it lies beneath the transfer's root.
+    /// Path below the transfer's root.
     pub path: RelPath,
-    /// Its targets here.
+    /// Its targets at the source.
     pub layout: Layout,
 }
 
-/// One file's part of a read.
+/// A file's part of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadPart {
-    /// Which file.
+    /// The file.
     pub file: FileIndex,
-    /// Where it lies.
+    /// Path of the file.
     pub path: RelPath,
-    /// Which bytes.
+    /// Range to read.
     pub range: ByteRange,
-    /// Its size as announced; another size now means that the source changed.
+    /// Announced size; another size now means that the source changed.
     pub size: u64,
-    /// Its time as announced; another time now means that the source changed.
+    /// Announced modification time; another time now means that the source changed.
     pub modified: ModifiedTime,
-    /// Whether holes may be looked for.
+    /// True if the reader may look for holes.
     pub sparse: bool,
 }
 
-/// What a read found.
+/// Result of a read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// What lies in the buffer, in order, data and holes: each good part covered completely.
+    /// Contents of the buffer, in order, data and holes: each part that was read is covered
+    /// completely.
     pub segments: Vec<Segment>,
-    /// A hole that begins at the (single) part's offset and reaches here, if it covers the part.
+    /// End of the hole that begins at the (single) part's offset, if the hole covers the part.
     pub hole_until: Option<u64>,
     /// Parts that could not be read.
     pub failed: Vec<(FileIndex, Error)>,
-    /// So many reads of its target at a time are enough, where that makes nobody wait
+    /// Number of concurrent reads that suffices for its target, if the reads do not block
     /// ([`dray_sched::blocking`]).
     pub enough: Option<u32>,
 }
 
-/// Something happened.
+/// An event for the machine.
 #[derive(Debug)]
 pub enum Input {
     /// Answer to [`Effect::List`].
     Listed {
         /// Entries in order.
         entries: Vec<Listed>,
-        /// What could not be listed.
+        /// Entries that could not be listed.
         failed: Vec<Failure>,
-        /// Whether that was all.
+        /// True if the listing is complete.
         finished: bool,
     },
     /// A control message of the sink.
     Message(Message),
     /// Answer to [`Effect::Read`].
     ReadDone {
-        /// Which.
+        /// The block.
         block: BlockId,
-        /// What was found.
+        /// Result of the read.
         outcome: ReadOutcome,
     },
     /// Answer to [`Effect::Send`]: the buffer is no longer needed.
     Sent {
-        /// Which.
+        /// The block.
         block: BlockId,
     },
     /// A data stream is ready.
     StreamUp(StreamId),
-    /// A data stream died. No `Sent` follows for what was on it; its buffers are free.
+    /// A data stream is lost. No `Sent` follows for objects on it; their buffers are free.
     StreamLost(StreamId),
-    /// The control connection died.
+    /// The control connection is lost.
     PeerLost(Error),
     /// The verdict has been stored, or could not be (answer to [`Effect::StoreVerdict`]).
     VerdictStored(Result<(), Error>),
-    /// Somebody asks to stop.
+    /// A user requests a stop.
     Cancel {
-        /// Whether partial data and log at the sink go too.
+        /// True if partial data and the log at the sink are deleted too.
         purge: bool,
     },
-    /// This end is about to leave (its server stops). The sink hears why, and may ask again: this
-    /// is no cancellation.
+    /// This end is about to leave (its server stops). The sink receives the reason, and may start a
+    /// session again: this is no cancellation.
     Leave(Error),
     /// Changes this end's own rate limit.
     SetRate(Option<u64>),
-    /// A stream has waited so long for its rate since it last said so.
+    /// Time that a stream has waited for its rate since its last report.
     Held(Duration),
-    /// A stream has taken a part of a long object.
+    /// A stream has accepted a part of a long object.
     UnderWay(StreamId),
-    /// Hands objects to so many of its streams at the most, one at least; the others stay as they are.
+    /// Uses at most this number of streams for new objects, at least one; the other streams stay
+    /// open.
     SetStreams(u32),
-    /// The time said by [`super::Source::next_wake`] has come.
+    /// The time returned by [`super::Source::next_wake`] has come.
     Tick,
 }
 
-/// Something to do.
+/// An action for the runtime.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// List up to so many more entries.
+    /// List more entries.
     List {
-        /// At the most.
+        /// Maximum number of entries.
         max: u32,
     },
     /// Send a control message.
     Message(Message),
     /// Read into a buffer.
     Read {
-        /// This attempt.
+        /// The attempt to send these parts.
         block: BlockId,
-        /// Where to.
+        /// The buffer to fill.
         buffer: BufferId,
-        /// The target that is read.
+        /// The target to read from.
         target: TargetId,
-        /// What.
+        /// The parts to read.
         parts: Vec<ReadPart>,
     },
     /// Send an object.
     Send {
-        /// On which stream.
+        /// The stream.
         stream: StreamId,
-        /// The payload; none for a hole.
+        /// The payload; `None` for a hole.
         buffer: Option<BufferId>,
         /// The head.
         head: BlockHead,
     },
-    /// End a stream, though it may look alive, and report it lost.
+    /// End a stream, even if it looks alive, and report it as lost.
     GiveUp(StreamId, Error),
-    /// Nothing more is read of this file.
+    /// Close the file: no more data is read from it.
     CloseFile(FileIndex),
-    /// Tell the outside.
+    /// Report an event to the observer.
     Report(Event),
-    /// Store the sink's totals durably, if anyone keeps them, then answer `VerdictStored`.
+    /// Store the sink's totals durably, if they are kept beyond this process, then answer
+    /// `VerdictStored`.
     StoreVerdict(dray_wire::message::Totals),
-    /// The session is over; nothing follows.
+    /// The session has ended; no effect follows.
     End(Outcome),
 }

@@ -1,4 +1,5 @@
-//! The life of a block at the source: picked, read, sent, written, durable; or lost and picked anew.
+//! The life of a block at the source: picked, read, sent, written, durable; or lost and picked
+//! again.
 
 use super::{Effect, ReadOutcome, ReadPart, Source};
 use crate::PING_VALUE;
@@ -15,7 +16,8 @@ use dray_wire::bounds::{BLOCKS_MAX, HOLE_BLOCKS_MAX};
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 use std::time::Duration;
 
-/// Blocks handed to one stream before its first is reported sent: one on the wire, one behind it.
+/// Maximum number of blocks on a stream that are not reported as sent: one on the wire, one behind
+/// it.
 const STREAM_WINDOW: u32 = 2;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -23,9 +25,9 @@ enum State {
     Reading,
     /// Read; waits for a stream.
     Ready,
-    /// Handed to a stream: waiting there, on the wire, or at the sink.
+    /// Passed to a stream: queued there, on the wire, or at the sink.
     Sent(StreamId),
-    /// Its stream died; the sink was asked.
+    /// Its stream was lost; the sink was asked about it.
     Asked,
     /// The sink has written it.
     Written,
@@ -35,17 +37,17 @@ enum State {
 pub(super) struct Block {
     source: TargetId,
     sink: TargetId,
-    /// When its read was asked for.
+    /// Time at which its read was requested.
     began: Time,
     parts: Vec<(FileIndex, ByteRange)>,
     segments: Vec<Segment>,
     buffer: Option<BufferId>,
-    /// Whether it carries no bytes.
+    /// True if it has no payload.
     is_hole: bool,
     state: State,
 }
 
-/// An object that a stream has not taken whole.
+/// An object that its stream has not accepted completely.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) stream: StreamId,
@@ -58,7 +60,7 @@ impl Source {
     /// Picks objects and starts their reads, as long as buffers, credit, readers and pace allow.
     pub(super) fn read_more(&mut self, now: Time) {
         self.pace_wake = None;
-        // Any read may turn out to be a hole, and holes need no credit of the sink.
+        // Any read may find a hole, and holes need no credit from the sink.
         while !self.free.is_empty()
             && !self.streams.is_empty()
             && self.hole_blocks + self.reading < HOLE_BLOCKS_MAX
@@ -117,7 +119,8 @@ impl Source {
         }
     }
 
-    /// A target whose reads made nobody wait until now does so now: the others go on beside it.
+    /// Lifts the read limit of targets whose reads block now but did not before: the other reads
+    /// continue in parallel.
     pub(super) fn lift_bounds(&mut self, now: Time) {
         if self.look_again.is_none_or(|then| then > now) {
             return;
@@ -130,11 +133,13 @@ impl Source {
         }
     }
 
-    /// A sink target without credit and without anything on the way would wait for ever if the
-    /// credit is out where it cannot be used: such credit goes back, and the target is asked for.
+    /// Returns idle credit, and requests credit for starving sink targets. A target without credit
+    /// and without objects in transit would wait forever if all credit is held for targets that
+    /// cannot use it.
     fn balance_credit(&mut self) {
         let mut starving = self.objects.starving();
-        // A sink that writes in order may hold what is on the way until it gets what is starving.
+        // A sink that writes in order may hold blocks in transit until it gets the starving
+        // target's blocks.
         let holds = self
             .ready
             .is_some_and(|ready| ready.ordered_window.is_some());
@@ -150,7 +155,7 @@ impl Source {
             return;
         }
         let mut credit = self.objects.take_idle_credit();
-        // The sink will not grant what was given back before it is asked again.
+        // The sink does not grant returned credit before it is requested again.
         for (target, _) in &credit {
             self.asked.remove(target);
         }
@@ -161,7 +166,7 @@ impl Source {
         }
     }
 
-    /// With nothing left to send, credit is of use to other sources of the sink alone.
+    /// Returns all credit if no object is left to send: only other sources of the sink can use it.
     fn give_back_all_if_done(&mut self) {
         let is_done = self.end_announced
             && self.undecided == 0
@@ -182,7 +187,7 @@ impl Source {
         let Some(mut block) = self.blocks.remove(&id) else {
             return;
         };
-        // What failed or was no data says nothing about how fast the target is.
+        // A failed read, or a read without data, does not measure the speed of the target.
         let data = data_bytes(&outcome.segments);
         let moved = Moved {
             bytes: data,
@@ -209,8 +214,8 @@ impl Source {
             }
         }
         block.segments = outcome.segments;
-        // Segments of files that have failed meanwhile stay: their bytes lie in the buffer between
-        // the others, and the sink passes over them.
+        // Segments of files that failed meanwhile are kept: their bytes lie in the buffer between
+        // the others, and the sink skips them.
         let is_wanted = |(index, _): &(FileIndex, ByteRange)| self.files.contains_key(index);
         if !block.parts.iter().any(is_wanted) {
             block.segments.clear();
@@ -230,7 +235,7 @@ impl Source {
         let data = data_bytes(&block.segments);
         self.progress.bytes_read += data;
         if data == 0 {
-            // Nothing to carry: neither the buffer nor the sink's credit is needed.
+            // Without payload, neither the buffer nor the sink's credit is needed.
             self.free.extend(block.buffer.take());
             self.objects.refund(block.sink);
         }
@@ -244,22 +249,22 @@ impl Source {
         self.to_send.push_back(id);
     }
 
-    /// Forgets an attempt that is over.
+    /// Removes an attempt that has ended.
     fn forget_block(&mut self, id: BlockId) -> Option<Block> {
         let block = self.blocks.remove(&id)?;
         self.hole_blocks -= u32::from(block.is_hole);
         Some(block)
     }
 
-    /// Whether any of the block's files is still to be sent.
+    /// Returns true if any of the block's files is still to be sent.
     fn is_wanted(&self, block: &Block) -> bool {
         let mut segments = block.segments.iter();
         segments.any(|segment| self.files.contains_key(&segment.file))
     }
 
-    /// What is open of a file in the hole that a read of `range` has found: `range` with what
-    /// follows it, then what lies behind objects that are being read just now. Of the object that
-    /// the hole ends in nothing: objects go whole.
+    /// Takes the open ranges of a file within the hole that a read of `range` has found: first
+    /// `range` with the open ranges directly after it, then open ranges behind objects that are
+    /// currently being read. Excludes the object in which the hole ends: objects are sent whole.
     fn take_hole(&mut self, index: FileIndex, range: ByteRange, hole_end: u64) -> Vec<ByteRange> {
         let mut found = RangeSet::new();
         found.insert(range);
@@ -278,7 +283,7 @@ impl Source {
         found.iter().collect()
     }
 
-    /// A run of a hole that nobody has to read goes as an object of its own.
+    /// Queues a run of a hole that needs no read as a separate object.
     fn send_hole(&mut self, index: FileIndex, range: ByteRange, found_by: &Block) {
         let id = BlockId(self.next_block);
         self.next_block += 1;
@@ -298,8 +303,8 @@ impl Source {
     }
 
     pub(super) fn send_ready(&mut self, now: Time) {
-        // What was read before the gate was shut stays here too: a held transfer leaves the wire
-        // within the objects that its streams have already, however large its pool is.
+        // Objects that were read before the rate became zero stay here too: a held transfer is off
+        // the wire after the objects that its streams already have, however large its pool is.
         if self.pacer.is_shut() {
             return;
         }
@@ -327,7 +332,8 @@ impl Source {
                 .filter(|(_, stream)| !stream.is_given_up)
                 .take(self.streams_most)
                 .filter(|(_, stream)| stream.queued < STREAM_WINDOW)
-                // One whose sockets take much and of which nothing comes gets no more than others.
+                // A stream whose socket accepts much while no object arrives gets no more than
+                // others.
                 .min_by_key(|(id, stream)| (stream.queued, self.carriers.on_the_way(**id)));
             let Some((stream_id, stream)) = room else {
                 return;
@@ -361,7 +367,7 @@ impl Source {
         }
     }
 
-    /// Whether no stream would take another object.
+    /// Returns true if no stream would accept another object.
     pub(super) fn is_every_stream_full(&self) -> bool {
         let streams = self.streams.values();
         let mut used = streams
@@ -370,7 +376,8 @@ impl Source {
         used.all(|stream| stream.queued >= STREAM_WINDOW)
     }
 
-    /// The runtime is done with the buffer; whether the sink has the bytes is another matter.
+    /// The runtime no longer needs the buffer. This does not mean that the sink has received the
+    /// bytes.
     pub(super) fn on_sent(&mut self, id: BlockId, now: Time) {
         self.count_sent(id);
         let Some(sent) = self.sending.remove(&id) else {
@@ -383,8 +390,8 @@ impl Source {
         }
     }
 
-    /// Counts an object once its stream has taken all of it: a session that ends before has not sent
-    /// it. An answer of the sink proves the same, and may come first.
+    /// Counts an object after its stream has accepted all of it: a session that ends before has not
+    /// sent it. An answer of the sink proves the same, and may arrive first.
     fn count_sent(&mut self, id: BlockId) {
         let sending = self.sending.get_mut(&id);
         if let Some(bytes) = sending.and_then(|sending| sending.uncounted.take()) {
@@ -393,7 +400,7 @@ impl Source {
         }
     }
 
-    /// A stream has waited so long for its rate. That time was counted as the network's.
+    /// Reassigns the time that a stream has waited for its rate: it was counted as network time.
     pub(super) fn on_held(&mut self, time: Duration) {
         let streams = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
         let share = time / streams.max(1);
@@ -411,7 +418,7 @@ impl Source {
             .map(|(id, _)| *id)
             .collect();
         for id in on_lost {
-            // It may have arrived.
+            // The object may have arrived.
             self.count_sent(id);
             self.free
                 .extend(self.sending.remove(&id).and_then(|lost| lost.buffer));
@@ -431,10 +438,10 @@ impl Source {
         self.out.push_back(Effect::Message(message));
     }
 
-    /// Ends a stream of which nothing comes any more. That it is lost is told as of any other; only what
-    /// has not arrived is sent again.
+    /// Ends a stream on which no object arrives any more. Its loss is reported as for any other
+    /// stream; only objects that have not arrived are sent again.
     pub(super) fn give_up_stuck(&mut self, now: Time) {
-        // One that is given up carries nothing, though its loss is not told yet.
+        // A stream that was given up carries no objects, though its loss is not reported yet.
         let alive = self.streams.values().filter(|stream| !stream.is_given_up);
         match self.carriers.look(alive.count(), now) {
             Some(Verdict::Ask) => self
@@ -497,7 +504,7 @@ impl Source {
             }
             BlockState::Nack(error) => self.again(id, Some(error), now),
             BlockState::Dropped => {
-                // It never came, so the sink has not taken its credit back.
+                // The block never arrived, so the sink has not taken its credit back.
                 let carries = |segment: &Segment| segment.kind != SegmentKind::Hole;
                 if block.segments.iter().any(carries) {
                     self.objects.refund(block.sink);
@@ -507,7 +514,7 @@ impl Source {
         }
     }
 
-    /// The attempt is dead; its objects are open again.
+    /// Ends a failed attempt and reopens its objects.
     fn again(&mut self, id: BlockId, error: Option<Error>, now: Time) {
         let Some(block) = self.forget_block(id) else {
             return;
@@ -521,7 +528,7 @@ impl Source {
                 file.bytes_on_the_way = file.bytes_on_the_way.saturating_sub(range.length);
             }
             if is_pack && error.is_some() {
-                // Which file of the pack is to blame will show.
+                // Sent alone, so that the file at fault becomes known.
                 self.objects.go_alone(index);
             }
             match &error {

@@ -27,7 +27,7 @@ impl Source {
         self.listed.extend(entries);
     }
 
-    /// Announces what was listed, as far as the live entries leave room.
+    /// Announces listed entries, up to the limits on live entries.
     pub(super) fn announce_more(&mut self) {
         let bytes_max = live_bytes_max(self.config.live_entries_max);
         let mut announced = Vec::new();
@@ -84,11 +84,11 @@ impl Source {
         }
         if entry.kind == EntryKind::Directory {
             self.open_folders += 1;
-            // They come with its end.
+            // They are sent with the folder's end.
             entry.metadata.xattrs.clear();
         }
         if entry.parent.is_none() {
-            // What lies in a folder follows it, so its number will do for a name.
+            // Entries of a folder follow it, so its index identifies the dataset.
             let is_folder = entry.kind == EntryKind::Directory;
             self.dataset = is_folder.then_some(Dataset(entry.index.0));
             self.objects.set_listing(self.dataset);
@@ -119,8 +119,8 @@ impl Source {
         entry
     }
 
-    /// There is no room for another entry: if only folders are live that wait for what lies in them,
-    /// there will never be.
+    /// Ends the session if no entry can be announced any more: if all live entries are folders that
+    /// wait for their contents, none of them will ever close.
     pub(super) fn stop_if_too_deep(&mut self) {
         if self.files.len() > self.open_folders {
             return;
@@ -138,7 +138,8 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// What the sink has already. It comes before the decision, in no more pieces than can be held.
+    /// Takes the ranges that the sink already has. They arrive before the decision, in a bounded
+    /// number of pieces.
     pub(super) fn on_done(&mut self, index: FileIndex, ranges: &[ByteRange]) {
         let Some(file) = self.files.get_mut(&index) else {
             return;
@@ -159,7 +160,7 @@ impl Source {
         }
     }
 
-    /// Takes a file out of the live ones.
+    /// Removes a file from the live ones.
     fn remove(&mut self, index: FileIndex) -> Option<File> {
         let file = self.files.remove(&index)?;
         self.undecided -= usize::from(file.is_file && !file.is_decided);
@@ -286,7 +287,8 @@ impl Source {
         if let Some(file) = self.remove(index) {
             self.progress.files_failed += 1;
             self.closed.files_failed += 1;
-            // Whatever of it is kept, no file of it stands: it is not told as safe.
+            // The file does not exist at the destination, even if parts of it are kept, so its
+            // bytes do not count as durable.
             self.progress.bytes_durable = self
                 .progress
                 .bytes_durable
@@ -329,7 +331,8 @@ impl Source {
         }
     }
 
-    /// The source cannot deliver a file: tells the sink, which answers with its FileClose.
+    /// Gives up a file that the source cannot deliver: informs the sink, which answers with its
+    /// FileClose.
     pub(super) fn abort_file(&mut self, index: FileIndex, error: Error) {
         if let Some(file) = self.files.get_mut(&index)
             && !file.aborted

@@ -18,7 +18,7 @@ impl Source {
         true
     }
 
-    /// The same for every target of a layout.
+    /// As [`Source::knows_target`], for every target of a layout.
     pub(super) fn knows_layout(&mut self, layout: &Layout) -> bool {
         match layout {
             Layout::Single(target) => self.knows_target(*target),
@@ -29,9 +29,9 @@ impl Source {
     }
 }
 
-/// The layouts by which a file is sent, and their cost. With `spent` on other files, a file that
-/// would exceed the bound is sent as if it lay on the targets of its first byte: the sink charges
-/// the target that a block names.
+/// Returns the layouts with which a file is sent, and their cost. `spent` is the cost of the other
+/// files. A file that would exceed the limit is sent as if it were on the targets of its first
+/// byte: the sink charges the target that a block names.
 pub(super) fn bounded(
     grid: &Grid,
     source: &Layout,

@@ -1,5 +1,5 @@
-//! Which stage the source is in: what keeps it from beginning the next object, or, with none left
-//! to begin, from being done.
+//! The source's stage: the reason for which it cannot begin the next object, or, if no object is
+//! left, cannot finish.
 
 use super::{Effect, Phase, Source};
 use dray_core::Time;
@@ -8,7 +8,7 @@ use dray_sched::objects::Lack;
 use dray_wire::message::Message;
 
 impl Source {
-    /// The profile, with the time since the last input.
+    /// Returns the profile, including the time since the last input.
     #[must_use]
     pub fn profile(&self, now: Time) -> Profile {
         let profile = self.progress.profile;
@@ -16,15 +16,15 @@ impl Source {
         Profile { source, ..profile }
     }
 
-    /// The stage it stands in now.
+    /// Sets the current stage.
     pub(super) fn stand(&mut self, now: Time) {
         let stage = self.stage();
-        // A sink that drives says the verdict and hears nothing more.
+        // A sink that drives sends the verdict and then receives no more messages.
         let is_last = self.end_announced && stage == Some(Stage::Verdict);
         let is_to_be_said = is_last && !self.has_said_last;
         self.has_said_last = is_last;
         self.account.stand(stage);
-        // With no object left to begin, no reader is missing.
+        // If no object is left to begin, more readers would not help.
         self.readers
             .stand(stage == Some(Stage::Read) && !self.objects.is_idle());
         if self.account.is_to_be_told(now) || is_to_be_said {
@@ -32,7 +32,7 @@ impl Source {
         }
     }
 
-    /// The sink, and whoever watches it, hears where the time went here.
+    /// Sends the source's times to the sink and its observers.
     pub(super) fn tell_profile(&mut self) {
         let times = self.progress.profile.source;
         if !times.is_empty() {
@@ -45,7 +45,7 @@ impl Source {
             return None;
         }
         if !self.to_send.is_empty() {
-            // Read, and no stream takes it; unless none is given any.
+            // Objects were read and no stream accepts them, unless the rate is zero.
             return Some(match self.pacer.is_shut() {
                 true => Stage::Rate,
                 false => Stage::Network,
@@ -58,9 +58,10 @@ impl Source {
             _ if self.pace_wake.is_some() => Stage::Rate,
             _ if self.streams.is_empty() => Stage::Network,
             Lack::Reader => Stage::Read,
-            // What could be read would not be taken either.
+            // Objects read now could not be sent either.
             Lack::Credit if self.is_every_stream_full() => Stage::Network,
-            // Neither: all buffers are in use, or a sink that writes in order wants answers first.
+            // Neither lacks: all buffers are in use, or a sink that writes in order waits for other
+            // blocks first.
             Lack::Nothing if self.free.is_empty() && self.reading > 0 => Stage::Read,
             Lack::Nothing if self.free.is_empty() => Stage::Network,
             Lack::Credit | Lack::Nothing => Stage::Credit,

@@ -1,8 +1,8 @@
-//! What a sink says of an entry's end, and of the transfer's: believed only if it follows from what it said
-//! before.
+//! Checks a sink's reports about the end of entries and of the transfer: they are accepted only if
+//! they follow from its earlier reports.
 //!
-//! A sink that is wrong, or lies, about its own copy cannot be found out here. One that says that it is
-//! done before it could be is.
+//! A sink that is wrong, or lies, about its own copy cannot be detected here. A sink that reports
+//! the end too early is detected.
 
 use super::{Effect, File, Phase, Source};
 use crate::progress::Outcome;
@@ -14,7 +14,7 @@ impl Source {
         self.violation(ErrorKind::Protocol, cause.into());
     }
 
-    /// The sink does what it must not do, or more of it than is agreed.
+    /// Ends the session because the sink breaks the protocol or exceeds an agreed limit.
     pub(super) fn violation(&mut self, kind: ErrorKind, cause: String) {
         let error = Error::new(kind, End::Sink, "follow the sink")
             .cause(cause)
@@ -29,7 +29,8 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// Whether the sink may close this entry by now; else what it said, and why that cannot be.
+    /// Checks that the sink may close this entry now. The error describes the report and the
+    /// contradiction.
     pub(super) fn check_closed(&self, file: &File, is_good: bool) -> Result<(), String> {
         if file.is_open_folder {
             return Err("before the end of its folder".into());
@@ -40,7 +41,7 @@ impl Source {
         if !file.is_decided {
             return Err("as published, though it was not asked for".into());
         }
-        // A small file becomes durable by being published: the sink says so of its block afterwards.
+        // A small file becomes durable by its publication; the sink reports its block afterwards.
         let pack_bytes_max = self.ready.map_or(0, |ready| ready.pack_bytes_max);
         let is_packed = file.size <= pack_bytes_max && file.done.is_empty();
         let arrived = match is_packed {
@@ -57,7 +58,7 @@ impl Source {
         ))
     }
 
-    /// The sink says that everything has been dealt with.
+    /// Handles the sink's report that all entries were processed.
     pub(super) fn on_verdict(&mut self, totals: Totals) {
         if let Phase::Closing(_) = self.phase {
             self.protocol_error("a second verdict");
@@ -82,8 +83,8 @@ impl Source {
         self.out.push_back(Effect::StoreVerdict(totals));
     }
 
-    /// A count of the verdict that is another than the entries give. A sink that drives may have further
-    /// sources, which it counts too.
+    /// Returns a count of the verdict that contradicts the entries. A sink that drives may have
+    /// further sources, which it also counts.
     fn contradiction(&self, said: &Totals) -> Option<String> {
         let known = &self.closed;
         let counts = [
@@ -104,7 +105,7 @@ impl Source {
         })
     }
 
-    /// The sink says that something is done that cannot be.
+    /// Ends the session because the sink reports a completion that is impossible.
     pub(super) fn distrust(&mut self, cause: String, path: Option<&RelPath>) {
         let error = Error::new(ErrorKind::Protocol, End::Sink, "finish the transfer")
             .cause(cause)
