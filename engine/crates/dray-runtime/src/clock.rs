@@ -8,7 +8,7 @@ use std::time::Instant;
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts now.
+    /// Creates a clock that starts now.
     #[must_use]
     pub fn start() -> Self {
         Self(Instant::now())

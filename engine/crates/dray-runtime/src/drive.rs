@@ -43,7 +43,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Data and parameters of a transfer.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// The transfer's name.
+    /// Name of the transfer.
     pub transfer: TransferId,
     /// Number of its first session, from 1.
     pub first_session: u32,
@@ -59,7 +59,7 @@ pub struct Task {
     pub streams: StreamCount,
     /// Bounds within which that number is tuned while the transfer runs.
     pub tuning: Tuning,
-    /// Threads of each storage target at this end.
+    /// Number of threads of each storage target at this end.
     pub threads: Threads,
     /// True if data streams run in clear.
     pub clear_data: bool,

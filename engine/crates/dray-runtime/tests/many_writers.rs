@@ -281,7 +281,8 @@ fn many_writers_of_one_tree_at_once_publish_every_file_whole() {
         )
         .expect("a file");
     }
-    // All transfers copy the whole tree concurrently.
+    // All transfers copy the whole tree concurrently: more transfers than the name of a partial
+    // file has alternatives.
     let outcomes = std::thread::scope(|scope| {
         let begun: Vec<_> = (0..20)
             .map(|number| {

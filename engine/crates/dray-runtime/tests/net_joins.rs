@@ -128,19 +128,19 @@ fn who_joins_a_session_that_has_just_ended_is_no_stranger() {
 #[test]
 fn who_leaves_before_it_has_asked_for_anything_was_not_turned_away() {
     let site = Site::start(&Change::default());
-    // Half a JOIN is another thing.
+    // A connection that sent half a JOIN is reported as rejected.
     let half = raw(&site, b"DRAY\x02\x01\x00\x00half a JOIN");
     half.shutdown(Shutdown::Write).expect("half closed");
     let error = site.next_rejected().to_string();
     assert!(error.contains("join a stream"), "{error}");
-    // As a program that ends, with connections made ahead that its session does not need any more.
+    // Like a program that ends while it has connections made ahead that its session does not need.
     drop(raw(&site, b""));
     drop(raw(&site, b"DRAY\x02\x00\x00\x00\x16\x03"));
     let challenged = raw(&site, b"DRAY\x02\x01\x00\x00");
     assert_eq!(challenged.peek(&mut [0]).expect("a challenge"), 1);
     // The challenge is never read: the connection is reset.
     drop(challenged);
-    // Dropped without TLS' last word.
+    // Dropped without TLS's close notification.
     let mut secure = tls(&site, Connection::Data);
     secure.conn.complete_io(&mut secure.sock).expect("secure");
     drop(secure);
@@ -160,7 +160,7 @@ fn who_is_refused_may_say_to_the_end_what_was_under_way() {
         [Message::Refuse(error)] => assert_eq!(error.kind, ErrorKind::Unauthorized),
         other => panic!("REFUSE was due, not {other:?}"),
     }
-    // A connection that is reset for it takes no second one.
+    // After a reset, the second write would fail.
     for _ in 0..3 {
         let more = stream.sock.write_all(&[0; 1000]);
         more.expect("it is read, and nothing comes of it");

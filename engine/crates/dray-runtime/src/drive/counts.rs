@@ -18,9 +18,9 @@ pub(super) struct Sent {
     /// Durable bytes that the attempt did not send. Later sessions also find bytes that earlier
     /// sessions of this driver have sent.
     found: Found,
-    /// Objects resumed by the first session.
+    /// Number of objects resumed by the first session.
     objects_resumed: Option<u64>,
-    /// Files that earlier sessions have published, and files that the last session found.
+    /// Number of files that earlier sessions have published, and of files that the last session found.
     files: (u64, u64),
     profile: Profile,
 }

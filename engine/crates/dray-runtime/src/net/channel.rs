@@ -73,7 +73,7 @@ impl RawBytes {
 }
 
 impl Channel {
-    /// Does the TLS handshake, within the socket's deadline.
+    /// Runs the TLS handshake within the socket's deadline.
     ///
     /// # Errors
     /// Errors of the socket; [`io::ErrorKind::InvalidData`] if TLS rejects the peer's data.

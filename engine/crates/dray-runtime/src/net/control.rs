@@ -171,7 +171,7 @@ impl Shared {
     }
 }
 
-/// The sending half.
+/// The sending half of a control connection.
 pub(super) struct Out {
     shared: Arc<Shared>,
     frames: Vec<u8>,
