@@ -43,8 +43,8 @@ fn policy() -> i32 {
 #[expect(unsafe_code, reason = "no crate here has the call")]
 fn set(policy: i32) -> bool {
     let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the pointer is to a whole `sched_param`, which is only read, and outlives the call; 0 is
-    // the calling thread.
+    // SAFETY: the pointer is to a whole `sched_param`, which is only read, and outlives the call; 0
+    // is the calling thread.
     unsafe { libc::sched_setscheduler(0, policy, &raw const priority) == 0 }
 }
 

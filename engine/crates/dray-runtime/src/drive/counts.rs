@@ -20,7 +20,8 @@ pub(super) struct Sent {
     found: Found,
     /// Number of objects resumed by the first session.
     objects_resumed: Option<u64>,
-    /// Number of files that earlier sessions have published, and of files that the last session found.
+    /// Number of files that earlier sessions have published, and of files that the last session
+    /// found.
     files: (u64, u64),
     profile: Profile,
 }

@@ -4,8 +4,8 @@ use super::{Ended, Ending};
 use dray_core::{End, Error, ErrorKind};
 
 impl Ended {
-    /// Refuses a session that ended well with fewer than `files_min` files. Files that already
-    /// exist at the destination count, and so do links. `remedy` tells the caller how to allow fewer.
+    /// Refuses a session that succeeded with fewer than `files_min` files. Files that already exist
+    /// at the destination count, and so do links. `remedy` tells the caller how to allow fewer.
     #[must_use]
     pub fn with_least(self, files_min: u64, remedy: &str) -> Self {
         let progress = &self.progress;
