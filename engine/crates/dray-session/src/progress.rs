@@ -92,13 +92,13 @@ pub struct Found {
 }
 
 impl Found {
-    /// Returns the sums of an attempt after a further session, which found `self`. Bytes that earlier
-    /// sessions found or sent count once. The rest was made durable by an earlier attempt, or by a
-    /// session that was killed before it recorded what it sent. `sent` is the sum that the earlier
-    /// sessions sent.
+    /// Returns the sums of an attempt after a further session, which found `self`. Bytes that
+    /// earlier sessions found or sent count once. The rest was made durable by an earlier attempt,
+    /// or by a session that was killed before it recorded the bytes it sent. `sent` is the number
+    /// of bytes that the earlier sessions sent.
     ///
-    /// So, apart from holes and skipped files, durable is at most sent + resumed + adopted, and the
-    /// difference was sent more than once.
+    /// So, apart from holes and skipped files, the durable bytes are at most sent + resumed +
+    /// adopted, and the difference was sent more than once.
     #[must_use]
     pub fn after(self, before: Self, sent: u64) -> Self {
         let known = before
