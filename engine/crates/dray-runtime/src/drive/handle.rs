@@ -113,12 +113,13 @@ impl Handle {
         wishes.live = Some(live);
     }
 
-    /// As [`Handle::attach`], for a copy on this host.
+    /// Attaches a copy on this host, and passes it the requests made before it began.
     pub fn attach_local(&self, stopper: &local::Stopper) {
         self.attach(Live::Source(stopper.events().clone()));
     }
 
-    /// As [`Handle::attach`], for a session that another host drives and in which this end reads.
+    /// As [`Handle::attach_local`], for a session that another host drives and in which this end
+    /// reads.
     pub fn attach_source(&self, events: &Sender<SourceEvent>) {
         self.attach(Live::Source(events.clone()));
     }
