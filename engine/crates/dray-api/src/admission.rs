@@ -1,4 +1,4 @@
-//! Admission: whether requests would get their promises.
+//! Admission: the promises that requests would get.
 
 use crate::checks::{self, Check};
 use crate::request::Request;
@@ -7,7 +7,7 @@ use dray_core::Result;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Requests that may be submitted.
+/// Requests to check for admission, without submitting them.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AdmissionRequest {
@@ -23,60 +23,61 @@ impl Check for AdmissionRequest {
     }
 }
 
-/// Whether they would all be served.
+/// Result of the admission check of all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
-    /// Yes.
+    /// The endpoint would accept all of them.
     Accept,
-    /// No; the reasons stand with the transfers.
+    /// The endpoint would refuse at least one; its entry gives the reasons.
     Refuse,
 }
 
-/// What one of them gets, or would get.
+/// Promise that a request gets, or would get.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Admitted {
-    /// Whether its deadline, or its rate, is promised.
+    /// True if the deadline or the rate is promised.
     pub promised: bool,
-    /// Bytes per second by plan, where it begins.
+    /// Planned rate at the start, in bytes per second.
     pub rate: Option<u64>,
-    /// When it is done by plan.
+    /// Planned time of completion.
     pub finish: Option<Timestamp>,
-    /// When it is done at the latest.
+    /// Latest time of completion.
     pub latest: Option<Timestamp>,
-    /// Of one that is refused: the earliest deadline that could be promised.
+    /// Refused requests only: earliest deadline that the endpoint could promise.
     pub earliest_finish: Option<Timestamp>,
-    /// Of one that is refused: bytes per second that it needs.
+    /// Refused requests only: rate that the request needs, in bytes per second.
     pub rate_needed: Option<u64>,
-    /// Of one that is refused: bytes per second that could be promised in its time.
+    /// Refused requests only: rate that the endpoint could promise in the requested time, in bytes
+    /// per second.
     pub rate_available: Option<u64>,
-    /// Of one that is refused: what is in its way.
+    /// Refused requests only: obstacle to the promise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<ObstacleAnswer>,
-    /// Why, in words.
+    /// Reasons in plain text.
     pub reasons: Vec<String>,
 }
 
-/// What is in a request's way.
+/// Obstacle to the promise of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct ObstacleAnswer {
-    /// `resource`, `rate_max`, `deadline`, `full`, `twice`.
+    /// `resource`, `rate_max`, `deadline`, `full` or `twice`.
     pub kind: String,
-    /// Of a resource: `link`, `root:NAME`, `peer:NAME`, `owner:NAME`.
+    /// With kind `resource`: `link`, `root:NAME`, `peer:NAME` or `owner:NAME`.
     pub resource: Option<String>,
-    /// How many others need it in the same time.
+    /// Number of other promises that need the resource at the same time.
     pub promises: u32,
-    /// Those of them that are the caller's.
+    /// Ids of those that belong to the caller.
     pub transfers: Vec<String>,
 }
 
-/// What would be.
+/// Result of an admission check.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AdmissionAnswer {
-    /// Whether.
+    /// Decision on all requests together.
     pub decision: Decision,
-    /// In the order of the requests.
+    /// Results in the order of the requests.
     pub transfers: Vec<Admitted>,
 }

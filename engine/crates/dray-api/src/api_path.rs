@@ -1,4 +1,4 @@
-//! Paths and places as callers write them.
+//! Paths and URLs in the form of the API.
 //!
 //! A path of the API is text: `/ROOT/a/b`, in the form of [`dray_core::url`].
 
@@ -6,7 +6,8 @@ pub use dray_core::url::{SCHEME, encode};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, url};
 use std::borrow::Cow;
 
-/// Longest path or URL as text (three characters for a byte at the worst; guess, revisit).
+/// Maximum bytes of a path or URL as text (guess, revisit). An encoded byte takes at most three
+/// characters.
 pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// A path of the API.
@@ -14,17 +15,17 @@ pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 pub struct ApiPath {
     /// Name of the exported root.
     pub root: String,
-    /// The path beneath it.
+    /// Path beneath the root.
     pub path: RelPath,
-    /// Whether it was written with a slash at its end.
+    /// True if the path was written with a slash at its end.
     pub is_folder: bool,
 }
 
 impl ApiPath {
-    /// Reads `/ROOT/PATH`.
+    /// Parses `/ROOT/PATH`.
     ///
     /// # Errors
-    /// `InvalidName`, `PathEscapes`; dray's own names are refused.
+    /// `InvalidName` or `PathEscapes`. Names that dray reserves are refused.
     pub fn parse(text: &str) -> Result<Self> {
         let bytes = decode(text)?;
         let whole = bytes
@@ -43,7 +44,7 @@ impl ApiPath {
             .to_owned();
         let below = rest.unwrap_or_default();
         let trimmed = below.strip_suffix(b"/").unwrap_or(below);
-        // A doubled slash does not climb.
+        // A doubled slash does not make the path absolute.
         if trimmed.starts_with(b"/") {
             return Err(invalid(text, "an empty name between two slashes"));
         }
@@ -58,7 +59,7 @@ impl ApiPath {
         })
     }
 
-    /// The path of what lies at `below` in this folder.
+    /// Returns `path` in the same root.
     #[must_use]
     pub fn with(&self, path: RelPath) -> Self {
         Self {
@@ -68,7 +69,7 @@ impl ApiPath {
         }
     }
 
-    /// As callers write it, without a slash at its end.
+    /// Returns the path as text, without a slash at its end.
     #[must_use]
     pub fn text(&self) -> String {
         match self.path.is_root() {
@@ -82,7 +83,7 @@ impl ApiPath {
     }
 }
 
-/// Where a side of a transfer is.
+/// One side of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Side {
     /// Beneath a root of this endpoint.
@@ -91,13 +92,13 @@ pub enum Side {
     Remote {
         /// `HOST:PORT`.
         address: String,
-        /// The path there.
+        /// Returns the path, at whichever endpoint it is.
         path: ApiPath,
     },
 }
 
 impl Side {
-    /// The root's name, if it is here.
+    /// Returns the name of the root, if the side is at this endpoint.
     #[must_use]
     pub fn root(&self) -> Option<String> {
         match self {
@@ -106,10 +107,10 @@ impl Side {
         }
     }
 
-    /// Parses the URL of a side. `is_own` says whether a `HOST:PORT` is this endpoint.
+    /// Parses the URL of a side. `is_own` returns true if a `HOST:PORT` is this endpoint.
     ///
     /// # Errors
-    /// `InvalidRequest` with what to write; as [`ApiPath::parse`].
+    /// `InvalidRequest` with a remedy, and the errors of [`ApiPath::parse`].
     pub fn parse(url: &str, is_own: impl Fn(&str) -> bool) -> Result<Self> {
         let Some(rest) = url.strip_prefix(SCHEME) else {
             if url.starts_with('/') {
@@ -127,7 +128,7 @@ impl Side {
         })
     }
 
-    /// The path, wherever it is.
+    /// Returns the path, at whichever endpoint it is.
     #[must_use]
     pub const fn path(&self) -> &ApiPath {
         match self {
@@ -135,23 +136,24 @@ impl Side {
         }
     }
 
-    /// Whether it is this endpoint's.
+    /// Returns true if the side is at this endpoint.
     #[must_use]
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::Local(_))
     }
 }
 
-/// `HOST:PORT`, if it is one.
+/// Returns `HOST:PORT` of an authority; `None` if it is not valid.
 fn host_of(authority: &str) -> Option<String> {
     let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-_[]:".contains(&b);
     let is_plain = authority.bytes().all(is_host);
     is_plain.then(|| url::with_port(authority))?
 }
 
-/// A place or a path as it can be noted and quoted. Somebody may have written a name and a password
-/// before the host, or signed a URL of another kind behind its question mark: of what is no place of
-/// ours those parts are left out.
+/// Returns a URL or path in a form that may be logged and quoted. A user may have written a name
+/// and a password before the host, or a signed URL of another scheme with its signature after the
+/// question mark. The function removes those parts unless the text is a valid `dray://` URL or a
+/// path.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let of_ours = text.strip_prefix(SCHEME);
@@ -194,7 +196,7 @@ fn in_path(error: Error, text: &str) -> Error {
     }
 }
 
-/// Enough of a text to know it again.
+/// Returns a prefix of a text that is long enough to recognize it.
 fn shortened(text: &str) -> String {
     const CHARACTERS_MAX: usize = 200;
     let text = &*url::shown(without_secrets(text).as_bytes());
@@ -204,7 +206,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// The bytes that a text of the API means.
+/// Decodes a text of the API to the bytes that it stands for.
 ///
 /// # Errors
 /// `InvalidName` for a text that [`url::decode`] refuses; `NameTooLong` for a text that is too

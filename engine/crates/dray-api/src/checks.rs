@@ -1,4 +1,4 @@
-//! Bounds that hold when a request is read.
+//! Checks of the bounds of a request when it is read.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use serde::{Deserialize, Deserializer};
@@ -6,36 +6,37 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-/// Bytes of a ticket, a key, an address, an activity.
+/// Maximum bytes of a ticket, a key, an address or an activity.
 pub(crate) const WORD_BYTES_MAX: usize = 256;
 
-/// Sizes and rates that are promised stand in the queue as signed numbers.
+/// Largest size or promised rate. The queue stores both as signed 64-bit numbers.
 pub(crate) const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// Ten years: longer than any wait that is meant.
+/// Maximum seconds of any duration in a request: ten years.
 pub(crate) const SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
 
-/// Labels of one transfer, bytes of a key and of a value.
+/// Maximum number of labels of one transfer.
 const LABELS_MAX: usize = 32;
 const LABEL_KEY_BYTES_MAX: usize = 64;
 const LABEL_BYTES_MAX: usize = 256;
 
-/// A request that can say whether it keeps its bounds.
+/// A request that can check its own bounds.
 pub trait Check {
-    /// Says what is out of bounds.
+    /// Checks that every field is within its bounds.
     ///
     /// # Errors
-    /// `InvalidRequest` and the like, naming the field.
+    /// `InvalidRequest` or `LimitExceeded`; the cause names the field.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The transfer that it is about, for the audit log.
+    /// Returns the id of the transfer that the request concerns, for the audit log.
     fn transfer(&self) -> Option<&str> {
         None
     }
 
-    /// Paths and names that it is about, for the audit log: no secrets.
+    /// Returns the paths and names that the request concerns, for the audit log. They hold no
+    /// secrets.
     fn about(&self) -> Vec<String> {
         Vec::new()
     }
@@ -47,10 +48,10 @@ pub(crate) fn refused(field: &str, cause: impl Display) -> Error {
         .remedy("see GET /v1/openapi.json for what each field may hold")
 }
 
-/// Most characters of the JSON reader's message in an error.
+/// Maximum characters of the JSON reader's message in an error.
 const WORDS_MAX: usize = 500;
 
-/// The error of a malformed part of a request.
+/// Returns the error of a malformed part of a request.
 pub(crate) fn unreadable(cause: impl Display) -> Error {
     let cause: String = cause.to_string().chars().take(WORDS_MAX).collect();
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
@@ -58,14 +59,14 @@ pub(crate) fn unreadable(cause: impl Display) -> Error {
         .remedy("see GET /v1/openapi.json for what each field may hold")
 }
 
-/// The error of one request of a batch, with its number.
+/// Adds the number of a request in its batch to its error.
 #[must_use]
 pub fn of_item(at: usize, mut error: Error) -> Error {
     error.cause = format!("transfers[{at}]: {}", error.cause);
     error
 }
 
-/// A number within its bounds.
+/// Checks that a number is within its bounds.
 pub(crate) fn within<T: PartialOrd + Display>(
     field: &str,
     value: T,
@@ -81,7 +82,7 @@ pub(crate) fn within<T: PartialOrd + Display>(
     ))
 }
 
-/// A number within its bounds, if it is given.
+/// Checks that a number is within its bounds, if the request has it.
 pub(crate) fn within_if<T: PartialOrd + Display + Copy>(
     field: &str,
     value: Option<T>,
@@ -90,7 +91,7 @@ pub(crate) fn within_if<T: PartialOrd + Display + Copy>(
     value.map_or(Ok(()), |value| within(field, value, bounds))
 }
 
-/// A text of at most so many bytes, without control characters.
+/// Checks that a text has at most `bytes_max` bytes and no control characters.
 pub(crate) fn text(field: &str, value: &str, bytes_max: usize) -> Result<()> {
     if value.len() > bytes_max {
         let cause = format!("{} bytes; {bytes_max} are allowed", value.len());
@@ -102,7 +103,7 @@ pub(crate) fn text(field: &str, value: &str, bytes_max: usize) -> Result<()> {
     Ok(())
 }
 
-/// At most so many items.
+/// Checks that a number of items is within its bounds.
 pub(crate) fn count(field: &str, count: usize, bounds: &RangeInclusive<usize>) -> Result<()> {
     if bounds.contains(&count) {
         return Ok(());
@@ -114,7 +115,8 @@ pub(crate) fn count(field: &str, count: usize, bounds: &RangeInclusive<usize>) -
     ))
 }
 
-/// Items of a page, or of a batch: more than the limit is its own kind.
+/// Checks the number of items of a page or of a batch. More than the limit is an error of its own
+/// kind.
 pub(crate) fn page(field: &str, count: u64) -> Result<()> {
     let most = u64::from(crate::PAGE_MAX);
     match count {
@@ -130,7 +132,7 @@ pub(crate) fn page(field: &str, count: u64) -> Result<()> {
     }
 }
 
-/// Labels of a transfer.
+/// Checks the labels of a transfer.
 pub(crate) fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
     count("labels", labels.len(), &(0..=LABELS_MAX))?;
     for (key, value) in labels {
@@ -146,7 +148,7 @@ pub(crate) fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// The rate that is promised, and the one that is not exceeded.
+/// Checks the promised rate and the rate limit against each other.
 pub(crate) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
     within_if("rate_min", low, &(1..=BYTES_MAX))?;
     within_if("rate_max", high, &(1..=u64::MAX))?;
@@ -156,12 +158,12 @@ pub(crate) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
     }
 }
 
-/// Bounds a number of seconds that a caller gives.
+/// Checks that a duration in seconds is within its bounds, if the request has it.
 pub(crate) fn seconds(field: &str, seconds: Option<u64>) -> Result<()> {
     within_if(field, seconds, &(1..=SECONDS_MAX))
 }
 
-/// Reads a field of which `null` means more than its absence.
+/// Reads a field in which `null` differs from absence.
 pub(crate) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> std::result::Result<Option<T>, D::Error> {

@@ -4,71 +4,71 @@ use crate::scheduling::Scheduling;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The endpoint.
+/// An endpoint, as it describes itself to the caller.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct EndpointAnswer {
-    /// Its name.
+    /// Name of the endpoint.
     pub name: String,
-    /// Of the software.
+    /// Version of the software.
     pub version: String,
-    /// Fingerprint of its key.
+    /// Fingerprint of the endpoint's key.
     pub key: String,
-    /// Where it listens for sessions.
+    /// Address at which the endpoint listens for sessions.
     pub address: String,
-    /// What the caller may do where.
+    /// Exported roots, with the rights of the caller in each.
     pub roots: Vec<RootAnswer>,
-    /// Who the caller is.
+    /// Identity of the caller.
     pub you: You,
-    /// Bounds a caller may meet.
+    /// Limits of the endpoint that can affect a caller.
     pub limits: LimitsAnswer,
-    /// Which transfers run, and which are held meanwhile.
+    /// Rules by which the endpoint starts and holds transfers.
     pub scheduling: Scheduling,
 }
 
-/// What the caller may do in a root.
+/// Rights of the caller in a root.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RootAnswer {
-    /// Its name.
+    /// Name of the root.
     pub name: String,
-    /// Read all of it.
+    /// True if the caller may read the whole root.
     pub read: bool,
-    /// Write anywhere.
+    /// True if the caller may write anywhere in the root.
     pub write: bool,
-    /// Stage anything.
+    /// True if the caller may stage any path of the root.
     pub stage: bool,
 }
 
-/// Who the caller is.
+/// Identity of the caller.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct You {
-    /// The principal.
+    /// Principal of the caller.
     pub principal: String,
-    /// Whose transfers are whose.
+    /// Owner of the caller's transfers.
     pub owner: String,
-    /// Whether all transfers can be seen and changed.
+    /// True if the caller may see and change all transfers.
     pub administrator: bool,
 }
 
-/// Bounds a caller may meet.
+/// Limits of the endpoint that can affect a caller.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LimitsAnswer {
-    /// Transfers that run at once.
+    /// Maximum number of concurrent transfers.
     pub transfers_active: u32,
-    /// Transfers that are not ended.
+    /// Maximum number of transfers that have not ended.
     pub transfers_queued: u64,
-    /// Transfers of one owner that are not ended.
+    /// Maximum number of transfers of one owner that have not ended.
     pub per_owner_queued: u64,
-    /// Transfers of one owner that run at once.
+    /// Maximum number of concurrent transfers of one owner.
     pub per_owner_active: u32,
-    /// Bytes of a request's body.
+    /// Maximum bytes of the body of a request.
     pub body_bytes: u64,
-    /// Items of a page, and of a batch.
+    /// Maximum number of items of a page, and of a batch.
     pub page: u32,
-    /// Listeners to events of one owner.
+    /// Maximum number of event listeners of one owner.
     pub events_listeners_per_owner: u32,
 }
 
-/// How the endpoint feels.
+/// State of the endpoint.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// `ok` or `stopping`.

@@ -1,18 +1,18 @@
-//! Enumerations of a request. The types of dray-core stand here a second time, for the schema alone:
-//! the core knows nothing of documents.
+//! Enumerations of a request. Those of dray-core are declared again for the schema alone, because
+//! dray-core does not depend on OpenAPI.
 
 use dray_core::options::Order;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Which object goes next.
+/// Order in which objects are sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderWord {
-    /// By storage target, around busy ones.
+    /// By storage target, avoiding busy targets.
     #[default]
     Layout,
-    /// File after file.
+    /// One file after another.
     File,
 }
 
@@ -25,81 +25,81 @@ impl From<OrderWord> for Order {
     }
 }
 
-/// What becomes of a request that cannot be promised what it asks for.
+/// Treatment of a request whose deadline or rate the endpoint cannot promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AdmissionWord {
-    /// It is refused.
+    /// The endpoint refuses the request.
     Required,
-    /// It is taken without a promise.
+    /// The endpoint accepts the request without a promise.
     BestEffort,
 }
 
-/// What a transfer is owed.
+/// Scheduling class of a transfer.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum Class {
-    /// Gets what it needs at once.
+    /// Gets the rate it needs immediately.
     Realtime,
-    /// Gets the rate its deadline needs.
+    /// Gets the rate that its deadline needs.
     Deadline,
-    /// Gets what is left.
+    /// Gets the remaining rate.
     Background,
 }
 
-/// When bytes count as safe.
+/// Condition under which bytes count as durable.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum Durability {
-    /// When they are written.
+    /// Written: the bytes survive the death of the process, not of the host.
     None,
     /// On stable storage before the final name appears.
     File,
-    /// On stable storage object by object.
+    /// Each object on stable storage before it is acknowledged.
     Object,
 }
 
-/// What to do with a file that stands at the destination.
+/// Action for a file that already exists at the destination.
 #[derive(ToSchema)]
 #[schema(rename_all = "kebab-case")]
 pub enum Overwrite {
-    /// Leave it.
+    /// Keep the existing file.
     Never,
-    /// Replace it unless size, time and any known checksum match.
+    /// Replace the existing file unless size, modification time and any known checksum match.
     IfDifferent,
-    /// Replace it.
+    /// Replace the existing file.
     Always,
 }
 
-/// How to treat durable ranges of an earlier run.
+/// Treatment of durable ranges of an earlier run.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum ResumeMode {
-    /// Read them back and compare them.
+    /// Read them back and compare them before the file is resumed.
     Verify,
-    /// Trust the log.
+    /// Trust the log without reading them back.
     Trust,
 }
 
-/// What to do with symbolic links.
+/// Treatment of symbolic links.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum Links {
-    /// Make them anew.
+    /// Recreate the link.
     Keep,
-    /// Copy what they point to.
+    /// Copy the target of the link.
     Follow,
     /// Fail the entry.
     Refuse,
 }
 
-/// Which way the bytes go, seen from the one who issues the ticket.
+/// Direction of the data, seen from the endpoint that issues the ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// The holder reads here.
+    /// The holder of the ticket reads from this endpoint.
     Read,
-    /// The holder writes here.
+    /// The holder of the ticket writes to this endpoint.
     Write,
 }
 

@@ -1,4 +1,4 @@
-//! What happens, as callers hear of it.
+//! Events in the form of the API.
 
 use crate::checks::{self, Check};
 use crate::failure::ErrorParts;
@@ -10,88 +10,88 @@ use dray_core::Result;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// What kind of thing happened.
+/// Type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// A transfer changed its state.
+    /// The state of a transfer changed.
     State,
-    /// Counters, at most once a second for each transfer.
+    /// Counters of a transfer; at most one event per second and transfer.
     Progress,
     /// A file failed.
     FileFailed,
-    /// Something that is no failure yet deserves a word.
+    /// A notice about a transfer that is not a failure.
     Notice,
     /// The rate planned for a transfer changed.
     Planned,
-    /// Older events are forgotten: list, then go on from here.
+    /// Older events were dropped: list the transfers, then continue from here.
     Gap,
 }
 
-/// One thing that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Its number; grows.
+    /// Number of the event; increases with each event.
     pub id: u64,
-    /// When.
+    /// Time of the event.
     pub at: Timestamp,
-    /// What.
+    /// Type of the event.
     #[serde(rename = "type")]
     pub kind: EventKind,
-    /// Which transfer.
+    /// Id of the transfer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfer: Option<String>,
-    /// Its state.
+    /// State of the transfer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// Its version.
+    /// Version of the transfer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// Whether it keeps its session and moves nothing, when that has changed.
+    /// With `state`, if this changed: true while the transfer keeps its session and moves no data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<bool>,
-    /// Counters of files.
+    /// File counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<Files>,
-    /// Counters of bytes.
+    /// Byte counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Bytes>,
-    /// Bytes per second.
+    /// Rates in bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rates>,
-    /// Data connections that are given objects.
+    /// Number of data connections in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams: Option<u32>,
-    /// The file that failed.
+    /// Path of the file that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Why it failed, or the transfer.
+    /// Error of the file or of the transfer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorParts>,
-    /// The notice.
+    /// Text of the notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
-    /// How the planned rate changed.
+    /// Change of the planned rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<PlannedRate>,
-    /// Of a notice: the promise that will be missed.
+    /// With `notice`: the promise that will be missed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss: Option<MissAnswer>,
 }
 
-/// How the rate planned for a transfer changed.
+/// Change of the rate planned for a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlannedRate {
-    /// Bytes per second before.
+    /// Previous rate in bytes per second.
     pub old: u64,
-    /// Bytes per second now.
+    /// New rate in bytes per second.
     pub new: u64,
-    /// Why.
+    /// Reason for the new rate.
     pub reason: ReasonWord,
 }
 
 impl Event {
-    /// An event that says nothing else yet. Its number is given when it is published.
+    /// Returns an event without details. It gets its number when it is published.
     #[must_use]
     pub const fn new(kind: EventKind, at: Timestamp) -> Self {
         Self {
@@ -115,16 +115,16 @@ impl Event {
     }
 }
 
-/// What to hear of.
+/// Filters of the events.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct EventsQuery {
-    /// One transfer alone.
+    /// Only events of this transfer.
     pub transfer: Option<String>,
-    /// Events after this one; without it what happens from now on.
+    /// Only events after this number; default: events from now on.
     pub after: Option<u64>,
-    /// Seconds of a long poll.
+    /// Maximum seconds of a long poll.
     #[serde(default = "poll_default")]
     #[param(maximum = 60, default = 30)]
     pub timeout: u64,
@@ -139,8 +139,8 @@ impl Check for EventsQuery {
 /// The answer of a long poll.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Events {
-    /// What happened.
+    /// The events, oldest first.
     pub events: Vec<Event>,
-    /// Go on after this one.
+    /// Number of the last event, for `after` of the next call.
     pub last: u64,
 }

@@ -1,4 +1,4 @@
-//! Errors as callers see them.
+//! Errors in the form of the API.
 
 use crate::admission::Admitted;
 use crate::api_path;
@@ -9,23 +9,23 @@ use utoipa::ToSchema;
 /// An error and its parts, as in the Python exceptions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorParts {
-    /// What: `not_found`, `permission_denied`, ...
+    /// Kind of the error: `not_found`, `permission_denied`, ...
     pub kind: String,
-    /// Whether trying again can help: `permanent`, `temporary`, `exhausted`.
+    /// `permanent`, `temporary` (a retry can succeed) or `exhausted` (all retries failed).
     pub status: String,
-    /// Where: `source`, `sink`, `network`, `here`.
+    /// Component that failed: `source`, `sink`, `network` or `here`.
     pub end: String,
-    /// While doing what.
+    /// Operation that failed.
     pub operation: String,
-    /// Which file.
+    /// Path of the file concerned.
     pub file: Option<String>,
-    /// Why.
+    /// Cause of the error.
     pub cause: String,
-    /// What to do.
+    /// Remedy for the user.
     pub remedy: String,
-    /// All of it in one line.
+    /// All parts in one line.
     pub message: String,
-    /// Of `not_admitted`: what could be promised instead.
+    /// With `not_admitted`: what the endpoint could promise instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<Box<Admitted>>,
 }
@@ -64,7 +64,7 @@ impl From<&Error> for ErrorParts {
     }
 }
 
-/// Every refusal.
+/// Body of every error answer.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErrorAnswer {
     /// The error.
@@ -74,8 +74,8 @@ pub struct ErrorAnswer {
 /// A file that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PathError {
-    /// Relative to the transfer's root.
+    /// Path relative to the transfer's root.
     pub path: String,
-    /// Why.
+    /// Error of the file.
     pub error: ErrorParts,
 }

@@ -1,12 +1,12 @@
 //! The domain model of the control API: requests, answers, events, paths and times.
 //!
-//! Purpose: one set of types for the endpoint, its clients and the OpenAPI document. Each type knows
-//! its bounds and writes them into its schema.
+//! Purpose: one set of types for the endpoint, its clients and the OpenAPI document. Each type
+//! knows its bounds and writes them into its schema.
 //!
 //! Non-goals: I/O, HTTP, the clock, the rights of a caller.
 //!
 //! Invariant owned here: a request that passed [`Check::check`] keeps all bounds of its schema. The
-//! error of one that does not names the field.
+//! error of a request that fails the check names the field.
 
 mod admission;
 pub mod api_path;
@@ -59,15 +59,15 @@ pub use transfer::{
     WaitQuery,
 };
 
-/// Items of one page at the most, and of one batch.
+/// Maximum number of items of one page, and of one batch.
 pub const PAGE_MAX: u32 = 1_000;
 
-/// Items of a page when nobody says.
+/// Default number of items of a page.
 pub const PAGE_DEFAULT: u32 = 100;
 
-/// Seconds that a long poll may take at the most, and when nobody says.
+/// Maximum seconds of a long poll.
 pub const POLL_SECONDS_MAX: u64 = 60;
-/// See [`POLL_SECONDS_MAX`].
+/// Default seconds of a long poll.
 pub const POLL_SECONDS_DEFAULT: u64 = 30;
 
 pub(crate) const fn page_default() -> u32 {

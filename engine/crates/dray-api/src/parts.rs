@@ -1,4 +1,4 @@
-//! What a request is made of.
+//! Parts of a request for a transfer.
 
 use crate::api_path::TEXT_BYTES_MAX;
 use crate::checks::{self, BYTES_MAX, WORD_BYTES_MAX, refused};
@@ -17,24 +17,26 @@ pub struct Place {
     /// `dray://HOST[:PORT]/ROOT/PATH`, or `/ROOT/PATH` at this endpoint.
     #[schema(max_length = 16384)]
     pub url: String,
-    /// What the other endpoint gave out for this transfer. Never shown again.
+    /// Ticket that the other endpoint issued for this transfer. Write-only: answers never show it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256, pattern = "^drt_", write_only)]
     pub ticket: Option<String>,
-    /// The other endpoint's key, as the ticket's answer says.
+    /// Key of the other endpoint, copied from the answer of the ticket call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub key: Option<String>,
-    /// Where sessions are listened for, as the ticket's answer says.
+    /// Address at which the other endpoint listens for sessions, copied from the answer of the
+    /// ticket call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub address: Option<String>,
-    /// Size of the one file there, as in the ticket's answer: replicas are compared by it.
+    /// Size of the file there in bytes, if this place is one file. The endpoint compares the sizes
+    /// of replicas before it moves bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
 }
 
-// A ticket must not get into a log by way of a debug line.
+// Debug output must not write a ticket to a log.
 impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Place")
@@ -58,7 +60,7 @@ impl Place {
             let value = value.as_deref().unwrap_or_default();
             checks::text(&format!("{field}.{name}"), value, WORD_BYTES_MAX)?;
         }
-        // Nothing else belongs there: somebody's token would be kept with the transfer, and sent on.
+        // Accept only tickets: a token in this field would be stored with the transfer and sent on.
         let ticket = self.ticket.as_ref();
         if !ticket.is_none_or(|ticket| is_ticket(ticket.as_bytes())) {
             let cause = format!("a ticket begins with {}", TICKET_PREFIX);
@@ -68,21 +70,21 @@ impl Place {
     }
 }
 
-/// What the one file must be.
+/// Expected size and checksum of a single file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Content {
-    /// Bytes.
+    /// Expected size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// `adler32:HHHHHHHH` or `crc32c:HHHHHHHH`.
+    /// Expected checksum: `adler32:HHHHHHHH` or `crc32c:HHHHHHHH`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(adler32|crc32c):[0-9A-Fa-f]{1,8}$")]
     pub checksum: Option<String>,
 }
 
 impl Content {
-    /// The checksum demanded. It was checked when the request was read.
+    /// Returns the demanded checksum. It was checked when the request was read.
     #[must_use]
     pub fn demanded(&self) -> Option<Checksum> {
         self.checksum.as_deref().and_then(Checksum::parse)
@@ -97,33 +99,33 @@ impl Content {
     }
 }
 
-/// Some bytes of the one file.
+/// A byte range of a single file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     #[schema(minimum = 1)]
     pub length: u64,
 }
 
-/// Which entries are taken.
+/// Selection of the entries to copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Selection {
-    /// Whether folders are entered.
+    /// True to copy folders with everything in them.
     pub recursive: bool,
-    /// Patterns to take; empty takes all.
+    /// Patterns of the entries to copy; an empty list selects all.
     #[schema(max_items = 1024)]
     pub include: Vec<String>,
-    /// Patterns to leave out.
+    /// Patterns of the entries to leave out.
     #[schema(max_items = 1024)]
     pub exclude: Vec<String>,
-    /// Only these bytes of a single file.
+    /// Byte range to copy of a single file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
-    /// How links are treated.
+    /// Treatment of symbolic links.
     #[schema(value_type = enums::Links)]
     pub links: Links,
 }
@@ -153,10 +155,10 @@ impl Selection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SciTag {
-    /// The experiment's number (nine bits of the flow label).
+    /// Number of the experiment (nine bits of the flow label).
     #[schema(minimum = 1, maximum = 511)]
     pub experiment: u16,
-    /// The activity's number (six bits of it).
+    /// Number of the activity (six bits of the flow label).
     #[schema(minimum = 0, maximum = 63)]
     pub activity: u16,
 }
@@ -168,15 +170,15 @@ impl SciTag {
     }
 }
 
-/// When a transfer is tried again.
+/// Number and interval of retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryWish {
-    /// Tries without anything new being safe, before it has failed.
+    /// Number of consecutive tries without new durable data before the transfer fails.
     #[serde(default = "tries_default")]
     #[schema(minimum = 0, maximum = 1000)]
     pub tries: u32,
-    /// Seconds between them.
+    /// Seconds between two tries.
     #[serde(default = "interval_default")]
     #[schema(minimum = 0, maximum = 86400)]
     pub interval_seconds: u64,

@@ -1,4 +1,4 @@
-//! Where the time of a transfer went, as callers see it.
+//! Profile of a transfer's time, in the form of the API.
 
 use dray_core::profile::{Profile, Stage, Times};
 use serde::{Deserialize, Serialize};
@@ -6,33 +6,34 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// What an end waits for, or works on, at a moment.
+/// Work or wait of one end of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StageWord {
-    /// The source's listing.
+    /// The source waits for its own listing.
     List,
-    /// What the sink has of the files, and opening partial files.
+    /// The source waits for the sink's decision on its files; the sink examines existing files and
+    /// opens partial files.
     Decide,
-    /// The rate.
+    /// The source waits because of a rate limit.
     Rate,
-    /// The source's reads.
+    /// The source reads from its storage.
     Read,
-    /// Streams that take no more.
+    /// The source has objects that no stream accepts.
     Network,
-    /// Free buffers of the sink.
+    /// The source waits for free buffers of the sink.
     Credit,
-    /// The time of another try.
+    /// The source waits before a retry.
     Retry,
-    /// The sink, with nothing left to send.
+    /// The source has sent everything and waits for the sink to finish files.
     Verdict,
-    /// Nothing: the sink has what has come.
+    /// The sink waits for objects to arrive.
     Arrival,
-    /// The sink's writes.
+    /// The sink writes to its storage.
     Write,
-    /// The sink's syncs.
+    /// The sink makes written data durable.
     Sync,
-    /// Final names, and reading back.
+    /// The sink reads files back, or gives them their final names.
     Publish,
 }
 
@@ -55,13 +56,13 @@ impl From<Stage> for StageWord {
     }
 }
 
-/// Seconds that each end was in each stage; one that took no time is left out, and so is all of an
-/// end that has not told yet.
+/// Seconds that each end spent in each stage. Stages without time are left out. The map of an end
+/// that has not reported yet is empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProfileAnswer {
-    /// The source.
+    /// Seconds of the source by stage.
     pub source: BTreeMap<StageWord, f64>,
-    /// The sink.
+    /// Seconds of the sink by stage.
     pub sink: BTreeMap<StageWord, f64>,
 }
 

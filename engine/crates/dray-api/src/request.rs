@@ -14,27 +14,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use utoipa::ToSchema;
 
-/// Most sources of one transfer; as many as a ticket has paths.
+/// Maximum number of sources of one transfer; equal to the maximum number of paths of a ticket.
 const SOURCES_MAX: usize = 256;
-/// Most replicas of the one source.
+/// Maximum number of replicas of the one source.
 const REPLICAS_MAX: usize = 15;
-/// Addresses of one transfer.
+/// Maximum number of local addresses of one transfer.
 const BIND_MAX: usize = 16;
 
-/// Ids that the API's own paths are called after; no transfer can have one.
+/// Ids that the API uses in its own paths; no transfer can have one.
 const RESERVED_IDS: [&str; 4] = [".", "..", "batch", "query"];
 
-/// Whether no transfer can have this id.
+/// Returns true if no transfer can have this id.
 #[must_use]
 pub fn reserved_id(id: &str) -> bool {
     RESERVED_IDS.contains(&id)
 }
 
-/// A request for a transfer. Only `sources` and `destination` are needed.
+/// A request for a transfer. Only `sources` and `destination` are required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// The caller's name of it; without one the endpoint makes one.
+    /// Id of the transfer, chosen by the caller. The endpoint makes one if it is left out.
     #[serde(
         default,
         deserialize_with = "id",
@@ -50,102 +50,104 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 15)]
     pub replicas: Vec<Place>,
-    /// What is written to.
+    /// Destination of the copy.
     pub destination: Place,
-    /// What the one file must be.
+    /// Expected size and checksum, if the transfer copies a single file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Content>,
-    /// Which entries are taken.
+    /// Selection of the entries to copy.
     #[serde(default)]
     pub selection: Selection,
-    /// The transfer fails if it finds fewer files (default 1). Files that already exist at the
-    /// destination count. 0: it may find none.
+    /// Minimum number of files; the transfer fails if it finds fewer (default 1). Files that
+    /// already exist at the destination count. With 0 it may find none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_min: Option<u64>,
-    /// What it is owed; `background`, with a deadline `deadline`.
+    /// Scheduling class; default `deadline` with a deadline, else `background`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<enums::Class>)]
     pub class: Option<Class>,
-    /// When it should be done.
+    /// Time by which the transfer should complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// When it may begin.
+    /// Earliest start time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// What becomes of it when `deadline` or `rate_min` cannot be promised; default `required`.
+    /// Treatment of the request if the endpoint cannot promise `deadline` or `rate_min`; default
+    /// `required`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<AdmissionWord>,
-    /// How many bytes it will be, where the caller knows: a deadline is promised for so many.
+    /// Expected bytes of the transfer, if known. A promised deadline covers this number of bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_expected: Option<u64>,
-    /// Which of an owner's goes first; 9 before 0.
+    /// Priority among the transfers of one owner; 9 is the highest.
     #[serde(default = "priority_default")]
     #[schema(minimum = 0, maximum = 9, default = 3)]
     pub priority: u8,
-    /// Its part of what is shared.
+    /// Weight in the sharing of resources with other transfers.
     #[serde(default = "weight_default")]
     #[schema(minimum = 1, maximum = 1000, default = 100)]
     pub weight: u32,
-    /// Bytes per second that it should have.
+    /// Minimum rate in bytes per second that the transfer should get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub rate_min: Option<u64>,
-    /// Bytes per second that it must not exceed.
+    /// Maximum rate in bytes per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub rate_max: Option<u64>,
-    /// What it is for.
+    /// Activity that the transfer belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub activity: Option<String>,
-    /// Texts to find it again by, at most 32.
+    /// Labels to find the transfer by, at most 32.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Packet marking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scitag: Option<SciTag>,
-    /// When bytes count as safe.
+    /// Condition under which bytes count as durable.
     #[serde(default)]
     #[schema(value_type = enums::Durability)]
     pub durability: Durability,
-    /// What to do with files that stand there.
+    /// Action for files that already exist at the destination.
     #[serde(default)]
     #[schema(value_type = enums::Overwrite)]
     pub overwrite: Overwrite,
-    /// Read every file back before it gets its name.
+    /// Read each file back and compare it before it gets its final name.
     #[serde(default)]
     pub verify: bool,
-    /// How to treat durable ranges of an earlier run.
+    /// Treatment of durable ranges of an earlier run.
     #[serde(default)]
     #[schema(value_type = enums::ResumeMode)]
     pub resume: ResumeMode,
-    /// Carry extended attributes.
+    /// Copy extended attributes.
     #[serde(default)]
     pub xattrs: bool,
-    /// Keep checksums with the files.
+    /// Store checksums as extended attributes of the copied files.
     #[serde(default)]
     pub checksum_attributes: bool,
-    /// Which object goes next.
+    /// Order in which objects are sent.
     #[serde(default)]
     pub order: OrderWord,
     /// Bytes of an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 4096, maximum = 67108864)]
     pub object_size: Option<u64>,
-    /// Data connections; default as the endpoint's configuration says, 4 where it does not.
+    /// Number of data connections, or `auto`; default: the endpoint's configuration (4 unless set
+    /// there).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
-    /// Send the content outside of TLS (checksums stay).
+    /// Send file contents outside TLS; checksums still protect them.
     #[serde(default)]
     pub clear_data: bool,
     /// Local addresses to connect from.
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 16)]
     pub bind: Vec<IpAddr>,
-    /// When it is tried again.
+    /// Number and interval of retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryWish>,
-    /// Cancelled when nobody has asked for it for so many seconds.
+    /// Cancel the transfer if no client asks for it for this number of seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub bound_seconds: Option<u64>,
@@ -176,7 +178,7 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TransferId>, 
 }
 
 impl Request {
-    /// What it is owed.
+    /// Returns the scheduling class, with its default.
     #[must_use]
     pub fn class(&self) -> Class {
         self.class.unwrap_or(match self.deadline {
@@ -185,7 +187,7 @@ impl Request {
         })
     }
 
-    /// How many bytes it is, as far as the caller says.
+    /// Returns the number of bytes, if the request specifies it.
     #[must_use]
     pub fn bytes_said(&self) -> Option<u64> {
         let content = self.content.as_ref().and_then(|content| content.size);
@@ -193,13 +195,15 @@ impl Request {
         range.or(content).or(self.bytes_expected)
     }
 
-    /// Number of origins to choose from: the sources as one, and each replica.
+    /// Returns the number of origins to choose from: all sources count as one, and each replica is
+    /// one more.
     #[must_use]
     pub const fn origins(&self) -> usize {
         1 + self.replicas.len()
     }
 
-    /// The places that a session reads: 0 is all sources, from 1 on one replica of the only source.
+    /// Returns the places that a session reads: all sources for index 0, one replica of the only
+    /// source from index 1 on.
     #[must_use]
     pub fn origin(&self, index: usize) -> &[Place] {
         match index.checked_sub(1) {
@@ -208,25 +212,25 @@ impl Request {
         }
     }
 
-    /// All sources and replicas.
+    /// Returns all sources and replicas.
     pub fn origin_places(&self) -> impl Iterator<Item = &Place> {
         self.sources.iter().chain(&self.replicas)
     }
 
-    /// Whether the destination is a folder, in which each source keeps its own name.
+    /// Returns true if the destination is a folder in which each source keeps its own name.
     #[must_use]
     pub fn is_into_folder(&self) -> bool {
         let several = self.sources.len() > 1;
         several || self.selection.recursive || self.destination.url.ends_with('/')
     }
 
-    /// Least number of files that the transfer must find.
+    /// Returns the minimum number of files that the transfer must find.
     #[must_use]
     pub fn files_min(&self) -> u64 {
         self.files_min.unwrap_or(FILES_MIN)
     }
 
-    /// Every place in it.
+    /// Returns every place of the request.
     pub fn places_mut(&mut self) -> impl Iterator<Item = &mut Place> {
         self.sources
             .iter_mut()
@@ -234,7 +238,7 @@ impl Request {
             .chain(std::iter::once(&mut self.destination))
     }
 
-    /// The same without secrets: what may be shown.
+    /// Returns the request without its secrets, so that it can be shown.
     #[must_use]
     pub fn without_tickets(mut self) -> Self {
         for place in self.places_mut() {
@@ -243,11 +247,12 @@ impl Request {
         self
     }
 
-    /// What two submissions are compared by: all but the id and what a ticket's answer holds.
+    /// Returns the part of the request by which two submissions are compared: everything except the
+    /// id and the values that a ticket call returned.
     #[must_use]
     pub fn essence(mut self) -> Self {
         self.id = None;
-        // Who says nothing means what is usual; a row of an earlier version has it filled in.
+        // A default value equals an absent field: rows of earlier versions have it filled in.
         self.streams = self.streams.filter(|streams| *streams != Streams::USUAL);
         self.files_min = self.files_min.filter(|least| *least != FILES_MIN);
         for place in self.places_mut() {
@@ -258,13 +263,13 @@ impl Request {
     }
 }
 
-/// The last name of a place; empty for the contents of a folder.
+/// Returns the last name of a place; empty for the contents of a folder.
 fn name(place: &Place) -> Result<Vec<u8>> {
     decode(place.url.rsplit('/').next().unwrap_or_default())
 }
 
-/// A file keeps its own name in a folder. So two sources must not have one name, and a replica must
-/// have the name of the source that it replaces.
+/// Checks the last names of sources and replicas. A file keeps its own name in a folder, so two
+/// sources must not have the same name, and a replica must have the name of its source.
 fn check_names(request: &Request) -> Result<()> {
     if !request.is_into_folder() {
         return Ok(());
@@ -291,7 +296,7 @@ fn check_names(request: &Request) -> Result<()> {
         };
         if !is_same {
             let remedy = match request.selection.recursive {
-                // Then what is in them goes there, whatever they are called.
+                // With a slash, only the contents are copied, and the names do not matter.
                 true => "End each with a slash: then what is in it goes into the destination",
                 false => "Name the file as the destination, without a slash at its end",
             };
@@ -303,7 +308,7 @@ fn check_names(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// A request with several sources has no replicas, and no field that is about one file.
+/// Checks that a request with several sources has no replicas and no field about a single file.
 fn check_several(request: &Request) -> Result<()> {
     if request.sources.len() <= 1 {
         return Ok(());
@@ -319,7 +324,7 @@ fn check_several(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Replicas have one size, as far as the request and the tickets' answers name it.
+/// Checks that replicas have one size, if the request and the ticket answers specify sizes.
 fn check_sizes(request: &Request) -> Result<()> {
     let mut known: Option<(&str, u64)> = None;
     let content = request.content.as_ref().and_then(|content| content.size);

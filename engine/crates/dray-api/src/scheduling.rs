@@ -1,90 +1,92 @@
-//! Which transfers run, as administrators see and change it.
+//! Rules by which transfers start and are held, as administrators see and change them.
 
 use crate::checks::{self, Check};
 use dray_core::Result;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Who decides which transfers run.
+/// Policy that chooses the transfers to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyName {
-    /// Class, priority, then owners and their activities by weight; holds nobody.
+    /// By class, then priority, then weight of owners and their activities; holds no transfer.
     Fair,
     /// In the order of submission.
     Fcfs,
-    /// The highest priority runs, at once.
+    /// By class, then priority; a higher priority displaces a lower one.
     Priority,
-    /// Turns of so many bytes.
+    /// Transfers take turns of `quota` bytes.
     RoundRobin,
-    /// Pairs of endpoints side by side.
+    /// Transfers of different pairs of endpoints run concurrently, one of each pair.
     Pairs,
 }
 
-/// Who takes turns in `round_robin`.
+/// Unit that takes turns in `round_robin`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnsOf {
-    /// Each owner.
+    /// Each owner takes turns.
     Owners,
-    /// Each pair of endpoints.
+    /// Each pair of endpoints takes turns.
     Pairs,
 }
 
-/// Which transfers run, and which are held meanwhile.
+/// Rules by which the endpoint starts and holds transfers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Scheduling {
-    /// Who decides.
+    /// Policy that chooses the transfers to run.
     pub policy: PolicyName,
-    /// Transfers side by side; null for what suits the policy.
+    /// Maximum number of transfers that move data concurrently; null for the default of the policy.
+    /// `fair` ignores it.
     pub at_once: Option<u32>,
     /// Bytes of one turn of `round_robin`.
     pub quota: u64,
-    /// Who takes turns in `round_robin`.
+    /// Unit that takes turns in `round_robin`.
     pub turns_of: TurnsOf,
-    /// With `priority` what waits rises one step in each.
+    /// With `priority`: seconds after which a waiting transfer rises by one priority.
     pub aging_seconds: u64,
-    /// With `fair` one start in each goes to what has waited longest.
+    /// With `fair`: interval in seconds in which one start goes to the transfer that has waited
+    /// longest.
     pub patience_seconds: u64,
-    /// Held transfers that keep their sessions, as far as there are places.
+    /// Maximum number of held transfers that keep their sessions, if session slots are free.
     pub held_max: u32,
 }
 
-/// What to change of it, until the endpoint is started again.
+/// Changes to the scheduling rules. They apply until the endpoint restarts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchedulingPatch {
-    /// See [`Scheduling`].
+    /// New policy; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyName>,
-    /// See [`Scheduling`].
+    /// New limit; see [`Scheduling`].
     #[serde(
         deserialize_with = "checks::some",
         skip_serializing_if = "Option::is_none"
     )]
     #[schema(value_type = Option<u32>, minimum = 1)]
     pub at_once: Option<Option<u32>>,
-    /// See [`Scheduling`].
+    /// New bytes of one turn; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub quota: Option<u64>,
-    /// See [`Scheduling`].
+    /// New unit; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns_of: Option<TurnsOf>,
-    /// See [`Scheduling`].
+    /// New seconds; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub aging_seconds: Option<u64>,
-    /// See [`Scheduling`].
+    /// New seconds; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience_seconds: Option<u64>,
-    /// See [`Scheduling`].
+    /// New limit; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_max: Option<u32>,
 }
 
 impl SchedulingPatch {
-    /// The rules with this changed.
+    /// Returns the rules with these changes.
     #[must_use]
     pub fn apply(&self, rules: &Scheduling) -> Scheduling {
         Scheduling {

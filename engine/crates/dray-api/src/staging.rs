@@ -1,4 +1,4 @@
-//! Staging: copies between the slow and the fast root, and how long they stay.
+//! Staging: copies between the slow and the fast root, and their pins and lifetimes.
 
 use crate::api_path::TEXT_BYTES_MAX;
 use crate::checks::{self, Check, SECONDS_MAX, WORD_BYTES_MAX};
@@ -14,66 +14,70 @@ use utoipa::{IntoParams, ToSchema};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StagingRequest {
-    /// The caller's name of it, and of its transfer.
+    /// Id of the staging entry and of its transfer. The endpoint makes one if it is left out.
     #[serde(default)]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
-    /// In the slow root to stage in, in the fast root (with `bypass` in another) to stage out.
+    /// Path to copy: in the slow root to stage in, in the fast root to stage out (with `bypass`, in
+    /// another root).
     #[schema(max_length = 16384)]
     pub path: String,
-    /// In the other root; the same path there when left out (not to stage in with `bypass`).
+    /// Path of the copy in the other root; default: the same path. Required to stage in with
+    /// `bypass`.
     #[serde(default)]
     #[schema(max_length = 16384)]
     pub to: Option<String>,
-    /// A folder with everything in it.
+    /// True to copy a folder with everything in it.
     #[serde(default)]
     pub recursive: bool,
-    /// Seconds that the fast copy must stay once it is there.
+    /// Minimum seconds that the endpoint keeps the fast copy once it is complete.
     #[serde(default)]
     #[schema(minimum = 1)]
     pub pin_seconds: Option<u64>,
-    /// Seconds after which it may go.
+    /// Seconds after which the endpoint may delete the fast copy.
     #[serde(default)]
     #[schema(minimum = 1)]
     pub lifetime_seconds: Option<u64>,
-    /// Who will use it.
+    /// Name of the application that will use the copy.
     #[serde(default)]
     #[schema(max_length = 256)]
     pub application: Option<String>,
-    /// Which version of its data (a checkpoint's number).
+    /// Version of the application's data, such as the number of a checkpoint.
     #[serde(default)]
     pub version: Option<u64>,
-    /// Seconds between versions.
+    /// Seconds between two versions.
     #[serde(default)]
     #[schema(minimum = 1)]
     pub period_seconds: Option<u64>,
-    /// Mean seconds between faults of the application's hosts.
+    /// Mean seconds between failures of the application's hosts.
     #[serde(default)]
     #[schema(minimum = 1)]
     pub mtbf_seconds: Option<u64>,
-    /// How many hosts it runs on.
+    /// Number of hosts of the application.
     #[serde(default)]
     #[schema(minimum = 1)]
     pub nodes: Option<u32>,
-    /// Copies that the transfer makes: 1. How many the slow root keeps is its storage's to promise.
+    /// Number of copies that the transfer makes: 1. The number of copies that the slow root keeps
+    /// depends on its storage.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 16, default = 1)]
     pub replicas: u32,
-    /// Past the fast root, where that is full: from the slow root straight to another one, or the other
-    /// way. There is no fast copy then, and nothing to pin.
+    /// True to bypass a full fast root: the transfer copies directly between the slow root and
+    /// another root. There is no fast copy then, and no pin.
     #[serde(default)]
     pub bypass: bool,
-    /// See the request for a transfer.
+    /// Priority of the transfer; see the request for a transfer.
     #[serde(default = "three")]
     #[schema(minimum = 0, maximum = 9, default = 3)]
     pub priority: u8,
-    /// See the request for a transfer.
+    /// Deadline of the transfer; see the request for a transfer.
     #[serde(default)]
     pub deadline: Option<Timestamp>,
-    /// See the request for a transfer.
+    /// Labels of the transfer; see the request for a transfer.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// See the request for a transfer. Files that are staged by then stay.
+    /// Seconds without a query after which the transfer is cancelled; see the request for a
+    /// transfer. Files that are already staged are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub bound_seconds: Option<u64>,
@@ -125,7 +129,7 @@ impl Check for StagingRequest {
             return Err(checks::refused("nodes", "give mtbf_seconds or nodes"));
         }
         checks::within_if("nodes", self.nodes, &(1..=u32::MAX))?;
-        // What is kept in a database of 63 bits.
+        // The database stores signed 64-bit numbers.
         checks::within_if("version", self.version, &(0..=i64::MAX as u64))?;
         checks::within("replicas", self.replicas, &(1..=16))?;
         if self.bypass && (self.pin_seconds.is_some() || self.lifetime_seconds.is_some()) {
@@ -137,24 +141,24 @@ impl Check for StagingRequest {
     }
 }
 
-/// Where staging stands.
+/// State of a staging entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StagedState {
-    /// Its transfer has not begun.
+    /// The transfer has not started.
     Queued,
-    /// It runs.
+    /// The transfer is running.
     Moving,
-    /// The copy is there.
+    /// The copy is complete.
     Staged,
-    /// It failed.
+    /// The transfer failed.
     Failed,
-    /// The fast copy is gone.
+    /// The fast copy was deleted.
     Evicted,
 }
 
 impl StagedState {
-    /// Its word.
+    /// Returns the name of the state.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -167,7 +171,7 @@ impl StagedState {
     }
 }
 
-/// Which way.
+/// Direction of staging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StagedDirection {
@@ -177,43 +181,43 @@ pub enum StagedDirection {
     Out,
 }
 
-/// Something staged, or on its way.
+/// A staging entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Staged {
-    /// What was asked for; `id` and `to` are filled in.
+    /// The request, with `id` and `to` filled in.
     #[serde(flatten)]
     pub request: StagingRequest,
-    /// Which way.
+    /// Direction of staging.
     pub direction: StagedDirection,
-    /// Its transfer's id.
+    /// Id of the transfer.
     pub transfer: String,
-    /// Where it stands.
+    /// State of the entry.
     pub state: StagedState,
-    /// The fast copy stays until then.
+    /// End of the pin of the fast copy.
     pub pinned_until: Option<Timestamp>,
-    /// It may go after that.
+    /// Time after which the endpoint may delete the fast copy.
     pub expires_at: Option<Timestamp>,
-    /// Bytes of it.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Why it failed.
+    /// Error of a failed entry.
     pub error: Option<ErrorParts>,
 }
 
-/// Which to list.
+/// Filters of the list of staging entries.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct StagingQuery {
-    /// Of one application.
+    /// Only entries of this application.
     pub application: Option<String>,
-    /// In one state.
+    /// Only entries in this state.
     #[param(inline)]
     pub state: Option<StagedState>,
-    /// Items of the page.
+    /// Maximum number of items of the page.
     #[serde(default = "page_default")]
     #[param(minimum = 1, maximum = 1000, default = 100)]
     pub limit: u32,
-    /// Where the last page ended.
+    /// Cursor from `next` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -223,20 +227,20 @@ impl Check for StagingQuery {
     }
 }
 
-/// A page of staging.
+/// A page of staging entries.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct StagedList {
-    /// Newest first.
+    /// The entries, newest first.
     pub staging: Vec<Staged>,
-    /// Goes on from here.
+    /// Cursor of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// How long the fast copy stays.
+/// Change of the pin of a fast copy.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PinRequest {
-    /// Seconds from now; 0 takes the pin away.
+    /// Seconds of the pin from now on; 0 removes the pin.
     #[schema(minimum = 0, maximum = 316224000)]
     pub lifetime_seconds: u64,
 }

@@ -1,29 +1,29 @@
-//! Where transfers stand, and which standings to list.
+//! States of transfers, and filters by state.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Where a transfer stands.
+/// State of a transfer.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// May run when there is room.
+    /// Waiting to be started.
     Queued,
-    /// Runs.
+    /// Running.
     Active,
-    /// Will be tried again, at a time.
+    /// Waiting for the time of the next retry.
     Waiting,
-    /// Until somebody says go on.
+    /// Paused by a user; `resume` continues it.
     Paused,
-    /// All of it is safe.
+    /// Completed: all data is durable.
     Done,
-    /// Some files failed; the others are safe.
+    /// Ended with failed files; the other files are complete.
     Incomplete,
-    /// Nothing more will be tried.
+    /// Ended with an error; there are no further retries.
     Failed,
-    /// Somebody said so.
+    /// Cancelled by a user, or because `bound_seconds` passed without a query.
     Cancelled,
 }
 
@@ -40,7 +40,7 @@ impl State {
         Self::Cancelled,
     ];
 
-    /// Whether nothing happens any more.
+    /// Returns true if the transfer has ended.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(
@@ -49,7 +49,7 @@ impl State {
         )
     }
 
-    /// Its word.
+    /// Returns the name of the state.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -64,20 +64,20 @@ impl State {
         }
     }
 
-    /// The state of a word.
+    /// Returns the state with this name.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.word() == word)
     }
 }
 
-/// A state, or a kind of states, to list.
+/// A state or a group of states to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StateWord {
-    /// All that are not ended.
+    /// All states of transfers that have not ended.
     Live,
-    /// All that are.
+    /// All states of transfers that have ended.
     Terminal,
     /// See [`State`].
     Queued,
@@ -98,7 +98,7 @@ pub enum StateWord {
 }
 
 impl StateWord {
-    /// Whether `state` is meant.
+    /// Returns true if `state` belongs to this word.
     #[must_use]
     pub fn means(self, state: State) -> bool {
         match self {

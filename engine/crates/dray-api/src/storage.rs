@@ -1,4 +1,4 @@
-//! Files and folders as callers see them.
+//! Files and folders in the form of the API.
 
 use crate::checks::{self, Check};
 use crate::page_default;
@@ -7,7 +7,7 @@ use dray_core::Result;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// What stands at a path.
+/// Type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryType {
@@ -17,31 +17,31 @@ pub enum EntryType {
     Directory,
     /// A symbolic link.
     Symlink,
-    /// A socket, a device, a pipe.
+    /// A socket, a device or a pipe.
     Other,
 }
 
 /// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Entry {
-    /// Its API path.
+    /// API path of the entry.
     pub path: String,
-    /// Its name in its folder.
+    /// Name of the entry in its folder.
     pub name: String,
-    /// What it is.
+    /// Type of the entry.
     #[serde(rename = "type")]
     pub kind: EntryType,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Last modification.
+    /// Time of the last modification.
     pub modified_at: Timestamp,
-    /// Permission bits, octal.
+    /// Permission bits in octal.
     pub mode: String,
-    /// What a symbolic link says.
+    /// Target of a symbolic link.
     pub link: Option<String>,
 }
 
-/// A path.
+/// Path of an entry.
 #[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -61,13 +61,13 @@ impl Check for PathQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListQuery {
-    /// `/ROOT/PATH`.
+    /// `/ROOT/PATH` of the folder.
     pub path: String,
-    /// Items of the page.
+    /// Maximum number of items of the page.
     #[serde(default = "page_default")]
     #[param(minimum = 1, maximum = 1000, default = 100)]
     pub limit: u32,
-    /// Where the last page ended.
+    /// Cursor from `next` of the previous page.
     #[serde(default)]
     pub cursor: Option<String>,
 }
@@ -82,22 +82,22 @@ impl Check for ListQuery {
     }
 }
 
-/// A page of a folder.
+/// A page of the entries of a folder.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct EntryList {
-    /// Sorted by name.
+    /// The entries, sorted by name.
     pub entries: Vec<Entry>,
-    /// Goes on from here.
+    /// Cursor of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// A folder to make.
+/// A folder to create.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MkdirRequest {
     /// `/ROOT/PATH`.
     pub path: String,
-    /// Those above it as well.
+    /// True to create missing parent folders as well.
     #[serde(default = "yes")]
     pub parents: bool,
 }
@@ -112,13 +112,13 @@ impl Check for MkdirRequest {
     }
 }
 
-/// What to remove.
+/// An entry to remove.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RmRequest {
     /// `/ROOT/PATH`.
     pub path: String,
-    /// A folder with everything in it.
+    /// True to remove a folder with everything in it.
     #[serde(default)]
     pub recursive: bool,
 }
@@ -129,22 +129,22 @@ impl Check for RmRequest {
     }
 }
 
-/// What was removed.
+/// Number of removed entries.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RmAnswer {
-    /// Files, links and folders.
+    /// Number of removed files, links and folders.
     pub removed: u64,
 }
 
-/// A new name.
+/// A new name for an entry.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RenameRequest {
-    /// `/ROOT/PATH`.
+    /// `/ROOT/PATH` of the existing entry.
     pub from: String,
-    /// `/ROOT/PATH` in the same root.
+    /// New `/ROOT/PATH` in the same root.
     pub to: String,
-    /// Whether a file or a link that stands there goes.
+    /// True to replace an existing file or link at the new path.
     #[serde(default)]
     pub replace: bool,
 }
@@ -155,23 +155,23 @@ impl Check for RenameRequest {
     }
 }
 
-/// An algorithm.
+/// A checksum algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
-    /// RFC 1950.
+    /// Adler-32 (RFC 1950).
     Adler32,
-    /// CRC-32/ISCSI.
+    /// CRC-32C (CRC-32/ISCSI).
     Crc32c,
 }
 
-/// Which checksum of which file.
+/// A request for the checksum of a file.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChecksumRequest {
     /// `/ROOT/PATH`.
     pub path: String,
-    /// The algorithm.
+    /// Checksum algorithm.
     pub algorithm: Algorithm,
 }
 
@@ -181,37 +181,37 @@ impl Check for ChecksumRequest {
     }
 }
 
-/// Where a checksum comes from.
+/// Origin of a checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SumOrigin {
-    /// Kept with the file, which is as it was then.
+    /// Read from an extended attribute of the file; the file has not changed since it was stored.
     Attribute,
-    /// The file was read.
+    /// Computed from the content of the file.
     Read,
 }
 
-/// A checksum.
+/// The checksum of a file.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ChecksumAnswer {
-    /// The API path.
+    /// API path of the file.
     pub path: String,
-    /// The algorithm.
+    /// Checksum algorithm.
     pub algorithm: Algorithm,
-    /// Eight hexadecimal digits.
+    /// Checksum as eight hexadecimal digits.
     pub checksum: String,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Where it comes from.
+    /// Origin of the checksum.
     pub from: SumOrigin,
 }
 
-/// Space of the storage under a path.
+/// Space of the storage that holds a path.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct SpaceAnswer {
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
-    /// Bytes that are free.
+    /// Free bytes.
     pub free: u64,
     /// Bytes that this endpoint may still write.
     pub available: u64,

@@ -1,4 +1,4 @@
-//! How many data connections a transfer has, as requests and the configuration write it.
+//! Number of data connections of a transfer, in the form of requests and of the configuration.
 
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,26 +6,26 @@ use std::fmt;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, SchemaFormat, Type};
 use utoipa::openapi::{RefOr, Schema};
 
-/// Most that a request may name.
+/// Maximum number of data connections in a request.
 pub const STREAMS_MAX: u16 = 64;
 
-/// The word for a number that is found.
+/// Word for a number that the endpoint tunes.
 const AUTO: &str = "auto";
 
-/// How many data connections.
+/// Number of data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Streams {
-    /// So many, 1 to [`STREAMS_MAX`].
+    /// A fixed number, 1 to [`STREAMS_MAX`].
     Count(u16),
-    /// Found while the transfer runs.
+    /// Tuned while the transfer runs.
     Auto,
 }
 
 impl Streams {
-    /// What a transfer has when nobody says.
+    /// Default of a transfer.
     pub const USUAL: Self = Self::Count(dray_core::options::STREAMS_USUAL);
 
-    /// Whether it is within its bounds.
+    /// Returns true if the number is within its bounds.
     #[must_use]
     pub const fn is_possible(self) -> bool {
         match self {
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Streams {
 
             fn visit_u64<E: Error>(self, count: u64) -> Result<Streams, E> {
                 match u16::try_from(count) {
-                    // Whoever knows the field's name keeps the bounds: `is_possible`.
+                    // The caller checks the bounds (`is_possible`), to name the field in its error.
                     Ok(count) => Ok(Streams::Count(count)),
                     Err(_) => Err(E::invalid_value(Unexpected::Unsigned(count), &self)),
                 }
@@ -94,7 +94,7 @@ impl utoipa::PartialSchema for Streams {
             .item(count)
             .item(word)
             .description(Some(
-                "So many data connections; `auto`: found while the transfer runs.",
+                "Number of data connections; `auto`: tuned while the transfer runs.",
             ))
             .into()
     }

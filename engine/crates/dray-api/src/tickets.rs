@@ -1,4 +1,4 @@
-//! Tickets: what a caller gets here for the endpoint that will dial.
+//! Tickets: permissions that a caller gets here for the endpoint that will connect.
 
 use crate::api_path::TEXT_BYTES_MAX;
 use crate::checks::{self, Check};
@@ -10,19 +10,19 @@ use dray_core::{Result, TransferId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// How a ticket begins, so that people and programs that look for secrets know one.
+/// Prefix of every ticket, by which people and secret scanners recognize one.
 pub const TICKET_PREFIX: &str = "drt_";
 
-/// Paths of one ticket.
+/// Maximum number of paths of one ticket.
 const PATHS_MAX: usize = 256;
 
-/// Bytes of all paths of a ticket.
+/// Maximum bytes of all paths of a ticket.
 const PATHS_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a ticket as text, with room.
+/// Maximum bytes of a ticket as text, with a reserve.
 const TICKET_BYTES_MAX: usize = 256;
 
-/// Whether a text is meant as a ticket.
+/// Returns true if a text has the prefix of a ticket.
 #[must_use]
 pub fn is_ticket(shown: &[u8]) -> bool {
     shown.starts_with(TICKET_PREFIX.as_bytes())
@@ -32,27 +32,27 @@ pub fn is_ticket(shown: &[u8]) -> bool {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TicketRequest {
-    /// The transfer it is for.
+    /// Id of the transfer that will use the ticket.
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub transfer: String,
-    /// Which way.
+    /// Direction of the data.
     pub direction: Direction,
-    /// Which paths, and what lies beneath them.
+    /// Paths that the ticket covers, with everything beneath them.
     #[schema(min_items = 1, max_items = 256)]
     pub paths: Vec<String>,
-    /// The key of the endpoint that will show it.
+    /// Key of the endpoint that will present the ticket.
     #[schema(pattern = "^sha256:[0-9a-fA-F]{64}$")]
     pub peer_key: String,
-    /// Seconds.
+    /// Seconds until the ticket expires; default: the endpoint's configuration.
     #[serde(default)]
     #[schema(minimum = 1)]
     pub lifetime_seconds: Option<u64>,
-    /// Seconds for which sessions and its holder may keep it good, in all; by default, and at the most, as
-    /// long as the endpoint keeps any.
+    /// Seconds until which running sessions and the holder can renew the ticket. Default and
+    /// maximum: the endpoint's configuration.
     #[serde(default)]
     #[schema(minimum = 1)]
     pub renewable_seconds: Option<u64>,
-    /// What the transfer may do with files that stand there.
+    /// Treatment of existing files that the transfer may request.
     #[serde(default)]
     #[schema(value_type = enums::Overwrite)]
     pub overwrite: Overwrite,
@@ -76,7 +76,7 @@ impl Check for TicketRequest {
                 return Err(checks::refused("paths", "a path is too long"));
             }
         }
-        // It is kept for days, and a folder's ticket covers what lies beneath.
+        // The database keeps a ticket for days, and the ticket of a folder covers all its entries.
         if self.paths.iter().map(String::len).sum::<usize>() > PATHS_BYTES_MAX {
             return Err(checks::refused("paths", "together they are too long"));
         }
@@ -89,55 +89,56 @@ impl Check for TicketRequest {
     }
 }
 
-/// A ticket, without its secret.
+/// A ticket without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ticket {
-    /// Its name, which is no secret.
+    /// Id of the ticket; it is not secret.
     pub id: String,
-    /// The transfer it is for.
+    /// Id of the transfer that uses the ticket.
     pub transfer: String,
-    /// Which way.
+    /// Direction of the data.
     pub direction: Direction,
-    /// Which paths.
+    /// Paths that the ticket covers.
     pub paths: Vec<String>,
-    /// On whose behalf.
+    /// Owner on whose behalf the ticket was issued.
     pub owner: String,
-    /// Who may show it.
+    /// Key of the endpoint that may present the ticket.
     pub peer_key: String,
-    /// When it was issued.
+    /// Time of issue.
     pub issued_at: Timestamp,
-    /// Until when it is good.
+    /// Time at which the ticket expires.
     pub expires_at: Timestamp,
-    /// Until when it can be made good for longer.
+    /// Time until which the ticket can be renewed.
     pub renewable_until: Timestamp,
-    /// Whether it was taken back.
+    /// True if the ticket was revoked.
     pub revoked: bool,
-    /// Sessions that live on it.
+    /// Number of running sessions that use the ticket.
     pub sessions: u32,
-    /// Its sessions' part of what is shared here.
+    /// Weight of the ticket's sessions in the sharing of this endpoint's rate.
     pub weight: u32,
-    /// Bytes per second that they should have here.
+    /// Bytes per second that the sessions should get at this endpoint.
     pub rate_min: Option<u64>,
-    /// Bytes per second that they must not exceed here; the lower end wins.
+    /// Bytes per second that the sessions must not exceed at this endpoint. The lower limit of both
+    /// ends applies.
     pub rate_max: Option<u64>,
 }
 
-/// What to change of a ticket's sessions; `null` takes a bound away.
+/// Changes to a ticket's sessions; `null` removes a bound.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TicketPatch {
-    /// See [`Ticket`].
+    /// New weight; see [`Ticket`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub weight: Option<u32>,
-    /// See [`Ticket`].
+    /// New minimum rate; see [`Ticket`].
     #[serde(
         deserialize_with = "checks::some",
         skip_serializing_if = "Option::is_none"
     )]
     #[schema(value_type = Option<u64>, minimum = 1)]
     pub rate_min: Option<Option<u64>>,
-    /// See [`Ticket`].
+    /// New rate limit; see [`Ticket`].
     #[serde(
         deserialize_with = "checks::some",
         skip_serializing_if = "Option::is_none"
@@ -154,39 +155,39 @@ impl Check for TicketPatch {
     }
 }
 
-/// A ticket as it is given out, once.
+/// A new ticket with its secret. Only the answer that issues the ticket contains the secret.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct MintedTicket {
     /// The ticket.
     #[serde(flatten)]
     pub about: Ticket,
-    /// The secret.
+    /// Secret text of the ticket.
     pub ticket: String,
-    /// This endpoint's key.
+    /// Key of this endpoint.
     pub key: String,
-    /// Where it listens for sessions.
+    /// Address at which this endpoint listens for sessions.
     pub address: String,
 }
 
-// A secret must not get into a log by way of a debug line.
+// Debug output must not write a secret to a log.
 impl std::fmt::Debug for MintedTicket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "MintedTicket({:?})", self.about)
     }
 }
 
-/// Which tickets to list.
+/// Filters of the list of tickets.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct TicketQuery {
-    /// Those of one transfer.
+    /// Only tickets of this transfer.
     pub transfer: Option<String>,
-    /// Items of the page.
+    /// Maximum number of items of the page.
     #[serde(default = "page_default")]
     #[param(minimum = 1, maximum = 1000, default = 100)]
     pub limit: u32,
-    /// Where the last page ended.
+    /// Cursor from `next` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -201,18 +202,18 @@ impl Check for TicketQuery {
 pub struct TicketList {
     /// The tickets, newest first.
     pub tickets: Vec<Ticket>,
-    /// Goes on from here.
+    /// Cursor of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// A ticket that should live longer.
+/// A request to renew a ticket.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RenewRequest {
-    /// The secret.
+    /// Secret text of the ticket.
     #[schema(max_length = 256)]
     pub ticket: String,
-    /// Seconds from now.
+    /// Seconds from now until the ticket expires; default: the endpoint's configuration.
     #[serde(default)]
     #[schema(minimum = 1)]
     pub lifetime_seconds: Option<u64>,

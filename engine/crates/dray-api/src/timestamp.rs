@@ -1,4 +1,4 @@
-//! Wall time, as callers see it: milliseconds since 1970, on paper RFC 3339 in UTC.
+//! Wall time in the form of the API: milliseconds since 1970, written as RFC 3339 in UTC.
 
 use dray_core::Time;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// 0000-01-01 and 9999-12-31: what four digits of a year can say.
+/// 0000-01-01 and 9999-12-31: the range of a year of four digits.
 const MS_MIN: i64 = -62_167_219_200_000;
 const MS_MAX: i64 = 253_402_300_799_999;
 
@@ -16,40 +16,40 @@ const MS_MAX: i64 = 253_402_300_799_999;
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// So many milliseconds after 1970 began; kept within the years 0 to 9999.
+    /// Returns the time `ms` milliseconds after the start of 1970, clamped to the years 0 to 9999.
     #[must_use]
     pub const fn from_ms(ms: i64) -> Self {
         let ms = if ms < MS_MIN { MS_MIN } else { ms };
         Self(if ms > MS_MAX { MS_MAX } else { ms })
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the milliseconds since the start of 1970.
     #[must_use]
     pub const fn as_ms(self) -> i64 {
         self.0
     }
 
-    /// So much later.
+    /// Returns the time that is `length` later.
     #[must_use]
     pub fn after(self, length: Duration) -> Self {
         let ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
         Self::from_ms(self.0.saturating_add(ms))
     }
 
-    /// So much earlier.
+    /// Returns the time that is `length` earlier.
     #[must_use]
     pub fn before(self, length: Duration) -> Self {
         let ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
         Self::from_ms(self.0.saturating_sub(ms))
     }
 
-    /// Time since `earlier`; zero when that is later.
+    /// Returns the time since `earlier`; zero if `earlier` is later than this time.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Reads RFC 3339: `2026-11-21T17:00:00Z`, with any fraction and any offset.
+    /// Parses RFC 3339: `2026-11-21T17:00:00Z`, with any fraction and any offset.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
@@ -68,7 +68,7 @@ impl Timestamp {
             && bytes[16] == b':';
         let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
         let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-        // A leap second is the second after.
+        // A leap second counts as the first second of the next minute.
         if !is_shaped || hour > 23 || minute > 59 || second > 60 {
             return None;
         }
@@ -103,8 +103,8 @@ impl Timestamp {
     }
 }
 
-/// Days since 1970 of a date of the Gregorian calendar; `None` for one that is not in it.
-/// (Howard Hinnant, "chrono-compatible low-level date algorithms", `days_from_civil`.)
+/// Returns the days since 1970 of a date of the Gregorian calendar; `None` for a date that does not
+/// exist. (Howard Hinnant, "chrono-compatible low-level date algorithms", `days_from_civil`.)
 fn days_from_civil(year: i64, month: i64, day: i64) -> Option<i64> {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let length = match month {
@@ -125,7 +125,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(era * 146_097 + day_of_era - 719_468)
 }
 
-/// The date of a day since 1970 (`civil_from_days` of the same).
+/// Returns the date of a day since 1970 (`civil_from_days` of the same source).
 const fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -144,14 +144,14 @@ const fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (if month <= 2 { year + 1 } else { year }, month, day)
 }
 
-/// The same on the clock that pure decisions are made by.
+/// Converts a timestamp to the time of the pure decisions.
 #[must_use]
 pub fn time(moment: Timestamp) -> Time {
     let ms = u64::try_from(moment.as_ms()).unwrap_or(0);
     Time::ZERO + Duration::from_millis(ms)
 }
 
-/// A point on that clock as callers see it, rounded up.
+/// Converts a time of the pure decisions to a timestamp, rounded up.
 #[must_use]
 pub fn of_time(time: Time) -> Timestamp {
     let ms = time.as_nanos().div_ceil(1_000_000);
@@ -198,7 +198,7 @@ impl utoipa::PartialSchema for Timestamp {
 }
 
 impl utoipa::ToSchema for Timestamp {
-    // The name that it has in the document of the API.
+    // Name of the schema in the OpenAPI document.
     fn name() -> std::borrow::Cow<'static, str> {
         "Moment".into()
     }

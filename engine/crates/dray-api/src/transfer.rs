@@ -1,4 +1,4 @@
-//! A transfer as callers see it, and what can be asked of it.
+//! A transfer in the form of the API, and the calls on it.
 
 use crate::checks::{self, Check};
 use crate::failure::{ErrorParts, PathError};
@@ -13,191 +13,192 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
 
-/// Counters of files.
+/// File counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Files {
-    /// Met so far.
+    /// Files found so far.
     pub listed: u64,
-    /// Safe under their names.
+    /// Files complete under their final names.
     pub done: u64,
-    /// Failed.
+    /// Files that failed.
     pub failed: u64,
-    /// Left as they were.
+    /// Files skipped because they exist at the destination.
     pub skipped: u64,
-    /// Stood there and were the same.
+    /// Files that already existed at the destination with the same content.
     pub adopted: u64,
-    /// Whether `listed` is all there is.
+    /// True once the listing is complete; `listed` is final then.
     pub listing_done: bool,
 }
 
-/// Counters of bytes.
+/// Byte counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Bytes {
-    /// Of the files listed.
+    /// Bytes of the listed files.
     pub listed: u64,
-    /// Safe.
+    /// Durable bytes.
     pub durable: u64,
-    /// Of these: durable before this attempt, or sent in it by a session whose count was lost.
+    /// Part of `durable`: bytes that were durable before this attempt, or that a session of this
+    /// attempt sent whose count was lost.
     pub resumed: u64,
-    /// Of these: bytes of adopted files.
+    /// Part of `durable`: bytes of adopted files.
     #[serde(default)]
     pub adopted: u64,
-    /// Sent in this attempt; bytes that were sent again count again.
+    /// Bytes sent in this attempt; bytes that were sent again count again.
     pub sent: u64,
-    /// Read back and compared in this attempt, where this endpoint is the destination.
+    /// Bytes read back and compared in this attempt, if this endpoint is the destination.
     #[serde(default)]
     pub read_back: u64,
 }
 
-/// Counters of objects.
+/// Object counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Objects {
-    /// Sent in this attempt.
+    /// Objects sent in this attempt.
     pub sent: u64,
-    /// Safe before it.
+    /// Objects that were durable before this attempt.
     pub resumed: u64,
 }
 
-/// Bytes per second.
+/// Rates in bytes per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Rates {
-    /// Just now.
+    /// Current rate.
     pub now: Option<u64>,
-    /// Over this attempt.
+    /// Mean rate of this attempt.
     pub mean: Option<u64>,
-    /// What it may use.
+    /// Rate that the transfer may use.
     pub granted: Option<u64>,
-    /// What is planned for it, so that its promise is kept.
+    /// Rate planned to keep the promise of the transfer.
     #[serde(default)]
     pub planned: Option<u64>,
-    /// Why so much is planned.
+    /// Reason for the planned rate.
     #[serde(default)]
     pub reason: Option<ReasonWord>,
 }
 
-/// Why a transfer has the rate that is planned for it.
+/// Reason for the planned rate of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonWord {
-    /// It may not begin yet.
+    /// Its `not_before` has not come.
     NotBefore,
-    /// It has what its promise needs.
+    /// It gets the rate that its promise needs.
     Planned,
-    /// It has more, of what nobody needs.
+    /// It gets more than its promise needs, from unused rate.
     Spare,
-    /// It has less: some resource gives less at the moment.
+    /// It gets less than its promise needs, because a resource currently provides less.
     Short,
-    /// It has as much as it may or can use.
+    /// It gets the highest rate that it may or can use.
     Ceiling,
-    /// Nothing is planned for it now, and nothing is left.
+    /// No rate is planned for it now, and no unused rate is left.
     Suspended,
 }
 
-/// A promise that will be missed, or was.
+/// A promise that will be missed, or was missed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MissAnswer {
-    /// Why.
+    /// Cause.
     pub cause: String,
-    /// What was promised.
+    /// Promised deadline.
     pub deadline: Option<Timestamp>,
-    /// When it can be done instead, all other promises kept.
+    /// Earliest time of completion if all other promises are kept.
     pub earliest_finish: Option<Timestamp>,
 }
 
-/// Between which times a promised transfer will be done.
+/// Range of the expected completion of a promised transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EtaAnswer {
-    /// If it gets all that is spare.
+    /// Completion if the transfer gets all unused rate.
     pub early: Timestamp,
-    /// If it gets what is planned for it; null when that is not enough.
+    /// Completion at the planned rate; null if that rate is not enough.
     pub late: Option<Timestamp>,
 }
 
 /// A transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Transfer {
-    /// Its id.
+    /// Id of the transfer.
     pub id: String,
-    /// Submissions and retries by hand so far.
+    /// Number of the attempt: submissions and manual retries so far.
     pub attempt: u32,
-    /// Sessions within this attempt.
+    /// Number of sessions of this attempt.
     pub tries: u32,
-    /// Where it stands.
+    /// State of the transfer.
     pub state: State,
-    /// Grows with each change.
+    /// Version; increases with each change.
     pub version: u64,
-    /// Of a submission: whether it found a live transfer.
+    /// In the answer to a submission: true if the submission found a live transfer.
     pub attached: bool,
-    /// Whose it is.
+    /// Owner of the transfer.
     pub owner: String,
-    /// As submitted and patched, tickets left out.
+    /// The request as submitted and patched, without tickets.
     pub request: Request,
-    /// When this attempt was submitted.
+    /// Time at which this attempt was submitted.
     pub submitted_at: Timestamp,
-    /// When it first ran.
+    /// Time of the first start.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// Time of the end.
     pub ended_at: Option<Timestamp>,
-    /// When it is tried again.
+    /// Time of the next retry.
     pub next_try_at: Option<Timestamp>,
-    /// Counters of files.
+    /// File counters.
     pub files: Files,
-    /// Counters of bytes.
+    /// Byte counters.
     pub bytes: Bytes,
-    /// Counters of objects.
+    /// Object counters.
     pub objects: Objects,
-    /// Where the time of this attempt went.
+    /// Time of this attempt by stage.
     #[serde(default)]
     pub profile: ProfileAnswer,
-    /// What held it up most, if anything has a third of the time.
+    /// Stage that took the most time; null if no stage took a third of it.
     #[serde(default)]
     pub bottleneck: Option<StageWord>,
-    /// Bytes per second.
+    /// Rates in bytes per second.
     pub rate: Rates,
-    /// Of an active one: data connections that are given objects just now, where this endpoint knows: where
-    /// it reads, or finds their number.
+    /// Active transfers only: number of data connections in use now. Null unless this endpoint
+    /// reads, or tunes their number.
     #[serde(default)]
     pub streams: Option<u32>,
-    /// Of an active one: whether it is held, with its session, and moves nothing for now.
+    /// Active transfers only: true while the transfer keeps its session and moves no data.
     #[serde(default)]
     pub held: bool,
-    /// When it will be done at this rate; null while nobody can know.
+    /// Expected completion at the current rate; null if it is unknown.
     pub eta: Option<Timestamp>,
-    /// Of an active transfer: seconds since bytes last moved, if 10 or more; else null.
+    /// Active transfers only: seconds since bytes last moved, if 10 or more; else null.
     #[serde(default)]
     pub silent_seconds: Option<u64>,
-    /// Whether its deadline, or its rate, is promised.
+    /// True if the deadline or the rate is promised.
     #[serde(default)]
     pub promised: bool,
-    /// Of a promised one, asked for by its id: between which times it will be done.
+    /// Expected completion of a promised transfer; only in the answer for a single id.
     #[serde(default)]
     pub eta_between: Option<EtaAnswer>,
-    /// That its promise will be missed, and why.
+    /// Set when the promise will be missed.
     #[serde(default)]
     pub miss: Option<MissAnswer>,
-    /// What went wrong with the transfer as a whole.
+    /// Error of the transfer as a whole.
     pub error: Option<ErrorParts>,
-    /// The first 10 files that failed.
+    /// Errors of the first 10 failed files.
     pub failures: Vec<PathError>,
-    /// Which of the sources is in use.
+    /// Origin in use: 0 for the sources, from 1 on the number of the replica.
     pub source: u32,
-    /// The last 10 things worth a word.
+    /// The last 10 notices.
     pub notices: Vec<String>,
 }
 
-/// Many requests at once.
+/// A batch of requests.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
     /// The requests.
     #[schema(value_type = Vec<Request>, min_items = 1, max_items = 1000)]
     pub transfers: Vec<BatchItem>,
-    /// All or none.
+    /// True to accept either all requests or none.
     #[serde(default)]
     pub atomic: bool,
 }
 
-/// One request of a batch. If it cannot be read, it alone is refused.
+/// One request of a batch. A malformed request is refused without affecting the others.
 #[derive(Debug, Clone)]
 pub struct BatchItem(pub Result<Box<Request>>);
 
@@ -228,20 +229,20 @@ impl Check for BatchRequest {
     }
 }
 
-/// What became of one request of a batch.
+/// Result of one request of a batch.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BatchResult {
-    /// It was taken.
+    /// The request was accepted.
     Transfer(Box<Transfer>),
-    /// It was not.
+    /// The request was refused.
     Error(ErrorParts),
 }
 
-/// What became of a batch.
+/// Results of a batch.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct BatchAnswer {
-    /// In the order of the requests.
+    /// Results in the order of the requests.
     pub results: Vec<BatchResult>,
 }
 
@@ -250,42 +251,42 @@ pub struct BatchAnswer {
 pub struct TransferList {
     /// The transfers, newest first.
     pub transfers: Vec<Transfer>,
-    /// Goes on from here.
+    /// Cursor of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// Which transfers to list.
+/// Filters of the list of transfers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct TransferQuery {
-    /// States, or `live`, `terminal`; repeatable.
+    /// States, or `live` or `terminal`; repeatable.
     #[param(inline)]
     pub state: Vec<StateWord>,
-    /// Whose; for administrators.
+    /// Only transfers of this owner; for administrators.
     pub owner: Option<String>,
-    /// Its activity.
+    /// Only transfers of this activity.
     pub activity: Option<String>,
-    /// Its class.
+    /// Only transfers of this class.
     #[param(value_type = Option<enums::Class>, inline)]
     pub class: Option<Class>,
-    /// `KEY:VALUE`; repeatable, all must be there.
+    /// `KEY:VALUE`; repeatable. Only transfers that have all of these labels.
     pub label: Vec<String>,
-    /// How the first source's URL begins.
+    /// Prefix of the first source's URL.
     pub source: Option<String>,
-    /// How the destination's URL begins.
+    /// Prefix of the destination's URL.
     pub destination: Option<String>,
-    /// Submitted after.
+    /// Only transfers submitted after this time.
     #[param(value_type = Option<String>)]
     pub submitted_after: Option<Timestamp>,
-    /// Submitted before.
+    /// Only transfers submitted before this time.
     #[param(value_type = Option<String>)]
     pub submitted_before: Option<Timestamp>,
-    /// Items of the page.
+    /// Maximum number of items of the page.
     #[serde(default = "page_default")]
     #[param(minimum = 1, maximum = 1000, default = 100)]
     pub limit: u32,
-    /// Where the last page ended.
+    /// Cursor from `next` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -304,11 +305,11 @@ impl Check for TransferQuery {
     }
 }
 
-/// Ids to ask for.
+/// A query for transfers by id.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QueryRequest {
-    /// The ids.
+    /// Ids of the transfers.
     #[schema(min_items = 1, max_items = 1000)]
     pub ids: Vec<String>,
 }
@@ -327,50 +328,50 @@ pub struct TransferOrNull(pub Option<Transfer>);
 /// Transfers by id.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct QueryAnswer {
-    /// Each id asked for; null for one that is not there.
+    /// The transfers by id; null for an id that does not exist.
     pub transfers: BTreeMap<String, TransferOrNull>,
 }
 
-/// How a file ended.
+/// Outcome of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FileState {
-    /// Safe under its name.
+    /// Complete under its final name.
     Done,
-    /// Not.
+    /// Failed.
     Failed,
 }
 
-/// What became of one file.
+/// Outcome of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileOutcome {
-    /// Relative to the transfer's root.
+    /// Path relative to the transfer's root.
     pub path: String,
-    /// How it ended.
+    /// Outcome.
     pub state: FileState,
-    /// Bytes.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// Eight hexadecimal digits.
+    /// Adler-32 as eight hexadecimal digits.
     pub adler32: Option<String>,
-    /// Eight hexadecimal digits.
+    /// CRC-32C as eight hexadecimal digits.
     pub crc32c: Option<String>,
-    /// Why it failed.
+    /// Error of a failed file.
     pub error: Option<ErrorParts>,
 }
 
-/// Which outcomes to list.
+/// Filters of the list of file outcomes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct FilesQuery {
-    /// Only these.
+    /// Only files with this outcome.
     #[param(inline)]
     pub state: Option<FileState>,
-    /// Items of the page.
+    /// Maximum number of items of the page.
     #[serde(default = "page_default")]
     #[param(minimum = 1, maximum = 1000, default = 100)]
     pub limit: u32,
-    /// Where the last page ended.
+    /// Cursor from `next` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -380,23 +381,24 @@ impl Check for FilesQuery {
     }
 }
 
-/// A page of outcomes.
+/// A page of file outcomes.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FileList {
-    /// The outcomes, in the order they happened.
+    /// The outcomes in the order in which they happened.
     pub files: Vec<FileOutcome>,
-    /// Goes on from here.
+    /// Cursor of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// How long to wait, and for what.
+/// Condition and timeout of a wait.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct WaitQuery {
-    /// Answers as soon as the version is greater; without it, when the state is terminal.
+    /// Return as soon as the version exceeds this number; default: return when the state is
+    /// terminal.
     pub after: Option<u64>,
-    /// Seconds.
+    /// Maximum seconds to wait.
     #[serde(default = "poll_default")]
     #[param(maximum = 60, default = 30)]
     pub timeout: u64,
@@ -408,67 +410,67 @@ impl Check for WaitQuery {
     }
 }
 
-/// How to cancel.
+/// Options of a cancellation.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CancelRequest {
-    /// Remove what is there of unfinished files.
+    /// True to remove the partial data of unfinished files.
     pub purge: bool,
-    /// Only if its `version` is still this: nobody has changed it, or gone on with it, since it was
-    /// looked at. One that is cancelled by then is cancelled.
+    /// Cancel only if the transfer still has this `version`, so that nobody has changed or resumed
+    /// it since. A transfer that is already cancelled stays cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
 }
 
 impl Check for CancelRequest {}
 
-/// What to change; `null` takes a bound away.
+/// Changes to a transfer; `null` removes a bound.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Patch {
-    /// See [`Request`].
+    /// New priority; see [`Request`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 9)]
     pub priority: Option<u8>,
-    /// See [`Request`].
+    /// New class; see [`Request`].
     #[serde(
         deserialize_with = "checks::some",
         skip_serializing_if = "Option::is_none"
     )]
     #[schema(value_type = Option<enums::Class>)]
     pub class: Option<Option<Class>>,
-    /// See [`Request`].
+    /// New deadline; see [`Request`].
     #[serde(
         deserialize_with = "checks::some",
         skip_serializing_if = "Option::is_none"
     )]
     #[schema(value_type = Option<Timestamp>)]
     pub deadline: Option<Option<Timestamp>>,
-    /// See [`Request`].
+    /// New weight; see [`Request`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub weight: Option<u32>,
-    /// See [`Request`].
+    /// New minimum rate; see [`Request`].
     #[serde(
         deserialize_with = "checks::some",
         skip_serializing_if = "Option::is_none"
     )]
     #[schema(value_type = Option<u64>, minimum = 1)]
     pub rate_min: Option<Option<u64>>,
-    /// See [`Request`].
+    /// New rate limit; see [`Request`].
     #[serde(
         deserialize_with = "checks::some",
         skip_serializing_if = "Option::is_none"
     )]
     #[schema(value_type = Option<u64>, minimum = 1)]
     pub rate_max: Option<Option<u64>>,
-    /// See [`Request`]; all of them anew.
+    /// New labels, replacing all existing labels; see [`Request`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
 }
 
 impl Patch {
-    /// The request with this changed.
+    /// Returns the request with these changes.
     #[must_use]
     pub fn apply(&self, mut request: Request) -> Request {
         request.priority = self.priority.unwrap_or(request.priority);

@@ -18,10 +18,10 @@ use std::sync::Arc;
 
 type Shared = State<Arc<Api>>;
 
-/// What the endpoint is, and who the caller is to it.
+/// Describes the endpoint and the rights of the caller.
 #[utoipa::path(get, path = "/v1/endpoint", tag = "endpoint",
     responses((status = 200, description = "The endpoint.", body = EndpointAnswer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Answer<Json<EndpointAnswer>> {
     // Whoever decides what runs next has them for as long as that takes.
     let scheduling = api.call(|api| Ok(api.scheduler.rules())).await?;
@@ -64,11 +64,11 @@ pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Answer<Json<
     }))
 }
 
-/// Changes which transfers run, until the endpoint is started again. For administrators.
+/// Changes the scheduling rules until the endpoint restarts. For administrators.
 #[utoipa::path(patch, path = "/v1/endpoint/scheduling", tag = "endpoint",
     request_body = SchedulingPatch,
-    responses((status = 200, description = "What holds now.", body = Scheduling),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 200, description = "The new scheduling rules.", body = Scheduling),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn scheduling(
     State(api): Shared,
     caller: Caller,
@@ -90,10 +90,10 @@ pub(super) async fn scheduling(
     .map(Json)
 }
 
-/// Whether the endpoint takes requests.
+/// Reports whether the endpoint accepts requests.
 #[utoipa::path(get, path = "/healthz", tag = "endpoint", security(()),
-    responses((status = 200, description = "It does.", body = Health),
-        (status = 503, description = "It stops.", body = Health)))]
+    responses((status = 200, description = "The endpoint accepts requests.", body = Health),
+        (status = 503, description = "The endpoint is stopping.", body = Health)))]
 pub(super) async fn healthz(State(api): Shared) -> (StatusCode, Json<Health>) {
     let (code, status) = match api.is_stopping() {
         false => (StatusCode::OK, "ok"),
@@ -103,11 +103,11 @@ pub(super) async fn healthz(State(api): Shared) -> (StatusCode, Json<Health>) {
     (code, Json(Health { status }))
 }
 
-/// Counters, as Prometheus reads them.
+/// Returns counters in Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "endpoint",
-    responses((status = 200, description = "Prometheus text.", body = String,
+    responses((status = 200, description = "Counters in Prometheus text format.", body = String,
             content_type = "text/plain"),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl IntoResponse> {
     if !api.config.metrics.open {
         let (mut parts, _) = request.into_parts();
@@ -126,19 +126,19 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
     Ok(([(header::CONTENT_TYPE, kind)], text))
 }
 
-/// This document.
+/// Returns this document.
 #[utoipa::path(get, path = "/v1/openapi.json", tag = "endpoint", security(()),
-    responses((status = 200, description = "OpenAPI.", body = serde_json::Value)))]
+    responses((status = 200, description = "The OpenAPI document.", body = serde_json::Value)))]
 pub(super) async fn document(State(api): Shared) -> impl IntoResponse {
     let kind = "application/json";
     // The same bytes for all: anybody may ask, and leave the answer lying.
     ([(header::CONTENT_TYPE, kind)], api.document.clone())
 }
 
-/// Whether requests would be served in time. Changes nothing.
+/// Checks whether requests would be admitted, without submitting them.
 #[utoipa::path(post, path = "/v1/admission", tag = "admission", request_body = AdmissionRequest,
-    responses((status = 200, description = "What each would get.", body = AdmissionAnswer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 200, description = "The promise to each request.", body = AdmissionAnswer),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn admission(
     State(api): Shared,
     caller: Caller,

@@ -73,13 +73,13 @@ fn gap(heard: &Heard) -> Event {
     }
 }
 
-/// What happens: server-sent events with `Accept: text/event-stream`, else a long poll.
+/// Returns events: server-sent events with `Accept: text/event-stream`, else a long poll.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(EventsQuery,
-        ("Last-Event-ID" = Option<u64>, Header, description = "Goes on after this one.")),
-    responses((status = 200, description = "Events.",
+        ("Last-Event-ID" = Option<u64>, Header, description = "Continues after this event.")),
+    responses((status = 200, description = "The events.",
             content((Events = "application/json"), (Event = "text/event-stream"))),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn events(
     State(api): State<Arc<Api>>,
     caller: Caller,

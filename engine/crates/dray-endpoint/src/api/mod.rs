@@ -281,7 +281,7 @@ fn broken() -> Refusal {
 #[openapi(
     info(
         title = "The control API of a dray endpoint",
-        description = "See docs/reference/api.md for the prose."
+        description = "docs/reference/api.md describes the API in prose."
     ),
     security(("bearer" = []), ("certificate" = []))
 )]

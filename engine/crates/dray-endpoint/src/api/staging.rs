@@ -47,11 +47,11 @@ async fn stage(
     Ok((code, Json(staged)))
 }
 
-/// Brings a copy into the fast root.
+/// Copies a file or folder into the fast root.
 #[utoipa::path(post, path = "/v1/staging/in", tag = "staging", request_body = StagingRequest,
-    responses((status = 201, description = "On its way.", body = Staged),
-        (status = 200, description = "It was on its way already.", body = Staged),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 201, description = "A new staging entry.", body = Staged),
+        (status = 200, description = "An existing staging entry.", body = Staged),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn stage_in(
     State(api): Shared,
     caller: Caller,
@@ -60,11 +60,11 @@ pub(super) async fn stage_in(
     stage(&api, &caller, request, StagedDirection::In).await
 }
 
-/// Brings a copy into the slow root.
+/// Copies a file or folder into the slow root.
 #[utoipa::path(post, path = "/v1/staging/out", tag = "staging", request_body = StagingRequest,
-    responses((status = 201, description = "On its way.", body = Staged),
-        (status = 200, description = "It was on its way already.", body = Staged),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 201, description = "A new staging entry.", body = Staged),
+        (status = 200, description = "An existing staging entry.", body = Staged),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn stage_out(
     State(api): Shared,
     caller: Caller,
@@ -73,10 +73,10 @@ pub(super) async fn stage_out(
     stage(&api, &caller, request, StagedDirection::Out).await
 }
 
-/// Lists what was staged, newest first.
+/// Lists staging entries, newest first.
 #[utoipa::path(get, path = "/v1/staging", tag = "staging", params(StagingQuery),
-    responses((status = 200, description = "A page.", body = StagedList),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 200, description = "A page of the list.", body = StagedList),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn list(
     State(api): Shared,
     caller: Caller,
@@ -88,11 +88,11 @@ pub(super) async fn list(
         .map(Json)
 }
 
-/// Shows one.
+/// Returns a staging entry.
 #[utoipa::path(get, path = "/v1/staging/{id}", tag = "staging",
-    params(("id" = String, Path, description = "Its id.")),
-    responses((status = 200, description = "It.", body = Staged),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    params(("id" = String, Path, description = "Id of the staging entry.")),
+    responses((status = 200, description = "The staging entry.", body = Staged),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Staged>> {
     let principal = caller.clone();
     api.call(move |api| Ok(api.queue.staging().show(&principal, &id)?.1))
@@ -100,11 +100,12 @@ pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answ
         .map(Json)
 }
 
-/// Pins the fast copy.
+/// Pins the fast copy, or removes its pin.
 #[utoipa::path(post, path = "/v1/staging/{id}/pin", tag = "staging",
-    params(("id" = String, Path, description = "Its id.")), request_body = PinRequest,
-    responses((status = 200, description = "It.", body = Staged),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    params(("id" = String, Path, description = "Id of the staging entry.")),
+    request_body = PinRequest,
+    responses((status = 200, description = "The staging entry.", body = Staged),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn pin(
     State(api): Shared,
     caller: Caller,
@@ -117,11 +118,11 @@ pub(super) async fn pin(
         .map(Json)
 }
 
-/// Frees the fast copy.
+/// Deletes the fast copy.
 #[utoipa::path(post, path = "/v1/staging/{id}/evict", tag = "staging",
-    params(("id" = String, Path, description = "Its id.")),
-    responses((status = 200, description = "It.", body = Staged),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    params(("id" = String, Path, description = "Id of the staging entry.")),
+    responses((status = 200, description = "The staging entry.", body = Staged),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn evict(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Staged>> {
     let principal = caller.clone();
     api.storage_turn(&caller, move |api, given| {

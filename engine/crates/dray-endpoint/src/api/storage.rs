@@ -33,10 +33,10 @@ impl Api {
     }
 }
 
-/// What stands at a path.
+/// Returns the entry at a path.
 #[utoipa::path(get, path = "/v1/storage/stat", tag = "storage", params(PathQuery),
     responses((status = 200, description = "The entry.", body = Entry),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn stat(
     State(api): Shared,
     caller: Caller,
@@ -53,8 +53,8 @@ pub(super) async fn stat(
 
 /// Lists a folder.
 #[utoipa::path(get, path = "/v1/storage/list", tag = "storage", params(ListQuery),
-    responses((status = 200, description = "A page.", body = EntryList),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 200, description = "A page of the list.", body = EntryList),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn list(
     State(api): Shared,
     caller: Caller,
@@ -79,11 +79,11 @@ pub(super) async fn list(
     .map(Json)
 }
 
-/// Makes a folder.
+/// Creates a folder.
 #[utoipa::path(post, path = "/v1/storage/mkdir", tag = "storage", request_body = MkdirRequest,
-    responses((status = 201, description = "It was made.", body = Entry),
-        (status = 200, description = "It stood there.", body = Entry),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 201, description = "The new folder.", body = Entry),
+        (status = 200, description = "The folder already existed.", body = Entry),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn mkdir(
     State(api): Shared,
     caller: Caller,
@@ -104,10 +104,10 @@ pub(super) async fn mkdir(
     Ok((code, Json(entry)))
 }
 
-/// Removes a file, a link, a folder.
+/// Removes a file, a link or a folder.
 #[utoipa::path(post, path = "/v1/storage/rm", tag = "storage", request_body = RmRequest,
-    responses((status = 200, description = "How many went.", body = RmAnswer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 200, description = "Number of removed entries.", body = RmAnswer),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn rm(
     State(api): Shared,
     caller: Caller,
@@ -123,10 +123,10 @@ pub(super) async fn rm(
     Ok(Json(RmAnswer { removed }))
 }
 
-/// Gives a file or a folder another name.
+/// Renames a file, a link or a folder.
 #[utoipa::path(post, path = "/v1/storage/rename", tag = "storage", request_body = RenameRequest,
     responses((status = 200, description = "The entry under its new name.", body = Entry),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn rename(
     State(api): Shared,
     caller: Caller,
@@ -142,11 +142,11 @@ pub(super) async fn rename(
     .map(Json)
 }
 
-/// A checksum of a file.
+/// Returns the checksum of a file.
 #[utoipa::path(post, path = "/v1/storage/checksum", tag = "storage",
     request_body = ChecksumRequest,
     responses((status = 200, description = "The checksum.", body = ChecksumAnswer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn checksum(
     State(api): Shared,
     caller: Caller,
@@ -161,10 +161,10 @@ pub(super) async fn checksum(
     .map(Json)
 }
 
-/// Space of the storage under a path.
+/// Returns the space of the storage that holds a path.
 #[utoipa::path(get, path = "/v1/storage/space", tag = "storage", params(PathQuery),
-    responses((status = 200, description = "Bytes.", body = SpaceAnswer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 200, description = "The space in bytes.", body = SpaceAnswer),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn space(
     State(api): Shared,
     caller: Caller,

@@ -17,10 +17,11 @@ use std::sync::Arc;
 
 type Shared = State<Arc<Api>>;
 
-/// Gives out a ticket.
+/// Issues a ticket.
 #[utoipa::path(post, path = "/v1/tickets", tag = "tickets", request_body = TicketRequest,
-    responses((status = 201, description = "The ticket, once.", body = MintedTicket),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 201, description = "The ticket with its secret. Shown only once.",
+            body = MintedTicket),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn mint(
     State(api): Shared,
     caller: Caller,
@@ -46,8 +47,8 @@ pub(super) async fn mint(
 
 /// Lists the caller's tickets.
 #[utoipa::path(get, path = "/v1/tickets", tag = "tickets", params(TicketQuery),
-    responses((status = 200, description = "A page.", body = TicketList),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 200, description = "A page of the list.", body = TicketList),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn list(
     State(api): Shared,
     caller: Caller,
@@ -59,11 +60,11 @@ pub(super) async fn list(
         .map(Json)
 }
 
-/// Shows a ticket, without its secret.
+/// Returns a ticket without its secret.
 #[utoipa::path(get, path = "/v1/tickets/{id}", tag = "tickets",
-    params(("id" = String, Path, description = "Its id.")),
+    params(("id" = String, Path, description = "Id of the ticket.")),
     responses((status = 200, description = "The ticket.", body = Ticket),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Ticket>> {
     let principal = caller.clone();
     api.call(move |api| api.tickets.show(&principal, &id))
@@ -71,11 +72,11 @@ pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answ
         .map(Json)
 }
 
-/// Changes what a ticket's sessions may take here.
+/// Changes the weight and rates of a ticket's sessions.
 #[utoipa::path(patch, path = "/v1/tickets/{id}", tag = "tickets",
-    params(("id" = String, Path, description = "Its id.")), request_body = TicketPatch,
+    params(("id" = String, Path, description = "Id of the ticket.")), request_body = TicketPatch,
     responses((status = 200, description = "The ticket.", body = Ticket),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn change(
     State(api): Shared,
     caller: Caller,
@@ -90,11 +91,11 @@ pub(super) async fn change(
     Ok(Json(ticket))
 }
 
-/// Takes a ticket back.
+/// Revokes a ticket.
 #[utoipa::path(delete, path = "/v1/tickets/{id}", tag = "tickets",
-    params(("id" = String, Path, description = "Its id.")),
+    params(("id" = String, Path, description = "Id of the ticket.")),
     responses((status = 200, description = "The ticket.", body = Ticket),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn revoke(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Ticket>> {
     let principal = caller.clone();
     let ticket = api
@@ -104,11 +105,11 @@ pub(super) async fn revoke(State(api): Shared, caller: Caller, Id(id): Id) -> An
     Ok(Json(ticket))
 }
 
-/// Makes a ticket good for longer; by the holder of its key.
+/// Renews a ticket. The caller must prove that it holds the key `peer_key` of the ticket.
 #[utoipa::path(post, path = "/v1/tickets/renew", tag = "tickets", request_body = RenewRequest,
     security(("certificate" = [])),
     responses((status = 200, description = "The ticket.", body = Ticket),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn renew(
     State(api): Shared,
     Certificates(certificates): Certificates,

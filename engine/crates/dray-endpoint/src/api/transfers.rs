@@ -39,12 +39,12 @@ fn submitted(one: Submitted) -> Response {
     response
 }
 
-/// Submits a request.
+/// Submits a request for a transfer.
 #[utoipa::path(post, path = "/v1/transfers", tag = "transfers", request_body = Request,
     responses(
         (status = 201, description = "A new attempt.", body = Transfer),
-        (status = 200, description = "It was there already.", body = Transfer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = 200, description = "The existing transfer.", body = Transfer),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn submit(
     State(api): Shared,
     caller: Caller,
@@ -61,10 +61,10 @@ pub(super) async fn submit(
     Ok(submitted(done))
 }
 
-/// Submits many requests at once.
+/// Submits a batch of requests.
 #[utoipa::path(post, path = "/v1/transfers/batch", tag = "transfers", request_body = BatchRequest,
-    responses((status = 200, description = "What became of each.", body = BatchAnswer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 200, description = "The result of each request.", body = BatchAnswer),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn batch(
     State(api): Shared,
     caller: Caller,
@@ -92,8 +92,8 @@ pub(super) async fn batch(
 
 /// Lists transfers, newest first.
 #[utoipa::path(get, path = "/v1/transfers", tag = "transfers", params(TransferQuery),
-    responses((status = 200, description = "A page.", body = TransferList),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 200, description = "A page of the list.", body = TransferList),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn list(
     State(api): Shared,
     caller: Caller,
@@ -105,10 +105,10 @@ pub(super) async fn list(
         .map(Json)
 }
 
-/// Asks for many transfers by id.
+/// Returns transfers by id.
 #[utoipa::path(post, path = "/v1/transfers/query", tag = "transfers", request_body = QueryRequest,
-    responses((status = 200, description = "Each of them.", body = QueryAnswer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    responses((status = 200, description = "The transfers by id.", body = QueryAnswer),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn query(
     State(api): Shared,
     caller: Caller,
@@ -126,20 +126,20 @@ async fn look(api: &Arc<Api>, caller: &Caller, id: &str) -> Answer<Transfer> {
     api.call(move |api| api.queue.show(&principal, &id)).await
 }
 
-/// Shows one transfer.
+/// Returns a transfer.
 #[utoipa::path(get, path = "/v1/transfers/{id}", tag = "transfers",
-    params(("id" = String, Path, description = "Its id.")),
+    params(("id" = String, Path, description = "Id of the transfer.")),
     responses((status = 200, description = "The transfer.", body = Transfer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Transfer>> {
     look(&api, &caller, &id).await.map(Json)
 }
 
-/// Lists what became of its files.
+/// Lists the outcomes of a transfer's files.
 #[utoipa::path(get, path = "/v1/transfers/{id}/files", tag = "transfers",
-    params(("id" = String, Path, description = "Its id."), FilesQuery),
-    responses((status = 200, description = "A page.", body = FileList),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    params(("id" = String, Path, description = "Id of the transfer."), FilesQuery),
+    responses((status = 200, description = "A page of the list.", body = FileList),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn files(
     State(api): Shared,
     caller: Caller,
@@ -152,11 +152,11 @@ pub(super) async fn files(
         .map(Json)
 }
 
-/// Waits for the end of a transfer, or for a change of it.
+/// Waits for the end of a transfer, or for a change.
 #[utoipa::path(get, path = "/v1/transfers/{id}/wait", tag = "transfers",
-    params(("id" = String, Path, description = "Its id."), WaitQuery),
-    responses((status = 200, description = "Where it stands now.", body = Transfer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    params(("id" = String, Path, description = "Id of the transfer."), WaitQuery),
+    responses((status = 200, description = "The transfer after the wait.", body = Transfer),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn wait(
     State(api): Shared,
     caller: Caller,
@@ -205,11 +205,12 @@ pub(super) async fn wait(
     }
 }
 
-/// Cancels a transfer; what is safe stays unless `purge`.
+/// Cancels a transfer. Durable data is kept unless `purge` is set.
 #[utoipa::path(post, path = "/v1/transfers/{id}/cancel", tag = "transfers",
-    params(("id" = String, Path, description = "Its id.")), request_body = CancelRequest,
+    params(("id" = String, Path, description = "Id of the transfer.")),
+    request_body = CancelRequest,
     responses((status = 200, description = "The transfer.", body = Transfer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn cancel(
     State(api): Shared,
     caller: Caller,
@@ -229,9 +230,9 @@ pub(super) async fn cancel(
 
 /// Pauses a transfer.
 #[utoipa::path(post, path = "/v1/transfers/{id}/pause", tag = "transfers",
-    params(("id" = String, Path, description = "Its id.")),
+    params(("id" = String, Path, description = "Id of the transfer.")),
     responses((status = 200, description = "The transfer.", body = Transfer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn pause(
     State(api): Shared,
     caller: Caller,
@@ -243,11 +244,11 @@ pub(super) async fn pause(
         .map(Json)
 }
 
-/// Lets a transfer go on.
+/// Resumes a paused transfer.
 #[utoipa::path(post, path = "/v1/transfers/{id}/resume", tag = "transfers",
-    params(("id" = String, Path, description = "Its id.")),
+    params(("id" = String, Path, description = "Id of the transfer.")),
     responses((status = 200, description = "The transfer.", body = Transfer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn resume(
     State(api): Shared,
     caller: Caller,
@@ -259,11 +260,11 @@ pub(super) async fn resume(
         .map(Json)
 }
 
-/// A new attempt of a transfer that has ended.
+/// Starts a new attempt of a transfer that has ended.
 #[utoipa::path(post, path = "/v1/transfers/{id}/retry", tag = "transfers",
-    params(("id" = String, Path, description = "Its id.")),
+    params(("id" = String, Path, description = "Id of the transfer.")),
     responses((status = 200, description = "The transfer.", body = Transfer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn retry(
     State(api): Shared,
     caller: Caller,
@@ -280,11 +281,12 @@ pub(super) async fn retry(
     .map(Json)
 }
 
-/// Changes what a transfer is owed.
+/// Changes a transfer.
 #[utoipa::path(patch, path = "/v1/transfers/{id}", tag = "transfers",
-    params(("id" = String, Path, description = "Its id.")), request_body = Patch,
+    params(("id" = String, Path, description = "Id of the transfer.")),
+    request_body = Patch,
     responses((status = 200, description = "The transfer.", body = Transfer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn patch(
     State(api): Shared,
     caller: Caller,
@@ -298,11 +300,11 @@ pub(super) async fn patch(
     Ok(Json(patched?))
 }
 
-/// Forgets a transfer that has ended.
+/// Deletes the record of a transfer that has ended.
 #[utoipa::path(delete, path = "/v1/transfers/{id}", tag = "transfers",
-    params(("id" = String, Path, description = "Its id.")),
-    responses((status = 200, description = "What it was.", body = Transfer),
-        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+    params(("id" = String, Path, description = "Id of the transfer.")),
+    responses((status = 200, description = "The deleted transfer.", body = Transfer),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn delete(
     State(api): Shared,
     caller: Caller,
