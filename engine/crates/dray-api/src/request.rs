@@ -46,7 +46,7 @@ pub struct Request {
     /// destination as a folder.
     #[schema(min_items = 1, max_items = 256)]
     pub sources: Vec<Place>,
-    /// Equal copies of the one source, read in turn when it fails. Each must have the source's size.
+    /// Equal copies of the one source, read in turn if it fails. Each must have the source's size.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 15)]
     pub replicas: Vec<Place>,
