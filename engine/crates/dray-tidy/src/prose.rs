@@ -25,7 +25,8 @@ pub fn check_page_width(path: &str, text: &str) -> Vec<Finding> {
             || line.starts_with("    ")
             || line.trim_start().starts_with(['|', '#'])
             || line.contains("](")
-            || line.contains("://");
+            || line.contains("://")
+            || has_long_code(line);
         let columns = line.chars().count();
         if columns > PAGE_COLUMNS && !cannot_wrap {
             let message =
@@ -54,6 +55,13 @@ pub fn check_openings(path: &str, source: &str) -> Vec<Finding> {
         was_comment = line.starts_with("///") || line.starts_with("//!");
     }
     findings
+}
+
+/// True if a line has code that would be broken in two: a command or an object.
+fn has_long_code(line: &str) -> bool {
+    const LONG: usize = 40;
+    let code = line.split('`').skip(1).step_by(2);
+    code.into_iter().any(|code| code.chars().count() > LONG)
 }
 
 fn begins_with(text: &str, word: &str) -> bool {
@@ -105,6 +113,7 @@ mod tests {
         assert_eq!(found(&format!("```\n{wide}\n```\n| {wide}\n    {wide}")), 0);
         assert_eq!(found(&format!("[x](y) {wide}")), 0);
         assert_eq!(found(&format!("```\n```\n{wide}")), 1);
+        assert_eq!(found(&format!("run `{}` {wide}", "x".repeat(50))), 0);
     }
 
     #[test]

@@ -112,15 +112,29 @@ fn lines_fit_beside_each_other() {
     assert_none(&findings);
 }
 
+#[test]
+fn pages_are_wrapped() {
+    // Their programs write these.
+    let is_written = |path: &str| {
+        path.contains("/experiments/") || path.contains("/measured") || path.ends_with("/cli.md")
+    };
+    let mut pages = read(&["md"]);
+    pages.retain(|(path, _)| !is_written(path));
+    assert!(pages.len() > 50, "too few pages seen: the search is broken");
+    let findings: Vec<_> = pages
+        .iter()
+        .flat_map(|(path, text)| prose::check_page_width(path, text))
+        .collect();
+    assert_none(&findings);
+}
+
 /// Documentation comments that begin with a headless clause, by crate. The numbers may only fall.
 const HEADLESS_LEFT: &[(&str, usize)] = &[
-    ("dray-api", 154),
     ("dray-cli", 75),
     ("dray-client", 8),
-    ("dray-endpoint", 509),
+    ("dray-endpoint", 504),
     ("dray-open", 51),
-    ("dray-runtime", 24),
-    ("dray-session", 114),
+    ("dray-runtime", 8),
     ("plugins", 7),
 ];
 
