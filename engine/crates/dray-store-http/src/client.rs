@@ -7,7 +7,7 @@ use crate::pause::{Patience, Pauses, is_busy, read_retry_after};
 use crate::redirect::Place;
 use crate::url::Origin;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
-use dray_store::errno::too_many_open;
+use dray_store::errno::{io_words, too_many_open};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -345,7 +345,10 @@ impl Client {
             ureq::Error::Protocol(_) => ErrorKind::Protocol,
             _ => ErrorKind::Unreachable,
         };
-        let words = error.to_string();
+        let words = match error {
+            ureq::Error::Io(error) => io_words(error),
+            other => other.to_string(),
+        };
         let fault = self.fault(kind, ask).cause(format!("{server}: {words}"));
         if words.contains("certificate") {
             let remedy = "trust its authority by SSL_CERT_FILE or X509_CERT_DIR";
@@ -364,7 +367,7 @@ impl Client {
     /// Returns the error of a body that broke off.
     pub(crate) fn cut_off(&self, ask: &Ask<'_>, server: &Origin, error: &std::io::Error) -> Error {
         self.fault(kind_of(error), ask)
-            .cause(format!("{server}: {error}"))
+            .cause(format!("{server}: {}", io_words(error)))
             .remedy("look at the server")
     }
 
