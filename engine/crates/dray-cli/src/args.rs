@@ -1,4 +1,4 @@
-//! The command line: what can be asked, and the words of the help.
+//! The command line: commands, options and help texts.
 
 mod endpoint;
 mod serve;
@@ -24,43 +24,45 @@ use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  everything asked for is safe at the destination
-  1  some files failed (each is named), or the output could not be written; the others are safe
-  2  the command line makes no sense
-  3  refused before anything moved: another transfer writes there, wrong key or token, no permission,
-     nothing to copy
-  4  the other end cannot be reached
-  5  broken off; what is safe stays safe: the same command goes on from there";
+  0  success: all requested data is durable at the destination
+  1  some files failed (each is reported), or the output could not be written; all other files are
+     durable
+  2  usage error
+  3  refused before any data moved: another transfer writes to the destination, wrong key or token,
+     no permission, nothing to copy
+  4  the other host is unreachable
+  5  interrupted; durable data is kept: the same command resumes";
 
 const CP_EXAMPLES: &str = "\
 Examples:
   dray cp big.root /data/new-name.root          one file, under a new name
   dray cp big.root /data/                       one file, into a folder
-  dray cp -r run42 /data                        makes /data/run42
+  dray cp -r run42 /data                        creates /data/run42
   dray cp -r run42/ /data                       the contents of run42, into /data
   dray cp -r run42 dray://dtn2.example/in \\
       --peer-key sha256:... --token-file t      push to another host (see dray serve)
-  dray cp -r dray://dtn2.example/run42 /data    pull from one (DRAY_PEER_KEY, DRAY_TOKEN set)
+  dray cp -r dray://dtn2.example/run42 /data    pull from it (DRAY_PEER_KEY, DRAY_TOKEN set)
   dray cp -r dray://dtn1.example/data/run42 \\
-      dray://dtn2.example/data/                 from endpoint to endpoint, with or without this host
-  dray cp https://www.example/big.root /data/   from a web server; folders where it speaks WebDAV
+      dray://dtn2.example/data/                 from endpoint to endpoint; this host only watches
+  dray cp https://www.example/big.root /data/   from a web server; folders need WebDAV
   dray cp root://server.example//d/f /data/     from an XRootD server (make build-xrootd)
-  dray cp -r run42 root://server.example//d/    to one
-  dray cp --range 1GiB:64MiB big.root part      64 MiB of it
-  dray cp null:4GiB null:                       no storage at either end, to measure the rest
+  dray cp -r run42 root://server.example//d/    to an XRootD server
+  dray cp --range 1GiB:64MiB big.root part      64 MiB of the file
+  dray cp null:4GiB null:                       without storage, to measure everything else
 
-What DST means never depends on what exists there: it is a folder with -r, with several sources, or
-when it ends in a slash (or is . or ..); otherwise it is the file's new name.
-Run the same command again after any fault: what is safe is not sent again.";
+The meaning of DST never depends on what exists there: it is a folder with -r, with several sources,
+or if it ends in a slash (or is . or ..); otherwise it is the new name of the file.
+After any fault, run the same command again: durable data is not sent again.";
 
 const SWEEP_NOTES: &str = "\
-Whole files are never touched, and neither is what a running copy holds. What a copy has left that
-is broken off and may still go on is removed too, if it is old enough: the same copy then begins
-anew. Logs that cannot be read are named and stay.";
+Complete files and the data of running copies are never removed. The partial data of an interrupted
+copy is removed if it is old enough, even if the copy could still resume: the same copy then starts
+from the beginning. Unreadable logs are reported and kept.";
 
-/// Hauls files between folders and hosts: object by object, verified, resumable.
+/// Move scientific data between hosts and storage: in objects, out of order, with a checksum for
+/// every byte, resuming after any fault
 #[derive(Debug, Parser)]
-#[command(name = "dray", version, about, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "dray", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Dray {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -68,51 +70,51 @@ pub(crate) struct Dray {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Copies files and folders
+    /// Copy files and folders
     Cp(Box<Cp>),
-    /// Serves copies beneath one folder to other hosts
+    /// Serve one folder to other hosts
     Serve(Serve),
-    /// Runs and asks endpoints: services that carry transfers
+    /// Run and query endpoints, the services that carry transfers
     #[command(subcommand)]
     Endpoint(Endpoint),
-    /// Makes and shows bearer tokens
+    /// Create and show bearer tokens
     #[command(subcommand)]
     Token(Token),
-    /// Lists an endpoint's transfers
+    /// List the transfers of an endpoint
     Transfers(Transfers),
-    /// Shows one transfer of an endpoint
+    /// Show one transfer of an endpoint
     Show(ShowTransfer),
-    /// Shows what an endpoint moves, for whom, and which deadlines it keeps
+    /// Show the current transfers, owners and deadlines of an endpoint
     Top(Top),
-    /// Cancels a transfer of an endpoint
+    /// Cancel a transfer of an endpoint
     Cancel(Cancel),
-    /// Lists a folder at an endpoint; without a path (dray://HOST) its roots
+    /// List a folder at an endpoint, or its roots if the URL has no path (dray://HOST)
     Ls(At),
-    /// Says what a path at an endpoint is
+    /// Show the type, size and time of a path at an endpoint
     Stat(At),
-    /// Removes a file or folder at an endpoint
+    /// Remove a file or folder at an endpoint
     Rm(Rm),
-    /// Says the checksum of a file at an endpoint
+    /// Show the checksum of a file at an endpoint
     Checksum(Sum),
-    /// Says what a copy would do, and changes nothing
+    /// Show what a copy would do, without changing anything
     Plan(Box<Plan>),
-    /// Looks into object logs: what is safe of unfinished copies
+    /// Inspect object logs, which record the durable data of unfinished copies
     #[command(subcommand)]
     Log(Log),
-    /// Prints the version
+    /// Print the version
     Version,
-    /// Prints a completion script for a shell
+    /// Print a completion script for a shell
     Completion {
-        /// Which shell
+        /// Shell that the script is for
         shell: clap_complete::Shell,
     },
-    /// Prints the command line reference as Markdown
+    /// Print the command line reference as Markdown
     #[command(hide = true)]
     DocsCli,
 }
 
 impl Command {
-    /// True if standard output carries JSON alone, errors included.
+    /// Returns true if standard output carries only JSON, errors included.
     pub(crate) const fn is_json(&self) -> bool {
         match self {
             Self::Cp(cp) => cp.what.json,
@@ -131,66 +133,66 @@ impl Command {
     }
 }
 
-/// What is copied where: the same for `cp` and `plan`.
+/// Sources, destination and common options of `cp` and `plan`.
 #[derive(Debug, Args)]
 pub(crate) struct What {
-    /// What to copy, then where to. Either side, or both, may be dray://HOST[:PORT]/PATH
+    /// One or more sources, then the destination. Each may be dray://HOST[:PORT]/PATH
     #[arg(value_name = "SRC... DST", required = true, num_args = 2..)]
     pub(crate) paths: Vec<OsString>,
 
-    /// Copy folders with everything in them; DST is a folder then
-    #[arg(short, long, help_heading = "What to copy")]
+    /// Copy folders with everything in them; DST is then a folder
+    #[arg(short, long, help_heading = "Selection options")]
     pub(crate) recursive: bool,
 
-    /// Take only files that match (repeatable): '*.root' by name, 'run?/**' by path
-    #[arg(long, value_name = "PATTERN", help_heading = "What to copy")]
+    /// Copy only files that match (repeatable): '*.root' by name, 'run?/**' by path
+    #[arg(long, value_name = "PATTERN", help_heading = "Selection options")]
     pub(crate) include: Vec<String>,
 
-    /// Leave out files and folders that match (repeatable)
-    #[arg(long, value_name = "PATTERN", help_heading = "What to copy")]
+    /// Exclude files and folders that match (repeatable)
+    #[arg(long, value_name = "PATTERN", help_heading = "Selection options")]
     pub(crate) exclude: Vec<String>,
 
-    /// Only LENGTH bytes from OFFSET of one file, which becomes a file of LENGTH bytes
+    /// Copy only LENGTH bytes from OFFSET of one file, into a file of LENGTH bytes
     #[arg(long, value_name = "OFFSET:LENGTH", value_parser = units::range,
-          help_heading = "What to copy")]
+          help_heading = "Selection options")]
     pub(crate) range: Option<ByteRange>,
 
-    /// Symbolic links: keep them as links, follow them, or refuse (fail) them
-    #[arg(long, value_enum, default_value_t = Links::Keep, help_heading = "What to copy")]
+    /// Treatment of symbolic links: keep them as links, follow them, or refuse (fail) them
+    #[arg(long, value_enum, default_value_t = Links::Keep, help_heading = "Selection options")]
     pub(crate) links: Links,
 
-    /// Files that exist: leave them, replace those of another size, time or known checksum, or
-    /// replace all
+    /// Treatment of existing files: keep them, replace those that differ in size, time or known
+    /// checksum, or replace all
     #[arg(long, value_enum, default_value_t = Overwrite::IfDifferent,
-          help_heading = "What to copy")]
+          help_heading = "Selection options")]
     pub(crate) overwrite: Overwrite,
 
-    /// The checksum the one file must have: adler32:HHHHHHHH or crc32c:HHHHHHHH
+    /// Expected checksum of the single file: adler32:HHHHHHHH or crc32c:HHHHHHHH
     #[arg(long, value_name = "SUM", value_parser = units::checksum,
-          help_heading = "What to copy")]
+          help_heading = "Selection options")]
     pub(crate) checksum: Option<Checksum>,
 
-    /// When bytes count as safe: written, file on stable storage before its final name, or each
-    /// object on its own
-    #[arg(long, value_enum, default_value_t = Durability::File, help_heading = "How to copy")]
+    /// Condition under which bytes count as durable: once written, once the file is on stable
+    /// storage before it gets its final name, or object by object
+    #[arg(long, value_enum, default_value_t = Durability::File, help_heading = "Copy options")]
     pub(crate) durability: Durability,
 
     /// Bytes of an object, the unit of transfer: 4KiB to 64MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = units::object_size,
-          help_heading = "How to copy")]
+          help_heading = "Copy options")]
     pub(crate) object_size: u64,
 
-    /// The storage target that a local folder lies on (repeatable; default: its device)
-    #[arg(long, value_name = "DIR=NAME", help_heading = "How to copy")]
+    /// Storage target of a local folder (repeatable; default: its device)
+    #[arg(long, value_name = "DIR=NAME", help_heading = "Copy options")]
     pub(crate) target: Vec<OsString>,
 
-    /// End with one JSON object on standard output
-    #[arg(long, help_heading = "What to say")]
+    /// Print one JSON object on standard output at the end
+    #[arg(long, help_heading = "Output options")]
     pub(crate) json: bool,
 }
 
 impl What {
-    /// Those options of both ends that decide what becomes of a file.
+    /// Returns the options of both ends that decide the outcome of a file.
     pub(crate) fn options(&self) -> options::Options {
         options::Options {
             durability: self.durability.into(),
@@ -200,7 +202,7 @@ impl What {
         }
     }
 
-    /// Which entries are taken.
+    /// Returns the selection of entries.
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             recursive: self.recursive,
@@ -212,7 +214,7 @@ impl What {
         }
     }
 
-    /// What the one file must be.
+    /// Returns the expectations on a single file.
     pub(crate) fn content(&self) -> Content {
         Content {
             demanded: self.checksum,
@@ -221,9 +223,9 @@ impl What {
         }
     }
 
-    /// What the paths mean.
+    /// Parses the paths.
     pub(crate) fn places(&self) -> dray_core::Result<Places> {
-        // Clap asks for two paths at least.
+        // Clap requires at least two paths.
         let (destination, sources) = match self.paths.split_last() {
             Some((last, rest)) => (last.as_os_str(), rest),
             None => (OsStr::new(""), &[][..]),
@@ -240,14 +242,14 @@ impl What {
 }
 
 impl Cp {
-    /// Whether the copy may take the blocks of its original. Where sums are promised it is written: they
-    /// are of what was read.
+    /// Returns true if the copy may share the blocks of the original. With checksums the data is
+    /// written instead, because the checksums must cover the bytes that were read.
     pub(crate) fn may_share_blocks(&self) -> bool {
         let promised = self.checksum_attributes || self.what.checksum.is_some();
         self.reflink == Reflink::Auto && !promised
     }
 
-    /// Options of both ends.
+    /// Returns the options of both ends.
     pub(crate) fn options(&self) -> options::Options {
         options::Options {
             order: self.order,
@@ -267,94 +269,97 @@ pub(crate) struct Cp {
     #[command(flatten)]
     pub(crate) what: What,
 
-    /// An equal copy of the one source at any endpoint, read when the source fails (repeatable; only
-    /// if neither side is this host)
-    #[arg(long, value_name = "URL", help_heading = "What to copy")]
+    /// Equal copy of the one source at any endpoint, read if the source fails (repeatable; only
+    /// between two endpoints)
+    #[arg(long, value_name = "URL", help_heading = "Selection options")]
     pub(crate) replica: Vec<OsString>,
 
-    /// Do not fail when there is no file to copy, or when the patterns match none
-    #[arg(long, help_heading = "What to copy")]
+    /// Succeed even if there is no file to copy or no file matches the patterns
+    #[arg(long, help_heading = "Selection options")]
     pub(crate) allow_empty: bool,
 
-    /// Say what would be done, and change nothing (as dray plan)
-    #[arg(long, help_heading = "How to copy")]
+    /// Show what would be done, without changing anything (as dray plan)
+    #[arg(long, help_heading = "Copy options")]
     pub(crate) dry_run: bool,
 
-    /// Between two other hosts: do not wait for the transfer's end
-    #[arg(long, help_heading = "How to copy")]
+    /// Between two endpoints: do not wait for the end of the transfer
+    #[arg(long, help_heading = "Copy options")]
     pub(crate) detach: bool,
 
-    /// Data connections to the other host, 1 to 256, 4 unless it is said; auto: found while it runs.
-    /// Between two other hosts: as the endpoint that drives has it, unless it is said
-    #[arg(long, value_name = "N", value_parser = units::streams, help_heading = "How to copy")]
+    /// Number of data connections to the other host, 1 to 256, or auto to tune it during the copy
+    /// (default: 4; between two endpoints: the configuration of the driving endpoint)
+    #[arg(long, value_name = "N", value_parser = units::streams, help_heading = "Copy options")]
     pub(crate) streams: Option<StreamCount>,
 
-    /// Readers, or writers, of each storage target of this host at the most, 1 to 64, 4 unless it is said
-    /// (writers of an XRootD server: 16); auto: found while it runs, by what this host sees
-    #[arg(long, value_name = "N", value_parser = units::threads, help_heading = "How to copy")]
+    /// Maximum number of readers or writers of each storage target of this host, 1 to 64, or auto
+    /// to tune it during the copy by local measurements (default: 4; writers of an XRootD server:
+    /// 16)
+    #[arg(long, value_name = "N", value_parser = units::threads, help_heading = "Copy options")]
     pub(crate) threads: Option<Threads>,
 
-    /// At most so much per second: 30MiB, 1G; a number alone is bytes
-    #[arg(long, value_name = "RATE", value_parser = units::rate, help_heading = "How to copy")]
+    /// Maximum rate per second: 30MiB, 1G; a number without a unit is bytes
+    #[arg(long, value_name = "RATE", value_parser = units::rate, help_heading = "Copy options")]
     pub(crate) rate: Option<u64>,
 
-    /// Which object goes next: by storage target around busy ones, file after file, or random:SEED
+    /// Order of objects: layout (by storage target, avoiding busy targets), file (one file after
+    /// another) or random:SEED
     #[arg(long, value_name = "ORDER", default_value = "layout", value_parser = units::order,
-          help_heading = "How to copy")]
+          help_heading = "Copy options")]
     pub(crate) order: Order,
 
-    /// Read every file back from the destination's storage before it gets its name
-    #[arg(long, help_heading = "How to copy")]
+    /// Read each file back from the destination's storage before it gets its final name
+    #[arg(long, help_heading = "Copy options")]
     pub(crate) verify: bool,
 
-    /// Durable bytes of an earlier run: read them back from the destination's storage and compare them,
-    /// or trust the log
-    #[arg(long, value_enum, default_value_t = Resume::Verify, help_heading = "How to copy")]
+    /// Treatment of durable data of an earlier run: verify (read it back from the destination's
+    /// storage and compare it) or trust (trust the log)
+    #[arg(long, value_enum, default_value_t = Resume::Verify, help_heading = "Copy options")]
     pub(crate) resume: Resume,
 
-    /// Carry extended attributes
-    #[arg(long, help_heading = "How to copy")]
+    /// Copy extended attributes
+    #[arg(long, help_heading = "Copy options")]
     pub(crate) xattrs: bool,
 
-    /// Keep the checksums of written files as extended attributes at the destination
-    #[arg(long, help_heading = "How to copy")]
+    /// Store the checksums of written files as extended attributes at the destination
+    #[arg(long, help_heading = "Copy options")]
     pub(crate) checksum_attributes: bool,
 
-    /// Name of the transfer: 1 to 64 of [A-Za-z0-9._:-] (default: derived from the command; printed)
-    #[arg(long, value_name = "ID", value_parser = transfer_id, help_heading = "How to copy")]
+    /// Id of the transfer: 1 to 64 of [A-Za-z0-9._:-] (default: derived from the command, and
+    /// printed)
+    #[arg(long, value_name = "ID", value_parser = transfer_id, help_heading = "Copy options")]
     pub(crate) transfer_id: Option<TransferId>,
 
-    /// Memory for buffers, but at least eight objects (--object-size) for each end that is here; a copy on
-    /// one host shares it between its ends
+    /// Memory for buffers, at least eight objects (--object-size) for each end on this host; if
+    /// both ends are on this host, they share it
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::pool,
-          help_heading = "How to copy")]
+          help_heading = "Copy options")]
     pub(crate) pool: u64,
 
-    /// Read and write large files of this host past its page cache, where the file system lets that
-    #[arg(long, help_heading = "How to copy")]
+    /// Bypass the page cache of this host for large files, if the file system supports it
+    #[arg(long, help_heading = "Copy options")]
     pub(crate) direct_io: bool,
 
-    /// Take the space of large files at a destination on this host when they begin, where the file
-    /// system can do that: a full storage is known before the bytes travel
-    #[arg(long, help_heading = "How to copy")]
+    /// Allocate the space of large files at a destination on this host before their data is sent,
+    /// if the file system supports it, so that a full file system is detected early
+    #[arg(long, help_heading = "Copy options")]
     pub(crate) preallocate: bool,
 
-    /// Whether a copy on one file system shares its blocks with the original until one of them is
-    /// changed, where the file system can do that and no checksum is asked for or kept
+    /// Share blocks with the original in a copy on one file system, if the file system supports it
+    /// and no checksum is requested or stored
     #[arg(
         long,
         value_name = "WHEN",
         value_enum,
         default_value = "auto",
-        help_heading = "How to copy"
+        help_heading = "Copy options"
     )]
     pub(crate) reflink: Reflink,
 
-    /// Limit a storage target of this host to a rate, to try out slow targets (repeatable);
-    /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte, `NAME=RATE,+SECONDS` has each
-    /// read or write wait so long besides
+    /// Limit a storage target of this host to a rate, to simulate slow targets (repeatable);
+    /// `NAME=RATE,RATE@SECONDS...` changes the rate that many seconds after the first byte,
+    /// `NAME=RATE,+SECONDS` delays each read or write
     #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate,
-          help_heading = "How to copy")]
+          help_heading = "Copy options")]
     pub(crate) limit_target: Vec<(String, RateInTime)>,
 
     #[command(flatten)]
@@ -367,43 +372,43 @@ pub(crate) struct Cp {
     pub(crate) say: Say,
 }
 
-/// The other host.
+/// Connection to the other host.
 #[derive(Debug, Args)]
 pub(crate) struct Peer {
     #[command(flatten)]
     pub(crate) who: Who,
 
-    /// Address of this host to connect from (repeatable: data connections take turns)
-    #[arg(long, value_name = "ADDR", help_heading = "The other host")]
+    /// Local address to connect from (repeatable: data connections use them in turn)
+    #[arg(long, value_name = "ADDR", help_heading = "Remote host options")]
     pub(crate) bind: Vec<std::net::IpAddr>,
 
-    /// Send data without TLS on trusted networks; connections still prove that they belong to the
+    /// Send data without TLS, for trusted networks; connections still prove that they belong to the
     /// transfer, and control messages stay encrypted
-    #[arg(long, help_heading = "The other host")]
+    #[arg(long, help_heading = "Remote host options")]
     pub(crate) clear_data: bool,
 
-    /// Times in a row to connect again after a lost connection, without anything new being safe
+    /// Maximum number of consecutive reconnections without new durable data
     #[arg(
         long,
         value_name = "N",
         default_value_t = 5,
-        help_heading = "The other host"
+        help_heading = "Remote host options"
     )]
     pub(crate) retries: u32,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Say {
-    /// What to show meanwhile, on standard error: a bar on a terminal, else lines; or JSON lines
-    #[arg(long, value_enum, default_value_t = Show::Auto, help_heading = "What to say")]
+    /// Progress on standard error: a bar on a terminal, else lines; or JSON lines
+    #[arg(long, value_enum, default_value_t = Show::Auto, help_heading = "Output options")]
     pub(crate) progress: Show,
 
-    /// Say nothing but errors
-    #[arg(short, long, help_heading = "What to say")]
+    /// Print only errors
+    #[arg(short, long, help_heading = "Output options")]
     pub(crate) quiet: bool,
 
-    /// Write the order in which objects go out as JSON lines
-    #[arg(long, value_name = "FILE", help_heading = "What to say")]
+    /// Write the order of the sent objects to a file, as JSON lines
+    #[arg(long, value_name = "FILE", help_heading = "Output options")]
     pub(crate) trace: Option<PathBuf>,
 }
 
@@ -422,25 +427,25 @@ pub(crate) struct Plan {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Log {
-    /// Says what logs hold: which unfinished files, how much of each is safe, who wrote
+    /// Show the contents of logs: unfinished files, durable bytes of each, and the writer
     Show(LogArgs),
-    /// Reads the partial files and compares them with the logged checksums
+    /// Read the partial files and compare them with the logged checksums
     Verify(LogArgs),
-    /// Removes what broken-off copies have left beneath a folder and nobody goes on with
+    /// Remove abandoned partial files and logs of interrupted copies below a folder
     Sweep(SweepArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
-    /// A log, or a destination (folder or file) whose logs are looked for
+    /// A log, or a destination (folder or file) to search for logs
     #[arg(value_name = "LOG|DEST")]
     pub(crate) path: PathBuf,
 
-    /// Look for logs in all folders below DEST as well
+    /// Search all folders below DEST as well
     #[arg(short, long)]
     pub(crate) recursive: bool,
 
-    /// Answer with one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -448,19 +453,20 @@ pub(crate) struct LogArgs {
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_NOTES)]
 pub(crate) struct SweepArgs {
-    /// The folder; what lies below it is looked through, no link is followed
+    /// Folder to search with everything below it; links are not followed
     #[arg(value_name = "DIR")]
     pub(crate) path: PathBuf,
 
-    /// Only what nobody has touched for so long: a number and s, m, h, d or w; an hour at least
+    /// Remove only data that has been untouched for this time: a number and s, m, h, d or w; at
+    /// least an hour
     #[arg(long, value_name = "AGE", default_value = "30d", value_parser = units::age)]
     pub(crate) older_than: std::time::Duration,
 
-    /// Say what would go, and remove nothing
+    /// Show what would be removed, without removing anything
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Answer with one JSON object a line: each removal, then the sum
+    /// Print one JSON object per line: each removal, then the sum
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -497,7 +503,7 @@ impl From<Resume> for options::ResumeMode {
     }
 }
 
-/// As `cp --reflink` has it.
+/// Values of `cp --reflink`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Reflink {
     Auto,
@@ -512,7 +518,7 @@ pub(crate) enum Durability {
     Object,
 }
 
-/// How progress is shown.
+/// Form of the progress output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Show {
     Auto,
@@ -556,7 +562,7 @@ fn transfer_id(text: &str) -> Result<TransferId, String> {
     TransferId::new(text).map_err(|error| error.cause)
 }
 
-/// The id of a transfer of an endpoint, some of which are words of its API's paths.
+/// Parses the id of a transfer of an endpoint. Some ids are reserved for the paths of the API.
 fn id_there(text: &str) -> Result<TransferId, String> {
     match transfer_id(text)? {
         id if reserved_id(id.as_str()) => Err("no transfer of an endpoint has this id".to_owned()),

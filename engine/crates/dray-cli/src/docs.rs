@@ -1,4 +1,4 @@
-//! The command line reference (docs/reference/cli.md), written from the command line itself.
+//! Generates the command line reference (docs/reference/cli.md) from the command line definition.
 
 use crate::args::Dray;
 use clap::{Arg, Command, CommandFactory};
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 const HEAD: &str = "\
 # Command line reference
 
-<!-- Written by `dray docs-cli`; a test compares. Change engine/crates/dray-cli/src/args.rs or
+<!-- Written by `dray docs-cli`; a test compares them. Change engine/crates/dray-cli/src/args.rs or
 docs.rs, then run `dray docs-cli > docs/reference/cli.md`. -->
 
 ";
@@ -15,106 +15,110 @@ docs.rs, then run `dray docs-cli > docs/reference/cli.md`. -->
 const TAIL: &str = "\
 ## What SRC and DST mean
 
-It follows from how they are written, never from what exists at the destination.
+The meaning follows from the spelling, never from what exists at the destination.
 
 | command | result |
 |---|---|
 | `dray cp a b` | the file `b` (`b` is the new name) |
 | `dray cp a b/` | the file `b/a` |
-| `dray cp a .` | the file `./a`: `.` and `..` can only be folders |
+| `dray cp a .` | the file `./a`: `.` and `..` are always folders |
 | `dray cp -r d b` | `b/d` with everything in it |
 | `dray cp -r d/ b` | the contents of `d` in `b` |
-| `dray cp -r . b` | `b/NAME`, with the real name of the folder one is in |
+| `dray cp -r . b` | `b/NAME`, with the real name of the current folder |
 | `dray cp a c b` | the files `b/a` and `b/c` |
 | `dray cp a dray://host/x/b` | the file `x/b` beneath the root that `host` serves |
 | `dray cp -r dray://host/x .` | `./x`, from the folder `x` beneath that root |
-| `dray cp dray://a/data/x dray://b/data/y` | the file `y` at endpoint `b`, which gets it from endpoint \
+| `dray cp dray://a/data/x dray://b/data/y` | the file `y` at endpoint `b`, which reads it from endpoint \
     `a`; this program only watches |
 | `dray cp dray://a/data/x dray://a/data/z dray://b/in/` | the files `x` and `z` in the folder `in` |
 
-Two sources of the same name and a folder copied into itself are refused. Folders above the
-destination are made when missing. At an endpoint the first part of a path is the name of a root.
+Two sources of the same name and a folder copied into itself are refused. Missing folders above the
+destination are created. At an endpoint the first part of a path is the name of a root.
 
 Sizes are numbers with K, M, G, T or KiB, MiB, GiB, TiB (powers of 1024) or KB, MB, GB, TB (powers
-of 1000). Patterns of `--include` and `--exclude` without a slash are held against names, those with
-one against the path below the destination; `*` stays within a name, `**` crosses folders. What is
-named on the command line itself is always taken.
+of 1000). A pattern of `--include` or `--exclude` without a slash is matched against names. A
+pattern with a slash is matched against the path below the destination. `*` matches within a name,
+`**` also matches across folders. Paths on the command line itself are always copied.
 
 ## The report: `--json`
 
-`dray cp --json` ends with one object on standard output, whatever happened after the command line
-was understood.
+`dray cp --json` prints one object on standard output at the end, whatever happened, except after a
+usage error.
 
 | field | meaning |
 |---|---|
-| `transfer_id` | the transfer's name |
-| `state` | `done`: all safe (exit 0). `failed`: some files failed (1), or the other end cannot \
-    be reached (4). `refused`: nothing moved (3). `cancelled`: stopped by a signal, \
-    `interrupted`: broken off (both 5, both go on when run again) |
-| `files` | files that are safe under their names: published by this transfer, or adopted |
-| `files_adopted` | of them: they stood there already and were the same |
+| `transfer_id` | id of the transfer |
+| `state` | `done`: all data is durable (exit 0). `failed`: some files failed (1), or the other \
+    host is unreachable (4). `refused`: no data moved (3). `cancelled`: stopped by a signal; \
+    `interrupted`: stopped by an error (both 5; both resume when run again) |
+| `files` | files complete under their final names: published by this transfer, or adopted |
+| `files_adopted` | part of `files`: files that already existed at the destination with the same \
+    content |
 | `files_updated` | adopted files whose mode or extended attributes were changed (0 in a push) |
-| `files_skipped` | files that stood there and were left as they were; not in `files` |
+| `files_skipped` | existing files that were kept unchanged; not counted in `files` |
 | `files_failed` | the first 1000 failures: `path` (below the destination), `end`, `kind`, \
     `status`, `cause`, `remedy`, `message` |
 | `files_failed_total` | number of all failures |
-| `bytes` | bytes that are safe: of all files in `files` and `files_skipped`, and the safe \
-    objects of unfinished ones |
+| `bytes` | durable bytes: of all files in `files` and `files_skipped`, and of the durable \
+    objects of unfinished files |
 | `objects` | `objects_sent` + `objects_resumed` |
-| `objects_sent` | objects sent; several small files share one, one sent twice counts twice |
-| `objects_resumed` | objects that an earlier run had made safe |
-| `bytes_sent`, `bytes_read` | bytes of file content that went to the other end, and that were \
-    read for it (in a pull: that arrived) |
-| `bytes_resumed` | bytes that an earlier run had made safe |
+| `objects_sent` | objects sent; several small files share an object, and an object sent twice \
+    counts twice |
+| `objects_resumed` | objects that were durable from an earlier run |
+| `bytes_sent`, `bytes_read` | bytes of file content sent to the destination, and bytes read from \
+    the source for it (in a pull: bytes received) |
+| `bytes_resumed` | bytes that were durable from an earlier run |
 | `bytes_adopted` | bytes of adopted files |
-| `bytes_read_back` | bytes that were read back from the storage and compared, where this host is \
+| `bytes_read_back` | bytes that were read back from the storage and compared, if this host is \
     the destination; holes are not read |
-| `seconds` | time it took |
-| `error` | what ended it, if anything did: `end`, `kind`, `status`, `cause`, `remedy`, `message` |
-| `notices` | what deserves a word and is no failure |
-| `profile` | where the time went: `source` and `sink`, each with seconds by stage |
-| `bottleneck` | the stage that held it up most; null when none has a third of the time |
-| `keeps_nothing` | whether the destination was a null end: `files` and `bytes` are 0 then |
+| `seconds` | duration |
+| `error` | the error that ended the transfer, else null: `end`, `kind`, `status`, `cause`, \
+    `remedy`, `message` |
+| `notices` | notices that are not failures |
+| `profile` | time by stage: `source` and `sink`, each with seconds by stage |
+| `bottleneck` | the stage that took the most time; null if no stage took a third of it |
+| `keeps_nothing` | true if the destination was a null end; `files` and `bytes` are 0 then |
 
 Names are bytes. In JSON they are text in [one form](urls.md#what-dray-prints): `%HH` for bytes that
 are not UTF-8, control characters, `%`, `?` and `#`.
 
 ## The feed: `--progress json`
 
-JSON objects on lines of standard error. `event` says which:
+JSON objects on lines of standard error. `event` is one of:
 
 - `start`: `transfer_id`.
 - `file`: one file is finished: `state` `done` with `path`, `bytes`, `crc32c`, `adler32`, or
-  `failed` with the fields of `files_failed`. Adopted and skipped files have none.
+  `failed` with the fields of `files_failed`. Adopted and skipped files have no event.
 - `progress`, every second and at the end: `seconds`, `listing_done`, `files_listed`, `files_done`,
   `files_failed`, `files_remaining`, `bytes_listed`, `bytes_durable`, `bytes_remaining`,
   `bytes_read_back`,
-  `bytes_per_second` (over the last ten seconds), `eta_seconds` (null while it is not known),
+  `bytes_per_second` (over the last ten seconds), `eta_seconds` (null if unknown),
   `silent_seconds` (seconds since bytes last moved, if 10 or more; else null),
-  `streams` (data connections that are given objects, where this host reads or finds their number; else 0),
-  `readers`, `writers` (of each storage target at the most, at the ends that are here; else 0),
+  `streams` (data connections in use, if this host reads or tunes their number; else 0),
+  `readers`, `writers` (maximum of each storage target, at the ends on this host; else 0),
   `profile` of this attempt so far, `bottleneck` of the last ten seconds.
 - `notice`: `kind`, `message`.
-- `note`, what is said to people otherwise: `message`.
+- `note`: `message`, a line that is otherwise printed as text.
 
-Whoever reads it too slowly slows the transfer down.
+A program that reads the feed too slowly delays the transfer.
 
 ## Environment
 
 | variable | meaning |
 |---|---|
-| `DRAY_ENDPOINT` | the endpoint of `transfers`, `show`, `cancel` and `endpoint status`: `HOST[:PORT]` |
-| `DRAY_PEER_KEY` | as `--peer-key`; several as `HOST=sha256:HEX` by commas |
+| `DRAY_ENDPOINT` | the endpoint of `transfers`, `show`, `top`, `cancel` and \
+    `endpoint status`: `HOST[:PORT]` |
+| `DRAY_PEER_KEY` | as `--peer-key`; several as `HOST=sha256:HEX`, separated by commas |
 | `DRAY_CA` | as `--ca` |
-| `DRAY_TOKEN`, `BEARER_TOKEN` | the token itself, in place of `--token-file` |
-| `BEARER_TOKEN_FILE`, `XDG_RUNTIME_DIR` | where a token is looked for else: that file, then \
-    `bt_uUID` in that folder, then `/tmp/bt_uUID` of your own (WLCG Bearer Token Discovery) |
+| `DRAY_TOKEN`, `BEARER_TOKEN` | the token itself, instead of `--token-file` |
+| `BEARER_TOKEN_FILE`, `XDG_RUNTIME_DIR` | further places of a token: that file, then `bt_uUID` in \
+    that folder, then `/tmp/bt_uUID` if you own it (WLCG Bearer Token Discovery) |
 | `X509_USER_PROXY` | as `--cert` |
-| `XDG_STATE_HOME`, `HOME` | where `dray serve` keeps its key, and \
-    `dray cp --streams auto` what it found: `$XDG_STATE_HOME/dray`, else `~/.local/state/dray` |
+| `XDG_STATE_HOME`, `HOME` | folder of the key of `dray serve`, and of the numbers that \
+    `dray cp --streams auto` found: `$XDG_STATE_HOME/dray`, else `~/.local/state/dray` |
 ";
 
-/// The whole page.
+/// Returns the whole page.
 pub(crate) fn reference() -> String {
     let mut root = Dray::command();
     root.build();
@@ -190,7 +194,7 @@ fn meaning(arg: &Arg) -> String {
             .collect(),
         false => Vec::new(),
     };
-    // Shells have a list of their own that only clutters the page.
+    // The list of shells is omitted: `clap_complete` defines it.
     if !choices.is_empty() && arg.get_id() != "shell" {
         let _ = write!(words, "; one of {}", choices.join(", "));
     }

@@ -1,4 +1,4 @@
-//! Commands of endpoints: running one, tokens, and asking another.
+//! Commands that run and query endpoints, and commands for tokens.
 
 use crate::units;
 use clap::{Args, Subcommand, ValueEnum};
@@ -9,11 +9,11 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Endpoint {
-    /// Makes a folder with everything an endpoint needs: configuration, key, issuer of tokens
+    /// Create a folder with the configuration, the key and the token issuer of an endpoint
     Init(Init),
-    /// Runs an endpoint (as the program drayd)
+    /// Run an endpoint (as the program drayd)
     Run(RunEndpoint),
-    /// Says what an endpoint is and what it lets you do
+    /// Show an endpoint's identity and limits, and your permissions
     Status(Status),
 }
 
@@ -23,46 +23,46 @@ Examples:
       --listen 0.0.0.0:4735
   dray endpoint run --config /etc/dray/drayd.toml
 
-What exists is left as it is.";
+Existing files are kept.";
 
 #[derive(Debug, Args)]
 #[command(after_help = INIT_EXAMPLES)]
 pub(crate) struct Init {
-    /// The folder
+    /// Folder to create
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
 
-    /// The name of this host as others write it in dray:// URLs (default: the host's own)
+    /// Name of this host in the dray:// URLs of other hosts (default: the host name)
     #[arg(long, value_name = "HOST")]
     pub(crate) name: Option<String>,
 
-    /// A folder to export, and the name that paths to it begin with (repeatable)
+    /// Folder to export, and the first part of the paths to it (repeatable)
     #[arg(long, value_name = "NAME=DIR")]
     pub(crate) root: Vec<String>,
 
-    /// Where to listen (repeatable); only this host can connect without it
+    /// Address to listen on (repeatable); without it, only this host can connect
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Vec<String>,
 
-    /// Folder of the queue and of all else that must survive a restart (default: DIR/state)
+    /// Folder for the queue and other persistent state (default: DIR/state)
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunEndpoint {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE", default_value = "/etc/dray/drayd.toml")]
     pub(crate) config: PathBuf,
 
-    /// Say what happens as JSON lines
+    /// Print events as JSON lines
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// HOST[:PORT] (else DRAY_ENDPOINT)
+    /// HOST[:PORT] (default: DRAY_ENDPOINT)
     #[arg(value_name = "ENDPOINT")]
     pub(crate) endpoint: Option<String>,
 
@@ -70,116 +70,115 @@ pub(crate) struct Status {
     pub(crate) ask: Ask,
 }
 
-/// How another endpoint is asked.
+/// Options of a query to an endpoint.
 #[derive(Debug, Args)]
 pub(crate) struct Ask {
     #[command(flatten)]
     pub(crate) who: Who,
 
-    /// Answer with JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// How other hosts are known, and as whom they are asked.
+/// Authentication of other hosts, and credentials for them.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Who {
-    /// Fingerprint of the other host's key, as it prints it; HOST=sha256:HEX for one of several
-    /// (else DRAY_PEER_KEY, several by commas; without any its certificate must be good for its
-    /// name)
+    /// Fingerprint of the other host's key, as that host prints it; HOST=sha256:HEX for one of
+    /// several hosts (default: DRAY_PEER_KEY, comma-separated; without a fingerprint, the
+    /// certificate must be valid for the host name)
     #[arg(
         long,
         value_name = "sha256:HEX",
         value_delimiter = ',',
-        help_heading = "The other host"
+        help_heading = "Remote host options"
     )]
     pub(crate) peer_key: Vec<String>,
 
-    /// Authorities of the other hosts' certificates, a file or a folder (else DRAY_CA, else the
-    /// system's)
-    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    /// CA certificates for other hosts, a file or a folder (default: DRAY_CA, else the system's)
+    #[arg(long, value_name = "FILE", help_heading = "Remote host options")]
     pub(crate) ca: Option<PathBuf>,
 
-    /// File with the token of the other host; HOST=FILE for one of several (else DRAY_TOKEN,
-    /// BEARER_TOKEN, BEARER_TOKEN_FILE or where WLCG tokens are kept; never an argument, which all
-    /// users of this host could read)
-    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    /// File with the token for the other host; HOST=FILE for one of several hosts (default:
+    /// DRAY_TOKEN, BEARER_TOKEN, BEARER_TOKEN_FILE or the WLCG token files). A token cannot be an
+    /// argument, because all users of this host can read arguments
+    #[arg(long, value_name = "FILE", help_heading = "Remote host options")]
     pub(crate) token_file: Vec<String>,
 
-    /// Your certificate, or proxy, with its key in one file, to show instead of a token (else
+    /// Your certificate or proxy with its key in one file, used instead of a token (default:
     /// X509_USER_PROXY)
-    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    #[arg(long, value_name = "FILE", help_heading = "Remote host options")]
     pub(crate) cert: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Token {
-    /// Makes a token of this endpoint's own issuer, and prints it
+    /// Create a token of this endpoint's own issuer, and print it
     Mint(Mint),
-    /// Says what a token holds (read from standard input or a file); nothing is checked
+    /// Show the contents of a token (from standard input or a file) without checking it
     Show(ShowToken),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Mint {
-    /// The endpoint's folder, as dray endpoint init made it
+    /// Folder of the endpoint, created by dray endpoint init
     #[arg(long, value_name = "DIR", default_value = "/etc/dray")]
     pub(crate) dir: PathBuf,
 
-    /// Of whom it is
+    /// Subject of the token
     #[arg(long, value_name = "NAME")]
     pub(crate) sub: String,
 
-    /// What it allows: storage.read:/PATH, storage.create:/PATH, storage.modify:/PATH,
-    /// storage.stage:/PATH, by blanks (repeatable)
+    /// Permissions: storage.read:/PATH, storage.create:/PATH, storage.modify:/PATH,
+    /// storage.stage:/PATH, separated by spaces (repeatable)
     #[arg(long, value_name = "SCOPES")]
     pub(crate) scope: Vec<String>,
 
-    /// For whom it is (repeatable; default: this endpoint)
+    /// Audience of the token (repeatable; default: this endpoint)
     #[arg(long, value_name = "AUDIENCE")]
     pub(crate) aud: Vec<String>,
 
-    /// A group of the subject (repeatable)
+    /// Group of the subject (repeatable)
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Vec<String>,
 
-    /// How long it is good: 30s, 20m, 12h, 7d
+    /// Lifetime of the token: 30s, 20m, 12h, 7d
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = units::time)]
     pub(crate) lifetime: std::time::Duration,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowToken {
-    /// The file (default: standard input)
+    /// File with the token (default: standard input)
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 
-    /// Answer with JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// An endpoint's transfers.
+/// Filters of the list of transfers.
 #[derive(Debug, Args)]
 pub(crate) struct Transfers {
-    /// HOST[:PORT] (else DRAY_ENDPOINT)
+    /// HOST[:PORT] (default: DRAY_ENDPOINT)
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) endpoint: Option<String>,
 
-    /// Only those that are: queued, active, waiting, paused, done, incomplete, failed, cancelled,
-    /// live or terminal (repeatable)
+    /// Only transfers in this state: queued, active, waiting, paused, done, incomplete, failed,
+    /// cancelled, live or terminal (repeatable)
     #[arg(long, value_name = "STATE")]
     pub(crate) state: Vec<String>,
 
-    /// Only those with this label (repeatable)
+    /// Only transfers with this label (repeatable)
     #[arg(long, value_name = "KEY:VALUE")]
     pub(crate) label: Vec<String>,
 
-    /// Only those of this activity
+    /// Only transfers of this activity
     #[arg(long, value_name = "NAME")]
     pub(crate) activity: Option<String>,
 
-    /// At most so many, the newest
+    /// Maximum number of transfers, newest first
     #[arg(long, value_name = "N", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) limit: u32,
@@ -191,15 +190,15 @@ pub(crate) struct Transfers {
 /// One transfer of an endpoint.
 #[derive(Debug, Args)]
 pub(crate) struct ShowTransfer {
-    /// Its id
+    /// Id of the transfer
     #[arg(value_name = "ID", value_parser = super::id_there)]
     pub(crate) id: TransferId,
 
-    /// HOST[:PORT] (else DRAY_ENDPOINT)
+    /// HOST[:PORT] (default: DRAY_ENDPOINT)
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) endpoint: Option<String>,
 
-    /// Wait until it has ended; the exit code is then as of dray cp
+    /// Wait for the end of the transfer, and exit with the code of dray cp
     #[arg(long)]
     pub(crate) wait: bool,
 
@@ -207,14 +206,14 @@ pub(crate) struct ShowTransfer {
     pub(crate) ask: Ask,
 }
 
-/// What an endpoint moves.
+/// Options of `dray top`.
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// HOST[:PORT] (else DRAY_ENDPOINT)
+    /// HOST[:PORT] (default: DRAY_ENDPOINT)
     #[arg(value_name = "ENDPOINT")]
     pub(crate) endpoint: Option<String>,
 
-    /// Once, also on a terminal, where it is else shown anew each second
+    /// Print once and exit, also on a terminal, where the view otherwise refreshes every second
     #[arg(long)]
     pub(crate) once: bool,
 
@@ -222,35 +221,38 @@ pub(crate) struct Top {
     pub(crate) ask: Ask,
 }
 
-/// What a transfer between two other hosts is owed by the endpoint that carries it.
+/// Promises that a transfer between two endpoints requests from the driving endpoint.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Owed {
-    /// Done by then, or refused: 2026-11-21T17:00:00Z, or so long from now (30s, 20m, 12h, 7d)
+    /// Time by which the transfer must complete: 2026-11-21T17:00:00Z, or a time from now (30s,
+    /// 20m, 12h, 7d). The endpoint refuses a transfer for which it cannot promise this
     #[arg(long, value_name = "TIME", value_parser = units::moment,
-          help_heading = "Between two other hosts")]
+          help_heading = "Options between two endpoints")]
     pub(crate) deadline: Option<Timestamp>,
 
-    /// Begins then at the earliest
+    /// Earliest start time
     #[arg(long, value_name = "TIME", value_parser = units::moment,
-          help_heading = "Between two other hosts")]
+          help_heading = "Options between two endpoints")]
     pub(crate) not_before: Option<Timestamp>,
 
-    /// How much it will be: a deadline is promised for so much
+    /// Expected size of the transfer; the promise of a deadline covers this size
     #[arg(long, value_name = "SIZE", value_parser = units::size,
-          help_heading = "Between two other hosts")]
+          help_heading = "Options between two endpoints")]
     pub(crate) bytes: Option<u64>,
 
-    /// At least so much per second, or refused: 30MiB, 1G; a number alone is bytes
+    /// Minimum rate per second: 30MiB, 1G; a number without a unit is bytes. The endpoint refuses a
+    /// transfer for which it cannot promise this
     #[arg(long, value_name = "RATE", value_parser = units::rate,
-          help_heading = "Between two other hosts")]
+          help_heading = "Options between two endpoints")]
     pub(crate) rate_min: Option<u64>,
 
-    /// Who comes first (default: background, with a deadline deadline)
-    #[arg(long, value_enum, help_heading = "Between two other hosts")]
+    /// Scheduling class (default: deadline with --deadline, else background)
+    #[arg(long, value_enum, help_heading = "Options between two endpoints")]
     pub(crate) class: Option<Class>,
 
-    /// Not refused when it cannot be promised what it asks for
-    #[arg(long, help_heading = "Between two other hosts")]
+    /// Accept the transfer without a promise if the endpoint cannot promise --deadline or
+    /// --rate-min
+    #[arg(long, help_heading = "Options between two endpoints")]
     pub(crate) best_effort: bool,
 }
 
@@ -263,15 +265,15 @@ pub(crate) enum Class {
 
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
-    /// Its id
+    /// Id of the transfer
     #[arg(value_name = "ID", value_parser = super::id_there)]
     pub(crate) id: TransferId,
 
-    /// HOST[:PORT] (else DRAY_ENDPOINT)
+    /// HOST[:PORT] (default: DRAY_ENDPOINT)
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) endpoint: Option<String>,
 
-    /// Remove what is safe of unfinished files as well
+    /// Remove the durable data of unfinished files as well
     #[arg(long)]
     pub(crate) purge: bool,
 
@@ -279,7 +281,7 @@ pub(crate) struct Cancel {
     pub(crate) ask: Ask,
 }
 
-/// Something at an endpoint.
+/// A path at an endpoint.
 #[derive(Debug, Args)]
 pub(crate) struct At {
     /// dray://HOST[:PORT]/ROOT/PATH; any byte of a name may be written as %HH
@@ -302,7 +304,7 @@ pub(crate) struct Rm {
 
 #[derive(Debug, Args)]
 pub(crate) struct Sum {
-    /// Which checksum
+    /// Checksum algorithm
     #[arg(long, value_enum, default_value_t = Algorithm::Adler32)]
     pub(crate) algorithm: Algorithm,
 
