@@ -1,13 +1,13 @@
 //! The program's heap: a service clears memory when it is freed.
 //!
-//! A token passes through buffers of TLS, of HTTP, of parsers and of text before it is judged, and most of
-//! them belong to libraries. Clearing what they free keeps tokens out of a core dump, a swap file and a
-//! block that somebody else is given, whoever held them.
+//! A token passes through buffers of TLS, of HTTP, of parsers and of text before it is checked, and
+//! most of them belong to libraries. Clearing freed blocks keeps tokens out of core dumps, swap
+//! files and later allocations, whichever library held them.
 //!
-//! Commands that end soon do not pay for that: their memory goes back to the system with them.
+//! Short-lived commands do not clear: the system takes their memory back when they end.
 //!
-//! Non-goals: memory that is still held (the buffer of an open connection, a token that is needed again),
-//! stacks, and what C libraries allocate.
+//! Non-goals: memory still in use (the buffer of an open connection, a token that is needed again),
+//! stacks, and allocations of C libraries.
 
 #![expect(unsafe_code, reason = "an allocator has no other form")]
 
@@ -17,22 +17,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[global_allocator]
 static HEAP: Cleared = Cleared;
 
-/// A block of more bytes is grown by the system, which moves pages instead of copying them: of a list of
-/// millions of entries two copies would be held else. No token lies in one: a call's body is smaller.
+/// Largest block that is reallocated by copying. The system grows larger blocks by moving pages,
+/// which avoids a second copy of a list of millions of entries. No token is in such a block: the
+/// body of a call is smaller.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
 /// True in a service: freed blocks are cleared.
 static CLEARS: AtomicBool = AtomicBool::new(false);
 
-/// Clears what is freed from now on: called before a service reads its first secret.
+/// Clears every block that is freed from now on. A service calls this before it reads its first
+/// secret.
 pub(crate) fn clear_from_now_on() {
     CLEARS.store(true, Ordering::Relaxed);
 }
 
-/// The system's allocator; what is freed is cleared first.
+/// The system's allocator, which clears blocks before it frees them.
 struct Cleared;
 
-/// Most blocks are smaller than this, and a call that clears them costs more than the writes.
+/// Size up to which separate writes clear a block faster than a call does. Most blocks are smaller.
 const FEW_BYTES: usize = 128;
 
 /// Clears a block that is about to be freed.
@@ -49,20 +51,20 @@ unsafe fn clear(block: *mut u8, bytes: usize) {
             unsafe { block.add(at).cast::<u64>().write_unaligned(0) };
             at += WORD;
         }
-        // SAFETY: the block has a word at least; its last one may overlap one that is cleared.
+        // SAFETY: the block holds at least one word; its last word may overlap a cleared word.
         unsafe { block.add(bytes - WORD).cast::<u64>().write_unaligned(0) };
     } else {
-        // SAFETY: by this function's contract.
+        // SAFETY: the contract of this function.
         unsafe { block.write_bytes(0, bytes) };
     }
-    // Else the compiler may drop writes to memory that is about to be freed.
+    // Without this, the compiler may remove writes to memory that is about to be freed.
     std::hint::black_box(block);
 }
 
-// SAFETY: every block is the system allocator's, with the layout that the caller gave.
+// SAFETY: every block comes from the system allocator, with the layout that the caller passed.
 unsafe impl GlobalAlloc for Cleared {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps to the contract of `GlobalAlloc::alloc`, which is the same.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is the same.
         unsafe { System.alloc(layout) }
     }
 
@@ -72,7 +74,8 @@ unsafe impl GlobalAlloc for Cleared {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller gives up a block of this allocator that has this layout.
+        // SAFETY: the block comes from this allocator and has this layout, and the caller no
+        // longer uses it.
         unsafe {
             if CLEARS.load(Ordering::Relaxed) {
                 clear(block, layout.size());
@@ -83,16 +86,16 @@ unsafe impl GlobalAlloc for Cleared {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         if layout.size() > COPIED_BYTES_MAX || !CLEARS.load(Ordering::Relaxed) {
-            // SAFETY: the caller keeps to the contract of `GlobalAlloc::realloc`.
+            // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`.
             return unsafe { System.realloc(block, layout, bytes) };
         }
-        // SAFETY: the caller gives a size that, with this alignment, is a layout.
+        // SAFETY: the caller passes a size that is a valid layout with this alignment.
         let wanted = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
         // SAFETY: the size is not 0 by the contract of `GlobalAlloc::realloc`.
         let grown = unsafe { self.alloc(wanted) };
         if !grown.is_null() {
-            // SAFETY: both blocks are valid for that many bytes, and they are two; the old one, which has
-            // `layout`, is given up.
+            // SAFETY: both blocks are valid for that many bytes and do not overlap. The old block
+            // has `layout`, and the caller no longer uses it.
             unsafe {
                 grown.copy_from_nonoverlapping(block, layout.size().min(bytes));
                 self.dealloc(block, layout);
@@ -109,10 +112,10 @@ mod tests {
     #[test]
     fn a_block_of_any_length_is_cleared_and_nothing_beside_it() {
         for bytes in 0..2 * FEW_BYTES {
-            // From each alignment of a word.
+            // At each alignment of a word.
             for at in 0..8 {
                 let mut memory = vec![0xAA_u8; at + bytes + 8];
-                // SAFETY: so many bytes follow `at`.
+                // SAFETY: at least `bytes` bytes follow `at`.
                 unsafe { clear(memory.as_mut_ptr().add(at), bytes) };
                 let (before, rest) = memory.split_at(at);
                 let (block, after) = rest.split_at(bytes);

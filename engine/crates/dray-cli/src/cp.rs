@@ -1,4 +1,4 @@
-//! `dray cp`: decides who carries the bytes, runs it, and reports.
+//! `dray cp`: chooses how to carry the bytes, runs the copy, and reports.
 
 use crate::args::Cp;
 use crate::exit::{Exit, Stop, usage};
@@ -17,7 +17,7 @@ use dray_session::{Event, Progress};
 use dray_wire::message::Selection;
 use std::time::Instant;
 
-/// Everything that a run needs, whoever is at the other end.
+/// Everything that a run needs, for any kind of other end.
 pub(crate) struct Run<'a> {
     pub(crate) cp: &'a Cp,
     pub(crate) places: &'a Places,
@@ -30,7 +30,7 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Which of it, and its new name.
+    /// Returns the selection with the new name of the source.
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             rename: self.places.rename.clone(),
@@ -156,7 +156,7 @@ fn carry(run: &Run<'_>) -> Result<Ended> {
         (Sources::Remote(address, paths), Folder::Local(_) | Folder::Stored(_)) => {
             remote::pull(run, address, paths)
         }
-        // Refused when the places were read.
+        // `What::places` refuses this combination.
         (Sources::Remote(..), Folder::Remote(_) | Folder::RemoteNull(_)) => Err(Error::new(
             ErrorKind::Internal,
             End::Here,
@@ -175,7 +175,7 @@ fn carry(run: &Run<'_>) -> Result<Ended> {
     }
 }
 
-/// Without any source nothing is touched.
+/// Returns the ending of a copy without any existing source. Such a copy changes nothing.
 fn nothing_there(run: &Run<'_>) -> Option<Ended> {
     let failures = prepare::nothing_there(&run.places.sources);
     let failed = failures.len() as u64;
@@ -193,7 +193,7 @@ fn nothing_there(run: &Run<'_>) -> Option<Ended> {
     })
 }
 
-/// Both ends in this process.
+/// Copies with both ends in this process.
 fn copy(run: &Run<'_>) -> Result<Ended> {
     let (source, sink) = prepare::open(&prepare::Request {
         places: run.places.clone(),
@@ -207,7 +207,7 @@ fn copy(run: &Run<'_>) -> Result<Ended> {
     drive::copy(source, sink, &run.handle, run.feed)
 }
 
-/// Says what cannot be done, for `main`.
+/// Prints an error.
 pub(crate) fn complain(error: &Error) {
     output::problem(&error.to_string());
 }

@@ -1,4 +1,5 @@
-//! `dray endpoint`: makes, runs and asks endpoints. As the program `drayd` this one runs one.
+//! `dray endpoint`: creates, runs and queries endpoints. The program `drayd` runs `dray endpoint
+//! run`.
 
 use crate::args::{Endpoint, Init, RunEndpoint, Status};
 use crate::cleared;
@@ -19,13 +20,13 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The configuration's name in an endpoint's folder.
+/// Name of the configuration in an endpoint's folder.
 pub(crate) const CONFIG_FILE: &str = "drayd.toml";
 
-/// The explained configuration's.
+/// Name of the commented example configuration.
 const EXAMPLE_FILE: &str = "drayd.example.toml";
 
-/// The key of the endpoint's own issuer of tokens.
+/// Name of the key file of the endpoint's own token issuer.
 const ISSUER_FILE: &str = "issuer.pem";
 
 /// Runs `dray endpoint`.
@@ -56,7 +57,7 @@ fn init(init: &Init) -> Result<Exit, Stop> {
     if there.exists() {
         return again(&there);
     }
-    // What is wrong with it is said before anything is made.
+    // Check the configuration before any folder or file is created.
     let name = init.name.clone().unwrap_or_else(|| "name".to_owned());
     let text = configuration(init, &name, Path::new("/"), Path::new("/state"))?;
     Config::parse("the configuration that these options make", &text)?;
@@ -77,7 +78,7 @@ fn init(init: &Init) -> Result<Exit, Stop> {
     };
     let config = folder.join(CONFIG_FILE);
     let text = configuration(init, &name, &folder, &state)?;
-    // What would not be read is not written.
+    // Do not write a configuration that an endpoint would refuse.
     Config::parse(&config.display().to_string(), &text)?;
     let example = folder.join(EXAMPLE_FILE);
     if !example.exists() {
@@ -90,14 +91,14 @@ fn init(init: &Init) -> Result<Exit, Stop> {
     }
     let names = [name.clone(), "localhost".to_owned(), "127.0.0.1".to_owned()];
     let identity = Identity::load_or_create_for(&folder, &names)?;
-    // Last: what was broken off before can be begun again.
+    // Write the configuration last: an interrupted command can then be repeated.
     write_new(&config, 0o640, &text).map_err(|error| failed(&config, &error))?;
     output::result(&format!("key {}", identity.fingerprint()));
     output::note(&format!("wrote {}", config.display()));
     Ok(Exit::Safe)
 }
 
-/// What is there stays as it is; its key is said again.
+/// Keeps an existing configuration and prints its key again.
 fn again(file: &Path) -> Result<Exit, Stop> {
     let config = Config::load(file)?;
     let identity = match (&config.tls.certificate, &config.tls.key) {
@@ -116,10 +117,10 @@ fn write_new(path: &Path, mode: u32, text: &str) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// The configuration of a new endpoint.
+/// Returns the configuration of a new endpoint.
 fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result<String> {
-    // Debug's quotes and escapes are those of TOML's basic strings for all that a path or a host's
-    // name holds; what is no text cannot stand there at all.
+    // For the characters of paths and host names, Debug quotes and escapes as TOML's basic strings
+    // do. A path that is not UTF-8 cannot be written in TOML.
     let quoted = |path: &Path| match path.to_str() {
         Some(text) => Ok(format!("{text:?}")),
         None => Err(usage(
@@ -176,8 +177,8 @@ fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
     start_log(run.json);
     let config = config_file(&run.config);
     let config = Config::load(&config)?;
-    // First: from here on a write beyond the file size limit is an error and does not end the
-    // process.
+    // Call this first: it turns a write beyond the file size limit into an error, which would
+    // otherwise end the process.
     signals::watch("stopping; finished data is kept. Press Ctrl-C again to abort.")?;
     let endpoint = Running::open(config)?;
     let stopper = endpoint.stopper();
@@ -209,7 +210,7 @@ fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// The file, or the one in the folder that was named.
+/// Returns the configuration file: the named file, or the one in the named folder.
 fn config_file(named: &Path) -> PathBuf {
     match named.is_dir() {
         true => named.join(CONFIG_FILE),
@@ -217,13 +218,13 @@ fn config_file(named: &Path) -> PathBuf {
     }
 }
 
-/// What happens goes to standard error, for a journal or a person.
+/// Writes the log to standard error, for a journal or a person.
 fn start_log(json: bool) {
     let lines = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(tracing::Level::INFO)
         .with_ansi(false);
-    // Another subscriber can only be a test's.
+    // Only a test can have set another subscriber.
     let _ = match json {
         true => lines.json().try_init(),
         false => lines.try_init(),

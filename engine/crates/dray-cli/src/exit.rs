@@ -1,25 +1,25 @@
-//! How the program ends: documented numbers, and the error that goes with them.
+//! Exit codes, and the errors that end a command.
 
 use dray_core::{End, Error, ErrorKind};
 
-/// Exit codes. They are part of the interface: docs/reference/cli.md lists them.
+/// Exit codes. They are part of the interface; docs/reference/cli.md lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Everything asked for is safe.
+    /// All requested data is durable.
     Safe = 0,
-    /// Some files failed, or the output could not be written; the others are safe.
+    /// Some files failed, or the output could not be written; all other files are durable.
     SomeFailed = 1,
-    /// The command line makes no sense.
+    /// Usage error.
     Usage = 2,
-    /// Refused before anything moved.
+    /// Refused before any data moved.
     Refused = 3,
-    /// The other end cannot be reached.
+    /// The other host is unreachable.
     Unreachable = 4,
-    /// Broken off; the same command goes on from there.
+    /// Interrupted; the same command resumes.
     Interrupted = 5,
 }
 
-/// A command that ended before it began.
+/// A command that ended before any data moved.
 #[derive(Debug)]
 pub(crate) struct Stop {
     pub(crate) exit: Exit,
@@ -27,7 +27,7 @@ pub(crate) struct Stop {
 }
 
 impl From<Error> for Stop {
-    /// What goes wrong before anything has moved.
+    /// Converts an error that occurred before any data moved.
     fn from(error: Error) -> Self {
         let exit = match error.kind {
             ErrorKind::InvalidRequest | ErrorKind::InvalidName if error.end == End::Here => {
@@ -40,7 +40,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// A command line that makes no sense, and how to mend it.
+/// Returns a usage error with its remedy.
 pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "run this command")
         .cause(cause)

@@ -1,5 +1,5 @@
-//! `dray log show` and `dray log verify`: what object logs say, and whether the partial files bear
-//! it out. Nothing is changed, and no lease is kept.
+//! `dray log show` and `dray log verify`: print object logs, and compare partial files with them.
+//! Neither changes anything or takes a lease.
 
 use crate::args::{Log, LogArgs};
 use crate::exit::{Exit, Stop, usage};
@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Bytes read at once.
+/// Bytes of one read.
 const PIECE: usize = 1 << 20;
 
 /// Runs `dray log`.
@@ -72,17 +72,17 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
     })
 }
 
-/// A log that was found, and the folder that it speaks of.
+/// A log, and the folder that it describes.
 struct Found {
     path: PathBuf,
     store: PosixStore,
     recovery: Recovery,
-    /// Only what lies here is asked for.
+    /// Path that the user asked for, relative to that folder.
     wanted: RelPath,
 }
 
-/// The logs that a path means: the log itself, or those of a destination, in it and above it. One that
-/// cannot be read hides none of the others.
+/// Finds the logs that a path refers to: the log itself, or the logs of a destination in its folder
+/// and in the folders above it. An unreadable log does not hide the others.
 fn find(path: &Path) -> Result<(Vec<Found>, Vec<Error>)> {
     let path = own_path(path.as_os_str())?;
     let path = Path::new(&*path);
@@ -96,7 +96,7 @@ fn find(path: &Path) -> Result<(Vec<Found>, Vec<Error>)> {
             Err(error) => (Vec::new(), vec![error]),
         });
     }
-    // What is copied may not stand there yet, but the folder that it goes to does.
+    // The copied file may not exist yet; its folder does.
     let real = full.canonicalize().unwrap_or(full);
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     for top in real.ancestors().filter(|top| top.is_dir()) {
@@ -131,7 +131,8 @@ fn find(path: &Path) -> Result<(Vec<Found>, Vec<Error>)> {
     Ok((found, unreadable))
 }
 
-/// The logs in the folders below a folder: an earlier copy to a place inside may have one of its own.
+/// Finds the logs in the folders below a folder. An earlier copy to a path inside the folder can
+/// have a log of its own.
 fn find_below(path: &Path, found: &mut Vec<Found>, unreadable: &mut Vec<Error>) -> Result<()> {
     let Ok(top) = path.canonicalize() else {
         return Ok(());
@@ -140,7 +141,7 @@ fn find_below(path: &Path, found: &mut Vec<Found>, unreadable: &mut Vec<Error>) 
         return Ok(());
     }
     let place = sweep::Place::open(&top)?;
-    // At that time nothing is old: partial files without a log are none of ours.
+    // At this time nothing is old, so the walk reports no partial files without a log.
     sweep::walk(&place, SystemTime::UNIX_EPOCH, &mut |met| {
         let log = match met {
             sweep::Met::Found(found) if found.what == sweep::What::Log => found.path,
@@ -156,7 +157,7 @@ fn find_below(path: &Path, found: &mut Vec<Found>, unreadable: &mut Vec<Error>) 
         let (Some(folder), Some(name)) = (top_of_log(&at), log.name()) else {
             return ControlFlow::Continue(());
         };
-        // What lies in the folder itself was found before.
+        // `find` has already read the logs in the folder itself.
         if folder != top {
             match read(folder, &name, RelPath::root()) {
                 Ok(read) => found.extend(read),
@@ -167,7 +168,7 @@ fn find_below(path: &Path, found: &mut Vec<Found>, unreadable: &mut Vec<Error>) 
     })
 }
 
-/// For `TOP/.dray-log/X.log`: `TOP`.
+/// Returns `TOP` for `TOP/.dray-log/X.log`.
 fn top_of_log(path: &Path) -> Option<&Path> {
     let folder = path.parent()?;
     let is_log = folder.file_name()? == OsStr::from_bytes(layout::LOG_FOLDER)
@@ -208,7 +209,7 @@ fn read(top: &Path, name: &Name, wanted: RelPath) -> Result<Option<Found>> {
 }
 
 impl Found {
-    /// Whether it speaks of anything in, or around, what is asked for.
+    /// Returns true if the log covers the wanted path, a path in it or a folder around it.
     fn is_about_it(&self) -> bool {
         let claims = &self.recovery.header.claims;
         layout::covers(claims, &self.wanted)
@@ -220,7 +221,7 @@ impl Found {
         files.filter(|(path, _)| path.starts_with(&self.wanted))
     }
 
-    /// Compares a partial file with what the log says of it; what is wrong, if anything.
+    /// Compares a partial file with its log, and returns the mismatches.
     fn verify(&self, path: &RelPath, file: &LoggedFile) -> Vec<Error> {
         let folder = path.parent().unwrap_or_else(RelPath::root);
         let opened = folder
@@ -271,7 +272,7 @@ fn compare(handle: &dyn ReadHandle, range: ByteRange, logged: Sums) -> Option<Er
     })
 }
 
-/// Says what a log holds; its JSON form and how many mismatches there were.
+/// Prints the contents of a log. Returns its JSON form and the number of mismatches.
 fn tell(found: &Found, arguments: &LogArgs, verify: bool) -> (Value, u64) {
     if !arguments.json {
         for line in head(found) {

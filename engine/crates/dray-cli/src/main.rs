@@ -1,9 +1,9 @@
-//! The program `dray`: copies between folders and hosts, serves copies, looks into logs.
+//! The program `dray`: copies between folders and hosts, serves folders, inspects logs.
 //!
-//! Goals: the words of the command line become requests to the runtime (`dray_open::locations` says what
-//! SRC and DST mean); progress and reports for people and for programs; documented exit codes.
+//! Goals: convert the command line to requests to the runtime (`dray_open::locations` interprets
+//! SRC and DST); progress and reports for people and for programs; documented exit codes.
 //!
-//! Non-goals: decisions. What is sent, adopted, retried or trusted is the session's and the log's.
+//! Non-goals: decisions. The session and the log decide what is sent, adopted, retried or trusted.
 
 mod args;
 mod cleared;
@@ -44,7 +44,7 @@ fn main() {
 fn run() -> Exit {
     let dray = match Dray::try_parse_from(words(std::env::args_os())) {
         Ok(dray) => dray,
-        // Help and version come this way too; clap ends with 2 for the rest, as documented.
+        // Help and version are errors for clap too; it exits with 2 for all others, as documented.
         Err(error) => error.exit(),
     };
     let done = match &dray.command {
@@ -91,14 +91,15 @@ fn run() -> Exit {
     }
 }
 
-/// The command line. What the program `drayd` is told are options of `dray endpoint run`.
+/// Returns the words of the command line. The arguments of the program `drayd` are options of `dray
+/// endpoint run`.
 fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = given.collect();
     let program = words.first().and_then(|word| Path::new(word).file_name());
     if program.is_none_or(|name| name != "drayd") {
         return words;
     }
-    // Help and complaints show `dray endpoint run`, which is what to look up.
+    // Help and errors then name `dray endpoint run`, which the reference documents.
     let program: &[&str] = match &words[1..] {
         [only] if only == "--version" || only == "-V" => &["dray"],
         _ => &["dray", "endpoint", "run"],

@@ -1,6 +1,5 @@
-//! The only place that writes to the terminal. What cannot be written is no reason to stop a transfer:
-//! it is dropped, and but for a closed pipe, whose reader has seen enough, that is said, here and by the
-//! exit code.
+//! The only module that writes to the terminal. A write error does not stop a transfer: the output
+//! is dropped. Unless the reader closed the pipe, the error is reported here and in the exit code.
 
 use dray_core::url::drives_terminal;
 use indicatif::ProgressBar;
@@ -9,10 +8,10 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The bar that is on the screen, if any: lines are written above it.
+/// The progress bar on the screen, if any: lines are written above it.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Whether a program reads standard error: every line of it is a JSON object then.
+/// True if every line of standard error is a JSON object, for a program that reads it.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// True if only errors are printed (--quiet).
@@ -21,10 +20,10 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
 /// True if results are not printed: with --quiet, except the object of --json.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
-/// Whether a result could not be written: who waits for it must not take silence for an answer.
+/// Set when a result could not be written, so that the exit code reports it.
 static IS_MISSING: AtomicBool = AtomicBool::new(false);
 
-/// Whether something that was to be written to standard output was not.
+/// Returns true if output to standard output could not be written.
 pub(crate) fn is_missing() -> bool {
     IS_MISSING.load(Ordering::Relaxed)
 }
@@ -38,7 +37,7 @@ fn note_missing(written: std::io::Result<()>) {
     }
 }
 
-/// From now on nothing but JSON objects on standard error.
+/// Writes only JSON objects to standard error from now on.
 pub(crate) fn set_json() {
     IS_JSON.store(true, Ordering::Relaxed);
 }
@@ -49,12 +48,12 @@ pub(crate) fn set_quiet(json: bool) {
     IS_SILENT.store(!json, Ordering::Relaxed);
 }
 
-/// Shows lines above this bar from now on, or no longer above any.
+/// Sets the bar above which lines are shown; `None` removes it.
 pub(crate) fn set_bar(bar: Option<ProgressBar>) {
     *BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar;
 }
 
-/// A result: one line on standard output.
+/// Writes a result: one line on standard output.
 pub(crate) fn result(line: &str) {
     if IS_SILENT.load(Ordering::Relaxed) {
         return;
@@ -63,20 +62,20 @@ pub(crate) fn result(line: &str) {
     note_missing(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
-/// Text as it is, on standard output (help, completions, reference).
+/// Writes text unchanged to standard output (help, completions, reference).
 pub(crate) fn text(text: &str) {
     let mut out = std::io::stdout().lock();
     note_missing(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// A note for the user: one line on standard error, unless only errors are printed.
+/// Writes a note for the user: one line on standard error, unless only errors are printed.
 pub(crate) fn note(line: &str) {
     if !IS_QUIET.load(Ordering::Relaxed) {
         problem(line);
     }
 }
 
-/// An error: one line on standard error.
+/// Writes an error: one line on standard error.
 pub(crate) fn problem(line: &str) {
     if IS_JSON.load(Ordering::Relaxed) {
         json(&json!({"event": "note", "message": line}));
@@ -85,7 +84,7 @@ pub(crate) fn problem(line: &str) {
     }
 }
 
-/// Something a program should know: one JSON object on a line of standard error.
+/// Writes an event for programs: one JSON object on a line of standard error.
 pub(crate) fn json(object: &serde_json::Value) {
     error_line(&object.to_string());
 }
@@ -101,8 +100,9 @@ fn error_line(line: &str) {
     }
 }
 
-/// A word of another end may hold anything; it must neither break the line nor drive the terminal.
-/// What can do neither stays as it is, quotes and backslashes included: people read it.
+/// Escapes the characters of a text that could break the line or control the terminal, because the
+/// text may come from another host. All other characters stay readable, quotes and backslashes
+/// included.
 pub(crate) fn one_line(line: &str) -> String {
     if !line.chars().any(drives_terminal) {
         return line.to_owned();

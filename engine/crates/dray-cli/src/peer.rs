@@ -1,4 +1,4 @@
-//! Other hosts: how they are known, and as whom they are asked.
+//! Other hosts: authentication of their keys, and credentials for them.
 
 use crate::args::Who;
 use crate::exit::usage;
@@ -15,37 +15,38 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of a token file that are read: more than any token may have.
+/// Maximum bytes read from a token file; no token is longer.
 const TOKEN_FILE_MAX: u64 = 1 << 16;
 
-/// The mode bit that lets everybody read a file.
+/// Mode bit that allows every user to read a file.
 const OTHERS_READ: u32 = 0o004;
 
-/// What stands in a HELLO for a caller that shows a certificate and no token.
+/// Token in the HELLO of a caller that presents a certificate and no token.
 const NO_TOKEN: &[u8] = b"-";
 
-/// `text` without the name of a host, if it is for `address`, or for every host.
+/// Returns `text` without its host name, if it applies to `address` or to every host.
 fn meant_for<'t>(text: &'t str, address: &str) -> Option<&'t str> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     match text.split_once('=') {
         Some((name, rest)) if name == host || name == address => Some(rest),
-        // A path or a fingerprint has no name of a host before it.
+        // Text for another host: a path has a slash before its `=`, a fingerprint has no `=`.
         Some((name, _)) if !name.contains('/') => None,
         _ => Some(text),
     }
 }
 
-/// The one of `given` for `address`: its own before one for every host.
+/// Returns the entry of `given` for `address`. An entry for this host precedes an entry for every
+/// host.
 fn chosen<'t>(given: &'t [String], address: &str) -> Option<&'t str> {
     let own = given.iter().filter(|text| text.contains('='));
     let common = given.iter().filter(|text| !text.contains('='));
     own.chain(common).find_map(|text| meant_for(text, address))
 }
 
-/// How the host at `address` is known.
+/// Returns the trust in the host at `address`.
 ///
 /// # Errors
-/// For a fingerprint that is none, and for authorities that cannot be read.
+/// For an invalid fingerprint, and for CA certificates that cannot be read.
 pub(crate) fn trust(who: &Who, address: &str) -> Result<Trust> {
     let from_environment: Vec<String> = match std::env::var("DRAY_PEER_KEY") {
         Ok(keys) => keys.split(',').map(|key| key.trim().to_owned()).collect(),
@@ -63,7 +64,7 @@ pub(crate) fn trust(who: &Who, address: &str) -> Result<Trust> {
         })
 }
 
-/// Where this user's programs keep what they remember, if there is such a place.
+/// Returns the folder for persistent state of this user's programs, if the environment defines one.
 pub(crate) fn state_folder() -> Option<PathBuf> {
     let of_home = || path_in("HOME").map(|home| home.join(".local/state"));
     let state = path_in("XDG_STATE_HOME").or_else(of_home);
@@ -75,10 +76,10 @@ fn path_in(variable: &str) -> Option<PathBuf> {
     value.map(PathBuf::from)
 }
 
-/// The certificate to show, if there is one.
+/// Returns the certificate to present, if there is one.
 ///
 /// # Errors
-/// When the one that was named cannot be used.
+/// If the named certificate cannot be used.
 pub(crate) fn identity(who: &Who) -> Result<Option<Arc<Identity>>> {
     let Some(file) = who.cert.clone().or_else(|| path_in("X509_USER_PROXY")) else {
         return Ok(None);
@@ -86,11 +87,11 @@ pub(crate) fn identity(who: &Who) -> Result<Option<Arc<Identity>>> {
     Identity::from_files(&file, &file).map(Arc::new).map(Some)
 }
 
-/// The token for the host at `address`, where WLCG's discovery looks for one (WLCG Bearer Token
-/// Discovery 1.0) after our own places.
+/// Returns the token for the host at `address`. After dray's own locations, it searches those of
+/// WLCG Bearer Token Discovery 1.0.
 ///
 /// # Errors
-/// When the one that was named cannot be read, or is none.
+/// If the named token cannot be read, or is not a token.
 pub(crate) fn token(who: &Who, address: &str) -> Result<Option<Token>> {
     if let Some(file) = chosen(&who.token_file, address) {
         return read_token(Path::new(file)).map(Some);
@@ -108,7 +109,7 @@ pub(crate) fn token(who: &Who, address: &str) -> Result<Option<Token>> {
     let runtime = path_in("XDG_RUNTIME_DIR").map(|folder| folder.join(&name));
     let places = runtime.into_iter().chain([Path::new("/tmp").join(&name)]);
     match places.into_iter().find(|file| file.is_file()) {
-        // Whoever may write to /tmp could leave a token of their own there.
+        // Any user may write to /tmp, so accept only files of this user.
         Some(file) if is_own(&file) => read_token(&file).map(Some),
         _ => Ok(None),
     }
@@ -120,10 +121,10 @@ fn is_own(file: &Path) -> bool {
         .is_ok_and(|metadata| metadata.is_file() && metadata.uid() == own)
 }
 
-/// What is shown in a session's HELLO.
+/// Returns the credentials for the HELLO of a session.
 ///
 /// # Errors
-/// When there is neither a token nor a certificate.
+/// If there is neither a token nor a certificate.
 pub(crate) fn shown(who: &Who, address: &str) -> Result<(Token, Option<Arc<Identity>>)> {
     let identity = identity(who)?;
     match (token(who, address)?, &identity) {
@@ -136,7 +137,7 @@ pub(crate) fn shown(who: &Who, address: &str) -> Result<(Token, Option<Arc<Ident
     }
 }
 
-/// The control API at `address`.
+/// Returns a client of the control API at `address`.
 ///
 /// # Errors
 /// As [`trust`], [`token`] and [`identity`].
@@ -154,10 +155,10 @@ pub(crate) fn client(who: &Who, address: &str) -> Result<Client> {
     })
 }
 
-/// The endpoint that was named, or the one of the environment, as `HOST:PORT`.
+/// Returns the named endpoint, or the one of the environment, as `HOST:PORT`.
 ///
 /// # Errors
-/// When there is none.
+/// If there is neither.
 pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
     let name = match named {
         Some(name) => name.to_owned(),
@@ -182,7 +183,7 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
 /// Reads a token from a file.
 ///
 /// # Errors
-/// When it cannot be read, or holds none.
+/// If the file cannot be read, or holds no token.
 pub(crate) fn read_token(file: &Path) -> Result<Token> {
     let mut bytes = Vec::new();
     std::fs::File::open(file)
@@ -204,7 +205,7 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
         })?;
     let mode = std::fs::metadata(file).map_or(0, |metadata| metadata.mode());
     if mode & OTHERS_READ != 0 {
-        // Not refused: secrets that a cluster mounts into a container often look so.
+        // Do not refuse: secrets that a cluster mounts into a container often have this mode.
         let words = file.display();
         output::note(&format!(
             "note: everybody on this host can read the token file {words}; chmod 600 {words}"
@@ -213,7 +214,7 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
     Token::new(&bytes)
 }
 
-/// What went wrong with an answer that has not the form it should have.
+/// Returns the error of an answer that lacks `what`.
 pub(crate) fn odd_answer(what: &str) -> Error {
     Error::new(
         ErrorKind::Protocol,

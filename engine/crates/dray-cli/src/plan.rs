@@ -1,6 +1,7 @@
-//! `dray plan`, and `dray cp --dry-run`: what a copy would do, and nothing is changed. What becomes
-//! of a file is decided by the session's own rule, from what stands at the destination and what its
-//! log says. Between two other hosts the endpoint that would carry it says whether it would take it.
+//! `dray plan`, and `dray cp --dry-run`: show what a copy would do, without changing anything. The
+//! session's own rule decides the outcome of each file from the existing file at the destination
+//! and from its log. Between two endpoints, the driving endpoint reports if it would accept the
+//! transfer.
 
 use crate::args::{Owed, What, Who};
 use crate::exit::{Exit, Stop, usage};
@@ -26,7 +27,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What would become of one file.
+/// Planned outcome of one file.
 enum Fate {
     Send { objects: u64 },
     Resume { objects: u64, open: u64, safe: u64 },
@@ -89,13 +90,13 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     Ok(planner.finish())
 }
 
-/// The destination as it is.
+/// The destination in its present state.
 struct Sink {
-    /// The folder itself, or the nearest one above it that exists.
+    /// Store of the folder itself, or of its nearest existing ancestor.
     store: Arc<dyn Store>,
-    /// Nothing without the folder.
+    /// `None` if the folder does not exist.
     peek: Option<Peek>,
-    /// The weaker end's.
+    /// Time precision of the end with the coarser times.
     precision_nanoseconds: u32,
 }
 
@@ -154,9 +155,9 @@ impl Sink {
 struct Totals {
     others: u64,
     failed: u64,
-    /// Files, bytes and objects by what becomes of them.
+    /// Files, bytes and objects by planned outcome.
     fates: BTreeMap<&'static str, (u64, u64, u64)>,
-    /// Bytes to be sent by target, at the source and at the sink.
+    /// Bytes to send by storage target, at the source and at the sink.
     from: BTreeMap<String, u64>,
     to: BTreeMap<String, u64>,
 }
@@ -217,7 +218,7 @@ impl Planner<'_> {
         }
         let asked = NonZeroU64::new(self.options.object_bytes).unwrap_or(NonZeroU64::MIN);
         match &facts.resume {
-            // A run takes buffers as large as what it goes on with.
+            // A run takes buffers as large as the objects that it resumes.
             Some(Ok(resume)) if is_usable(resume, key.size, NonZeroU64::MAX) => {
                 resumed(resume, key.size)
             }
@@ -242,7 +243,7 @@ impl Planner<'_> {
         let from = names(self.source.as_ref(), &listed.layout);
         let to = names(self.sink.store.as_ref(), layout);
         for (totals, names) in [(&mut self.totals.from, &from), (&mut self.totals.to, &to)] {
-            // Stripes are dealt in turn, so the targets of a file share it about evenly.
+            // Stripes are assigned in turn, so a file is spread about evenly over its targets.
             for name in names.iter().filter(|_| bytes > 0) {
                 *totals.entry(name.clone()).or_default() += bytes / names.len() as u64;
             }

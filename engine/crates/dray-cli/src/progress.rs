@@ -1,8 +1,7 @@
-//! What a running transfer shows on standard error: a bar, plain lines, or JSON lines.
+//! Progress of a running transfer on standard error: a bar, plain lines, or JSON lines.
 //!
-//! The conductor's thread only stores counters and queues events; one thread of this module's own
-//! draws. The queue is bounded: whoever reads the JSON lines too slowly slows the transfer down
-//! rather than missing a file.
+//! The conductor's thread only stores counters and queues events; one thread of this module draws.
+//! The queue is bounded: a slow reader of the JSON lines delays the transfer and misses no file.
 
 use crate::args::{Say, Show};
 use crate::output;
@@ -26,29 +25,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Failures, and notices, that are kept for the report; further ones are only counted.
+/// Maximum number of failures, and of notices, that are kept for the report; more are only counted.
 pub(crate) const KEPT_MAX: usize = 1000;
 
-/// Events waiting for the drawing thread.
+/// Maximum number of events that wait for the drawing thread.
 const QUEUE_MAX: usize = 1 << 14;
 
 /// A transfer counts as silent after this many seconds without movement: longer than a sync group
 /// usually takes (guess, revisit).
 const SILENT_SECONDS: u64 = 10;
 
-/// A rate is taken over this long: long enough to span several sync groups, short enough to follow
-/// a change (guess, revisit).
+/// Window of a rate: long enough to span several sync groups, short enough to follow a change
+/// (guess, revisit).
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// How often each kind of display says something.
+/// Interval of each kind of display.
 const BAR_INTERVAL: Duration = Duration::from_millis(200);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 const LINES_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the feed has collected for the report.
+/// Results that the feed collects for the report.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Collected {
-    /// The first [`KEPT_MAX`].
+    /// The first [`KEPT_MAX`] failures.
     pub(crate) failures: Vec<Failure>,
     pub(crate) failures_total: u64,
     pub(crate) notices: Vec<Error>,
@@ -66,21 +65,21 @@ struct Shared {
     collected: Collected,
 }
 
-/// Watches a transfer and tells people.
+/// Watches a transfer and shows its progress.
 pub(crate) struct Feed {
     shared: Arc<Mutex<Shared>>,
     queue: SyncSender<Line>,
     drawer: JoinHandle<()>,
     trace: Option<Trace>,
-    /// Nobody wants to hear of files that went well.
+    /// True if events of completed files are not shown.
     quiet_files: bool,
 }
 
 impl Feed {
-    /// Begins to draw.
+    /// Starts the drawing thread.
     ///
     /// # Errors
-    /// When the trace cannot be written.
+    /// If the trace cannot be written.
     pub(crate) fn start(say: &Say) -> Result<Self, Error> {
         let trace = say.trace.as_deref().map(Trace::create).transpose()?;
         let show = match say.progress {
@@ -105,7 +104,7 @@ impl Feed {
         })
     }
 
-    /// Names the transfer, once.
+    /// Prints the id of the transfer. Called once.
     pub(crate) fn began(&self, transfer: &TransferId) {
         match self.quiet_files {
             true => output::note(&format!("transfer {transfer}")),
@@ -113,7 +112,7 @@ impl Feed {
         }
     }
 
-    /// A new attempt begins: what failed in the one before is tried again.
+    /// Resets the counters for a new attempt, which retries the failed files.
     fn restart(&self) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.progress = Progress::default();
@@ -121,12 +120,12 @@ impl Feed {
         shared.collected.failures_total = 0;
     }
 
-    /// Says something that is no event of a machine.
+    /// Reports a notice that no state machine produced.
     fn notice(&self, error: Error) {
         self.event(&Event::Notice(error));
     }
 
-    /// A look at what it knows by then, from wherever that is wanted.
+    /// Returns a function that returns the current counters and results, on any thread.
     pub(crate) fn so_far(&self) -> impl Fn() -> (Progress, Collected) + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move || {
@@ -135,7 +134,7 @@ impl Feed {
         }
     }
 
-    /// Stops drawing.
+    /// Stops the drawing thread and returns the results.
     pub(crate) fn finish(self) -> Collected {
         drop(self.queue);
         let _ = self.drawer.join();
@@ -179,7 +178,7 @@ impl Observer for Feed {
                 Line::Notice(error.clone())
             }
         };
-        // Without a drawer nobody looks.
+        // Sending fails only if the drawing thread has ended; nothing shows the line then.
         let _ = self.queue.send(line);
     }
 
@@ -325,7 +324,7 @@ impl Drawer {
     }
 }
 
-/// Bytes that this run has made safe; what an earlier one had is no part of a rate.
+/// Returns the bytes that this run made durable. Bytes of an earlier run do not count in a rate.
 fn moved(progress: &Progress) -> u64 {
     progress
         .bytes_durable
@@ -359,14 +358,15 @@ fn json_of(line: &Line) -> serde_json::Value {
 struct View {
     progress: Progress,
     rate: u64,
-    /// Of late.
+    /// Bottleneck of the last window.
     bottleneck: Option<Stage>,
     /// Seconds since bytes last moved, if the transfer is silent.
     silent_seconds: Option<u64>,
 }
 
 impl View {
-    /// Files that are neither done nor failed; so far, while listing goes on.
+    /// Returns the number of files that are neither done nor failed; while the listing is
+    /// incomplete, of those listed so far.
     fn files_remaining(&self) -> u64 {
         let ended = self.progress.files_done + self.progress.files_failed;
         self.progress.files_listed.saturating_sub(ended)
@@ -447,7 +447,7 @@ impl View {
     }
 }
 
-/// The end that is silent.
+/// Returns the phrase for the end that is silent.
 const fn silent_end(bottleneck: Option<Stage>) -> &'static str {
     match bottleneck {
         Some(Stage::List | Stage::Read) => "the source has been",
@@ -501,7 +501,7 @@ impl Rate {
     fn add(&mut self, now: Instant, bytes: u64, profile: Profile) {
         let last = self.samples.back();
         if last.is_some_and(|(_, last, _)| *last > bytes) {
-            // A new attempt counts from zero.
+            // A new attempt starts its counters at zero.
             self.samples.clear();
         }
         self.samples.push_back((now, bytes, profile));
@@ -515,7 +515,8 @@ impl Rate {
         }
     }
 
-    /// Where the time went within the window; all times of an end that has told none in it.
+    /// Returns the profile of the window. For an end that reported no time in it, returns all its
+    /// times.
     fn profile(&self) -> Profile {
         let ends = (self.samples.front(), self.samples.back());
         let (Some((.., from)), Some((.., to))) = ends else {
@@ -641,7 +642,7 @@ mod tests {
         }
         assert_eq!(rate.profile().bottleneck(), Some(Stage::Network));
         assert_eq!(rate.profile().source.of(Stage::Read), Duration::ZERO);
-        // The other end tells its times less often.
+        // The other end reports its times less often.
         profile.sink.add(Stage::Write, Duration::from_secs(50));
         profile.source.add(Stage::Credit, Duration::from_secs(50));
         for second in 60..80 {

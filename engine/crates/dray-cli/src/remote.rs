@@ -1,4 +1,4 @@
-//! `dray cp` with the other end on another host: push, pull, and going on after a lost connection.
+//! `dray cp` with the other end on another host: push, pull, and resuming after a lost connection.
 
 use crate::cp::Run;
 use crate::exit::usage;
@@ -15,16 +15,16 @@ use std::fs::DirBuilder;
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 
-/// Local source, remote sink: a folder of the host at `address`.
+/// Copies a local source to a folder of the host at `address`.
 pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended> {
-    // The destination folder, then what will be written in it.
+    // The destination folder, then the paths that will be written in it.
     let claims = run.places.claims.iter();
     let paths: Vec<Vec<u8>> = std::iter::once(folder.to_vec())
         .chain(claims.map(|claim| claim.as_bytes().to_vec()))
         .collect();
     let open = || prepare::open_roots(&run.places.sources, &run.targets, run.cp.what.links.into());
     let mut dial = dial(run, address)?;
-    // Exit code 0 of a push says that all is safe, but to those who have asked for the contrary.
+    // Exit code 0 of a push means durable data, unless the user requested a null destination.
     dial.may_keep_nothing = matches!(run.places.folder, Folder::RemoteNull(_));
     dial.must_keep_nothing = dial.may_keep_nothing;
     tuned(run, &dial, true, |tuning| {
@@ -39,7 +39,7 @@ pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended>
     })
 }
 
-/// Remote source, local sink.
+/// Copies a remote source to a local sink.
 pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<Ended> {
     let selection = run.selection();
     let open = || {
@@ -47,7 +47,7 @@ pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<En
         prepare::open_folder(run.places, &run.targets, by, &run.options)
     };
     let mut dial = dial(run, address)?;
-    // What is read there is kept here, or dropped here as was asked.
+    // This host keeps the data, or discards it if the user requested a null destination.
     dial.may_keep_nothing = true;
     dial.keeps_nothing = run.places.folder.keeps_nothing();
     tuned(run, &dial, false, |tuning| {
@@ -62,8 +62,8 @@ pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<En
     })
 }
 
-/// Carries a copy whose streams are tuned with what earlier runs have found, and keeps what this one finds,
-/// where there is a place for it.
+/// Runs a copy with the number of streams that earlier runs found, and stores the number that this
+/// run finds, if there is a state folder.
 fn tuned(
     run: &Run<'_>,
     dial: &Dial,
@@ -86,18 +86,18 @@ fn tuned(
     };
     let ended = carry(tuning)?;
     if let Some(found) = ended.found {
-        // A folder that cannot be made is said where the file cannot be written.
+        // If the folder cannot be created, `keep` reports that the file cannot be written.
         let _ = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&folder);
-        // Anew: another run may have found something meanwhile.
+        // Read the file again: another run may have changed it in the meantime.
         open().keep(pair, found, clock::now());
     }
     Ok(ended)
 }
 
-/// Data connections, where this host drives.
+/// Returns the number of data connections when this host drives the transfer.
 fn streams(run: &Run<'_>) -> StreamCount {
     let usual = StreamCount::Fixed(dray_core::options::STREAMS_USUAL);
     run.cp.streams.unwrap_or(usual)
@@ -131,7 +131,8 @@ fn dial(run: &Run<'_>, address: &str) -> Result<Dial> {
     Ok(dial)
 }
 
-/// No host connects from an address that is not its own, however often it tries.
+/// Checks that `--bind` names addresses of this host. A retry could not succeed with another
+/// address.
 fn check_bind(addresses: &[IpAddr]) -> Result<()> {
     for address in addresses {
         match UdpSocket::bind((*address, 0)) {
@@ -141,7 +142,7 @@ fn check_bind(addresses: &[IpAddr]) -> Result<()> {
                     "name one of its own: `ip addr` shows them",
                 ));
             }
-            // Whatever else may be wrong with it is seen when it is used.
+            // Other errors appear when the address is used.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! How a transfer came out: one line for people, or one JSON object, and the exit code.
+//! Result of a transfer: one line for people, or one JSON object, and the exit code.
 
 use crate::exit::Exit;
 use crate::progress::Collected;
@@ -11,10 +11,10 @@ use dray_session::{Failure, Progress};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Nobody asks what held up a copy that was shorter.
+/// Minimum duration of a copy whose bottleneck is reported.
 pub(crate) const WORTH_A_WORD: Duration = Duration::from_secs(2);
 
-/// What a stage means to those who look for what to change.
+/// Returns the description of a stage for users who want to remove the bottleneck.
 pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
     match stage {
         Stage::List => "listing the source",
@@ -31,19 +31,19 @@ pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
     }
 }
 
-/// Everything there is to say at the end.
+/// Data of the final report.
 pub(crate) struct Report {
     pub(crate) transfer: TransferId,
     pub(crate) ending: Ending,
-    /// Counters of the last attempt; what was sent and read, and where the time went, of all.
+    /// Counters of the last attempt; bytes sent and read, and the profile, cover all attempts.
     pub(crate) progress: Progress,
     pub(crate) collected: Collected,
     pub(crate) took: Duration,
-    /// It reads from a server that is no end of a session: a web server, or XRootD's.
+    /// True if the source is a server without sessions: a web server or an XRootD server.
     pub(crate) reads_server: bool,
 }
 
-/// How it ended, in one word.
+/// Returns the name of the ending.
 const fn state(ending: &Ending) -> &'static str {
     match ending {
         Ending::Done { failed: 0 } => "done",
@@ -74,7 +74,7 @@ const fn error(ending: &Ending) -> Option<&Error> {
 }
 
 impl Report {
-    /// Says it, unless it was said, and gives the exit code.
+    /// Prints the report, unless it was printed before, and returns the exit code.
     pub(crate) fn tell(&self, as_json: bool) -> Exit {
         if !signals::may_tell() {
             return self.exit();
@@ -97,8 +97,9 @@ impl Report {
         }
     }
 
-    /// Whether the server could not be reached that is read from as a store: it is no end of a session, so
-    /// it is met only as its files are. Of many only the first are kept.
+    /// Returns true if the source is a server without sessions that was unreachable. Such a server
+    /// is contacted only per file, so every recorded failure must say so; only the first failures
+    /// are recorded.
     fn is_unreached(&self) -> bool {
         let Ending::Done { failed } = self.ending else {
             return false;
@@ -199,14 +200,14 @@ impl Report {
     }
 }
 
-/// One failed file.
+/// Returns the JSON form of one failed file.
 pub(crate) fn failure(failure: &Failure) -> Value {
     let mut object = in_json(&failure.error);
     object["path"] = json!(failure.path.to_string());
     object
 }
 
-/// An error and its parts.
+/// Returns the JSON form of an error and its parts.
 pub(crate) fn in_json(error: &Error) -> Value {
     json!({
         "end": error.end,

@@ -1,4 +1,4 @@
-//! `dray serve`: lets others push into, and pull from, what lies beneath one folder.
+//! `dray serve`: lets other hosts push into and pull from one folder.
 
 use crate::args::Serve;
 use crate::cleared;
@@ -29,10 +29,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Strangers that are turned away fill one line in so much time, not the log.
+/// Minimum interval between two log lines on rejected callers, so that strangers cannot fill the
+/// log.
 const REJECTED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Notices of one session that are said: a source of a million changed files must not fill the log.
+/// Maximum number of logged notices of one session. A source with a million changed files must not
+/// fill the log.
 const NOTICES_MAX: u32 = 100;
 
 /// Runs `dray serve` until it is stopped.
@@ -51,7 +53,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     settings.advertise = addresses(&serve.advertise)?;
     settings.sessions_max = usize::from(serve.transfers_max);
     settings.keeps_nothing = null.is_some();
-    // The line that is said of a session tells of it.
+    // The log line of each session reports a peer that keeps nothing.
     settings.may_keep_nothing = true;
     let house = House::open(serve, null)?;
     let listener = Listener::bind(&addresses(&serve.listen)?, settings)?;
@@ -81,7 +83,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// The largest object of a session with so much memory.
+/// Returns the largest object of a session with `pool` bytes of buffers.
 fn object_bytes_max(pool: u64) -> u64 {
     (pool / assembly::BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX)
 }
@@ -110,13 +112,13 @@ fn identity_folder(serve: &Serve) -> Result<PathBuf> {
     })
 }
 
-/// What is served.
+/// Data that is served.
 enum Served {
     Folder(Export),
     Null(NullExport),
 }
 
-/// What is served, and to whom.
+/// Settings of a server: the served data, the token and the allowed directions.
 struct House {
     root: PathBuf,
     served: Served,
@@ -173,7 +175,8 @@ impl House {
         })
     }
 
-    /// The notice for a caller that asks for larger objects than this server's buffers take.
+    /// Returns the notice for a caller that requests larger objects than this server's buffers
+    /// hold.
     fn smaller_objects(&self, asked: u64) -> Option<Error> {
         let most = object_bytes_max(self.pool);
         (asked > most).then(|| {
@@ -251,7 +254,7 @@ impl House {
     }
 }
 
-/// A session, for the log.
+/// Properties of a session for the log.
 struct Session {
     transfer: String,
     attempt: u32,
@@ -259,7 +262,7 @@ struct Session {
     role: &'static str,
 }
 
-/// Says what the machine noticed. The other end is not told, so it must stand in this one's log.
+/// Logs notices of the state machine. The other end does not receive them.
 struct Notices<'a> {
     json: bool,
     session: &'a Session,
@@ -350,7 +353,7 @@ impl Handler for House {
                     let notices = Notices::new(self.json, &session);
                     let (outcome, progress) = source::run(setup, link, &notices)
                         .unwrap_or_else(|error| (Outcome::Refused(error), Progress::default()));
-                    // What it read may have gone where nothing is kept.
+                    // The sink may have discarded the data.
                     let progress = Progress {
                         keeps_nothing: agreed.keeps_nothing(),
                         ..progress

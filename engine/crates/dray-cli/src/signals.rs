@@ -1,6 +1,6 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the first stops and keeps what is safe, the second stops at once. Both
-//! are resumable, because nothing is trusted that was not logged. Whoever starts a program that is to
-//! outlive the terminal has it ignore SIGHUP (nohup), and so it does.
+//! Ctrl-C, SIGTERM and SIGHUP: the first signal stops the transfer and keeps durable data, the
+//! second ends the program immediately. The transfer can resume after both, because only logged
+//! data is trusted. A program that was started with SIGHUP ignored (nohup) keeps ignoring it.
 
 use crate::exit::Exit;
 use crate::output;
@@ -26,25 +26,25 @@ static STATE: Mutex<State> = Mutex::new(State {
     at_once: None,
 });
 
-/// Whether the outcome has been said.
+/// Set when the outcome has been reported.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Whether the outcome is the caller's to say: once, by whoever asks first.
+/// Returns true to the first caller, which must report the outcome.
 pub(crate) fn may_tell() -> bool {
     !IS_TOLD.swap(true, Ordering::Relaxed)
 }
 
-/// Begins to listen. `words` is said at the first signal.
+/// Starts the signal thread. `words` is printed at the first signal.
 ///
 /// # Errors
-/// When the system gives no signal handler, or no thread to hear them.
+/// If the system refuses a signal handler or a thread.
 pub(crate) fn watch(words: &'static str) -> Result<()> {
     let mut asked = vec![SIGINT, SIGTERM];
     if !is_ignored(SIGHUP) {
         asked.push(SIGHUP);
     }
-    // Nothing is to be done at it: taken, it no longer ends the program, and the write that goes beyond
-    // the limit (RLIMIT_FSIZE) fails with EFBIG, which names the file.
+    // Catching SIGXFSZ is enough: it no longer ends the program, and the write beyond the limit
+    // (RLIMIT_FSIZE) fails with EFBIG, whose error names the file.
     asked.push(SIGXFSZ);
     let mut signals = Signals::new(asked).map_err(|error| {
         Error::new(ErrorKind::Busy, End::Here, "listen for signals")
@@ -62,7 +62,7 @@ pub(crate) fn watch(words: &'static str) -> Result<()> {
         .map_err(|error| refused(&error))
 }
 
-/// Whether this program was started with the signal ignored (proc_pid_status(5), `SigIgn`).
+/// Returns true if this program was started with the signal ignored (proc_pid_status(5), `SigIgn`).
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -85,7 +85,7 @@ fn on_signal(words: &str) {
     }
 }
 
-/// What the first signal does from now on; at once when it has come already.
+/// Sets the action of the first signal, and runs it immediately if the signal has already come.
 pub(crate) fn on_stop(stop: impl Fn() + Send + 'static) {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     if state.asked > 0 {
@@ -94,7 +94,7 @@ pub(crate) fn on_stop(stop: impl Fn() + Send + 'static) {
     state.stop = Some(Box::new(stop));
 }
 
-/// What is said right before the second signal ends the program.
+/// Sets the last output before the second signal ends the program.
 pub(crate) fn at_once(last_words: impl Fn() + Send + 'static) {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     state.at_once = Some(Box::new(last_words));

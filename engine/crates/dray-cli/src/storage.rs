@@ -1,4 +1,4 @@
-//! Commands about what lies beneath an endpoint's roots: listed, looked at, summed, removed.
+//! Commands on paths at an endpoint: list, stat, rm and checksum.
 
 use crate::args::{Algorithm, At, Rm, Sum};
 use crate::exit::{Exit, Stop, usage};
@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Entries that one answer may hold.
+/// Maximum number of entries of one answer.
 const PAGE: u32 = 1_000;
 
-/// What a URL names.
+/// Meaning of a URL.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
-    /// An endpoint, and with it all its roots.
+    /// An endpoint with all its roots.
     Roots(String),
     /// A path at an endpoint.
     Path(Url),
 }
 
-/// What a URL names; for an endpoint alone its name is enough.
+/// Parses a URL; for an endpoint alone, its name suffices.
 fn place(typed: &OsStr) -> Result<Place> {
     let typed = typed.as_bytes();
     let is_bare =
@@ -48,7 +48,7 @@ fn no_place(typed: &[u8], why: &str) -> Error {
     )
 }
 
-/// A URL of a path at an endpoint.
+/// Parses the URL of a path at an endpoint.
 pub(crate) fn split(typed: &OsStr) -> Result<Url> {
     match place(typed)? {
         Place::Path(url) => Ok(url),
@@ -94,7 +94,7 @@ pub(crate) fn list(at: &At) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// An endpoint's roots: what a path begins with.
+/// Lists the roots of an endpoint. A path begins with the name of a root.
 fn roots(at: &At, address: &str) -> Result<Exit, Stop> {
     let client = peer::client(&at.ask.who, address)?;
     let about = client.call_and_wait(Method::GET, "/v1/endpoint", None)?;
@@ -118,7 +118,7 @@ fn roots(at: &At, address: &str) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// A root, and what the caller may do in all of it.
+/// Returns the line of a root, with the caller's rights to the whole root.
 pub(crate) fn root_line(root: &Value) -> String {
     let can = |right: &&str| root.get(*right).and_then(Value::as_bool) == Some(true);
     let rights: Vec<&str> = ["read", "write", "stage"].into_iter().filter(can).collect();

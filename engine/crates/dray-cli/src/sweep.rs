@@ -1,4 +1,4 @@
-//! `dray log sweep`: removes what broken-off copies have left, on a host without an endpoint.
+//! `dray log sweep`: removes the remains of interrupted copies, on a host without an endpoint.
 
 use crate::args::SweepArgs;
 use crate::exit::{Exit, Stop};
@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// What became of everything that was found.
+/// Counts of removed and kept remains.
 #[derive(Default)]
 struct Sum {
     removed: u64,

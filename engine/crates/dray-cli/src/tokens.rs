@@ -1,4 +1,4 @@
-//! `dray token`: tokens of an endpoint's own issuer, and what tokens hold.
+//! `dray token`: creates tokens of an endpoint's own issuer, and shows the contents of tokens.
 
 use crate::args::{Mint, ShowToken, Token};
 use crate::endpoint;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::io::Read;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes that are read as a token.
+/// Maximum bytes read as a token.
 const TOKEN_BYTES_MAX: u64 = 1 << 16;
 
 /// Runs `dray token`.
@@ -55,7 +55,7 @@ fn mint(mint: &Mint) -> Result<Exit, Stop> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_secs());
     let scope = mint.scope.join(" ");
-    // What no endpoint would read is not signed.
+    // Do not sign scopes that every endpoint would refuse.
     dray_auth::Scopes::parse(&scope, &dray_core::RelPath::root()).map_err(|error| {
         let known =
             "storage.read:/PATH, storage.create:/PATH, storage.modify:/PATH or storage.stage:/PATH";
@@ -118,11 +118,11 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// A claim in one line. Somebody else's text on a terminal.
+/// Returns a claim in one line, with control characters escaped: the text comes from somebody else.
 fn claim_line(name: &str, value: &Value) -> String {
     let words = match value {
         Value::String(text) => text.clone(),
-        // Several audiences, or groups: as the scopes are written.
+        // Separate several audiences or groups by spaces, as in scopes.
         Value::Array(all) if !all.is_empty() && all.iter().all(Value::is_string) => {
             let all: Vec<_> = all.iter().filter_map(Value::as_str).collect();
             all.join(" ")

@@ -1,8 +1,8 @@
-//! `--trace`: the order in which objects go out, as JSON lines.
+//! `--trace`: the order in which objects are sent, as JSON lines.
 //!
-//! `{"at_us", "file", "path", "bytes"}` for each file that is listed (at a local source), and
-//! `{"at_us", "object", "stream", "target", "parts": [{"file", "offset", "length", "hole"}]}` for
-//! each object, when it is handed to its stream; at a local sink when it came in, without a stream.
+//! `{"at_us", "file", "path", "bytes"}` for each listed file (at a local source), and `{"at_us",
+//! "object", "stream", "target", "parts": [{"file", "offset", "length", "hole"}]}` for each object,
+//! when it is handed to its stream; at a local sink when it arrives, without a stream.
 
 use dray_core::{End, EntryKind, Error, ErrorKind, Result, StreamId};
 use dray_session::source::Listed;
@@ -14,7 +14,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Whether a file stands there that no trace may replace: one that is neither empty nor a trace.
+/// Returns true if the path holds a file that a trace must not replace: a file that is neither
+/// empty nor a trace.
 fn is_something_else(path: &Path) -> bool {
     let Ok(mut file) = File::open(path) else {
         return false;
@@ -24,17 +25,18 @@ fn is_something_else(path: &Path) -> bool {
     is_file && matches!(file.read(&mut begin), Ok(1..) if begin != *b"{\"")
 }
 
-/// A trace being written. What cannot be written is lost: a trace must not fail a transfer.
+/// A trace that is being written. Write errors are ignored, because a trace must not fail a
+/// transfer.
 pub(crate) struct Trace {
     began: Instant,
     file: Mutex<BufWriter<File>>,
 }
 
 impl Trace {
-    /// Begins a trace in a new file.
+    /// Starts a trace in a new file.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// If the file cannot be created.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let refused = |cause: String| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "write the trace")
@@ -87,7 +89,7 @@ impl Trace {
         }));
     }
 
-    /// Writes what is still held back.
+    /// Writes the buffered lines.
     pub(crate) fn finish(&self) {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = file.flush();

@@ -1,4 +1,5 @@
-//! Numbers as people write them: byte ranges, orders, pools; sizes and rates are dray-core's.
+//! Parsers and printers of numbers: byte ranges, orders, buffer sizes. Those of sizes and rates are
+//! in dray-core.
 
 use dray_api::Timestamp;
 use dray_core::options::Order;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 pub(crate) use dray_core::units::{human, rate, size};
 
-/// A number and its noun: `1 file`, `2 files`.
+/// Returns a number and its noun: `1 file`, `2 files`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
@@ -20,7 +21,7 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
     }
 }
 
-/// An age as people say it.
+/// Returns an age in hours or days.
 pub(crate) fn age_in_words(age: Duration) -> String {
     let hours = age.as_secs() / 3600;
     match hours {
@@ -29,7 +30,7 @@ pub(crate) fn age_in_words(age: Duration) -> String {
     }
 }
 
-/// `30d`: a number and `s`, `m`, `h`, `d` or `w`.
+/// Parses an age such as `30d`: a number and `s`, `m`, `h`, `d` or `w`.
 pub(crate) fn age(text: &str) -> Result<Duration, String> {
     let how = "write it as a number and s, m, h, d or w, such as 30d";
     let unit = text.chars().last().ok_or(how)?;
@@ -52,7 +53,7 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Bytes of buffers: a size that this host's memory can hold.
+/// Parses the size of the buffers, which must fit into this host's memory.
 pub(crate) fn pool(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     match memory_bytes() {
@@ -65,7 +66,7 @@ pub(crate) fn pool(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Memory of this host, if the system tells.
+/// Returns the memory of this host, if the system reports it.
 fn memory_bytes() -> Option<u64> {
     let told = std::fs::read_to_string("/proc/meminfo").ok()?;
     let total = told
@@ -75,7 +76,7 @@ fn memory_bytes() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Bytes of an object, within what a transfer allows.
+/// Parses the bytes of an object, within the limits of a transfer.
 pub(crate) fn object_size(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     if (plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX).contains(&bytes) {
@@ -85,7 +86,7 @@ pub(crate) fn object_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// `OFFSET:LENGTH`, each a size.
+/// Parses `OFFSET:LENGTH`, two sizes.
 pub(crate) fn range(text: &str) -> Result<ByteRange, String> {
     let (offset, length) = text
         .split_once(':')
@@ -94,7 +95,7 @@ pub(crate) fn range(text: &str) -> Result<ByteRange, String> {
     range.ok_or_else(|| "it ends past 2^64 bytes".to_owned())
 }
 
-/// `1` to `256`, or `auto`.
+/// Parses `1` to `256`, or `auto`.
 pub(crate) fn streams(text: &str) -> Result<StreamCount, String> {
     match text.parse() {
         Ok(count @ 1..=256) => Ok(StreamCount::Fixed(count)),
@@ -103,7 +104,7 @@ pub(crate) fn streams(text: &str) -> Result<StreamCount, String> {
     }
 }
 
-/// `1` to `64`, or `auto`.
+/// Parses `1` to `64`, or `auto`.
 pub(crate) fn threads(text: &str) -> Result<Threads, String> {
     match text.parse() {
         Ok(count @ 1..=THREADS_MAX) => Ok(Threads::Fixed(count)),
@@ -112,7 +113,7 @@ pub(crate) fn threads(text: &str) -> Result<Threads, String> {
     }
 }
 
-/// `layout`, `file` or `random:SEED`.
+/// Parses `layout`, `file` or `random:SEED`.
 pub(crate) fn order(text: &str) -> Result<Order, String> {
     match text {
         "layout" => Ok(Order::Layout),
@@ -125,13 +126,13 @@ pub(crate) fn order(text: &str) -> Result<Order, String> {
     }
 }
 
-/// `adler32:HHHHHHHH` or `crc32c:HHHHHHHH`.
+/// Parses `adler32:HHHHHHHH` or `crc32c:HHHHHHHH`.
 pub(crate) fn checksum(text: &str) -> Result<Checksum, String> {
     Checksum::parse(text)
         .ok_or_else(|| "write it as adler32:HHHHHHHH or crc32c:HHHHHHHH (hexadecimal)".to_owned())
 }
 
-/// `NAME=RATE[,RATE@SECONDS...][,+SECONDS]`.
+/// Parses `NAME=RATE[,RATE@SECONDS...][,+SECONDS]`.
 pub(crate) fn target_rate(text: &str) -> Result<(String, RateInTime), String> {
     let (name, value) = text
         .rsplit_once('=')
@@ -139,7 +140,7 @@ pub(crate) fn target_rate(text: &str) -> Result<(String, RateInTime), String> {
     Ok((name.to_owned(), RateInTime::parse(value)?))
 }
 
-/// A length of time as people write it: `30s`, `20m`, `12h`, `7d`.
+/// Parses a duration: `30s`, `20m`, `12h`, `7d`.
 pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
     let wrong = || format!("{text:?} is no length of time: write 30s, 20m, 12h or 7d");
     let (number, seconds) = match text.char_indices().next_back() {
@@ -156,14 +157,14 @@ pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
         .ok_or_else(wrong)
 }
 
-/// A point in time: RFC 3339, or a length of time from now.
+/// Parses a point in time: RFC 3339, or a duration from now.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     let from_now = || time(text).map(|length| clock::now().after(length));
     let wrong = |_| format!("{text:?} is no time: write 2026-11-21T17:00:00Z, or 20m from now");
     Timestamp::parse(text).map_or_else(|| from_now().map_err(wrong), Ok)
 }
 
-/// A time for people: `1h02m`, `3m05s`, `12s`.
+/// Returns a duration in short form: `1h02m`, `3m05s`, `12s`.
 pub(crate) fn duration(seconds: u64) -> String {
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, seconds) => format!("{seconds}s"),
