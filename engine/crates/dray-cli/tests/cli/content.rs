@@ -1,4 +1,4 @@
-//! What arrives: names, kinds, attributes, holes.
+//! Copied entries: names, kinds, attributes, holes.
 
 use crate::scene::{Scene, noise, odd};
 use std::fs::File;
@@ -47,7 +47,7 @@ fn a_tree_of_everything() {
         (981_173_106, 123_456_789)
     );
 
-    // Nothing is left to do.
+    // A second copy sends nothing.
     let report = scene.good(&["cp", "-r", "d", "t", "--json"]).json();
     assert_eq!(report["bytes_sent"], 0);
     assert_eq!(report["files_adopted"], report["files"]);
@@ -133,7 +133,7 @@ fn a_range_of_a_file() {
     scene.write("a", &bytes);
     scene.good(&["cp", "--range", "1000:2MiB", "a", "part"]);
     assert_eq!(scene.read("part"), &bytes[1000..1000 + (2 << 20)]);
-    // Another range of the same length is another content, whatever size and time say.
+    // Another range of the same length is different content, although size and time match.
     scene.good(&[
         "cp",
         "--overwrite",
@@ -172,7 +172,7 @@ fn a_demanded_checksum() {
     }
     assert!(!scene.exists("bad"));
     assert!(scene.is_clean(""));
-    // A file that stands there is not harmed, nor taken on trust.
+    // An existing file is neither changed nor adopted without a check.
     scene.write("other", b"123456788");
     let wrong = &["cp", "--checksum", "adler32:091e01df", "a", "other"];
     assert_eq!(scene.dray(wrong).code, Some(1));

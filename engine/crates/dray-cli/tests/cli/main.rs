@@ -1,5 +1,5 @@
-//! The program as people run it: each test starts `dray` and looks at what it says, how it exits and
-//! what stands in the folders afterwards.
+//! The program as users run it: each test starts `dray` and checks its output, its exit code and
+//! the resulting folders.
 
 mod content;
 mod drayd;

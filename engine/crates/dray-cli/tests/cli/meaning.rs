@@ -1,4 +1,4 @@
-//! What SRC and DST mean: docs/reference/cli.md has the same table.
+//! The meaning of SRC and DST: docs/reference/cli.md has the same table.
 
 use crate::scene::Scene;
 
@@ -30,7 +30,7 @@ fn the_table_of_meanings() {
         (&["-r", "d", "deep/er/b"], &["deep/er/b/d/x"]),
     ];
     for (arguments, files) in table {
-        // Whether the destination is there makes no difference, and nor does a second run.
+        // An existing destination makes no difference, and neither does a second run.
         for is_there in [false, true] {
             let scene = scene();
             let is_folder = files.iter().all(|file| file.starts_with("b/"));
@@ -38,7 +38,7 @@ fn the_table_of_meanings() {
                 scene.folder("b");
             }
             for _ in 0..2 {
-                // Nobody's power fails here: that saves much time.
+                // Durability is not tested here; without it the test is much faster.
                 scene.good(&[&["cp", "--durability", "none"], *arguments].concat());
                 for file in *files {
                     assert!(scene.path(file).is_file(), "{arguments:?}: no {file}");

@@ -167,7 +167,7 @@ fn a_rate_is_kept_and_a_limited_target_is_slow() {
     let scene = Scene::new();
     scene.write("a", &noise(2 << 20, 1));
     let limited = [
-        // One object may always go at once: it is small against the file.
+        // The limit always admits one object immediately, so objects are small against the file.
         &["cp", "a", "b", "--rate", "2MiB", "--object-size", "128KiB"][..],
         &[
             "cp",

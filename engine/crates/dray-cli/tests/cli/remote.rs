@@ -137,7 +137,7 @@ fn meanings_are_the_same_far_away() {
     let (one, two) = (house.url("x/name"), house.url("x/small"));
     house.good(&scene, &[&one, &two, "both"]);
     assert_eq!(scene.read("both/name"), scene.read("both/small"));
-    // Ranges and demanded checksums hold far away as well.
+    // Ranges and expected checksums also work with a remote host.
     house.good(
         &scene,
         &["--range", "1000:2000", "d/large", &house.url("part")],
@@ -168,7 +168,7 @@ fn nobody_without_key_and_token() {
         assert_eq!(done.json()["error"]["kind"], "unauthorized");
     }
     assert!(!scene.exists("house/a"));
-    // The environment will do.
+    // Options from the environment suffice.
     let mut command = scene.command(&["cp", "d/small", &to]);
     command
         .env("DRAY_PEER_KEY", &house.key)
@@ -268,7 +268,7 @@ fn a_killed_server_is_found_again() {
         assert_eq!(scene.tree(format!("{top}/d")), scene.tree("d"));
         let report = done.json();
         let sent = report["bytes_sent"].as_u64().expect("a number");
-        // What was sent and not yet durable: the second's worth of a group, and what was on the way.
+        // Bytes that were sent and not yet durable: a group of one second, and data in flight.
         assert!(sent < (12 << 20) + (6 << 20), "{report}");
         assert!(!report["notices"].as_array().expect("a list").is_empty());
         drop(house);
@@ -360,7 +360,7 @@ fn a_client_hears_why_the_server_broke_off() {
     for entry in std::fs::read_dir(scene.path("house/in/.dray-log")).expect("a log") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|name| name == "lease") {
-            // As another host does that takes over where locks do not reach.
+            // As another host does that takes over a destination without working locks.
             std::fs::write(path, vec![0; 2048]).expect("written");
         }
     }
@@ -378,7 +378,7 @@ fn an_address_of_another_host_is_no_place_to_connect_from() {
     let scene = scene();
     let house = House::open(&scene, &[]);
     let to = house.url("in");
-    // Of the block for documentation (RFC 5737): nobody's.
+    // The address is reserved for documentation (RFC 5737), so no host has it.
     let done = house.cp(&scene, &["d/small", &to, "--bind", "192.0.2.1"]);
     assert_eq!(done.code, Some(2), "{}", done.err);
     assert!(

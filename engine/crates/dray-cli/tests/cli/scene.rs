@@ -1,4 +1,4 @@
-//! A folder of one's own and the program in it.
+//! A temporary folder and the program in it.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long anything may take before a test gives up.
+/// Timeout of every wait of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Scene(TempDir);
 
-/// How a run came out.
+/// The outcome of a command.
 pub(crate) struct Done {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -31,7 +31,7 @@ impl Scene {
         self.0.path().join(name)
     }
 
-    /// Writes a file, and the folders above it.
+    /// Writes a file, and creates the folders above it.
     pub(crate) fn write(&self, name: impl AsRef<Path>, bytes: &[u8]) -> &Self {
         let path = self.path(name);
         let folder = path.parent().expect("beneath the test's folder");
@@ -58,7 +58,7 @@ impl Scene {
         self.command_as(env!("CARGO_BIN_EXE_dray"), arguments)
     }
 
-    /// The program under another name.
+    /// Returns a command that runs the program under another name.
     pub(crate) fn command_as(&self, program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
@@ -74,7 +74,7 @@ impl Scene {
         self.command(arguments).output().expect("run dray").into()
     }
 
-    /// Runs what must succeed.
+    /// Runs a command that must succeed.
     pub(crate) fn good(&self, arguments: &[&str]) -> Done {
         let done = self.dray(arguments);
         assert_eq!(
@@ -87,12 +87,12 @@ impl Scene {
         done
     }
 
-    /// Starts a run that is looked at while it goes on.
+    /// Starts a command and returns while it runs.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
         Running::begin(self.command(arguments))
     }
 
-    /// Everything beneath a folder: names with kind, size, mode, time and content.
+    /// Returns everything beneath a folder: names with kind, size, mode, time and content.
     pub(crate) fn tree(&self, top: impl AsRef<Path>) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         let top = self.path(top);
@@ -121,7 +121,7 @@ impl Scene {
         found
     }
 
-    /// Whether a folder holds none of dray's own names.
+    /// Returns true if a folder holds none of dray's own names.
     pub(crate) fn is_clean(&self, top: &str) -> bool {
         let tree = self.tree(top);
         let mut names = tree.keys().filter_map(|path| path.file_name());
@@ -141,7 +141,7 @@ impl From<Output> for Done {
 }
 
 impl Done {
-    /// The object on the last line of standard output.
+    /// Returns the object on the last line of standard output.
     pub(crate) fn json(&self) -> Value {
         let last = self.out.lines().last().unwrap_or_default();
         serde_json::from_str(last).unwrap_or_else(|error| {
@@ -149,7 +149,7 @@ impl Done {
         })
     }
 
-    /// The one line that begins with `dray: cannot`.
+    /// Returns the only line that begins with `dray: cannot`.
     pub(crate) fn complaint(&self) -> &str {
         let lines = self.err.lines();
         let mut found = lines.filter(|line| line.starts_with("dray: cannot"));
@@ -159,7 +159,7 @@ impl Done {
     }
 }
 
-/// A run that goes on; killed when forgotten.
+/// A running command; killed when dropped.
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
@@ -183,7 +183,7 @@ impl Running {
         child.wait_with_output().expect("wait for dray").into()
     }
 
-    /// The first line of standard output that `pick` takes something from.
+    /// Waits for the first line of standard output for which `pick` returns a value.
     pub(crate) fn line<T>(&mut self, pick: impl Fn(&str) -> Option<T>) -> T {
         let out = self.child().stdout.as_mut().expect("piped");
         let (mut line, mut byte) = (Vec::new(), [0]);
@@ -210,7 +210,7 @@ impl Drop for Running {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -219,7 +219,7 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Bytes that do not compress and differ by `seed`.
+/// Returns bytes that do not compress and that depend on `seed`.
 pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -234,7 +234,7 @@ pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A name for bytes that are no UTF-8.
+/// Returns a name with bytes that are not UTF-8.
 pub(crate) fn odd(bytes: &[u8]) -> &OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(bytes)
 }

@@ -1,9 +1,10 @@
-//! What broken-off copies have left: shown wherever it lies, and not swept away too early.
+//! Remains of interrupted copies: `dray log` shows them in any folder, and `sweep` does not remove
+//! them too early.
 
 use crate::scene::{Scene, noise, until};
 use rustix::process::Signal;
 
-/// Begins a copy of `d` to `to`, and breaks it off.
+/// Starts a copy of `d` to `to`, and interrupts it.
 fn broken_off(scene: &Scene, to: &str) {
     scene.folder(to);
     let mut running = scene.start(&["cp", "-r", "d", to, "--rate", "3MiB"]);
@@ -28,7 +29,7 @@ fn logs_below_are_shown_on_demand() {
     let logs = shown["logs"].as_array().expect("a list");
     assert_eq!(logs.len(), 1);
     assert_eq!(logs[0]["files"][0]["path"], "d/large");
-    // One that is found from its own folder is not shown twice.
+    // A log in the named folder itself is not shown twice.
     let own = scene
         .good(&["log", "verify", "-r", "t/in/deep", "--json"])
         .json();
