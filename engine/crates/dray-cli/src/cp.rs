@@ -52,7 +52,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             Some(id) => id.clone(),
             None => prepare::new_transfer_id()?,
         };
-        signals::watch("stopping to watch; the transfer goes on")?;
+        signals::watch("no longer watching; the transfer continues")?;
         return third_party::run(cp, &transfer);
     }
     third_party::refuse_owed(&cp.owed)?;

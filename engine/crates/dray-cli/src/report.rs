@@ -118,13 +118,13 @@ impl Report {
         let mut words = match &self.ending {
             Ending::Done { failed: 0 } => "done".to_owned(),
             Ending::Done { failed } => format!("{failed} failed"),
-            Ending::Cancelled => "stopped; the same command goes on from here".to_owned(),
+            Ending::Cancelled => "stopped; run the same command to resume".to_owned(),
             Ending::Refused(_) if progress.bytes_sent == 0 => {
                 return "refused; nothing was moved".to_owned();
             }
             Ending::Refused(_) => "refused during the copy; durable data is kept".to_owned(),
             Ending::Unreachable(_) => "the other end cannot be reached".to_owned(),
-            Ending::Interrupted(_) => "broken off; the same command goes on from here".to_owned(),
+            Ending::Interrupted(_) => "interrupted; run the same command to resume".to_owned(),
         };
         let seconds = self.took.as_secs_f64();
         let rate = progress.bytes_sent as f64 / seconds.max(0.001);
