@@ -9,6 +9,7 @@
 //! error of a request that fails the check names the field.
 
 mod admission;
+mod answer;
 pub mod api_path;
 mod checks;
 mod endpoint;
@@ -28,6 +29,7 @@ pub mod timestamp;
 mod transfer;
 
 pub use admission::{AdmissionAnswer, AdmissionRequest, Admitted, Decision, ObstacleAnswer};
+pub use answer::read_answer;
 pub use api_path::{ApiPath, Side};
 pub use checks::{Check, of_item};
 pub use endpoint::{EndpointAnswer, Health, LimitsAnswer, RootAnswer, You};

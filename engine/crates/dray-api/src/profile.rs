@@ -56,6 +56,25 @@ impl From<Stage> for StageWord {
     }
 }
 
+impl From<StageWord> for Stage {
+    fn from(word: StageWord) -> Self {
+        match word {
+            StageWord::List => Self::List,
+            StageWord::Decide => Self::Decide,
+            StageWord::Rate => Self::Rate,
+            StageWord::Read => Self::Read,
+            StageWord::Network => Self::Network,
+            StageWord::Credit => Self::Credit,
+            StageWord::Retry => Self::Retry,
+            StageWord::Verdict => Self::Verdict,
+            StageWord::Arrival => Self::Arrival,
+            StageWord::Write => Self::Write,
+            StageWord::Sync => Self::Sync,
+            StageWord::Publish => Self::Publish,
+        }
+    }
+}
+
 /// Seconds that each end spent in each stage. Stages without time are left out. The map of an end
 /// that has not reported yet is empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -21,6 +21,20 @@ pub enum PolicyName {
     Pairs,
 }
 
+impl PolicyName {
+    /// Its word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Fair => "fair",
+            Self::Fcfs => "fcfs",
+            Self::Priority => "priority",
+            Self::RoundRobin => "round_robin",
+            Self::Pairs => "pairs",
+        }
+    }
+}
+
 /// Unit that takes turns in `round_robin`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -176,6 +176,9 @@ pub struct Transfer {
     /// Set when the promise will be missed.
     #[serde(default)]
     pub miss: Option<MissAnswer>,
+    /// Cancelled transfers only: true once the partial data was removed because of `purge`.
+    #[serde(default)]
+    pub purged: bool,
     /// Error of the transfer as a whole.
     pub error: Option<ErrorParts>,
     /// Errors of the first 10 failed files.

@@ -7,6 +7,7 @@ use crate::exit::{Exit, Stop, usage};
 use crate::peer;
 use crate::storage::root_line;
 use crate::{output, signals};
+use dray_api::{EndpointAnswer, Health};
 use dray_auth::mint::SigningKey;
 use dray_core::{End, Error, Result};
 use dray_endpoint::config::{Config, EXAMPLE};
@@ -14,7 +15,7 @@ use dray_endpoint::run::Endpoint as Running;
 use dray_runtime::net::Identity;
 use hyper::Method;
 use ring::rand::SystemRandom;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -234,36 +235,30 @@ fn start_log(json: bool) {
 fn status(status: &Status) -> Result<Exit, Stop> {
     let address = peer::endpoint(status.endpoint.as_deref())?;
     let client = peer::client(&status.ask.who, &address)?;
-    let health = client.call_and_wait(Method::GET, "/healthz", None)?;
-    let about = client.call_and_wait(Method::GET, "/v1/endpoint", None)?;
+    let health = client.ask::<Health>(Method::GET, "/healthz", None)?;
+    let about = client.ask::<EndpointAnswer>(Method::GET, "/v1/endpoint", None)?;
     if status.ask.json {
-        output::result(&json!({"health": health, "endpoint": about}).to_string());
+        output::result(&json!({"health": health.json, "endpoint": about.json}).to_string());
         return Ok(Exit::Safe);
     }
-    let text = |value: &Value, field: &str| match value.get(field) {
-        Some(Value::String(text)) => output::one_line(text),
-        Some(other) => other.to_string(),
-        None => String::new(),
-    };
+    let about = about.read;
     output::result(&format!(
         "{} (dray {}): {}",
-        text(&about, "name"),
-        text(&about, "version"),
-        text(&health, "status")
+        output::one_line(&about.name),
+        output::one_line(&about.version),
+        output::one_line(&health.read.status)
     ));
-    output::result(&format!("key {}", text(&about, "key")));
-    let you = about.get("you").cloned().unwrap_or_default();
-    let rights = match you.get("administrator").and_then(Value::as_bool) {
-        Some(true) => ", an administrator",
-        _ => "",
+    output::result(&format!("key {}", output::one_line(&about.key)));
+    let rights = match about.you.administrator {
+        true => ", an administrator",
+        false => "",
     };
     output::result(&format!(
         "you are {}, known as {}{rights}",
-        text(&you, "principal"),
-        text(&you, "owner")
+        output::one_line(&about.you.principal),
+        output::one_line(&about.you.owner)
     ));
-    let roots = about.get("roots").and_then(Value::as_array);
-    for root in roots.into_iter().flatten() {
+    for root in &about.roots {
         output::result(&root_line(root));
     }
     Ok(Exit::Safe)

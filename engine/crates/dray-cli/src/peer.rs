@@ -4,7 +4,7 @@ use crate::args::Who;
 use crate::exit::usage;
 use crate::output;
 use dray_client::{Client, Keeper};
-use dray_core::{End, Error, ErrorKind, Result};
+use dray_core::{End, Error, Result};
 use dray_endpoint::access::authorities;
 use dray_runtime::net::{Identity, Token, Trust};
 use dray_store::errno::too_many_open;
@@ -212,17 +212,6 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
         ));
     }
     Token::new(&bytes)
-}
-
-/// Returns the error of an answer that lacks `what`.
-pub(crate) fn odd_answer(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Protocol,
-        End::Network,
-        "read the endpoint's answer",
-    )
-    .cause(format!("it holds no {what}"))
-    .remedy("use the same version of dray at both ends and report this")
 }
 
 #[cfg(test)]

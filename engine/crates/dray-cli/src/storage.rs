@@ -3,8 +3,9 @@
 use crate::args::{Algorithm, At, Rm, Sum};
 use crate::exit::{Exit, Stop, usage};
 use crate::output;
-use crate::peer::{self, odd_answer};
-use crate::transfers::{number, quoted, text};
+use crate::peer;
+use crate::transfers::quoted;
+use dray_api::{ChecksumAnswer, EndpointAnswer, Entry, EntryList, EntryType, RmAnswer, RootAnswer};
 use dray_client::Client;
 use dray_core::url::{self, SCHEME, Url};
 use dray_core::{Error, Result};
@@ -75,18 +76,17 @@ pub(crate) fn list(at: &At) -> Result<Exit, Stop> {
             "/v1/storage/list?path={}&limit={PAGE}{cursor}",
             quoted(&url.api_path())
         );
-        let answer = client.call_and_wait(Method::GET, &query, None)?;
-        let entries = answer.get("entries").and_then(Value::as_array);
-        for entry in entries.ok_or_else(|| odd_answer("entries"))? {
-            if at.ask.json {
-                all.push(entry.clone());
-            } else {
+        let answer = client.ask::<EntryList>(Method::GET, &query, None)?;
+        if at.ask.json {
+            let entries = answer.json.get("entries").and_then(Value::as_array);
+            all.extend(entries.into_iter().flatten().cloned());
+        } else {
+            for entry in &answer.read.entries {
                 output::result(&entry_line(entry));
             }
         }
-        let next = answer.get("next").and_then(Value::as_str);
-        let Some(next) = next else { break };
-        cursor = format!("&cursor={}", quoted(next));
+        let Some(next) = answer.read.next else { break };
+        cursor = format!("&cursor={}", quoted(&next));
     }
     if at.ask.json {
         output::result(&json!({"entries": all}).to_string());
@@ -97,16 +97,12 @@ pub(crate) fn list(at: &At) -> Result<Exit, Stop> {
 /// Lists the roots of an endpoint. A path begins with the name of a root.
 fn roots(at: &At, address: &str) -> Result<Exit, Stop> {
     let client = peer::client(&at.ask.who, address)?;
-    let about = client.call_and_wait(Method::GET, "/v1/endpoint", None)?;
-    let roots = about.get("roots").and_then(Value::as_array);
-    let roots = roots.ok_or_else(|| odd_answer("roots"))?;
+    let about = client.ask::<EndpointAnswer>(Method::GET, "/v1/endpoint", None)?;
+    let roots = &about.read.roots;
     if at.ask.json {
         let entries = roots.iter().map(|root| {
-            let name = root.get("name").cloned().unwrap_or_default();
-            let path = format!("/{}", name.as_str().unwrap_or_default());
-            let can = |right: &str| root.get(right).cloned().unwrap_or_default();
-            json!({"path": path, "name": name, "type": "directory", "read": can("read"),
-                "write": can("write"), "stage": can("stage")})
+            json!({"path": format!("/{}", root.name), "name": root.name, "type": "directory",
+                "read": root.read, "write": root.write, "stage": root.stage})
         });
         let entries: Vec<Value> = entries.collect();
         output::result(&json!({"entries": entries}).to_string());
@@ -119,29 +115,34 @@ fn roots(at: &At, address: &str) -> Result<Exit, Stop> {
 }
 
 /// Returns the line of a root, with the caller's rights to the whole root.
-pub(crate) fn root_line(root: &Value) -> String {
-    let can = |right: &&str| root.get(*right).and_then(Value::as_bool) == Some(true);
-    let rights: Vec<&str> = ["read", "write", "stage"].into_iter().filter(can).collect();
-    format!("/{}: {}", text(root, "name"), rights.join(", "))
+pub(crate) fn root_line(root: &RootAnswer) -> String {
+    let rights = [
+        (root.read, "read"),
+        (root.write, "write"),
+        (root.stage, "stage"),
+    ];
+    let rights = rights.into_iter().filter(|(has_it, _)| *has_it);
+    let rights: Vec<&str> = rights.map(|(_, name)| name).collect();
+    format!("/{}: {}", output::one_line(&root.name), rights.join(", "))
 }
 
-fn entry_line(entry: &Value) -> String {
-    let kind = match entry.get("type").and_then(Value::as_str) {
-        Some("directory") => 'd',
-        Some("symlink") => 'l',
-        Some("file") => '-',
-        _ => '?',
+fn entry_line(entry: &Entry) -> String {
+    let kind = match entry.kind {
+        EntryType::Directory => 'd',
+        EntryType::Symlink => 'l',
+        EntryType::File => '-',
+        EntryType::Other => '?',
     };
-    let link = match text(entry, "link") {
-        link if link.is_empty() => link,
-        link => format!(" -> {link}"),
+    let link = match &entry.link {
+        None => String::new(),
+        Some(link) => format!(" -> {}", output::one_line(link)),
     };
     format!(
         "{kind} {:>4} {:>12} {} {}{link}",
-        text(entry, "mode"),
-        number(entry, "", "size"),
-        text(entry, "modified_at"),
-        text(entry, "name"),
+        output::one_line(&entry.mode),
+        entry.size,
+        entry.modified_at,
+        output::one_line(&entry.name),
     )
 }
 
@@ -149,10 +150,10 @@ fn entry_line(entry: &Value) -> String {
 pub(crate) fn stat(place: &At) -> Result<Exit, Stop> {
     let (client, path) = at(place)?;
     let query = format!("/v1/storage/stat?path={}", quoted(&path));
-    let entry = client.call_and_wait(Method::GET, &query, None)?;
+    let entry = client.ask::<Entry>(Method::GET, &query, None)?;
     output::result(&match place.ask.json {
-        true => entry.to_string(),
-        false => entry_line(&entry),
+        true => entry.json.to_string(),
+        false => entry_line(&entry.read),
     });
     Ok(Exit::Safe)
 }
@@ -161,10 +162,10 @@ pub(crate) fn stat(place: &At) -> Result<Exit, Stop> {
 pub(crate) fn remove(rm: &Rm) -> Result<Exit, Stop> {
     let (client, path) = at(&rm.at)?;
     let body = json!({"path": path, "recursive": rm.recursive});
-    let answer = client.call_and_wait(Method::POST, "/v1/storage/rm", Some(&body))?;
+    let answer = client.ask::<RmAnswer>(Method::POST, "/v1/storage/rm", Some(&body))?;
     output::result(&match rm.at.ask.json {
-        true => answer.to_string(),
-        false => format!("removed {}", number(&answer, "", "removed")),
+        true => answer.json.to_string(),
+        false => format!("removed {}", answer.read.removed),
     });
     Ok(Exit::Safe)
 }
@@ -177,13 +178,13 @@ pub(crate) fn checksum(sum: &Sum) -> Result<Exit, Stop> {
         Algorithm::Crc32c => "crc32c",
     };
     let body = json!({"path": path, "algorithm": algorithm});
-    let answer = client.call_and_wait(Method::POST, "/v1/storage/checksum", Some(&body))?;
+    let answer = client.ask::<ChecksumAnswer>(Method::POST, "/v1/storage/checksum", Some(&body))?;
     output::result(&match sum.at.ask.json {
-        true => answer.to_string(),
+        true => answer.json.to_string(),
         false => format!(
             "{algorithm}:{} {}",
-            text(&answer, "checksum"),
-            text(&answer, "path")
+            output::one_line(&answer.read.checksum),
+            output::one_line(&answer.read.path)
         ),
     });
     Ok(Exit::Safe)

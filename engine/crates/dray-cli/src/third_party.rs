@@ -3,12 +3,15 @@
 
 use crate::args::{Class, Cp, Owed, What, Who};
 use crate::exit::{Exit, Stop, usage};
-use crate::peer::{self, odd_answer};
+use crate::peer;
 use crate::storage::split;
 use crate::transfers::{exit_of, line, lines, quoted, tell, wait};
 use crate::units::human;
 use crate::{output, signals};
-use dray_api::{STREAMS_MAX, Streams};
+use dray_api::{
+    AdmissionAnswer, Admitted, Decision, EndpointAnswer, Entry, EntryType, MintedTicket,
+    STREAMS_MAX, Streams, Transfer,
+};
 use dray_client::Client;
 use dray_core::options::{Durability, Order, Overwrite};
 use dray_core::url::Url;
@@ -45,7 +48,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
         (ticket, connected) = ticket_and_way(&active, &passive, transfer, &paths)?;
         // One ticket opens all of them.
         show(&mut places[0], &ticket);
-        minted.extend(Minted::of(passive, &ticket));
+        minted.push(Minted::of(passive, &ticket));
     }
     let mut replicas = Vec::new();
     if !cp.replica.is_empty() {
@@ -60,14 +63,14 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
             let key = key_of(&active)?;
             let ticket = ticket(&client, transfer, &[replica.api_path()], &key)?;
             show(&mut place, &ticket);
-            minted.extend(Minted::of(client, &ticket));
+            minted.push(Minted::of(client, &ticket));
         }
         replicas.push(place);
     }
     let is_sent = connected.is_ok();
     let submitted = connected
         .and_then(|()| request(cp, transfer, (places, replicas), &destination.to_string()))
-        .and_then(|request| active.call_and_wait(Method::POST, "/v1/transfers", Some(&request)));
+        .and_then(|request| active.ask::<Transfer>(Method::POST, "/v1/transfers", Some(&request)));
     // Nobody will use its ticket. After a temporary error somebody may: it may have arrived.
     if let Err(error) = &submitted
         && (!is_sent || error.status == Status::Permanent)
@@ -75,8 +78,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
         minted.iter().for_each(Minted::revoke);
     }
     let submitted = submitted?;
-    let id = submitted.get("id").and_then(Value::as_str);
-    let id = id.ok_or_else(|| odd_answer("id"))?.to_owned();
+    let id = submitted.read.id.clone();
     if cp.detach {
         tell(&submitted, cp.what.json);
         return Ok(Exit::Safe);
@@ -98,16 +100,18 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
             .unwrap_or_else(PoisonError::into_inner)
             .clone_from(transfer);
         if !cp.what.json {
-            output::note(&line(transfer));
+            output::note(&line(&transfer.read));
         }
     })?;
     if signals::may_tell() {
         tell(&ended, cp.what.json);
-        if cp.say.quiet && exit_of(&ended) != Exit::Safe {
-            lines(&ended).iter().for_each(|line| output::problem(line));
+        if cp.say.quiet && exit_of(&ended.read) != Exit::Safe {
+            lines(&ended.read)
+                .iter()
+                .for_each(|line| output::problem(line));
         }
     }
-    Ok(exit_of(&ended))
+    Ok(exit_of(&ended.read))
 }
 
 /// The sources and the destination of a command, all of them URLs.
@@ -141,18 +145,18 @@ fn place(url: &Url) -> Value {
 }
 
 /// Adds the fields of a ticket's answer to the place that it is for.
-fn show(place: &mut Value, ticket: &Value) {
-    for field in ["ticket", "key", "address"] {
-        place[field] = ticket.get(field).cloned().unwrap_or_default();
-    }
+fn show(place: &mut Value, ticket: &MintedTicket) {
+    place["ticket"] = json!(ticket.ticket);
+    place["key"] = json!(ticket.key);
+    place["address"] = json!(ticket.address);
 }
 
 /// Adds the size of a file to its place: replicas are compared by it.
 fn measure(place: &mut Value, client: &Client, url: &Url) -> Result<()> {
     let query = format!("/v1/storage/stat?path={}", quoted(&url.api_path()));
-    let entry = client.call_and_wait(Method::GET, &query, None)?;
-    if entry.get("type").and_then(Value::as_str) == Some("file") {
-        place["size"] = entry.get("size").cloned().unwrap_or_default();
+    let entry = client.ask::<Entry>(Method::GET, &query, None)?.read;
+    if entry.kind == EntryType::File {
+        place["size"] = json!(entry.size);
     }
     Ok(())
 }
@@ -164,9 +168,9 @@ struct Minted {
 }
 
 impl Minted {
-    fn of(client: Client, ticket: &Value) -> Option<Self> {
-        let id = ticket.get("id").and_then(Value::as_str).map(quoted)?;
-        Some(Self { client, id })
+    fn of(client: Client, ticket: &MintedTicket) -> Self {
+        let id = quoted(&ticket.about.id);
+        Self { client, id }
     }
 
     fn revoke(&self) {
@@ -187,7 +191,7 @@ fn ticket_and_way(
     passive: &Client,
     transfer: &TransferId,
     paths: &[String],
-) -> Result<(Value, Result<()>)> {
+) -> Result<(MintedTicket, Result<()>)> {
     thread::scope(|scope| match &active.trust {
         Trust::Key(key) => {
             let way = threads::start(scope, || active.connect_ahead())?;
@@ -208,9 +212,8 @@ fn key_of(active: &Client) -> Result<String> {
     if let Trust::Key(key) = &active.trust {
         return Ok(key.to_string());
     }
-    let about = active.call_and_wait(Method::GET, "/v1/endpoint", None)?;
-    let key = about.get("key").and_then(Value::as_str);
-    key.map(str::to_owned).ok_or_else(|| odd_answer("key"))
+    let about = active.ask::<EndpointAnswer>(Method::GET, "/v1/endpoint", None)?;
+    Ok(about.read.key)
 }
 
 fn ended(way: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
@@ -219,14 +222,20 @@ fn ended(way: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
 }
 
 /// Asks the source's endpoint to let the one with this key read.
-fn ticket(passive: &Client, transfer: &TransferId, paths: &[String], key: &str) -> Result<Value> {
+fn ticket(
+    passive: &Client,
+    transfer: &TransferId,
+    paths: &[String],
+    key: &str,
+) -> Result<MintedTicket> {
     let body = json!({
         "transfer": transfer.as_str(),
         "direction": "read",
         "paths": paths,
         "peer_key": key,
     });
-    passive.call_and_wait(Method::POST, "/v1/tickets", Some(&body))
+    let answer = passive.ask(Method::POST, "/v1/tickets", Some(&body))?;
+    Ok(answer.read)
 }
 
 fn request(
@@ -351,49 +360,42 @@ pub(crate) fn plan(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     owe(&mut request, owed);
     let client = peer::client(who, &destination.address)?;
     let body = json!({"transfers": [request]});
-    let answer = client.call_and_wait(Method::POST, "/v1/admission", Some(&body))?;
-    let is_taken = answer.get("decision").and_then(Value::as_str) == Some("accept");
+    let answer = client.ask::<AdmissionAnswer>(Method::POST, "/v1/admission", Some(&body))?;
+    let is_taken = answer.read.decision == Decision::Accept;
     if what.json {
-        output::result(&answer.to_string());
-    } else {
-        let verdict = answer.pointer("/transfers/0");
-        for line in verdict_lines(is_taken, verdict.ok_or_else(|| odd_answer("transfers"))?) {
+        output::result(&answer.json.to_string());
+    } else if let Some(verdict) = answer.read.transfers.first() {
+        for line in verdict_lines(is_taken, verdict) {
             output::result(&line);
         }
     }
     Ok(if is_taken { Exit::Safe } else { Exit::Refused })
 }
 
-fn verdict_lines(is_taken: bool, verdict: &Value) -> Vec<String> {
-    let is_promised = verdict.get("promised").and_then(Value::as_bool) == Some(true);
-    let mut lines = vec![match (is_taken, is_promised) {
+fn verdict_lines(is_taken: bool, verdict: &Admitted) -> Vec<String> {
+    let mut lines = vec![match (is_taken, verdict.promised) {
         (false, _) => "would be refused".to_owned(),
         (true, true) => "would be promised".to_owned(),
         (true, false) => "would be taken, and nothing promised".to_owned(),
     }];
-    for (field, words) in [
-        ("rate", "planned rate"),
-        ("rate_needed", "needs"),
-        ("rate_available", "could be promised"),
+    for (rate, words) in [
+        (verdict.rate, "planned rate"),
+        (verdict.rate_needed, "needs"),
+        (verdict.rate_available, "could be promised"),
     ] {
-        if let Some(rate) = verdict.get(field).and_then(Value::as_u64) {
-            lines.push(format!("  {words} {}/s", human(rate)));
-        }
+        lines.extend(rate.map(|rate| format!("  {words} {}/s", human(rate))));
     }
-    for (field, words) in [
-        ("finish", "done by plan at"),
-        ("latest", "done at the latest at"),
+    for (moment, words) in [
+        (verdict.finish, "done by plan at"),
+        (verdict.latest, "done at the latest at"),
         (
-            "earliest_finish",
+            verdict.earliest_finish,
             "the earliest deadline that could be promised is",
         ),
     ] {
-        if let Some(moment) = verdict.get(field).and_then(Value::as_str) {
-            lines.push(format!("  {words} {}", moment.escape_debug()));
-        }
+        lines.extend(moment.map(|moment| format!("  {words} {moment}")));
     }
-    let reasons = verdict.get("reasons").and_then(Value::as_array);
-    let reasons = reasons.into_iter().flatten().filter_map(Value::as_str);
+    let reasons = verdict.reasons.iter();
     lines.extend(reasons.map(|reason| format!("  {}", reason.escape_debug())));
     lines
 }
@@ -403,6 +405,7 @@ mod tests {
     use super::{refuse_owed, request, verdict_lines};
     use crate::args::{Command, Dray, Owed};
     use clap::Parser as _;
+    use dray_api::{Admitted, read_answer};
     use dray_core::TransferId;
     use serde_json::{Value, json};
 
@@ -431,7 +434,8 @@ mod tests {
     fn a_refusal_says_what_could_be() {
         let verdict = json!({"promised": false, "rate_needed": 5 << 20, "rate_available": 2 << 20,
             "earliest_finish": "2030-01-01T00:00:00Z", "reasons": ["it is promised to others"]});
-        let text = verdict_lines(false, &verdict).join("\n");
+        let read = |verdict: Value| read_answer::<Admitted>(&verdict).expect("a verdict");
+        let text = verdict_lines(false, &read(verdict)).join("\n");
         for said in [
             "refused",
             "needs 5.0 MiB/s",
@@ -440,7 +444,7 @@ mod tests {
         ] {
             assert!(text.contains(said), "{said}: {text}");
         }
-        assert!(verdict_lines(true, &json!({"promised": true}))[0].contains("promised"));
+        assert!(verdict_lines(true, &read(json!({"promised": true})))[0].contains("promised"));
     }
 
     #[test]

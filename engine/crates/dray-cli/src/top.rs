@@ -4,11 +4,14 @@
 use crate::args::Top;
 use crate::exit::{Exit, Stop};
 use crate::output;
-use crate::peer::{self, odd_answer};
-use crate::transfers::{is_held, why_held};
+use crate::peer;
+use crate::transfers::why_held;
 use crate::units::{count, human};
-use dray_client::Client;
+use dray_api::{State, Timestamp, Transfer, TransferList};
+use dray_client::{Answer, Client};
 use dray_core::Result;
+use dray_core::rate::Class;
+use dray_core::url::SCHEME;
 use hyper::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -35,7 +38,7 @@ pub(crate) fn run(top: &Top) -> Result<Exit, Stop> {
             output::result(&sums(&transfers, is_all).to_string());
             return Ok(Exit::Safe);
         }
-        let why_held = match transfers.iter().any(is_held) {
+        let why_held = match transfers.iter().any(|one| one.read.held) {
             true => why_held(&client),
             false => String::new(),
         };
@@ -49,85 +52,96 @@ pub(crate) fn run(top: &Top) -> Result<Exit, Stop> {
     }
 }
 
-fn look(client: &Client) -> Result<(Vec<Value>, bool)> {
+fn look(client: &Client) -> Result<(Vec<Answer<Transfer>>, bool)> {
     let query = format!("/v1/transfers?state=live&limit={TRANSFERS_MAX}");
-    let answer = client.call_and_wait(Method::GET, &query, None)?;
-    let all = answer.get("transfers").and_then(Value::as_array);
-    let mut all = all.ok_or_else(|| odd_answer("transfers"))?.clone();
-    all.sort_by_key(order);
-    Ok((all, answer.get("next").is_none_or(Value::is_null)))
+    let answer = client.ask::<TransferList>(Method::GET, &query, None)?;
+    let jsons = answer.json.get("transfers").and_then(Value::as_array);
+    let all = answer
+        .read
+        .transfers
+        .into_iter()
+        .zip(jsons.into_iter().flatten());
+    let all = all.map(|(read, json)| Answer {
+        read,
+        json: json.clone(),
+    });
+    let mut all: Vec<_> = all.collect();
+    all.sort_by_key(|one| order(&one.read));
+    Ok((all, answer.read.next.is_none()))
 }
 
-/// What is promised first, by deadline; then what runs; then the rest.
-fn order(transfer: &Value) -> (bool, String, bool, String) {
-    let is_promised = transfer.get("promised").and_then(Value::as_bool) == Some(true);
-    let runs = text(transfer, "/state") == "active";
-    let due = text(transfer, "/request/deadline");
-    (!is_promised, due, !runs, text(transfer, "/submitted_at"))
+/// Promised transfers first, by deadline; then running ones; then the rest.
+fn order(transfer: &Transfer) -> (bool, Option<Timestamp>, bool, Timestamp) {
+    let runs = transfer.state == State::Active;
+    let due = transfer.request.deadline;
+    (!transfer.promised, due, !runs, transfer.submitted_at)
 }
 
-fn text(value: &Value, pointer: &str) -> String {
-    match value.pointer(pointer) {
-        Some(Value::String(text)) => text.escape_debug().to_string(),
-        Some(Value::Null) | None => String::new(),
-        Some(other) => other.to_string(),
-    }
+fn shown(text: &str) -> String {
+    text.escape_debug().to_string()
 }
 
-fn number(value: &Value, pointer: &str) -> u64 {
-    // Rates of now are whole numbers too.
-    value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+fn time(moment: Option<Timestamp>) -> String {
+    moment.map_or(String::new(), |moment| moment.to_string())
 }
 
 /// The other endpoint, as its URL names it.
-fn other(transfer: &Value) -> String {
-    let source = transfer.get("source").and_then(Value::as_u64).unwrap_or(0);
-    let origin = match source.checked_sub(1) {
-        None => "/request/sources/0/url".to_owned(),
-        Some(replica) => format!("/request/replicas/{replica}/url"),
+fn other(transfer: &Transfer) -> String {
+    let request = &transfer.request;
+    let origin = match transfer.source.checked_sub(1) {
+        None => request.sources.first(),
+        Some(replica) => request.replicas.get(replica as usize),
     };
-    let urls = [
-        text(transfer, &origin),
-        text(transfer, "/request/destination/url"),
-    ];
-    let mut hosts = (urls.iter()).filter_map(|url| url.strip_prefix("dray://")?.split('/').next());
-    hosts.next().unwrap_or("(within)").to_owned()
+    let places = origin.into_iter().chain([&request.destination]);
+    let mut hosts = places.filter_map(|place| place.url.strip_prefix(SCHEME)?.split('/').next());
+    hosts.next().map_or_else(|| "(within)".to_owned(), shown)
 }
 
-fn class(transfer: &Value) -> String {
-    match text(transfer, "/request/class") {
-        named if !named.is_empty() => named,
-        _ if !text(transfer, "/request/deadline").is_empty() => "deadline".to_owned(),
-        _ => "background".to_owned(),
+fn class(transfer: &Transfer) -> String {
+    let class = match (transfer.request.class, transfer.request.deadline) {
+        (Some(class), _) => class,
+        (None, Some(_)) => Class::Deadline,
+        (None, None) => Class::Background,
+    };
+    match class {
+        Class::Realtime => "realtime".to_owned(),
+        Class::Deadline => "deadline".to_owned(),
+        Class::Background => "background".to_owned(),
     }
 }
 
-/// How it stands with its promise, in a word.
-fn standing(transfer: &Value) -> &'static str {
-    let is_promised = transfer.get("promised").and_then(Value::as_bool) == Some(true);
-    let has_miss = transfer.get("miss").is_some_and(|miss| !miss.is_null());
-    match (is_promised, has_miss) {
+fn owner(transfer: &Transfer) -> String {
+    shown(&transfer.owner)
+}
+
+/// The state of its promise, in a word.
+fn standing(transfer: &Transfer) -> &'static str {
+    match (transfer.promised, transfer.miss.is_some()) {
         (true, true) => "LATE",
         (true, false) => "kept",
-        (false, _) if !text(transfer, "/request/deadline").is_empty() => "no",
+        (false, _) if transfer.request.deadline.is_some() => "no",
         _ => "",
     }
 }
 
 /// Rates by `name`: of now, and planned.
-fn by(transfers: &[Value], name: fn(&Value) -> String) -> BTreeMap<String, (u64, u64, u64)> {
+fn by(
+    transfers: &[Answer<Transfer>],
+    name: fn(&Transfer) -> String,
+) -> BTreeMap<String, (u64, u64, u64)> {
     let mut sums: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
     for transfer in transfers {
+        let transfer = &transfer.read;
         let sum = sums.entry(name(transfer)).or_default();
         sum.0 += 1;
-        sum.1 += number(transfer, "/rate/now");
-        sum.2 += number(transfer, "/rate/planned");
+        sum.1 += transfer.rate.now.unwrap_or(0);
+        sum.2 += transfer.rate.planned.unwrap_or(0);
     }
     sums
 }
 
-fn sums(transfers: &[Value], is_all: bool) -> Value {
-    let group = |name: fn(&Value) -> String| {
+fn sums(transfers: &[Answer<Transfer>], is_all: bool) -> Value {
+    let group = |name: fn(&Transfer) -> String| {
         let sums = by(transfers, name).into_iter();
         let sums = sums.map(|(name, (count, now, planned))| {
             let sum = json!({"transfers": count, "rate_now": now, "rate_planned": planned});
@@ -136,22 +150,27 @@ fn sums(transfers: &[Value], is_all: bool) -> Value {
         Value::Object(sums.collect())
     };
     json!({
-        "transfers": transfers,
+        "transfers": transfers.iter().map(|one| &one.json).collect::<Vec<_>>(),
         "is_all": is_all,
         "peers": group(other),
-        "owners": group(|transfer| text(transfer, "/owner")),
+        "owners": group(owner),
         "classes": group(class),
     })
 }
 
-fn lines(address: &str, transfers: &[Value], is_all: bool, why_held: &str) -> Vec<String> {
-    let held = transfers.iter().filter(|one| is_held(one)).count() as u64;
+fn lines(
+    address: &str,
+    transfers: &[Answer<Transfer>],
+    is_all: bool,
+    why_held: &str,
+) -> Vec<String> {
+    let held = transfers.iter().filter(|one| one.read.held).count() as u64;
     let total = by(transfers, |_| String::new())
         .remove("")
         .unwrap_or_default();
     let late = transfers
         .iter()
-        .filter(|one| standing(one) == "LATE")
+        .filter(|one| standing(&one.read) == "LATE")
         .count();
     let mut lines = vec![
         format!(
@@ -183,32 +202,33 @@ fn lines(address: &str, transfers: &[Value], is_all: bool, why_held: &str) -> Ve
         ),
     ];
     for one in transfers {
+        let one = &one.read;
         lines.push(format!(
             "{:<20} {:<10} {:<10} {:<8} {:>12} {:>12} {:>12} {:>7} {:<7} {:<24}",
-            text(one, "/id"),
-            text(one, "/owner"),
+            shown(&one.id),
+            owner(one),
             class(one),
-            match is_held(one) {
-                true => "held".to_owned(),
-                false => text(one, "/state"),
+            match one.held {
+                true => "held",
+                false => one.state.word(),
             },
-            human(number(one, "/bytes/durable")),
-            human(number(one, "/rate/now")),
-            human(number(one, "/rate/planned")),
-            text(one, "/streams"),
+            human(one.bytes.durable),
+            human(one.rate.now.unwrap_or(0)),
+            human(one.rate.planned.unwrap_or(0)),
+            one.streams
+                .map_or(String::new(), |streams| streams.to_string()),
             standing(one),
-            text(one, "/request/deadline"),
+            time(one.request.deadline),
         ));
-        if is_held(one) {
+        if one.held {
             lines.push(format!("    {why_held}"));
         }
-        let cause = text(one, "/miss/cause");
-        if !cause.is_empty() {
-            let earliest = text(one, "/miss/earliest_finish");
+        if let Some(miss) = one.miss.as_ref().filter(|miss| !miss.cause.is_empty()) {
+            let earliest = time(miss.earliest_finish);
+            let cause = shown(&miss.cause);
             lines.push(format!("    {cause}; at the earliest {earliest}"));
         }
     }
-    let owner = |transfer: &Value| text(transfer, "/owner");
     for (title, sums) in [
         ("peer", by(transfers, other)),
         ("owner", by(transfers, owner)),
@@ -233,17 +253,17 @@ fn lines(address: &str, transfers: &[Value], is_all: bool, why_held: &str) -> Ve
 #[cfg(test)]
 mod tests {
     use super::{lines, order, sums};
+    use crate::transfers::tests::answer;
+    use dray_api::Transfer;
+    use dray_client::Answer;
     use serde_json::{Value, json};
 
-    fn transfer(id: &str, more: Value) -> Value {
-        let mut one = json!({"id": id, "owner": "alice", "state": "active", "source": 0,
-            "request": {"sources": [{"url": "dray://b.example:4735/data/x"}],
-                "destination": {"url": "/data/x"}},
-            "bytes": {"durable": 5 << 20}, "rate": {"now": 3 << 20, "planned": null},
-            "promised": false, "miss": null});
-        let fields = more.as_object().cloned().unwrap_or_default();
-        one.as_object_mut().expect("an object").extend(fields);
-        one
+    fn transfer(id: &str, more: Value) -> Answer<Transfer> {
+        let mut fields = json!({"id": id, "bytes": {"durable": 5 << 20},
+            "rate": {"now": 3 << 20}});
+        let more = more.as_object().cloned().unwrap_or_default();
+        fields.as_object_mut().expect("an object").extend(more);
+        answer(&fields)
     }
 
     #[test]
@@ -273,21 +293,23 @@ mod tests {
 
     #[test]
     fn what_is_promised_comes_first_and_a_miss_says_why() {
-        let due = json!({"sources": [], "destination": {"url": "dray://c.example/x"},
+        let due = json!({"sources": [{"url": "/data/y"}],
+            "destination": {"url": "dray://c.example/x"},
             "deadline": "2030-01-01T00:00:00Z"});
         let late = transfer(
             "late",
             json!({"promised": true, "request": due, "rate": {"now": 1 << 20, "planned": 2 << 20},
-                "miss": {"cause": "a slow disk", "earliest_finish": "2030-01-01T01:00:00Z"}}),
+                "miss": {"cause": "a slow disk", "deadline": null,
+                    "earliest_finish": "2030-01-01T01:00:00Z"}}),
         );
         let mut all = vec![transfer("plain", json!({"owner": "bob"})), late];
-        all.sort_by_key(order);
-        assert_eq!(all[0]["id"], "late");
+        all.sort_by_key(|one| order(&one.read));
+        assert_eq!(all[0].read.id, "late");
         let text = lines("a.example:4735", &all, true, "").join("\n");
         for said in [
             "2 transfers, 4.0 MiB/s now, 2.0 MiB/s planned, 1 promise will be missed",
             "LATE",
-            "a slow disk; at the earliest 2030-01-01T01:00:00Z",
+            "a slow disk; at the earliest 2030-01-01T01:00:00.000Z",
             "peer b.example:4735: 1 transfer, 3.0 MiB/s now",
             "peer c.example: 1 transfer",
             "owner bob: 1 transfer",

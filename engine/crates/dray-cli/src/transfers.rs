@@ -3,14 +3,14 @@
 use crate::args::{Ask, Cancel, ShowTransfer, Transfers};
 use crate::exit::{Exit, Stop};
 use crate::output;
-use crate::peer::{self, odd_answer};
+use crate::peer;
 use crate::report::held_up_by;
 use crate::units::{count, duration, human};
-use dray_client::Client;
-use dray_core::profile::Stage;
+use dray_api::{EndpointAnswer, PolicyName, State, Timestamp, Transfer, TransferList};
+use dray_client::{Answer, Client};
 use dray_core::{Error, ErrorKind, Result};
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -43,32 +43,6 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// The text of a field, escaped for a terminal; nothing for what is none.
-pub(crate) fn text(value: &Value, field: &str) -> String {
-    match value.get(field) {
-        Some(Value::String(text)) => output::one_line(text),
-        Some(Value::Null) | None => String::new(),
-        Some(other) => other.to_string(),
-    }
-}
-
-/// The texts of a field that is a list, each escaped for a terminal.
-fn texts(value: &Value, field: &str) -> Vec<String> {
-    let all = value.get(field).and_then(Value::as_array);
-    let all = all.into_iter().flatten().filter_map(Value::as_str);
-    all.map(output::one_line).collect()
-}
-
-pub(crate) fn number(value: &Value, group: &str, field: &str) -> u64 {
-    let group = if group.is_empty() {
-        Some(value)
-    } else {
-        value.get(group)
-    };
-    let number = group.and_then(|group| group.get(field));
-    number.and_then(Value::as_u64).unwrap_or(0)
-}
-
 fn client(endpoint: Option<&str>, ask: &Ask) -> Result<Client> {
     peer::client(&ask.who, &peer::endpoint(endpoint)?)
 }
@@ -86,88 +60,72 @@ pub(crate) fn transfers(list: &Transfers) -> Result<Exit, Stop> {
     if let Some(activity) = &list.activity {
         query += &format!("&activity={}", quoted(activity));
     }
-    let answer = client.call_and_wait(Method::GET, &query, None)?;
+    let answer = client.ask::<TransferList>(Method::GET, &query, None)?;
     if list.ask.json {
-        output::result(&answer.to_string());
+        output::result(&answer.json.to_string());
         return Ok(Exit::Safe);
     }
-    let all = answer.get("transfers").and_then(Value::as_array);
-    for transfer in all.ok_or_else(|| odd_answer("transfers"))? {
+    for transfer in &answer.read.transfers {
         output::result(&line(transfer));
     }
-    if !text(&answer, "next").is_empty() {
+    if answer.read.next.is_some() {
         output::note("there are more: raise --limit, or narrow it with --state or --label");
     }
     Ok(Exit::Safe)
 }
 
 /// A transfer in one line.
-pub(crate) fn line(transfer: &Value) -> String {
-    let files = number(transfer, "files", "done") + number(transfer, "files", "skipped");
-    let failed = match number(transfer, "files", "failed") {
+pub(crate) fn line(transfer: &Transfer) -> String {
+    line_as(transfer, transfer.state.word())
+}
+
+/// A transfer in one line, with its state in another word.
+fn line_as(transfer: &Transfer, state: &str) -> String {
+    let files = transfer.files.done + transfer.files.skipped;
+    let failed = match transfer.files.failed {
         0 => String::new(),
         failed => format!(", {failed} failed"),
     };
-    let rate = match number(transfer, "rate", "now") {
+    let rate = match transfer.rate.now.unwrap_or(0) {
         0 => String::new(),
         rate => format!(", {}/s", human(rate)),
     };
-    let error = match transfer.get("error") {
-        Some(error) if !error.is_null() => format!("; {}", text(error, "message")),
-        _ => String::new(),
+    let error = match &transfer.error {
+        Some(error) => format!("; {}", output::one_line(&error.message)),
+        None => String::new(),
     };
-    let safe = match is_purged(transfer) {
-        // The counters know what was safe before.
+    let safe = match transfer.purged {
+        // The counters hold the durable data of before.
         true => " safe, the rest purged".to_owned(),
-        false => format!(
-            "{failed}, {} safe",
-            human(number(transfer, "bytes", "durable"))
-        ),
+        false => format!("{failed}, {} safe", human(transfer.bytes.durable)),
     };
-    let held = match is_held(transfer) {
+    let held = match transfer.held {
         true => ", held",
         false => "",
     };
     format!(
-        "{} {}{held}: {}{safe}{rate}{error}",
-        text(transfer, "id"),
-        text(transfer, "state"),
+        "{} {state}{held}: {}{safe}{rate}{error}",
+        output::one_line(&transfer.id),
         count(files, "file"),
     )
 }
 
-/// Whether what was unfinished is gone: the last notice says so (docs/reference/api.md).
-fn is_purged(transfer: &Value) -> bool {
-    let notices = transfer.get("notices").and_then(Value::as_array);
-    let last = notices.and_then(|notices| notices.last()?.as_str());
-    text(transfer, "state") == "cancelled" && last.is_some_and(|last| last.starts_with("purged: "))
-}
-
-/// Whether a transfer has a session and moves nothing, for others' sake.
-pub(crate) fn is_held(transfer: &Value) -> bool {
-    transfer.get("held").and_then(Value::as_bool) == Some(true)
-}
-
-/// Why what is held is held: what the endpoint's policy is.
+/// Why the held transfers of an endpoint are held: its policy.
 pub(crate) fn why_held(client: &Client) -> String {
-    // Said as well as it is known: an endpoint that is away says nothing.
-    let about = client.call_and_wait(Method::GET, "/v1/endpoint", None);
-    let about = about.unwrap_or_default();
-    why_held_by(about.get("scheduling").unwrap_or(&Value::Null))
+    // An endpoint that is unreachable now leaves the policy unnamed.
+    let about = client.ask::<EndpointAnswer>(Method::GET, "/v1/endpoint", None);
+    why_held_by(about.ok().map(|about| about.read.scheduling.policy))
 }
 
-fn why_held_by(scheduling: &Value) -> String {
-    let others = match text(scheduling, "policy").as_str() {
-        "priority" => "others of a higher priority or class move first",
-        "round_robin" => "it is others' turn",
-        "pairs" => "another of the same two endpoints moves first",
-        "fcfs" => "others that were submitted before it move first",
-        _ => "others move first",
+fn why_held_by(policy: Option<PolicyName>) -> String {
+    let others = match policy {
+        Some(PolicyName::Priority) => "others of a higher priority or class move first",
+        Some(PolicyName::RoundRobin) => "it is others' turn",
+        Some(PolicyName::Pairs) => "another of the same two endpoints moves first",
+        Some(PolicyName::Fcfs) => "others that were submitted before it move first",
+        Some(PolicyName::Fair) | None => "others move first",
     };
-    let policy = match text(scheduling, "policy") {
-        name if name.is_empty() => String::new(),
-        name => format!(" {name}"),
-    };
+    let policy = policy.map_or(String::new(), |policy| format!(" {}", policy.word()));
     format!("held by the policy{policy}: {others}; it keeps its session and goes on by itself")
 }
 
@@ -178,22 +136,26 @@ pub(crate) fn show(show: &ShowTransfer) -> Result<Exit, Stop> {
         true => wait(&client, show.id.as_str(), |_| {})?,
         false => {
             let path = format!("/v1/transfers/{}", quoted(show.id.as_str()));
-            client.call_and_wait(Method::GET, &path, None)?
+            client.ask(Method::GET, &path, None)?
         }
     };
     tell(&transfer, show.ask.json);
-    if is_held(&transfer) && !show.ask.json {
+    if transfer.read.held && !show.ask.json {
         output::result(&format!("  {}", why_held(&client)));
     }
     Ok(match show.wait {
-        true => exit_of(&transfer),
+        true => exit_of(&transfer.read),
         false => Exit::Safe,
     })
 }
 
 /// Waits until a transfer has ended, however often the endpoint is away meanwhile; `seen` is given
 /// each state of it.
-pub(crate) fn wait(client: &Client, id: &str, mut seen: impl FnMut(&Value)) -> Result<Value> {
+pub(crate) fn wait(
+    client: &Client,
+    id: &str,
+    mut seen: impl FnMut(&Answer<Transfer>),
+) -> Result<Answer<Transfer>> {
     let mut version = 0;
     let mut was_there = false;
     let begun = Instant::now();
@@ -203,12 +165,12 @@ pub(crate) fn wait(client: &Client, id: &str, mut seen: impl FnMut(&Value)) -> R
             "/v1/transfers/{}/wait?after={version}&timeout={POLL_SECONDS}",
             quoted(id)
         );
-        match client.call_and_wait(Method::GET, &path, None) {
+        match client.ask::<Transfer>(Method::GET, &path, None) {
             Ok(transfer) => {
                 was_there = true;
-                version = number(&transfer, "", "version");
+                version = transfer.read.version;
                 seen(&transfer);
-                if is_terminal(&transfer) {
+                if transfer.read.state.is_terminal() {
                     return Ok(transfer);
                 }
             }
@@ -228,106 +190,101 @@ fn is_away(error: &Error) -> bool {
     )
 }
 
-fn is_terminal(transfer: &Value) -> bool {
-    let state = transfer.get("state").and_then(Value::as_str);
-    matches!(state, Some("done" | "incomplete" | "failed" | "cancelled"))
-}
-
 /// How a command ends that waited for a transfer.
-pub(crate) fn exit_of(transfer: &Value) -> Exit {
-    match transfer.get("state").and_then(Value::as_str) {
-        Some("done") => Exit::Safe,
-        Some("cancelled") => Exit::Interrupted,
-        Some("failed") if number(transfer, "files", "failed") == 0 => Exit::Refused,
+pub(crate) fn exit_of(transfer: &Transfer) -> Exit {
+    match transfer.state {
+        State::Done => Exit::Safe,
+        State::Cancelled => Exit::Interrupted,
+        State::Failed if transfer.files.failed == 0 => Exit::Refused,
         _ => Exit::SomeFailed,
     }
 }
 
-/// Says what there is to say of a transfer.
-pub(crate) fn tell(transfer: &Value, json: bool) {
-    if json {
-        output::result(&transfer.to_string());
-        return;
+/// Shows a transfer.
+pub(crate) fn tell(transfer: &Answer<Transfer>, json: bool) {
+    match json {
+        true => output::result(&transfer.json.to_string()),
+        false => show_as(&transfer.read, transfer.read.state.word()),
     }
-    for line in lines(transfer) {
+}
+
+/// Shows a transfer as text, with its state in another word.
+fn show_as(transfer: &Transfer, state: &str) {
+    output::result(&line_as(transfer, state));
+    for line in failures(transfer).chain(notices(transfer)) {
         output::result(&line);
     }
-    for notice in texts(transfer, "notices") {
-        output::result(&format!("  {notice}"));
-    }
-    let bottleneck = text(transfer, "bottleneck");
-    let stage = Stage::ALL.into_iter().find(|one| one.name() == bottleneck);
-    if let Some(stage) = stage {
-        output::result(&format!("  held up most by {}", held_up_by(stage)));
+    if let Some(stage) = transfer.bottleneck {
+        output::result(&format!("  held up most by {}", held_up_by(stage.into())));
     }
     for line in moments(transfer) {
         output::result(&format!("  {line}"));
     }
-    if transfer.get("promised").and_then(Value::as_bool) == Some(true) {
+    if transfer.promised {
         output::result(&promise_line(transfer));
     }
 }
 
 /// A transfer, and the files of it that failed.
-pub(crate) fn lines(transfer: &Value) -> Vec<String> {
-    let mut lines = vec![line(transfer)];
-    let failures = transfer.get("failures").and_then(Value::as_array);
-    for failure in failures.into_iter().flatten() {
-        let error = failure.get("error").cloned().unwrap_or_default();
-        let (path, message) = (text(failure, "path"), text(&error, "message"));
-        lines.push(format!("  {path}: {message}"));
-    }
-    lines
+pub(crate) fn lines(transfer: &Transfer) -> Vec<String> {
+    std::iter::once(line(transfer))
+        .chain(failures(transfer))
+        .collect()
+}
+
+fn failures(transfer: &Transfer) -> impl Iterator<Item = String> {
+    transfer.failures.iter().map(|failure| {
+        let path = output::one_line(&failure.path);
+        let message = output::one_line(&failure.error.message);
+        format!("  {path}: {message}")
+    })
+}
+
+/// The notices, escaped for a terminal.
+fn notices(transfer: &Transfer) -> impl Iterator<Item = String> {
+    let notices = transfer.notices.iter();
+    notices.map(|notice| format!("  {}", output::one_line(notice)))
 }
 
 /// When things of a transfer were, or will be.
-fn moments(transfer: &Value) -> Vec<String> {
-    let mut all = Vec::new();
-    let mut add = |words: &str, moment: String| {
-        if !moment.is_empty() {
-            all.push(format!("{words} {moment}"));
-        }
+fn moments(transfer: &Transfer) -> Vec<String> {
+    let mut all = vec![format!("submitted {}", transfer.submitted_at)];
+    let mut add = |words: &str, moment: Option<Timestamp>| {
+        all.extend(moment.map(|moment| format!("{words} {moment}")));
     };
-    add("submitted", text(transfer, "submitted_at"));
     // Of interest as long as it may be what it waits for.
-    if matches!(text(transfer, "state").as_str(), "queued" | "paused") {
-        let request = transfer.get("request").unwrap_or(&Value::Null);
-        add("begins not before", text(request, "not_before"));
+    if matches!(transfer.state, State::Queued | State::Paused) {
+        add("begins not before", transfer.request.not_before);
     }
-    for (field, words) in [
-        ("started_at", "started"),
-        ("ended_at", "ended"),
-        ("next_try_at", "next try at"),
-        ("eta", "done about"),
-    ] {
-        add(words, text(transfer, field));
-    }
-    if let Some(seconds) = transfer.get("silent_seconds").and_then(Value::as_u64) {
-        add("nothing has moved for", duration(seconds));
+    add("started", transfer.started_at);
+    add("ended", transfer.ended_at);
+    add("next try at", transfer.next_try_at);
+    add("done about", transfer.eta);
+    if let Some(seconds) = transfer.silent_seconds {
+        all.push(format!("nothing has moved for {}", duration(seconds)));
     }
     all
 }
 
-/// What is promised of it, and how that stands.
-fn promise_line(transfer: &Value) -> String {
-    let part = |name: &str| transfer.get(name).cloned().unwrap_or_default();
-    let (request, between, miss) = (part("request"), part("eta_between"), part("miss"));
-    let mut line = match text(&request, "deadline") {
-        deadline if deadline.is_empty() => "  promised its rate".to_owned(),
-        deadline => format!("  promised for {deadline}"),
+/// The promise to a transfer, and how it is kept.
+fn promise_line(transfer: &Transfer) -> String {
+    let mut line = match transfer.request.deadline {
+        None => "  promised its rate".to_owned(),
+        Some(deadline) => format!("  promised for {deadline}"),
     };
-    match number(transfer, "rate", "planned") {
+    match transfer.rate.planned.unwrap_or(0) {
         0 => {}
         rate => line += &format!(", {}/s planned", human(rate)),
     }
-    let early = text(&between, "early");
-    if !early.is_empty() {
-        let late = text(&between, "late");
-        line += &format!(", done between {early} and {late}");
+    if let Some(between) = &transfer.eta_between {
+        let late = between.late.map_or(String::new(), |late| late.to_string());
+        line += &format!(", done between {} and {late}", between.early);
     }
-    let cause = text(&miss, "cause");
-    if !cause.is_empty() {
-        line += &format!("; will be missed: {cause}");
+    match &transfer.miss {
+        Some(miss) if !miss.cause.is_empty() => {
+            line += &format!("; will be missed: {}", output::one_line(&miss.cause));
+        }
+        _ => {}
     }
     line
 }
@@ -337,68 +294,134 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     let client = client(cancel.endpoint.as_deref(), &cancel.ask)?;
     let path = format!("/v1/transfers/{}/cancel", quoted(cancel.id.as_str()));
     let body = json!({"purge": cancel.purge});
-    let asked = client.call_and_wait(Method::POST, &path, Some(&body))?;
+    let asked = client.ask::<Transfer>(Method::POST, &path, Some(&body))?;
     // Its session ends within moments: that is worth a wait, and no more.
     let path = format!(
         "/v1/transfers/{}/wait?after={}&timeout={CANCEL_SECONDS}",
         quoted(cancel.id.as_str()),
-        version_before_end(&asked, cancel.purge)
+        version_before_end(&asked.read, cancel.purge)
     );
-    let mut transfer = match client.call_and_wait(Method::GET, &path, None) {
+    let transfer = match client.ask(Method::GET, &path, None) {
         Ok(transfer) => transfer,
         // It was asked for, and stands.
         Err(error) if is_away(&error) => asked,
         Err(error) => return Err(error.into()),
     };
-    if !cancel.ask.json && !is_terminal(&transfer) {
-        transfer["state"] = json!("cancelling");
+    match cancel.ask.json || transfer.read.state.is_terminal() {
+        true => tell(&transfer, cancel.ask.json),
+        false => show_as(&transfer.read, "cancelling"),
     }
-    tell(&transfer, cancel.ask.json);
     Ok(Exit::Safe)
 }
 
 /// The version before the one that has nothing more to do, after a transfer was asked to be cancelled
 /// so: one step for its session to end, one for its partial data to go.
-fn version_before_end(asked: &Value, purge: bool) -> u64 {
-    let steps = u64::from(!is_terminal(asked)) + u64::from(purge);
-    (number(asked, "", "version") + steps).saturating_sub(1)
+fn version_before_end(asked: &Transfer, purge: bool) -> u64 {
+    let steps = u64::from(!asked.state.is_terminal()) + u64::from(purge);
+    (asked.version + steps).saturating_sub(1)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{line, moments, quoted};
-    use serde_json::json;
+pub(crate) mod tests {
+    use super::{line, line_as, moments, notices, quoted, why_held_by};
+    use dray_api::{PolicyName, Transfer, read_answer};
+    use dray_client::Answer;
+    use serde_json::{Value, json};
+
+    /// A transfer as an endpoint answers, with some fields in place of the usual ones.
+    pub(crate) fn answer(fields: &Value) -> Answer<Transfer> {
+        let mut json = json!({"id": "t", "attempt": 1, "tries": 1, "state": "active",
+            "version": 1, "attached": false, "owner": "alice",
+            "request": {"sources": [{"url": "dray://b.example:4735/data/x"}],
+                "destination": {"url": "/data/x"}},
+            "submitted_at": "2030-01-01T00:00:00Z", "started_at": null, "ended_at": null,
+            "next_try_at": null,
+            "files": {"listed": 0, "done": 0, "failed": 0, "skipped": 0, "adopted": 0,
+                "listing_done": true},
+            "bytes": {"listed": 0, "durable": 0, "resumed": 0, "sent": 0},
+            "objects": {"sent": 0, "resumed": 0},
+            "rate": {"now": null, "mean": null, "granted": null},
+            "eta": null, "error": null, "failures": [], "source": 0, "notices": []});
+        merge(&mut json, fields);
+        let read = read_answer(&json).expect("a transfer");
+        Answer { read, json }
+    }
+
+    fn merge(into: &mut Value, fields: &Value) {
+        match (into, fields) {
+            (Value::Object(into), Value::Object(fields)) => {
+                for (name, value) in fields {
+                    merge(into.entry(name).or_insert(Value::Null), value);
+                }
+            }
+            (into, value) => *into = value.clone(),
+        }
+    }
+
+    fn transfer(fields: &Value) -> Transfer {
+        answer(fields).read
+    }
 
     #[test]
     fn a_notice_of_another_end_drives_no_terminal() {
-        let transfer = json!({"notices": ["ab\u{1b}[2Jc\nd", 7, "plain"]});
-        assert_eq!(
-            super::texts(&transfer, "notices"),
-            ["ab\\u{1b}[2Jc\\nd", "plain"]
-        );
-        assert!(super::texts(&json!({}), "notices").is_empty());
+        let noted = transfer(&json!({"notices": ["ab\u{1b}[2Jc\nd", "plain"]}));
+        let lines: Vec<String> = notices(&noted).collect();
+        assert_eq!(lines, ["  ab\\u{1b}[2Jc\\nd", "  plain"]);
     }
 
     #[test]
     fn what_is_to_come_is_told_as_such() {
-        let waiting = json!({"state": "waiting", "submitted_at": "T1", "started_at": "T2",
-            "next_try_at": "T3", "request": {"not_before": "T0"}});
+        let day = |day: u8| format!("2030-01-0{day}T00:00:00.000Z");
+        let waiting = transfer(&json!({"state": "waiting", "submitted_at": day(1),
+            "started_at": day(2), "next_try_at": day(3), "request": {"not_before": day(1)}}));
         assert_eq!(
             moments(&waiting),
-            ["submitted T1", "started T2", "next try at T3"]
+            [
+                format!("submitted {}", day(1)),
+                format!("started {}", day(2)),
+                format!("next try at {}", day(3)),
+            ]
         );
-        let queued = json!({"state": "queued", "submitted_at": "T1", "started_at": null,
-            "request": {"not_before": "T9"}});
-        assert_eq!(moments(&queued), ["submitted T1", "begins not before T9"]);
+        let queued = transfer(&json!({"state": "queued", "submitted_at": day(1),
+            "request": {"not_before": day(9)}}));
+        assert_eq!(
+            moments(&queued),
+            [
+                format!("submitted {}", day(1)),
+                format!("begins not before {}", day(9)),
+            ]
+        );
     }
 
     #[test]
     fn nothing_of_what_was_purged_is_called_safe() {
-        let mut transfer = json!({"id": "t", "state": "cancelled", "files": {"done": 1},
-            "bytes": {"durable": 5 << 20}, "notices": ["purged: 1 partial file, 7 bytes"]});
-        assert_eq!(line(&transfer), "t cancelled: 1 file safe, the rest purged");
-        transfer["notices"] = json!(["nothing purged: what is there is another owner's"]);
-        assert_eq!(line(&transfer), "t cancelled: 1 file, 5.0 MiB safe");
+        let mut fields = json!({"state": "cancelled", "files": {"done": 1},
+            "bytes": {"durable": 5 << 20}, "purged": true});
+        assert_eq!(
+            line(&transfer(&fields)),
+            "t cancelled: 1 file safe, the rest purged"
+        );
+        fields["purged"] = json!(false);
+        fields["notices"] = json!(["nothing purged: what is there is another owner's"]);
+        assert_eq!(
+            line(&transfer(&fields)),
+            "t cancelled: 1 file, 5.0 MiB safe"
+        );
+    }
+
+    #[test]
+    fn a_transfer_that_is_being_cancelled_is_shown_so() {
+        let said = line_as(&transfer(&json!({"held": true})), "cancelling");
+        assert_eq!(said, "t cancelling, held: 0 files, 0 B safe");
+    }
+
+    #[test]
+    fn the_policy_that_holds_is_named_where_it_is_known() {
+        assert!(
+            why_held_by(Some(PolicyName::RoundRobin))
+                .starts_with("held by the policy round_robin: ")
+        );
+        assert!(why_held_by(None).starts_with("held by the policy: others move first"));
     }
 
     #[test]

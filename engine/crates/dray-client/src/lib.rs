@@ -17,6 +17,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -104,6 +105,15 @@ impl Called {
     }
 }
 
+/// An answer, read and as it came.
+#[derive(Debug, Clone)]
+pub struct Answer<T> {
+    /// What it holds.
+    pub read: T,
+    /// Its JSON, with the fields that this version does not know.
+    pub json: Value,
+}
+
 /// One endpoint, and as whom it is asked.
 #[derive(Clone)]
 pub struct Client {
@@ -161,6 +171,28 @@ impl Client {
         match self.call_on(self.connected()?, method, path, body) {
             Called::Answered(answer) => answer,
             Called::Lost { error, .. } => Err(error),
+        }
+    }
+
+    /// Calls, waits for the answer, and reads it.
+    ///
+    /// # Errors
+    /// As [`Client::call_and_wait`]; [`ErrorKind::Protocol`] for an answer of another form.
+    pub fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Answer<T>> {
+        let json = self.call_and_wait(method, path, body)?;
+        match dray_api::read_answer(&json) {
+            Ok(read) => Ok(Answer { read, json }),
+            Err(error) => Err(self
+                .error(
+                    ErrorKind::Protocol,
+                    format!("its answer is not understood: {error}"),
+                )
+                .remedy("use the same version of dray at both ends and report this")),
         }
     }
 

@@ -182,6 +182,7 @@ class Transfer:
     :param promised: whether its deadline, or its rate, is promised.
     :param eta_between: of a promised transfer that was requested by its id.
     :param miss: its promise will be missed.
+    :param purged: of a cancelled transfer: its partial data was removed, as requested.
     :param error: of the transfer as a whole.
     :param failures: the first ten failed files; all: :meth:`Client.files`.
     :param source: index of the replica in use.
@@ -218,6 +219,7 @@ class Transfer:
     source: int | None = None
     notices: tuple[str, ...] = ()
     silent_seconds: int | None = None
+    purged: bool = False
 
     @property
     def is_terminal(self) -> bool:

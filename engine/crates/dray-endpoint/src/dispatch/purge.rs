@@ -4,7 +4,7 @@
 //! written at another endpoint only a session there can remove: one that is cancelled as it begins.
 
 use super::{Shared, outcome};
-use crate::queue::PurgeJob;
+use crate::queue::{PurgeJob, PurgeReport};
 use crate::session::Job as Session;
 use dray_core::Result;
 use dray_runtime::drive::{self, Handle};
@@ -33,7 +33,7 @@ pub(super) fn begin(shared: &Arc<Shared>) {
             note(
                 shared,
                 &job,
-                "purged: it had not begun, nothing was there".to_owned(),
+                PurgeReport::removed("purged: it had not begun, nothing was there"),
             );
             continue;
         }
@@ -47,12 +47,14 @@ pub(super) fn begin(shared: &Arc<Shared>) {
             let shared = Arc::clone(shared);
             move || {
                 let purged = catch_unwind(AssertUnwindSafe(|| purge(&shared, &job)));
-                let notice = match purged {
-                    Ok(Ok(notice)) => notice,
-                    Ok(Err(error)) => format!("its partial data stays: {error}"),
-                    Err(_) => "its partial data may stay: look into the endpoint's log".to_owned(),
+                let report = match purged {
+                    Ok(Ok(report)) => report,
+                    Ok(Err(error)) => PurgeReport::kept(format!("its partial data stays: {error}")),
+                    Err(_) => {
+                        PurgeReport::kept("its partial data may stay: look into the endpoint's log")
+                    }
                 };
-                note(&shared, &job, notice);
+                note(&shared, &job, report);
                 shared.state().purging.remove(&job.id);
                 shared.woken.notify_all();
             }
@@ -63,24 +65,24 @@ pub(super) fn begin(shared: &Arc<Shared>) {
     }
 }
 
-fn note(shared: &Shared, job: &PurgeJob, notice: String) {
+fn note(shared: &Shared, job: &PurgeJob, report: PurgeReport) {
     let told = shared.audit.swept(json!({
         "did": "purge",
         "owner": job.owner,
         "transfer": job.id.as_str(),
         "path": job.request.destination.url,
-        "what": notice,
+        "what": report.notice,
     }));
     if let Err(error) = told {
         // That its owner wished it was told before.
         tracing::error!("{error}");
     }
-    if let Err(error) = shared.queue.purged(&job.id, Some(notice)) {
+    if let Err(error) = shared.queue.purged(&job.id, Some(report)) {
         tracing::error!("cannot note what was purged: {error}");
     }
 }
 
-fn purge(shared: &Shared, job: &PurgeJob) -> Result<String> {
+fn purge(shared: &Shared, job: &PurgeJob) -> Result<PurgeReport> {
     let session = Session {
         transfer: job.id.clone(),
         session: SESSION,
@@ -91,7 +93,10 @@ fn purge(shared: &Shared, job: &PurgeJob) -> Result<String> {
         owner: job.owner.clone(),
     };
     match shared.runner.purge(&session)? {
-        Some(purged) => Ok(words(&purged)),
+        Some(purged) => Ok(PurgeReport {
+            notice: words(&purged),
+            is_purged: matches!(purged, Purged::All { .. } | Purged::Nothing),
+        }),
         None => elsewhere(shared, &session),
     }
 }
@@ -112,14 +117,15 @@ fn words(purged: &Purged) -> String {
     }
 }
 
-fn elsewhere(shared: &Shared, session: &Session) -> Result<String> {
+fn elsewhere(shared: &Shared, session: &Session) -> Result<PurgeReport> {
     let handle = Handle::default();
     handle.cancel(true);
     let carry = || shared.runner.run(session, &handle, &Nobody);
     let ended = catch_unwind(AssertUnwindSafe(carry)).unwrap_or_else(|_| outcome::panicked());
     match ended.ending {
         drive::Ending::Cancelled | drive::Ending::Done { .. } => {
-            Ok("purged: the other endpoint was told to remove what it has of it".to_owned())
+            let notice = "purged: the other endpoint was told to remove what it has of it";
+            Ok(PurgeReport::removed(notice))
         }
         drive::Ending::Refused(error)
         | drive::Ending::Unreachable(error)

@@ -17,6 +17,7 @@ mod list;
 mod live;
 mod manifest;
 mod promised;
+mod purges;
 mod quota;
 mod row;
 mod run;
@@ -30,7 +31,8 @@ mod writer;
 pub use candidates::{CandidateQuery, Lines, QueuedTransfer};
 pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
-pub use run::{Ending, Job, PurgeJob, Ticked};
+pub use purges::{PurgeJob, PurgeReport};
+pub use run::{Ending, Job, Ticked};
 pub use staging::{StagedRow, Staging};
 pub use states::{
     Command, EndKind, Standing, Step, Verdict, Wish, after_break, after_turned_away, next,

@@ -21,7 +21,7 @@ pub(super) const SELECT: &str = "SELECT t.*, c.body AS counters FROM transfers t
                                  LEFT JOIN counters c ON c.transfer = t.id";
 
 /// Every column, in the order in which [`Row::write`] gives them.
-const COLUMNS: [&str; 31] = [
+const COLUMNS: [&str; 32] = [
     "id",
     "seq",
     "owner",
@@ -53,6 +53,7 @@ const COLUMNS: [&str; 31] = [
     "deadline",
     "held_until",
     "number",
+    "purged",
 ];
 
 // Not REPLACE: that removes the row first, and its labels and counters with it.
@@ -105,6 +106,8 @@ pub(super) struct Row {
     pub(super) error: Option<ErrorParts>,
     pub(super) failures: Vec<PathError>,
     pub(super) notices: Vec<String>,
+    /// Whether its partial data was removed, after it was cancelled with `purge`.
+    pub(super) is_purged: bool,
     pub(super) counters: Counters,
 }
 
@@ -169,6 +172,7 @@ impl Row {
             error: error.map(|text| unjson(&text)).transpose()?,
             failures: unjson(&text("failures")?)?,
             notices: unjson(&text("notices")?)?,
+            is_purged: row.get("purged")?,
             counters: counters.map_or(Ok(Counters::default()), |text| unjson(&text))?,
         })
     }
@@ -224,6 +228,7 @@ impl Row {
                     ms(request.deadline),
                     ms(self.held_until(clock::now())),
                     self.number,
+                    self.is_purged,
                 ])
             })
             .map_err(sql("write the transfer down"))?;
@@ -321,6 +326,7 @@ impl Row {
             promised: promise.is_promised,
             eta_between: None,
             miss: promise.miss,
+            purged: self.is_purged && self.standing.state == State::Cancelled,
             error: self.error,
             failures: run.map_or(self.failures, |run| run.failures.clone()),
             source: self.source,

@@ -3,6 +3,7 @@
 use super::change::{apply, forget};
 use super::live::{self, Counters, Holds, Run};
 use super::manifest::{self, Manifest};
+use super::purges::{PurgeJob, PurgeReport};
 use super::row::{Row, SELECT};
 use super::schema::sql;
 use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_away};
@@ -45,19 +46,6 @@ pub struct Job {
     pub request: Request,
     /// What it did in earlier sessions of this attempt.
     pub counters: Counters,
-}
-
-/// A cancelled transfer whose partial data shall be removed.
-#[derive(Debug, Clone)]
-pub struct PurgeJob {
-    /// Its id.
-    pub id: TransferId,
-    /// Whose it is.
-    pub owner: String,
-    /// As patched, with its tickets.
-    pub request: Request,
-    /// Whether it ever ran; else there is nothing of it.
-    pub has_begun: bool,
 }
 
 /// How a session ended.
@@ -455,14 +443,15 @@ impl Queue {
     ///
     /// # Errors
     /// Of the database.
-    pub fn purged(&self, id: &TransferId, notice: Option<String>) -> Result<()> {
+    pub fn purged(&self, id: &TransferId, report: Option<PurgeReport>) -> Result<()> {
         let wanted = id.to_string();
         self.write(move |connection, effects| {
             let Some(mut row) = Row::find(connection, &wanted)? else {
                 return Ok(());
             };
-            if let Some(notice) = notice {
-                row.note(notice);
+            if let Some(report) = report {
+                row.note(report.notice);
+                row.is_purged = report.is_purged;
             }
             apply(connection, effects, &mut row, Command::Purged, clock::now())?;
             Ok(())

@@ -231,6 +231,12 @@ UPDATE staging SET
     fast_path = replace(replace(fast_path, '?', '%3F'), '#', '%23'),
     slow_path = replace(replace(slow_path, '?', '%3F'), '#', '%23');
 ",
+    // Whether a purge removed the partial data was read from its notice.
+    "
+ALTER TABLE transfers ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;
+UPDATE transfers SET purged = 1 WHERE state = 'cancelled' AND json_valid(notices)
+    AND json_extract(notices, '$[#-1]') LIKE 'purged: %';
+",
 ];
 
 /// An error of the database.
@@ -345,7 +351,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("queue.db");
         let old = rusqlite::Connection::open(&path).expect("made");
-        let steps = STEPS.len() - 1;
+        let steps = STEPS.len() - 2;
         for step in &STEPS[..steps] {
             old.execute_batch(step).expect("a step");
         }
@@ -373,6 +379,59 @@ mod tests {
         assert_eq!(request["replicas"], replicas);
         assert_eq!(request["destination"]["url"], "/d/to%23");
         assert_eq!((source.as_str(), to.as_str()), ("/d/a%3F", "/d/to%23"));
+    }
+
+    #[test]
+    fn a_queue_of_before_knows_which_transfers_were_purged() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("queue.db");
+        let old = rusqlite::Connection::open(&path).expect("made");
+        let steps = STEPS.len() - 1;
+        for step in &STEPS[..steps] {
+            old.execute_batch(step).expect("a step");
+        }
+        old.pragma_update(None, "user_version", steps).expect("set");
+        let cases = [
+            (
+                "cancelled",
+                r#"["other", "purged: 1 partial file, 7 bytes"]"#,
+                true,
+            ),
+            (
+                "cancelled",
+                r#"["purged: 1 partial file, 7 bytes", "other"]"#,
+                false,
+            ),
+            (
+                "cancelled",
+                r#"["nothing purged: it is another owner's"]"#,
+                false,
+            ),
+            ("cancelled", "[]", false),
+            ("failed", r#"["purged: 1 partial file, 7 bytes"]"#, false),
+        ];
+        for (seq, (state, notices, _)) in cases.into_iter().enumerate() {
+            old.execute(
+                "INSERT INTO transfers (id, seq, owner, principal, state, version, attempt, tries,
+                 barren, source, essence, request, tickets, class, source_url, destination_url,
+                 submitted_at, failures, notices)
+                 VALUES (?1, ?1, '', '', ?2, 1, 1, 0, 0, 0, '{}', '{}', '[]', '', '', '', 0, '[]',
+                 ?3)",
+                (seq, state, notices),
+            )
+            .expect("written");
+        }
+        drop(old);
+        let new = open(&path).expect("brought along");
+        let mut statement = new
+            .prepare("SELECT purged FROM transfers ORDER BY seq")
+            .expect("good");
+        let purged: Vec<bool> = statement
+            .query_map([], |row| row.get(0))
+            .expect("read")
+            .collect::<Result<_, _>>()
+            .expect("read");
+        assert_eq!(purged, cases.map(|(_, _, purged)| purged));
     }
 
     #[test]

@@ -304,6 +304,7 @@ fn take_one(
             error: None,
             failures: Vec::new(),
             notices: Vec::new(),
+            is_purged: false,
             counters: Counters::default(),
         };
         let owner = row.owner.clone();
@@ -403,6 +404,7 @@ pub(super) fn renew(connection: &Connection, row: &mut Row, now: Timestamp) -> R
     row.error = None;
     row.failures.clear();
     row.notices.clear();
+    row.is_purged = false;
     row.counters = Counters::default();
     super::staging::begins_anew(connection, &row.id)
 }

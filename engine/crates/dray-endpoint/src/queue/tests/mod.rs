@@ -507,11 +507,17 @@ fn what_never_began_has_nothing_to_be_purged_unless_it_began_before() {
     }
     let wanted = [("never".to_owned(), false), ("again".to_owned(), true)];
     assert_eq!(purges(&queue), wanted);
-    let word = Some("purged: nothing".to_owned());
-    queue.purged(&id("never"), word).expect("noted");
+    let report = crate::queue::PurgeReport {
+        notice: "purged: nothing".to_owned(),
+        is_purged: true,
+    };
+    queue.purged(&id("never"), Some(report)).expect("noted");
     assert_eq!(purges(&queue), wanted[1..]);
     let shown = queue.show(&alice, "never").expect("there");
     assert_eq!(shown.notices, ["purged: nothing"]);
+    assert!(shown.purged);
+    let again = queue.show(&alice, "again").expect("there");
+    assert!(!again.purged, "not yet");
     queue
         .delete(&alice, "never")
         .expect("nothing is left to do");
