@@ -1,4 +1,4 @@
-//! Commands that ask an endpoint about its transfers.
+//! Commands that query an endpoint about its transfers.
 
 use crate::args::{Ask, Cancel, ShowTransfer, Transfers};
 use crate::exit::{Exit, Stop};
@@ -14,21 +14,20 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// How long `dray cancel` waits for a session to end.
+/// Seconds that `dray cancel` waits for a session to end.
 const CANCEL_SECONDS: u64 = 5;
 
 /// Seconds of one long poll.
 const POLL_SECONDS: u64 = 30;
 
-/// Wait before an endpoint is asked again that could not be reached.
+/// Interval before an unreachable endpoint is queried again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// How long an endpoint that is waited for may take to answer for the first time: it is asked right
-/// after a start, too. A wrong address should not take longer than a person looks at it (guess,
-/// revisit).
+/// Maximum time that `wait` retries before the first answer of an endpoint. The endpoint may have
+/// started just now, but a user should learn of a wrong address soon (guess, revisit).
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
-/// Text of a query with all that may not stand in one as it is written as `%HH`.
+/// Returns a text for a query, with reserved bytes as `%HH`.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -36,7 +35,7 @@ pub(crate) fn quoted(text: &str) -> String {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => {
                 quoted.push(char::from(byte));
             }
-            // Into a string nothing fails.
+            // Writing to a string cannot fail.
             other => drop(write!(quoted, "%{other:02X}")),
         }
     }
@@ -160,7 +159,7 @@ pub(crate) fn wait(
     let mut was_there = false;
     let begun = Instant::now();
     loop {
-        // Answered when its state or its request changes; counters alone do not.
+        // The call returns when the state or the request changes, not for counters alone.
         let path = format!(
             "/v1/transfers/{}/wait?after={version}&timeout={POLL_SECONDS}",
             quoted(id)
@@ -174,7 +173,7 @@ pub(crate) fn wait(
                     return Ok(transfer);
                 }
             }
-            // An endpoint that restarts comes back, and the transfer with it.
+            // A restarted endpoint still has the transfer.
             Err(error) if is_away(&error) && (was_there || begun.elapsed() < FIRST_ANSWER) => {
                 std::thread::sleep(AGAIN);
             }
@@ -303,7 +302,7 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     );
     let transfer = match client.ask(Method::GET, &path, None) {
         Ok(transfer) => transfer,
-        // It was asked for, and stands.
+        // The endpoint has accepted the cancellation.
         Err(error) if is_away(&error) => asked,
         Err(error) => return Err(error.into()),
     };
