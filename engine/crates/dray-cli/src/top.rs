@@ -1,5 +1,5 @@
-//! `dray top`: what an endpoint moves now, for whom, and which deadlines it keeps. Once a second on a
-//! terminal, else once.
+//! `dray top`: shows the running transfers of an endpoint, their owners, and the state of their
+//! promises. On a terminal it refreshes every second, otherwise it prints once.
 
 use crate::args::Top;
 use crate::exit::{Exit, Stop};
@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// How often a terminal is written anew.
+/// Interval between two refreshes of a terminal.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Transfers that are looked at; an endpoint that has more of them live says so.
+/// Maximum number of transfers that are fetched; if more are live, the output says so.
 const TRANSFERS_MAX: u32 = 1_000;
 
-/// Back to the first cell, and all below it empty.
+/// Moves the cursor to the first cell and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Runs `dray top`.
