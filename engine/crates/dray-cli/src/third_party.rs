@@ -1,5 +1,5 @@
-//! `dray cp` between two other hosts: a ticket at one endpoint, the transfer at the other. This
-//! program only watches: it may be killed, and the transfer goes on.
+//! `dray cp` between two endpoints: gets a ticket at one endpoint and submits the transfer at the
+//! other. This program only watches: if it is killed, the transfer continues.
 
 use crate::args::{Class, Cp, Owed, What, Who};
 use crate::exit::{Exit, Stop, usage};
@@ -25,7 +25,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 
-/// Whether all places of a command are at other hosts.
+/// Returns true if all paths of a command are at other hosts.
 pub(crate) fn is_meant(paths: &[OsString]) -> bool {
     let is_remote = |path: &OsString| Url::is_meant(path.as_encoded_bytes());
     !paths.is_empty() && paths.iter().all(is_remote)
@@ -46,7 +46,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
         let paths: Vec<String> = sources.iter().map(Url::api_path).collect();
         let ticket;
         (ticket, connected) = ticket_and_way(&active, &passive, transfer, &paths)?;
-        // One ticket opens all of them.
+        // One ticket covers all sources.
         show(&mut places[0], &ticket);
         minted.push(Minted::of(passive, &ticket));
     }
@@ -114,7 +114,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     Ok(exit_of(&ended.read))
 }
 
-/// The sources and the destination of a command, all of them URLs.
+/// Parses the sources and the destination of a command, all of them URLs.
 fn ends(what: &What) -> Result<(Vec<Url>, Url)> {
     let (destination, sources) = what.paths.split_last().ok_or_else(no_source)?;
     let sources: Vec<Url> = sources
@@ -151,7 +151,7 @@ fn show(place: &mut Value, ticket: &MintedTicket) {
     place["address"] = json!(ticket.address);
 }
 
-/// Adds the size of a file to its place: replicas are compared by it.
+/// Adds the size of a file to its place; the endpoint compares the sizes of replicas.
 fn measure(place: &mut Value, client: &Client, url: &Url) -> Result<()> {
     let query = format!("/v1/storage/stat?path={}", quoted(&url.api_path()));
     let entry = client.ask::<Entry>(Method::GET, &query, None)?.read;
@@ -183,9 +183,9 @@ impl Minted {
     }
 }
 
-/// The sources' ticket for the destination's endpoint, and whether that can be reached. Both ends are
-/// dialled at once: they may be far away. A key that is pinned is the one that sessions show, so the
-/// endpoint need not be asked for it.
+/// Gets the sources' ticket for the destination's endpoint. Connects to both endpoints concurrently,
+/// because both may be far away. The second result is an error if the destination's endpoint is
+/// unreachable. A pinned key is the key of the sessions, so the endpoint need not be asked for it.
 fn ticket_and_way(
     active: &Client,
     passive: &Client,
@@ -207,7 +207,7 @@ fn ticket_and_way(
     })
 }
 
-/// The key that sessions of an endpoint show.
+/// Returns the key that the sessions of an endpoint use.
 fn key_of(active: &Client) -> Result<String> {
     if let Trust::Key(key) = &active.trust {
         return Ok(key.to_string());
@@ -335,7 +335,7 @@ fn owe(request: &mut Value, owed: &Owed) {
     }
 }
 
-/// Only an endpoint promises anything.
+/// Refuses options that only an endpoint can promise.
 pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
     let mut asked = json!({});
     owe(&mut asked, owed);
@@ -349,7 +349,7 @@ pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
     }
 }
 
-/// Asks the destination's endpoint whether it would take the transfer; nothing is changed.
+/// Asks the destination's endpoint whether it would accept the transfer, without changing anything.
 pub(crate) fn plan(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     let (sources, destination) = ends(what)?;
     let mut request = json!({
