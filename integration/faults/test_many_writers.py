@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import statistics
 import time
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,12 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 SAFE, SOME_FAILED = range(2)
 
 MIB = tree.MIB
+#: of the source's groups of files, each
+GROUP_BYTES = 3 * 8 * MIB
+#: bytes per second of a limited transfer: twelve seconds for one group
+RATE = 2 * MIB
+#: measurements of one transfer and of three, in turn
+PAIRS = 3
 
 #: the destination: a folder here, or one that `dray serve` writes to
 WHERE = pytest.mark.parametrize("where", ["here", "there"])
@@ -129,6 +136,45 @@ def test_transfers_of_other_files_move_side_by_side(bench: Bench, source: Path, 
     for path in source.iterdir():
         assert (sink / path.name).read_bytes() == path.read_bytes()
     assert tree.leftovers(sink) == []
+
+
+def seconds_of(copies: list[Process]) -> float:
+    """Say how long it took from the first that began to the last that ended."""
+    ended = [copy.wait().expect(SAFE) for copy in copies]
+    ends = [copy.started + each.seconds for copy, each in zip(copies, ended, strict=True)]
+    return max(ends) - min(copy.started for copy in copies)
+
+
+@pytest.mark.slow
+def test_three_limited_transfers_take_about_as_long_as_one(bench: Bench, source: Path) -> None:
+    """Each has its rate, and other files of one folder that ``dray serve`` writes to."""
+    sink, to, words = ends_of(bench, "there")
+
+    def moved(groups: range) -> float:
+        for path in sink.glob("ev*"):
+            path.unlink()
+        copies = [
+            bench.start_cp(
+                *("-r", f"{source}/", to, "--include", f"ev{group}*"),
+                *("--rate", f"{RATE >> 20}MiB", *words),
+            )
+            for group in groups
+        ]
+        seconds = seconds_of(copies)
+        assert len(list(sink.glob("ev*"))) == 3 * len(groups)
+        assert tree.leftovers(sink) == []
+        return seconds
+
+    pairs = [(moved(range(1)), moved(range(3))) for _ in range(PAIRS)]
+    ratios = [three / one for one, three in pairs]
+    one, three = (statistics.median(each) for each in zip(*pairs, strict=True))
+    print(
+        f"\none took {one:.2f} s, three side by side {three:.2f} s (medians of {PAIRS}); "
+        f"{statistics.median(ratios):.3f} times (median of pairs)"
+    )
+    assert one >= GROUP_BYTES / RATE * 0.8, "the rate was not kept"
+    # Three that wait for each other take three times as long. A busy host may be a little late.
+    assert statistics.median(ratios) < 1.5
 
 
 @WHERE
