@@ -21,7 +21,9 @@ from integration.hostile.actors import (
     Driver,
     Listener,
     Options,
+    block,
     entry,
+    segment,
 )
 from integration.hostile.actors import new_files as files
 
@@ -41,6 +43,8 @@ MOST = MEMORY + 64 * MIB
 #: concurrent sessions that others drive
 SESSIONS = 16
 BUSY = 28
+#: data streams that one of them asks for
+STREAMS = 12
 #: the defaults of `limits`, which the tests reach
 WAITS = 64
 
@@ -105,6 +109,77 @@ def test_live_entries_of_many_sessions_are_bounded(endpoint: Endpoint) -> None:
         each.start()
     for each in attackers:
         each.join()
+
+
+def hoard_buffers(driver: Driver, streams: list[Talk]) -> None:
+    """Fill a buffer for each stream that was granted, all but its last byte."""
+    size = driver.until("READY")["fields"]["object_bytes_max"]
+    driver.send(files(entry(0, b"large", size=STREAMS * size)))
+    (decided,) = driver.until("FILE_IDS")["fields"]["files"]
+    if not any(frame["type"] == "CREDIT" for frame in driver.said):
+        driver.until("CREDIT")
+    credits = [frame["fields"]["credits"] for frame in driver.said if frame["type"] == "CREDIT"]
+    credit = sum(each["objects"] for some in credits for each in some)
+    target, data = decided["layout"]["single"], bytes(size)
+    filled, number = 0, 0
+    while filled < min(driver.accept["streams"], credit) and number < 2 * STREAMS:
+        # A host that does much else may take too long to let one in.
+        with contextlib.suppress(*ABORTED):
+            stream = driver.stream(number)
+            stream.send(block(number, target, segment(0, filled * size, data))[:-1])
+            streams.append(stream)
+            filled += 1
+        number += 1
+
+
+def hoard_entries(driver: Driver) -> None:
+    """Announce more folders than the endpoint remembers for one session."""
+    (ready,) = (frame["fields"] for frame in driver.said if frame["type"] == "READY")
+    for first in range(1, 3 * ready["live_entries_max"], 1000):
+        names = (entry(at, b"%0200d" % at, FOLDER) for at in range(first, first + 1000))
+        driver.send(files(*names))
+
+
+def test_everything_full_at_once_is_bounded(endpoint: Endpoint) -> None:
+    """Sixteen sessions with patterns, half-filled buffers and entries, as many as each may have."""
+    token = endpoint.token().encode()
+    wild = [b"*a" * 2000, b"?[!b]*{c,d}" * 350, b"*"]
+    #: all have begun before any sends bytes, and filled their buffers before any announces
+    begun, filled, full = (threading.Barrier(SESSIONS) for _ in range(3))
+    buffers: list[Talk] = []
+    sessions: list[Driver] = []
+
+    def attack(number: int) -> None:
+        options = Options(include=wild, transfer=b"hostile:%d" % number, streams=STREAMS)
+        sink = b"data/full%d" % number
+        # An address of its own: one address may have fewer connections than all of these.
+        here = f"127.0.0.{number + 10}"
+        driver = Driver(endpoint.address, token, SINK, sink, options=options, source=here)
+        answer = driver.until("ACCEPT", "REFUSE", "GO_AWAY")
+        is_in = answer["type"] == "ACCEPT"
+        begun.wait(120)
+        if is_in:
+            sessions.append(driver)
+            driver.accept = answer["fields"]
+            hoard_buffers(driver, buffers)
+        filled.wait(120)
+        if is_in:
+            with contextlib.suppress(*ABORTED):
+                hoard_entries(driver)
+        full.wait(120)
+        driver.close()
+
+    attackers = [threading.Thread(target=attack, args=(number,)) for number in range(SESSIONS)]
+    for each in attackers:
+        each.start()
+    for each in attackers:
+        each.join()
+    print(f"{len(sessions)} of {SESSIONS} sessions began, with {len(buffers)} buffers")
+    assert len(sessions) > SESSIONS // 2
+    assert len(buffers) >= 8 * len(sessions)
+    assert not any(barrier.broken for barrier in (begun, filled, full))
+    for talk in buffers:
+        talk.close()
 
 
 def test_patterns_of_many_sessions_have_one_bound(endpoint: Endpoint) -> None:
