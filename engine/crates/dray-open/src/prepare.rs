@@ -15,7 +15,9 @@ use crate::server_checksum::{Needed, Offer};
 use dray_core::options::{Links, Options};
 use dray_core::{End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan};
 use dray_runtime::assembly::{Buffers, Content, limits, sink_config, source_config};
-use dray_runtime::sink::{self, Destination, DestinationRequest, FinalCheck, about_folder};
+use dray_runtime::sink::{
+    self, Destination, DestinationRequest, FinalCheck, LogStep, about_folder,
+};
 use dray_runtime::source::{self, Root};
 use dray_session::Failure;
 use dray_session::sink::decide::refusal;
@@ -167,7 +169,8 @@ pub fn open_destination(
 /// Opens a destination. Errors of its log name the folder, because the user named that.
 pub(crate) fn open_at(request: DestinationRequest, selection: &Selection) -> Result<Destination> {
     let words = request.words.clone();
-    Destination::open_for(request, selection).map_err(|error| about_folder(error, &words))
+    Destination::open_for(request, selection)
+        .map_err(|error| about_folder(error, &words, LogStep::Use))
 }
 
 /// The destination on this host, whichever it is. Those of other hosts are none.

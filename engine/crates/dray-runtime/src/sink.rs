@@ -30,7 +30,7 @@ pub use crate::open_files::OpenFile;
 pub use asked::Asked;
 pub use destination::{Destination, DestinationRequest};
 pub use final_check::FinalCheck;
-pub use find_logs::about_folder;
+pub use find_logs::{LogStep, about_folder};
 pub use lease::host_name;
 pub use log_file::StoredLog;
 pub use probe::Peek;
@@ -223,7 +223,7 @@ impl Executor for SinkExecutor<'_, '_> {
                 self.machine.handle(input, now);
             }
             SinkEvent::Broken(error) => {
-                let error = find_logs::about_folder(error.at(End::Sink), &self.space.words);
+                let error = about_folder(error.at(End::Sink), &self.space.words, LogStep::Use);
                 let _ = self
                     .control
                     .send(Message::GoAway(error.clone()), End::Source);
@@ -233,8 +233,8 @@ impl Executor for SinkExecutor<'_, '_> {
                 let result = result.map(|file| {
                     self.open.insert(index, file);
                 });
-                let result =
-                    result.map_err(|error| find_logs::about_folder(error, &self.space.words));
+                let told = |error| about_folder(error, &self.space.words, LogStep::Use);
+                let result = result.map_err(told);
                 self.machine.handle(Input::Prepared(index, result), now);
             }
         }

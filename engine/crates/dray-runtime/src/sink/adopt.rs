@@ -8,7 +8,7 @@
 use super::cleanup::id_of;
 use super::destination::{Destination, HOLDER_PATIENCE};
 use super::files::Space;
-use super::find_logs::reachable;
+use super::find_logs::{LogStep, about_folder, reachable};
 use super::lease::{HOLDER_PAUSE, lock_lease, raise_epoch, record_of};
 use super::lease_watch::Lease;
 use super::log_file::StoredLog;
@@ -263,7 +263,8 @@ impl Space {
             Ok(file) => file,
             Err(error) if error.kind == ErrorKind::NotFound => {
                 // Its last holder has removed the log; this process created the lease.
-                from.place.remove()?;
+                let told = |error| about_folder(error, &self.words, LogStep::Remove);
+                from.place.remove().map_err(told)?;
                 return Ok(None);
             }
             Err(error) => return Err(error),

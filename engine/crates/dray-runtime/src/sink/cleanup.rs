@@ -8,6 +8,7 @@ use crate::lock::lock;
 use crate::open_files::OpenFile;
 use crate::sink::destination::Destination;
 use crate::sink::files::Space;
+use crate::sink::find_logs::{LogStep, about_folder};
 use crate::sink::neighbours::Neighbours;
 use crate::sink::probe;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
@@ -173,7 +174,8 @@ impl Space {
     fn remove_if_empty(&self, destination: &mut Destination) -> Result<()> {
         let is_empty = destination.log.files().next().is_none();
         if is_empty {
-            destination.remove_log()
+            let told = |error| about_folder(error, &self.words, LogStep::Remove);
+            destination.remove_log().map_err(told)
         } else {
             self.commit(destination)
         }

@@ -36,17 +36,26 @@ impl LogPlace {
     }
 }
 
+/// The operation on a log or its lease that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogStep {
+    /// The log was read, created or written.
+    Use,
+    /// The log was removed.
+    Remove,
+}
+
 /// Makes an error of a log or a lease name the folder `words`, because the user named that. Other
 /// errors stay as they are.
 #[must_use]
-pub fn about_folder(error: Error, words: &str) -> Error {
+pub fn about_folder(error: Error, words: &str, step: LogStep) -> Error {
     let is_own = |path: &RelPath| path.components().any(|name| name.is_reserved());
     if !error.file.as_ref().is_some_and(is_own) {
         return error;
     }
-    let (operation, mut cause) = match error.operation.starts_with("remove ") {
-        true => ("remove the log of unfinished copies", words.to_owned()),
-        false => (
+    let (operation, mut cause) = match step {
+        LogStep::Remove => ("remove the log of unfinished copies", words.to_owned()),
+        LogStep::Use => (
             "write to the destination",
             format!("{words} holds the log of unfinished copies"),
         ),
@@ -229,26 +238,26 @@ pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<Lookup>
 
 #[cfg(test)]
 mod tests {
-    use super::{about_folder, reachable};
+    use super::{LogStep, about_folder, reachable};
     use dray_core::{End, Error, ErrorKind, RelPath};
 
     #[test]
     fn what_goes_wrong_with_a_log_is_told_of_its_folder() {
-        let told = |operation: &str, path: &[u8]| {
+        let told = |step: LogStep, path: &[u8]| {
             let path = RelPath::parse(path).expect("a path");
-            let error = Error::new(ErrorKind::Io, End::Sink, operation).file(&path);
-            about_folder(error.cause("why"), "out/").to_string()
+            let error = Error::new(ErrorKind::Io, End::Sink, "sync the control file").file(&path);
+            about_folder(error.cause("why"), "out/", step).to_string()
         };
         assert_eq!(
-            told("sync the control file", b".dray-log/1.log"),
+            told(LogStep::Use, b".dray-log/1.log"),
             "cannot write to the destination at the sink: input/output error \
              (out/ holds the log of unfinished copies: why)"
         );
         assert_eq!(
-            told("remove the control file", b".dray-log/1.lease"),
+            told(LogStep::Remove, b".dray-log/1.lease"),
             "cannot remove the log of unfinished copies at the sink: input/output error (out/: why)"
         );
-        assert!(told("sync", b"a/b").contains("a/b"));
+        assert!(told(LogStep::Use, b"a/b").contains("a/b"));
     }
 
     #[test]

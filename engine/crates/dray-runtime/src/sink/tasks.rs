@@ -5,7 +5,7 @@ use crate::link::SinkEvent;
 use crate::open_files::OpenFile;
 use crate::sink::continued::Kept;
 use crate::sink::files::Space;
-use crate::sink::find_logs::about_folder;
+use crate::sink::find_logs::{LogStep, about_folder};
 use crate::sink::sync::SyncPath;
 use crossbeam_channel::{Receiver, Sender};
 use dray_core::{
@@ -201,7 +201,7 @@ fn publish(space: &Space, items: Vec<(Option<Arc<OpenFile>>, PublishItem)>) -> I
 impl Space {
     /// Changes errors of the log to name the folder that the user named.
     pub(super) fn in_plain_words(&self, input: Input) -> Input {
-        let told = |error| about_folder(error, &self.words);
+        let told = |error| about_folder(error, &self.words, LogStep::Use);
         match input {
             Input::Logged(result) => Input::Logged(result.map_err(told)),
             Input::LogRemoved(result) => Input::LogRemoved(result.map_err(told)),
