@@ -71,7 +71,8 @@ develop-release: develop ## The same with the engine optimised
 
 unit: setup develop ## Unit, property and virtual-time tests: no servers, under five minutes
 	$(CARGO) test --locked --workspace --quiet
-	$(PYTEST) -m "not slow and not server and not bench and not celery" $(ARGS)
+	$(PYTEST) -m "not slow and not server and not bench and not celery" \
+		-n 2 --dist loadfile $(ARGS)
 
 check: setup ## Format, lints, types, house and layer rules, dependency audit
 	$(CARGO) fmt --all --check
