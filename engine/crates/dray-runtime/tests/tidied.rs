@@ -60,6 +60,15 @@ impl Scene {
         told.collect()
     }
 
+    /// Fails unless the folder has its source's modification time.
+    fn assert_same_time(&self, folder: &str) {
+        let time = |top: &Path| {
+            let state = fs::metadata(top.join(folder)).expect("a folder");
+            state.modified().expect("a time")
+        };
+        assert_eq!(time(&self.to), time(&self.from));
+    }
+
     fn own_files(&self) -> Vec<String> {
         let is_own = |name: &String| name.contains(".dray-");
         picture(&self.to).into_keys().filter(is_own).collect()
@@ -73,6 +82,17 @@ fn the_next_run_removes_partial_files_that_no_log_speaks_of() {
     fs::write(scene.to.join("run").join(STRAY), b"half").expect("written");
     assert_eq!(scene.arrives(&scene.from), [""; 0]);
     assert_eq!(scene.own_files(), [""; 0]);
+    scene.assert_same_time("run");
+}
+
+#[test]
+fn a_folder_keeps_its_time_when_the_partial_file_of_a_deleted_file_goes() {
+    let scene = Scene::new();
+    scene.break_off(&[]);
+    fs::rename(scene.from.join("run/a"), scene.from.join("run/b")).expect("renamed");
+    scene.arrives(&scene.from);
+    assert_eq!(scene.own_files(), [""; 0]);
+    scene.assert_same_time("run");
 }
 
 #[test]

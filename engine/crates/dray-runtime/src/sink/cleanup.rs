@@ -7,7 +7,7 @@
 use crate::lock::lock;
 use crate::open_files::OpenFile;
 use crate::sink::destination::Destination;
-use crate::sink::files::Space;
+use crate::sink::files::{Space, folder_of};
 use crate::sink::find_logs::{LogStep, about_folder};
 use crate::sink::neighbours::Neighbours;
 use crate::sink::probe;
@@ -140,7 +140,7 @@ impl Space {
             if self.check_lease().is_err() {
                 return;
             }
-            let _ = self.discard_small(&path);
+            let _ = self.keeping_time(&folder_of(&path), || self.discard_small(&path));
         }
     }
 
@@ -226,7 +226,11 @@ impl Space {
             self.check_lease()?;
             match is_shared(neighbours.as_deref_mut(), path, file)? {
                 true => self.names.release(path, &file.partial.name),
-                false => self.drop_partial(path, file, destination.is_same_boot())?,
+                false => {
+                    let is_same_boot = destination.is_same_boot();
+                    let drop = || self.drop_partial(path, file, is_same_boot);
+                    self.keeping_time(&folder_of(path), drop)?;
+                }
             }
         }
         for (_, file) in &dropped {

@@ -14,7 +14,7 @@ use super::probe::found_partial;
 use super::sweep;
 use crate::lock::lock;
 use dray_core::maps::HashSet;
-use dray_core::{End, EntryKind, Error, ErrorKind, Name, RelPath, Result};
+use dray_core::{End, EntryKind, Error, ErrorKind, Metadata, Name, RelPath, Result};
 use dray_log::{Limits, Recovery, layout, recover_within};
 use dray_store::{ControlMode, ListOptions, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,9 +130,9 @@ impl Space {
         let folders = std::mem::take(&mut *lock(&self.strays.folders));
         for folder in folders {
             self.check_lease()?;
-            let removed = self.remove_strays_in(&folder, false).and_then(|is_all| {
+            let removed = self.keeping_time(&folder, || {
                 // A listed file that was missing is gone, unless it is listed again.
-                match is_all {
+                match self.remove_strays_in(&folder, false)? {
                     true => Ok(true),
                     false => self.remove_strays_in(&folder, true),
                 }
@@ -142,6 +142,29 @@ impl Space {
             }
         }
         Ok(())
+    }
+
+    /// Calls `remove`, and gives the folder the modification time of before: at the end of a transfer
+    /// a folder already has its source's time, and removing a partial file changes that.
+    pub(super) fn keeping_time<T>(
+        &self,
+        folder: &RelPath,
+        remove: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let before = self.store.stat(folder);
+        let removed = remove();
+        if let (Ok(Some(before)), Ok(Some(after))) = (before, self.store.stat(folder))
+            && before.modified != after.modified
+        {
+            let metadata = Metadata {
+                mode: after.mode,
+                modified: before.modified,
+                xattrs: Vec::new(),
+            };
+            // Another user's folder keeps the new time: this transfer did not set the old one.
+            let _ = self.set_directory(folder, &metadata);
+        }
+        removed
     }
 
     /// Returns true if all listed files existed; fails for a missing one if `is_again`.
