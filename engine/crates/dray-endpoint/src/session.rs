@@ -17,7 +17,7 @@ use dray_core::{
     ByteRange, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,
 };
 use dray_open::export::Within;
-use dray_runtime::assembly::{self, Buffers, Content, Threads};
+use dray_runtime::assembly::{self, Buffers, Content, Threads, TransferPlan};
 use dray_runtime::drive::{self, Ended, Ending, Handle, StreamCount, Task, Tuning, Watch};
 use dray_runtime::net::{Authority, Dial, Fingerprint, Identity, Token, Trust};
 use dray_runtime::sweep::Purged;
@@ -326,42 +326,16 @@ impl SessionRunner {
         handle: &Handle,
         watch: &dyn Watch,
     ) -> Result<Ended> {
-        let (destination, can) = self.write(job, to, &place)?;
-        // What an earlier run cut into larger objects goes on in them.
-        let object_bytes = task
-            .options
-            .object_bytes
-            .max(destination.object_bytes_max())
-            .min(plan::OBJECT_BYTES_MAX);
-        let buffers = Buffers::new(task.pool_bytes / 2, object_bytes);
-        let mut limits = assembly::limits(buffers);
-        limits.live_entries_max = job.live_entries;
+        let (destination, _) = self.write(job, to, &place)?;
+        let (options, content) = (task.options.clone(), task.content.clone());
+        let pool = task.pool_bytes;
+        let plan = TransferPlan::local(options, content, pool, &destination, job.session)
+            .with_live_entries(job.live_entries);
         let roots = self.read(sources, &job.request)?;
         let from = sources.first().ok_or_else(neither_is_local)?;
         let source_can = roots.first().map(|root| root.store.capabilities());
-        let options = task.options.clone();
-        let source = source::Setup {
-            roots,
-            selection: task.selection.clone(),
-            machine: dray_session::source::Config {
-                readers: self.threads(from)?.readers(buffers),
-                ..assembly::source_config(options.clone(), buffers, &limits, job.session)
-            },
-        };
-        let sink = sink::Setup {
-            destination,
-            machine: dray_session::sink::Config {
-                writers: self.threads(to)?.writers(&can, buffers),
-                ..assembly::sink_config(
-                    options,
-                    &task.content,
-                    buffers,
-                    &limits,
-                    (can, source_can),
-                    job.session,
-                )
-            },
-        };
+        let source = plan.source(roots, task.selection.clone(), self.threads(from)?);
+        let sink = plan.sink(destination, source_can, self.threads(to)?);
         drive::copy(source, sink, handle, watch)
     }
 

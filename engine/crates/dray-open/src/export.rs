@@ -8,7 +8,7 @@ use crate::prepare::{self, Targets};
 use dray_core::options::{Durability, Links};
 use dray_core::url::encode;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId, plan};
-use dray_runtime::assembly::{Buffers, Content, Threads, sink_config, source_config};
+use dray_runtime::assembly::{Buffers, Content, Threads, TransferPlan};
 use dray_runtime::pool::Pool;
 use dray_runtime::select::Filter;
 use dray_runtime::sink::sweep::Purged;
@@ -289,9 +289,9 @@ impl Export {
             owner,
             durability: connect.options.durability,
         };
-        let (destination, can) = self.destination_for(within, &connect.selection)?;
+        let (destination, _) = self.destination_for(within, &connect.selection)?;
         let threads = self.targets.threads;
-        sink_of(destination, can, connect, limits, pool, threads)
+        sink_of(destination, connect, limits, pool, threads)
     }
 
     /// The source that a driver asks for, within `pool` bytes.
@@ -315,31 +315,13 @@ impl Export {
 /// As [`Pool::new`].
 pub(crate) fn sink_of(
     destination: Destination,
-    can: Capabilities,
     connect: &Connect,
     limits: &Limits,
     pool: u64,
     threads: Threads,
 ) -> Result<(sink::Setup, Arc<Pool>)> {
     let buffers = buffers(connect, limits, pool);
-    let writers = threads.writers(&can, buffers);
-    let content = Content {
-        demanded: connect.demanded,
-        range: connect.selection.range,
-        ..Content::default()
-    };
-    let machine = sink_config(
-        connect.options.clone(),
-        &content,
-        buffers,
-        limits,
-        (can, None),
-        connect.attempt,
-    );
-    let setup = sink::Setup {
-        destination,
-        machine: dray_session::sink::Config { writers, ..machine },
-    };
+    let setup = plan(connect, buffers, *limits).sink(destination, None, threads);
     let pool = Pool::new(buffers.count, buffers.bytes).map_err(|error| error.at(End::Sink))?;
     Ok((setup, Arc::new(pool)))
 }
@@ -358,16 +340,21 @@ pub(crate) fn source_of(
     Filter::new(&connect.selection).map_err(|error| error.at(End::Source))?;
     let limits = &agreed.limits;
     let buffers = buffers(connect, limits, pool);
+    let selection = connect.selection.clone();
+    let mut setup = plan(connect, buffers, *limits).source(roots, selection, threads);
+    setup.machine.announces_early = agreed.has(optional::EARLY_ENTRIES);
+    Ok(setup)
+}
+
+/// The plan of an end that another drives.
+fn plan(connect: &Connect, buffers: Buffers, limits: Limits) -> TransferPlan {
+    let content = Content {
+        demanded: connect.demanded,
+        range: connect.selection.range,
+        ..Content::default()
+    };
     let options = connect.options.clone();
-    Ok(source::Setup {
-        roots,
-        selection: connect.selection.clone(),
-        machine: dray_session::source::Config {
-            readers: threads.readers(buffers),
-            announces_early: agreed.has(optional::EARLY_ENTRIES),
-            ..source_config(options, buffers, limits, connect.attempt)
-        },
-    })
+    TransferPlan::new(options, content, buffers, limits, connect.attempt)
 }
 
 /// The paths of a request, beneath the root.

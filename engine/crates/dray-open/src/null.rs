@@ -257,9 +257,8 @@ impl NullExport {
             durability: connect.options.durability,
             words: "a null end".to_owned(),
         })?;
-        let can = destination.can();
         let threads = self.threads;
-        export::sink_of(destination, can, connect, limits, pool, threads)
+        export::sink_of(destination, connect, limits, pool, threads)
     }
 
     /// The source that a driver asks for, within `pool` bytes.

@@ -14,7 +14,7 @@ use crate::registry::{Location, OpenedSink, OpenedSource};
 use crate::server_checksum::{Needed, Offer};
 use dray_core::options::{Links, Options};
 use dray_core::{End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan};
-use dray_runtime::assembly::{Buffers, Content, limits, sink_config, source_config};
+use dray_runtime::assembly::{Content, TransferPlan};
 use dray_runtime::sink::{
     self, Destination, DestinationRequest, FinalCheck, LogStep, about_folder,
 };
@@ -300,15 +300,11 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         return Err(invalid(cause, "4 KiB to 64 MiB are allowed"));
     }
     let by = (&request.transfer, &request.selection);
-    let (destination, can) = open_folder(places, &request.targets, by, options)?;
-    // What an earlier run cut into larger objects goes on in them.
-    let object_bytes = object_bytes
-        .max(destination.object_bytes_max())
-        .min(plan::OBJECT_BYTES_MAX);
-    let buffers = Buffers::new(request.pool_bytes / 2, object_bytes);
-    let limits = limits(buffers);
-    let links = request.selection.links;
+    let (destination, _) = open_folder(places, &request.targets, by, options)?;
     let content = &request.content;
+    let pool = request.pool_bytes;
+    let plan = TransferPlan::local(options.clone(), content.clone(), pool, &destination, 1);
+    let links = request.selection.links;
     // The sum of a part of a file is not what a server knows.
     let is_whole = content.range.is_none() && !request.selection.recursive;
     let whole_file = match &places.sources {
@@ -330,32 +326,15 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         .filter(|one| content.demanded.is_none() && one.offers_checksum())
         .map(|one| Offer::ask(one, needs_checksum));
     let destination = destination.compare_with(offer.map(|offer| -> Arc<dyn FinalCheck> { offer }));
-    let source = source::Setup {
-        roots,
-        selection: Selection {
-            rename: places.rename.clone(),
-            ..request.selection.clone()
-        },
-        machine: dray_session::source::Config {
-            readers: request.targets.threads.readers(buffers),
-            ..source_config(options.clone(), buffers, &limits, 1)
-        },
+    let selection = Selection {
+        rename: places.rename.clone(),
+        ..request.selection.clone()
     };
-    let sink = sink::Setup {
-        destination,
-        machine: dray_session::sink::Config {
-            writers: request.targets.threads.writers(&can, buffers),
-            ..sink_config(
-                options.clone(),
-                content,
-                buffers,
-                &limits,
-                (can, source_can),
-                1,
-            )
-        },
-    };
-    Ok((source, sink))
+    let threads = request.targets.threads;
+    Ok((
+        plan.source(roots, selection, threads),
+        plan.sink(destination, source_can, threads),
+    ))
 }
 
 /// The id of the transfer that a command starts. The same command of the same user on the same host

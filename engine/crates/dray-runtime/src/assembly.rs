@@ -3,12 +3,14 @@
 //!
 //! Every program that runs a transfer uses it, so that each can resume transfers of the others.
 
+use crate::sink::{self, Destination};
+use crate::source::{self, Root};
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
 use dray_core::{ByteRange, Checksum, plan};
 pub use dray_sched::tuner::threads::ThreadCount;
 use dray_store::Capabilities;
-use dray_wire::message::Limits;
+use dray_wire::message::{Limits, Selection};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -151,7 +153,7 @@ pub fn limits(buffers: Buffers) -> Limits {
 
 /// Returns the configuration of the source's machine, for an end that does not drive the transfer.
 #[must_use]
-pub fn source_config(
+fn source_config(
     options: Options,
     buffers: Buffers,
     limits: &Limits,
@@ -175,7 +177,7 @@ pub fn source_config(
 /// Returns the configuration of the sink's machine. `ends` holds the capabilities of its own store,
 /// and of the source's store if they are known.
 #[must_use]
-pub fn sink_config(
+fn sink_config(
     options: Options,
     content: &Content,
     buffers: Buffers,
@@ -202,6 +204,122 @@ pub fn sink_config(
         sync_interval: SYNC_INTERVAL,
         attempt,
         is_driver: false,
+    }
+}
+
+/// The part of a transfer that both machines of a session are configured from. Each program that
+/// runs a transfer makes one, and gets from it what [`source::run`] and [`sink::run`] need.
+#[derive(Debug, Clone)]
+pub struct TransferPlan {
+    options: Options,
+    content: Content,
+    buffers: Buffers,
+    limits: Limits,
+    session: u32,
+    is_driver: bool,
+}
+
+impl TransferPlan {
+    /// The plan of an end whose buffers hold objects as the options say.
+    #[must_use]
+    pub fn new(
+        options: Options,
+        content: Content,
+        buffers: Buffers,
+        limits: Limits,
+        session: u32,
+    ) -> Self {
+        Self {
+            options,
+            content,
+            buffers,
+            limits,
+            session,
+            is_driver: false,
+        }
+    }
+
+    /// The plan of a copy with both ends in this process, which share `pool` bytes. An earlier run
+    /// may have cut files into larger objects: the copy resumes in those.
+    #[must_use]
+    pub fn local(
+        options: Options,
+        content: Content,
+        pool: u64,
+        destination: &Destination,
+        session: u32,
+    ) -> Self {
+        let object_bytes = options
+            .object_bytes
+            .max(destination.object_bytes_max())
+            .min(plan::OBJECT_BYTES_MAX);
+        let buffers = Buffers::new(pool / 2, object_bytes);
+        Self::new(options, content, buffers, limits(buffers), session)
+    }
+
+    /// The same for the end that drives the session.
+    #[must_use]
+    pub fn driving(self) -> Self {
+        Self {
+            is_driver: true,
+            ..self
+        }
+    }
+
+    /// The same with at most so many entries announced and not closed.
+    #[must_use]
+    pub fn with_live_entries(mut self, entries_max: u32) -> Self {
+        self.limits.live_entries_max = entries_max;
+        self
+    }
+
+    /// The source, with `threads` readers of each storage target.
+    #[must_use]
+    pub fn source(
+        &self,
+        roots: Vec<Root>,
+        selection: Selection,
+        threads: Threads,
+    ) -> source::Setup {
+        let (options, buffers) = (self.options.clone(), self.buffers);
+        source::Setup {
+            roots,
+            selection,
+            machine: dray_session::source::Config {
+                is_driver: self.is_driver,
+                readers: threads.readers(buffers),
+                ..source_config(options, buffers, &self.limits, self.session)
+            },
+        }
+    }
+
+    /// The sink, with `threads` writers of each storage target. `source` is what the source's
+    /// storage can do, where that is known.
+    #[must_use]
+    pub fn sink(
+        &self,
+        destination: Destination,
+        source: Option<Capabilities>,
+        threads: Threads,
+    ) -> sink::Setup {
+        let (options, buffers) = (self.options.clone(), self.buffers);
+        let can = destination.can();
+        let ends = (can, source);
+        sink::Setup {
+            destination,
+            machine: dray_session::sink::Config {
+                is_driver: self.is_driver,
+                writers: threads.writers(&can, buffers),
+                ..sink_config(
+                    options,
+                    &self.content,
+                    buffers,
+                    &self.limits,
+                    ends,
+                    self.session,
+                )
+            },
+        }
     }
 }
 

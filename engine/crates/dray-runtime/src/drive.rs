@@ -12,7 +12,7 @@ mod least;
 
 pub use handle::Handle;
 
-use crate::assembly::{Buffers, Content, Threads, sink_config, source_config};
+use crate::assembly::{Buffers, Content, Threads, TransferPlan};
 use crate::local;
 use crate::net::{self, Dial, Growth};
 use crate::observe::{Observer, Unkept};
@@ -28,7 +28,7 @@ use dray_core::{End, Error, ErrorKind, Result, Status, TransferId};
 use dray_sched::tuner::Remembered;
 use dray_session::{Event, Outcome, Progress};
 use dray_store::Capabilities;
-use dray_wire::message::{Connect, Role, Selection, optional};
+use dray_wire::message::{Connect, Limits, Role, Selection, optional};
 use dray_wire::negotiate::Agreed;
 use handle::Live;
 use std::sync::Arc;
@@ -207,15 +207,11 @@ pub fn push(
         let growth = dialled.growth.clone();
         handle.attach(Live::Source(events.clone()));
         let limits = dialled.agreed.limits;
-        let setup = source::Setup {
-            roots: roots.clone(),
-            selection: task.selection.clone(),
-            machine: dray_session::source::Config {
-                is_driver: true,
-                readers: task.threads.readers(buffers),
-                ..source_config(task.options.clone(), buffers, &limits, number)
-            },
-        };
+        let setup = plan(task, buffers, limits, number).source(
+            roots.clone(),
+            task.selection.clone(),
+            task.threads,
+        );
         let unkept = Unkept(watch);
         let told: &dyn Observer = match keeps_nothing {
             true => {
@@ -252,6 +248,12 @@ pub fn push(
     })
 }
 
+/// The plan of a session that this end drives.
+fn plan(task: &Task, buffers: Buffers, limits: Limits, number: u32) -> TransferPlan {
+    let (options, content) = (task.options.clone(), task.content.clone());
+    TransferPlan::new(options, content, buffers, limits, number).driving()
+}
+
 /// Returns the parameters to dial the next session, and the number of streams to request.
 fn begins(task: &Task, dial: &Dial, buffers: Buffers, found: &Found) -> (Dial, u16) {
     let mut dial = dial.clone();
@@ -284,7 +286,7 @@ pub fn pull(
         let connect = connect(task, number, Role::Source, from, streams);
         dial.shared = handle.shared_rates();
         let dialled = net::pull(&dial, connect, Arc::clone(&pool))?;
-        let (destination, can) = open()?;
+        let (destination, _) = open()?;
         let destination = destination.only(Asked::new(&task.selection, from)?);
         for notice in destination.notices() {
             watch.event(&Event::Notice(notice.clone()));
@@ -292,16 +294,7 @@ pub fn pull(
         let limits = dialled.agreed.limits;
         handle.attach(Live::Sink(dialled.link.events_in.clone()));
         let growth = dialled.growth.clone();
-        let ends = (can, None);
-        let (options, content) = (task.options.clone(), &task.content);
-        let setup = sink::Setup {
-            destination,
-            machine: dray_session::sink::Config {
-                writers: task.threads.writers(&can, buffers),
-                is_driver: true,
-                ..sink_config(options, content, buffers, &limits, ends, number)
-            },
-        };
+        let setup = plan(task, buffers, limits, number).sink(destination, None, task.threads);
         if setup.destination.keeps_nothing() {
             watch.event(&nothing_kept());
             let unkept = Unkept(watch);
@@ -498,7 +491,7 @@ fn connect(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dray_wire::message::{Limits, checksum_id};
+    use dray_wire::message::checksum_id;
     use dray_wire::negotiate::OPTIONAL_KNOWN;
 
     #[test]

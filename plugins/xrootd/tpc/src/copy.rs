@@ -13,10 +13,10 @@ use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, Transfer
 use dray_open::locations;
 use dray_open::prepare;
 use dray_open::xrootd;
-use dray_runtime::assembly::{self, Buffers, Content, ThreadCount, Threads};
+use dray_runtime::assembly::{self, Buffers, Content, ThreadCount, Threads, TransferPlan};
 use dray_runtime::drive::{self, Handle, Task};
-use dray_runtime::sink::{self, Destination, DestinationRequest};
-use dray_runtime::source::{self, Root};
+use dray_runtime::sink::{Destination, DestinationRequest};
+use dray_runtime::source::Root;
 use dray_store::wrap::Around;
 use dray_store::{PosixOptions, PosixStore, ReadOnly, ReadState, Store};
 use dray_store_xrootd::{Authorised, Url, XrootdOptions, XrootdStore, set_substreams};
@@ -224,6 +224,45 @@ pub(crate) fn carry(
     handle: &Handle,
     ear: Ear,
 ) -> Result<()> {
+    let mut planned = plan(target, open, handle)?;
+    let way = planned.find_way();
+    if let Some(way) = way
+        && let Some(ended) = planned.through_dray(way, handle, &ear)
+    {
+        return ended;
+    }
+    planned.through_server(handle, &ear)
+}
+
+/// A copy that can begin: its destination is open, its source is known.
+struct Planned<'a> {
+    target: &'a Target<'a>,
+    /// Where the file is read, at its server.
+    from: Root,
+    /// The name of the content beside size and time.
+    identity: Vec<u8>,
+    find_dray: Option<FindDray>,
+    size: u64,
+    folder: PathBuf,
+    name: Name,
+    path: RelPath,
+    store: Arc<dyn Store>,
+    transfer: TransferId,
+    /// The name of the copy in the log: the same copy, requested again, finds its partial data.
+    at: TransferId,
+    /// Open until the first session takes it.
+    destination: Mutex<Option<Destination>>,
+    /// The largest object of an earlier run.
+    begun_object_bytes: u64,
+    options: Options,
+}
+
+/// Opens both ends, and the gate before the file's name.
+fn plan<'a>(
+    target: &'a Target<'a>,
+    open: impl FnOnce() -> Result<Opened>,
+    handle: &Handle,
+) -> Result<Planned<'a>> {
     let placeholder = Placeholder::look(target.destination, target.hides)?;
     let (folder, name) = Target::place(&placeholder.path)?;
     let path = RelPath::root().join(&name)?;
@@ -244,18 +283,14 @@ pub(crate) fn carry(
     let size = gate.size();
     let store: Arc<dyn Store> = Arc::new(Around::new(Arc::new(store), gate));
     let transfer = prepare::new_transfer_id()?;
-    // The same copy, requested again, finds its partial data.
     let at = [folder.as_os_str().as_bytes(), name.as_bytes()].join(&b'/');
     let at = prepare::id_of(&[at, source.identity.clone()].join(&0))?;
-    let open_destination =
-        || open_destination(&folder, target.local_root, Arc::clone(&store), &path, &at);
-    let destination = open_destination()?;
+    let destination = open_destination(&folder, target.local_root, Arc::clone(&store), &path, &at)?;
     placeholder.clear(target.destination)?;
     // Somebody has written to the server's own empty file meanwhile, or it was never that.
     if !target.may_replace && placeholder.is_there() {
         return Err(taken());
     }
-
     let begun_object_bytes = destination.object_bytes_max();
     let options = Options {
         object_bytes: config.object_bytes(Reads::Server).max(begun_object_bytes),
@@ -269,55 +304,91 @@ pub(crate) fn carry(
         },
         ..Options::default()
     };
-    let buffers = Buffers::new(config.pool_bytes / 2, options.object_bytes);
-    let limits = assembly::limits(buffers);
-    let mut reading = assembly::source_config(options.clone(), buffers, &limits, 1);
-    reading.readers = ThreadCount::Fixed(config.readers);
-    let ends = (can, Some(source.store.capabilities()));
-    let content = Content {
-        named: source.identity,
-        ..Content::default()
+    let from = Root {
+        path: source.path,
+        store: source.store,
+        top: "/".into(),
+        name: None,
+        contents: false,
     };
-    let writing = assembly::sink_config(options.clone(), &content, buffers, &limits, ends, 1);
-    let selection = Selection {
-        recursive: false,
-        include: Vec::new(),
-        exclude: Vec::new(),
-        range: None,
-        size: Some(size),
-        rename: Some(name),
-        links: Links::Keep,
-    };
-    let destination = Mutex::new(Some(destination));
-    let way = match size {
-        0 => Ok(None),
-        _ => (source.find_dray)(&transfer),
-    };
-    let way = way.unwrap_or_else(|error| {
-        log::note(&format!("gets no leave from the dray there ({error})"));
-        None
-    });
-    let known = NegativeCache::of_this_server();
-    let way = way.filter(|way| {
-        let is_away = known.misses(&way.dial.address);
-        if is_away {
-            log::note("tries not again the dray there, which could not be reached a moment ago");
+    Ok(Planned {
+        target,
+        from,
+        identity: source.identity,
+        find_dray: Some(source.find_dray),
+        size,
+        folder,
+        name,
+        path,
+        store,
+        transfer,
+        at,
+        destination: Mutex::new(Some(destination)),
+        begun_object_bytes,
+        options,
+    })
+}
+
+impl Planned<'_> {
+    fn content(&self) -> Content {
+        Content {
+            named: self.identity.clone(),
+            ..Content::default()
         }
-        !is_away
-    });
-    if let Some(mut way) = way {
-        let object_bytes = config.object_bytes(Reads::Dray).max(begun_object_bytes);
-        let options = Options {
-            object_bytes,
-            ..options
-        };
-        let buffers = Buffers::new(config.pool_bytes / 2, object_bytes);
+    }
+
+    fn selection(&self) -> Selection {
+        Selection {
+            recursive: false,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            range: None,
+            size: Some(self.size),
+            rename: Some(self.name.clone()),
+            links: Links::Keep,
+        }
+    }
+
+    /// The destination, opened again after the first session.
+    fn destination(&self) -> Result<Destination> {
+        let first = self.destination.lock();
+        if let Some(first) = first.unwrap_or_else(PoisonError::into_inner).take() {
+            return Ok(first);
+        }
+        let store = Arc::clone(&self.store);
+        let root = self.target.local_root;
+        open_destination(&self.folder, root, store, &self.path, &self.at)
+    }
+
+    /// The way to a dray at the source; none where it denies access or was unreachable lately.
+    fn find_way(&mut self) -> Option<Way> {
+        let find = self.find_dray.take().filter(|_| self.size > 0)?;
+        let way = find(&self.transfer).unwrap_or_else(|error| {
+            log::note(&format!("gets no leave from the dray there ({error})"));
+            None
+        })?;
+        if NegativeCache::of_this_server().misses(&way.dial.address) {
+            log::note("tries not again the dray there, which could not be reached a moment ago");
+            return None;
+        }
+        Some(way)
+    }
+
+    /// Reads through the dray at the source. `None` when the server is to be read instead.
+    fn through_dray(&self, mut way: Way, handle: &Handle, ear: &Ear) -> Option<Result<()>> {
+        let config = self.target.config;
+        let object_bytes = config
+            .object_bytes(Reads::Dray)
+            .max(self.begun_object_bytes);
         let task = Task {
-            transfer: transfer.clone(),
+            transfer: self.transfer.clone(),
             first_session: 1,
-            selection: selection.clone(),
-            options,
-            content,
+            selection: self.selection(),
+            options: Options {
+                object_bytes,
+                ..self.options.clone()
+            },
+            content: self.content(),
             pool_bytes: config.pool_bytes,
             streams: way.streams,
             tuning: drive::Tuning::default(),
@@ -325,49 +396,39 @@ pub(crate) fn carry(
             clear_data: way.clear_data,
             retries: RETRIES,
         };
-        let open = || {
-            let first = destination
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            Ok((first.map_or_else(open_destination, Ok)?, can))
-        };
-        way.dial.limits = assembly::limits(buffers);
-        way.dial.object_bytes_min = begun_object_bytes;
-        match drive::pull(&task, &way.dial, &[way.path], open, handle, &ear) {
-            Ok(ended) => match told(&ended, &ear) {
+        let can = self.store.capabilities();
+        let open = || Ok((self.destination()?, can));
+        way.dial.limits = assembly::limits(Buffers::new(config.pool_bytes / 2, object_bytes));
+        way.dial.object_bytes_min = self.begun_object_bytes;
+        match drive::pull(&task, &way.dial, &[way.path], open, handle, ear) {
+            Ok(ended) => match told(&ended, ear) {
                 Err(error) if is_of_the_way(&error) && !handle.is_stopped() => instead(&error),
-                told => return told,
+                told => return Some(told),
             },
             Err(error) => {
                 if matches!(error.kind, ErrorKind::Unreachable | ErrorKind::TimedOut) {
-                    known.miss(&way.dial.address);
+                    NegativeCache::of_this_server().miss(&way.dial.address);
                 }
                 instead(&error);
             }
         }
+        None
     }
-    let left = destination
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    let destination = left.map_or_else(open_destination, Ok)?;
-    let reads = source::Setup {
-        roots: vec![Root {
-            path: source.path,
-            store: source.store,
-            top: "/".into(),
-            name: None,
-            contents: false,
-        }],
-        selection,
-        machine: reading,
-    };
-    let writes = sink::Setup {
-        destination,
-        machine: writing,
-    };
-    let ended = drive::copy(reads, writes, handle, &ear)?;
-    told(&ended, &ear)
+
+    /// Reads through the server itself.
+    fn through_server(self, handle: &Handle, ear: &Ear) -> Result<()> {
+        let destination = self.destination()?;
+        let config = self.target.config;
+        let (content, selection) = (self.content(), self.selection());
+        let pool = config.pool_bytes;
+        let plan = TransferPlan::local(self.options.clone(), content, pool, &destination, 1);
+        let can = self.from.store.capabilities();
+        let mut reads = plan.source(vec![self.from], selection, Threads::Usual);
+        reads.machine.readers = ThreadCount::Fixed(config.readers);
+        let writes = plan.sink(destination, Some(can), Threads::Usual);
+        let ended = drive::copy(reads, writes, handle, ear)?;
+        told(&ended, ear)
+    }
 }
 
 /// Whether it was the dray at the source, or the way there, that kept a copy from its end: it may not read
