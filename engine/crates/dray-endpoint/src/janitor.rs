@@ -110,7 +110,11 @@ impl Janitor {
         rest: &mut dyn FnMut() -> bool,
         said: &mut BTreeSet<(String, RelPath, ModifiedTime)>,
     ) -> Result<()> {
-        let place = Place::new(Arc::clone(root.export.store()), root.export.path())?;
+        // The janitor looks in folders of this host only.
+        let Some(path) = root.path() else {
+            return Ok(());
+        };
+        let place = Place::new(Arc::clone(root.export.store()), path)?;
         let Some(found) = self.find(root, &place, now, rest)? else {
             return Ok(());
         };

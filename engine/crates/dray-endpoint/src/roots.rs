@@ -31,7 +31,7 @@ pub struct Root {
 
 impl std::fmt::Debug for Root {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Root({} at {})", self.name, self.path().display())
+        write!(f, "Root({} at {})", self.name, self.export.words())
     }
 }
 
@@ -42,9 +42,9 @@ impl Root {
         &self.name
     }
 
-    /// Where it is, every link resolved.
+    /// The folder of this host, every link resolved; none for the root of another store.
     #[must_use]
-    pub fn path(&self) -> &Path {
+    pub fn path(&self) -> Option<&Path> {
         self.export.path()
     }
 
@@ -94,37 +94,15 @@ impl Roots {
                 let cause = format!("two roots are named {name:?}");
                 return Err(wrong(name, cause, "give each a name of its own"));
             }
-            let path = root.path.canonicalize().map_err(|error| {
-                let cause = format!("{}: {error}", root.path.display());
-                wrong(name, cause, "make the folder, or name another")
-            })?;
-            let other = roots
-                .iter()
-                .find(|other| path.starts_with(other.path()) || other.path().starts_with(&path));
-            if let Some(other) = other {
-                // The rules of one would not hold by way of the other; a copy from one to the other
-                // would copy itself, and a copy that is its own original would be evicted with it.
-                let cause = format!("it and the root {:?} overlap", other.name());
-                return Err(wrong(name, cause, "give each root a folder of its own"));
-            }
-            let folder = |target: &crate::config::TargetFolder| {
-                // An absolute folder stays what it is.
-                (path.join(&target.folder), target.target.clone())
-            };
-            let limit = |limit: &crate::config::TargetLimit| {
-                (limit.target.clone(), BytesPerSecond(limit.rate).into())
-            };
-            let targets = Targets {
-                folders: root.targets.iter().map(folder).collect(),
-                limits: root.limit_targets.iter().map(limit).collect(),
-                direct: root.direct_io,
-                preallocates: root.preallocate,
-                shares_blocks: false,
-                threads: root.threads.0,
+            let export = match (&root.path, &root.store) {
+                (_, Some(url)) => open_store(root, url)?,
+                (Some(path), None) => open_folder(root, path, &roots)?,
+                // The configuration was checked.
+                (None, None) => return Err(wrong(name, "it has no path".to_owned(), "add one")),
             };
             roots.push(Arc::new(Root {
                 name: name.to_owned(),
-                export: Export::open(path, targets)?.called(&format!("/{name}/")),
+                export: export.called(&format!("/{name}/")),
                 read: root.read.clone(),
                 write: root.write.clone(),
                 stage: root.stage.clone(),
@@ -194,6 +172,53 @@ pub fn api_path(root: &Root, below: &[u8]) -> Result<ApiPath> {
         root: root.name.clone(),
         is_folder: below.ends_with(b"/") || path.is_root(),
         path,
+    })
+}
+
+/// Opens a root that is a folder of this host, and lies in none of `others`.
+fn open_folder(root: &crate::config::Root, path: &Path, others: &[Arc<Root>]) -> Result<Export> {
+    let name = root.name.as_str();
+    let path = path.canonicalize().map_err(|error| {
+        let cause = format!("{}: {error}", path.display());
+        wrong(name, cause, "make the folder, or name another")
+    })?;
+    let overlaps = |other: &&Arc<Root>| {
+        let other = other.path();
+        other.is_some_and(|other| path.starts_with(other) || other.starts_with(&path))
+    };
+    if let Some(other) = others.iter().find(overlaps) {
+        // The rules of one would not hold by way of the other; a copy from one to the other
+        // would copy itself, and a copy that is its own original would be evicted with it.
+        let cause = format!("it and the root {:?} overlap", other.name());
+        return Err(wrong(name, cause, "give each root a folder of its own"));
+    }
+    let folder = |target: &crate::config::TargetFolder| {
+        // An absolute folder stays what it is.
+        (path.join(&target.folder), target.target.clone())
+    };
+    let limit = |limit: &crate::config::TargetLimit| {
+        (limit.target.clone(), BytesPerSecond(limit.rate).into())
+    };
+    let targets = Targets {
+        folders: root.targets.iter().map(folder).collect(),
+        limits: root.limit_targets.iter().map(limit).collect(),
+        direct: root.direct_io,
+        preallocates: root.preallocate,
+        shares_blocks: false,
+        threads: root.threads.0,
+    };
+    Export::open(path, targets)
+}
+
+/// Opens a root that is a folder of a store which a URL names.
+fn open_store(root: &crate::config::Root, url: &str) -> Result<Export> {
+    let targets = Targets {
+        threads: root.threads.0,
+        ..Targets::default()
+    };
+    Export::open_stored(url, root.read_only, targets).map_err(|error| Error {
+        operation: format!("open the root {:?}", root.name.as_str()),
+        ..error
     })
 }
 

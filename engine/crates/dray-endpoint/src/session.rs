@@ -184,7 +184,7 @@ impl SessionRunner {
                 let dial = self.dial(from, address, job, &task)?;
                 let path = |path: &ApiPath| session_path(&path.root, &path.path, path.is_folder);
                 let paths: Vec<_> = paths.iter().map(path).collect();
-                let open = || self.write(job, to, &place);
+                let open = || self.write(job, &task.options, to, &place);
                 drive::pull(&task, &dial, &paths, open, handle, watch)
             }
             (Side::Remote { .. }, Side::Remote { .. }) => Err(neither_is_local()),
@@ -283,6 +283,7 @@ impl SessionRunner {
     fn write(
         &self,
         job: &Job,
+        options: &Options,
         to: &ApiPath,
         place: &Destination,
     ) -> Result<(sink::Destination, dray_store::Capabilities)> {
@@ -293,10 +294,9 @@ impl SessionRunner {
             exclude: asked.exclude.clone(),
             ..Selection::default()
         };
-        self.accounts
-            .root(root)?
-            .export
-            .destination_for(within(job, place), &selection)
+        let root = self.accounts.root(root)?;
+        root.export.refuse_options(options)?;
+        root.export.destination_for(within(job, place), &selection)
     }
 
     fn threads(&self, path: &ApiPath) -> Result<Threads> {
@@ -326,7 +326,7 @@ impl SessionRunner {
         handle: &Handle,
         watch: &dyn Watch,
     ) -> Result<Ended> {
-        let (destination, _) = self.write(job, to, &place)?;
+        let (destination, _) = self.write(job, &task.options, to, &place)?;
         let (options, content) = (task.options.clone(), task.content.clone());
         let pool = task.pool_bytes;
         let plan = TransferPlan::local(options, content, pool, &destination, job.session)

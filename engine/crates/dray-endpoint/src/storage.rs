@@ -9,6 +9,7 @@
 mod free;
 mod listings;
 mod remove;
+mod stored;
 
 use crate::roots::Root;
 use dray_api::Timestamp;
@@ -82,6 +83,9 @@ fn above(root: &Root, path: &RelPath, operation: &str) -> Result<(OwnedFd, Name)
             .cause("it is a root itself")
             .remedy("name a path beneath it"));
     };
+    if root.path().is_none() {
+        return Err(stored::unsupported(root, operation));
+    }
     let folder = root
         .beneath(&parent, OFlags::PATH | OFlags::DIRECTORY)
         .map_err(failed(operation, path))?;
@@ -93,6 +97,9 @@ fn above(root: &Root, path: &RelPath, operation: &str) -> Result<(OwnedFd, Name)
 /// # Errors
 /// `NotFound`; of the store.
 pub fn stat(root: &Root, path: &ApiPath) -> Result<Entry> {
+    if root.path().is_none() {
+        return stored::stat(root, path);
+    }
     let operation = "look at the file";
     let wrong = failed(operation, &path.path);
     if path.path.is_root() {
@@ -174,6 +181,9 @@ pub fn list(
     listings: &Listings,
     given: &Given,
 ) -> Result<EntryList> {
+    if root.path().is_none() {
+        return stored::list(root, path, page, given);
+    }
     let operation = "list the folder";
     let wrong = failed(operation, &path.path);
     let after = page.cursor.map(api_path::decode).transpose()?;
@@ -398,6 +408,9 @@ fn digits(algorithm: Algorithm, sums: Sums) -> String {
 /// # Errors
 /// `NotFound` when nothing stands there.
 pub fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
+    if root.path().is_none() {
+        return stored::space(root, path);
+    }
     let operation = "ask for free space";
     let opened = root.beneath(&path.path, OFlags::PATH);
     let opened = opened.map_err(failed(operation, &path.path))?;

@@ -5,7 +5,8 @@
 
 use crate::locations;
 use crate::prepare::{self, Targets};
-use dray_core::options::{Durability, Links};
+use crate::stored_root::StoredRoot;
+use dray_core::options::{Durability, Links, Options};
 use dray_core::url::encode;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId, plan};
 use dray_runtime::assembly::{Buffers, Content, Threads, TransferPlan};
@@ -14,7 +15,7 @@ use dray_runtime::select::Filter;
 use dray_runtime::sink::sweep::Purged;
 use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
-use dray_store::{Capabilities, LinkScope, Store, StoreExt};
+use dray_store::{Capabilities, FileKind, LinkScope, Store, StoreExt};
 use dray_wire::message::{Connect, Limits, Selection, optional};
 use dray_wire::negotiate::Agreed;
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -31,13 +32,24 @@ const UNSURE_MAX: u32 = 100;
 
 /// An exported folder.
 pub struct Export {
+    opened: Opened,
+    targets: Targets,
+    /// See [`Root::top`].
+    top: Arc<str>,
+}
+
+enum Opened {
+    /// Of this host.
+    Folder(LocalFolder),
+    /// Of a store that a URL names.
+    Stored(StoredRoot),
+}
+
+struct LocalFolder {
     root: PathBuf,
     root_fd: OwnedFd,
     /// The root, to write in: no link is followed.
     sink: Arc<dyn Store>,
-    targets: Targets,
-    /// See [`Root::top`].
-    top: Arc<str>,
 }
 
 /// A folder in an export that is to be written to.
@@ -75,10 +87,26 @@ impl Export {
                 ..error
             }
         })?;
-        Ok(Self {
+        let folder = LocalFolder {
             sink: targets.open(&root, End::Sink, LinkScope::Never, false)?,
             root,
             root_fd,
+        };
+        Ok(Self {
+            opened: Opened::Folder(folder),
+            targets,
+            top: "/".into(),
+        })
+    }
+
+    /// Opens the folder of a store that `url` names.
+    ///
+    /// # Errors
+    /// When the store cannot be reached, or cannot do what a root needs.
+    pub fn open_stored(url: &str, is_read_only: bool, targets: Targets) -> Result<Self> {
+        let stored = StoredRoot::open(url, is_read_only, targets.clone())?;
+        Ok(Self {
+            opened: Opened::Stored(stored),
             targets,
             top: "/".into(),
         })
@@ -88,9 +116,10 @@ impl Export {
     /// opened, and what this keeps open, is no way for another.
     ///
     /// # Errors
-    /// As [`Export::open`]; the account must be able to reach and to read the folder.
+    /// As [`Export::open`]; the account must be able to reach and to read the folder. The root of
+    /// another store has no accounts of this host.
     pub fn anew(&self) -> Result<Self> {
-        let anew = Self::open(self.root.clone(), self.targets.clone())?;
+        let anew = Self::open(self.local()?.root.clone(), self.targets.clone())?;
         Ok(Self {
             top: Arc::clone(&self.top),
             ..anew
@@ -106,10 +135,49 @@ impl Export {
         }
     }
 
-    /// Where it is.
+    /// The folder of this host; none for the root of another store.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.root
+    pub fn path(&self) -> Option<&Path> {
+        match &self.opened {
+            Opened::Folder(folder) => Some(&folder.root),
+            Opened::Stored(_) => None,
+        }
+    }
+
+    /// The folder or the URL, for messages.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match &self.opened {
+            Opened::Folder(folder) => folder.root.display().to_string(),
+            Opened::Stored(stored) => stored.words(),
+        }
+    }
+
+    fn local(&self) -> Result<&LocalFolder> {
+        match &self.opened {
+            Opened::Folder(folder) => Ok(folder),
+            Opened::Stored(stored) => {
+                Err(
+                    Error::new(ErrorKind::Unsupported, End::Here, "open the folder")
+                        .cause(format!("{} is no folder of this host", stored.words()))
+                        .remedy("choose a root that is a folder of the endpoint's host"),
+                )
+            }
+        }
+    }
+
+    /// Refuses options of a transfer to this root that its store cannot fulfil.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] names the option.
+    pub fn refuse_options(&self, options: &Options) -> Result<()> {
+        match &self.opened {
+            Opened::Folder(_) => Ok(()),
+            Opened::Stored(stored) => {
+                let refused = stored.refuse_options(options);
+                refused.map_err(|error| error.at(End::Sink))
+            }
+        }
     }
 
     /// Threads of each of its storage targets.
@@ -121,20 +189,26 @@ impl Export {
     /// The folder itself as a store that follows no link.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.sink
+        match &self.opened {
+            Opened::Folder(folder) => &folder.sink,
+            Opened::Stored(stored) => &stored.store,
+        }
     }
 
     /// A store of a folder beneath the root, which is made if it is not there: opened once, and the
     /// store begins at what was opened.
     fn folder(&self, path: &RelPath) -> Result<Arc<dyn Store>> {
-        self.sink
-            .make_dirs(path, dray_store::posix::default_folder_mode())
+        let LocalFolder { root, sink, .. } = match &self.opened {
+            Opened::Folder(folder) => folder,
+            Opened::Stored(stored) => return stored.sink(path),
+        };
+        sink.make_dirs(path, dray_store::posix::default_folder_mode())
             .map_err(|error| match error.kind {
                 ErrorKind::NotADirectory => error.remedy("name another destination"),
                 _ => error,
             })?;
         if path.is_root() {
-            return Ok(Arc::clone(&self.sink));
+            return Ok(Arc::clone(sink));
         }
         let opened = self
             .beneath(path, OFlags::PATH | OFlags::DIRECTORY)
@@ -145,7 +219,7 @@ impl Export {
         let options = dray_store::PosixOptions {
             targets: locations::target_map(
                 &self.targets.folders,
-                &self.root.join(OsStr::from_bytes(path.as_bytes())),
+                &root.join(OsStr::from_bytes(path.as_bytes())),
             )?,
             direct: self.targets.direct,
             preallocates: self.targets.preallocates,
@@ -162,8 +236,11 @@ impl Export {
     /// Opens what stands at `path`, without following any link.
     ///
     /// # Errors
-    /// Of the system.
+    /// Of the system; `EOPNOTSUPP` for the root of another store.
     pub fn beneath(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let Opened::Folder(LocalFolder { root_fd, .. }) = &self.opened else {
+            return Err(Errno::OPNOTSUPP);
+        };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let bytes = match path.is_root() {
             true => b".",
@@ -172,7 +249,7 @@ impl Export {
         let mut tries = 0;
         loop {
             let flags = flags | OFlags::CLOEXEC;
-            match rustix::fs::openat2(&self.root_fd, bytes, flags, Mode::empty(), resolve) {
+            match rustix::fs::openat2(root_fd, bytes, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) if tries < UNSURE_MAX => {
                     tries += 1;
                 }
@@ -212,6 +289,13 @@ impl Export {
     /// As [`Export::destination`] for a path, and [`DestinationRequest::purge`].
     pub fn purge(&self, within: Within) -> Result<Purged> {
         let folder = beneath(&within.folder, End::Sink)?.0;
+        if let Opened::Stored(stored) = &self.opened {
+            let found = stored.store.stat(&folder)?.map(|state| state.kind);
+            return match found {
+                Some(FileKind::Directory) => self.request(within, folder)?.purge(),
+                _ => Ok(Purged::Nothing),
+            };
+        }
         match self.beneath(&folder, OFlags::PATH | OFlags::DIRECTORY) {
             Ok(_) => self.request(within, folder)?.purge(),
             // Nothing is made to look for what is not there.
@@ -228,7 +312,7 @@ impl Export {
     fn request(&self, within: Within, folder: RelPath) -> Result<DestinationRequest> {
         Ok(DestinationRequest {
             store: self.folder(&folder)?,
-            above: Some((Arc::clone(&self.sink), folder)),
+            above: Some((Arc::clone(self.store()), folder)),
             claims: within.claims,
             transfer: within.transfer,
             owner: within.owner,
@@ -250,7 +334,12 @@ impl Export {
             Links::Follow => LinkScope::Beneath(tops(paths)?),
             Links::Keep | Links::Refuse => LinkScope::Never,
         };
-        let store = self.targets.open(&self.root, End::Source, scope, false)?;
+        let store = match &self.opened {
+            Opened::Folder(LocalFolder { root, .. }) => {
+                self.targets.open(root, End::Source, scope, false)?
+            }
+            Opened::Stored(stored) => stored.source()?,
+        };
         let root = |path: &Vec<u8>| {
             // What others have left unfinished is nobody's to read.
             locations::refuse_reserved(path).map_err(|error| error.at(End::Source))?;
@@ -289,6 +378,7 @@ impl Export {
             owner,
             durability: connect.options.durability,
         };
+        self.refuse_options(&connect.options)?;
         let (destination, _) = self.destination_for(within, &connect.selection)?;
         let threads = self.targets.threads;
         sink_of(destination, connect, limits, pool, threads)

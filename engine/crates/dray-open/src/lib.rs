@@ -10,5 +10,6 @@ pub mod null;
 pub mod prepare;
 pub mod registry;
 mod server_checksum;
+mod stored_root;
 mod web;
 pub mod xrootd;

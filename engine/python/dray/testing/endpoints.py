@@ -57,7 +57,8 @@ class Root:
     """An exported root.
 
     :param name: the first part of API paths.
-    :param options: further keys of its ``[[root]]``; a text ``{path}`` in them is its folder.
+    :param options: further keys of its ``[[root]]``; a text ``{path}`` in them is its folder. With
+        ``store`` the root is that URL and has no folder.
     """
 
     name: str = "data"
@@ -324,6 +325,8 @@ class Endpoint:
     def _root_table(self, root: Root) -> dict[str, Any]:
         path = str(self.root(root=root.name).resolve())
         table = {"name": root.name, "path": path, "read": "*", "write": "*", "stage": "*"}
+        if "store" in root.options:
+            del table["path"]
         return {**table, **_filled(dict(root.options), path)}
 
 

@@ -140,8 +140,11 @@ pub struct Tls {
 pub struct Root {
     /// First part of an API path.
     pub name: RootName,
-    /// The folder.
-    pub path: PathBuf,
+    /// The folder of this host.
+    pub path: Option<PathBuf>,
+    /// In its place the URL of a folder of another store: `root://HOST//PATH`, or
+    /// `https://HOST/PATH`.
+    pub store: Option<String>,
     /// Who may read; a token must allow it as well. Left out: tokens by their scopes alone, and
     /// nobody by a certificate.
     pub read: Option<Owners>,

@@ -89,10 +89,7 @@ impl Config {
             if !names.insert(&root.name) {
                 return Err(("root", format!("two roots are called {}", root.name)));
             }
-            if !root.path.is_absolute() {
-                let cause = format!("the path of root {} is not absolute", root.name);
-                return Err(("path", cause));
-            }
+            self.check_location(root)?;
             for limit in &root.limit_targets {
                 if !root.targets.iter().any(|t| t.target == limit.target) {
                     let cause = format!("no target of root {} is {}", root.name, limit.target);
@@ -106,6 +103,45 @@ impl Config {
                 let cause = "one root can be fast and one slow: staging goes between them";
                 return Err(("tier", cause.to_owned()));
             }
+        }
+        Ok(())
+    }
+
+    /// A root is a folder of this host, or of a store that a URL names.
+    fn check_location(&self, root: &super::Root) -> Result<(), (&'static str, String)> {
+        let name = &root.name;
+        match (&root.path, &root.store) {
+            (Some(path), None) if path.is_absolute() => return Ok(()),
+            (Some(_), None) => {
+                return Err(("path", format!("the path of root {name} is not absolute")));
+            }
+            (None, Some(_)) => {}
+            (None, None) | (Some(_), Some(_)) => {
+                let cause = format!("root {name} needs either a path or a store");
+                return Err(("path", cause));
+            }
+        }
+        for (key, is_set) in [
+            ("tier", root.tier.is_some()),
+            ("targets", !root.targets.is_empty()),
+            ("limit_targets", !root.limit_targets.is_empty()),
+            ("direct_io", root.direct_io),
+            ("preallocate", root.preallocate),
+        ] {
+            if is_set {
+                let cause = format!(
+                    "root {name} is a store, and {key} needs a folder of this host: drop {key}, \
+                     or give the root a path"
+                );
+                return Err((key, cause));
+            }
+        }
+        if self.setuid {
+            let cause = format!(
+                "root {name} is a store, whose files belong to one account of its server: drop \
+                 setuid, or give the root a path"
+            );
+            return Err(("setuid", cause));
         }
         Ok(())
     }
@@ -258,6 +294,28 @@ mod tests {
     }
 
     #[test]
+    fn a_root_is_a_folder_or_a_store() {
+        let store = SMALL.replace("path = \"/data\"", "store = \"root://h//d\"");
+        let config = Config::parse("drayd.toml", &store).expect("a store");
+        assert_eq!(config.root[0].store.as_deref(), Some("root://h//d"));
+        let both = SMALL.replace("read =", "store = \"root://h//d\"\nread =");
+        assert!(fails(&both).contains("either a path or a store"));
+        let neither = SMALL.replace("path = \"/data\"\n", "");
+        assert!(fails(&neither).contains("either a path or a store"));
+        for (key, line) in [
+            ("tier", "tier = \"slow\""),
+            ("targets", "targets = [\"a=b\"]"),
+            ("direct_io", "direct_io = true"),
+            ("preallocate", "preallocate = true"),
+        ] {
+            let error = fails(&format!("{store}{line}\n"));
+            assert!(error.contains(key) && error.contains("a store"), "{error}");
+        }
+        let error = fails(&format!("setuid = true\n{store}"));
+        assert!(error.contains("drop setuid"), "{error}");
+    }
+
+    #[test]
     fn the_example_is_read_and_names_every_section() {
         let config = Config::parse("example", EXAMPLE).expect("good");
         assert_eq!(config.root.len(), 2);
@@ -288,6 +346,7 @@ mod tests {
             "stale_seconds",
             "events_behind",
             "rate_min",
+            "store",
         ] {
             assert!(EXAMPLE.contains(key), "{key} is not explained");
         }

@@ -27,6 +27,9 @@ const FOLDER: OFlags = OFlags::RDONLY
 /// `NotFound`; `AlreadyExists` for a folder that is not empty, unless `recursive`. What was removed
 /// before an error stays removed.
 pub fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given) -> Result<u64> {
+    if root.path().is_none() {
+        return super::stored::remove(root, path, recursive, given);
+    }
     let operation = "remove";
     let (folder, name) = above(root, &path.path, operation)?;
     let removed = match rustix::fs::unlinkat(&folder, name.as_bytes(), AtFlags::empty()) {

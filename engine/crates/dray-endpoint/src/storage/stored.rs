@@ -1,0 +1,230 @@
+//! The same calls for a root of another store: through the store's own interface.
+//!
+//! Each page of a list reads the folder again and holds one page.
+
+use super::{Given, PageOf, in_plain_words};
+use crate::roots::Root;
+use dray_api::Timestamp;
+use dray_api::api_path::{self, ApiPath};
+use dray_api::{Entry, EntryList, EntryType, SpaceAnswer};
+use dray_core::{End, EntryKind, Error, ErrorKind, RelPath, Result};
+use dray_store::{FileKind, FileState, ListOptions, Listed, StoreExt, SyncItem};
+use std::collections::BTreeMap;
+
+/// Folders in each other that are removed at once (guess, revisit).
+const DEPTH_MAX: usize = 128;
+
+/// See [`super::stat`].
+pub(super) fn stat(root: &Root, path: &ApiPath) -> Result<Entry> {
+    let state = root.store().stat(&path.path).map_err(in_plain_words)?;
+    let state = state.ok_or_else(|| missing("look at the file", &path.path))?;
+    Ok(entry(path, &state))
+}
+
+fn missing(operation: &str, path: &RelPath) -> Error {
+    let error = Error::new(ErrorKind::NotFound, End::Here, operation);
+    error
+        .file(path)
+        .cause("the store has no such file or folder")
+}
+
+fn entry(path: &ApiPath, state: &FileState) -> Entry {
+    let ms = state.modified.seconds.saturating_mul(1000);
+    let name = path.path.name();
+    Entry {
+        path: path.text(),
+        name: name.map_or_else(
+            || path.root.clone(),
+            |name| api_path::encode(name.as_bytes()),
+        ),
+        kind: match state.kind {
+            FileKind::File => EntryType::File,
+            FileKind::Directory => EntryType::Directory,
+            FileKind::Symlink => EntryType::Symlink,
+            FileKind::Special => EntryType::Other,
+        },
+        size: state.size,
+        modified_at: Timestamp::from_ms(
+            ms.saturating_add(i64::from(state.modified.nanoseconds / 1_000_000)),
+        ),
+        mode: format!("{:04o}", state.mode & 0o7777),
+        link: None,
+    }
+}
+
+fn state_of(listed: &Listed) -> FileState {
+    let (kind, size) = match listed.kind {
+        EntryKind::File { size, .. } => (FileKind::File, size),
+        EntryKind::Symlink { .. } => (FileKind::Symlink, 0),
+        _ => (FileKind::Directory, 0),
+    };
+    FileState {
+        kind,
+        size,
+        modified: listed.metadata.modified,
+        mode: listed.metadata.mode,
+        inode: 0,
+        device: 0,
+    }
+}
+
+/// See [`super::list`].
+pub(super) fn list(
+    root: &Root,
+    path: &ApiPath,
+    page: PageOf<'_>,
+    given: &Given,
+) -> Result<EntryList> {
+    let after = page.cursor.map(api_path::decode).transpose()?;
+    let limit = page.limit as usize;
+    let mut found: BTreeMap<Vec<u8>, FileState> = BTreeMap::new();
+    let mut has_more = false;
+    children(root, &path.path, given, &mut |listed| {
+        let name = listed.name.as_bytes();
+        if after.as_deref().is_some_and(|after| name <= after) {
+            return Ok(());
+        }
+        found.insert(name.to_vec(), state_of(listed));
+        if found.len() > limit {
+            found.pop_last();
+            has_more = true;
+        }
+        Ok(())
+    })?;
+    let last = found.last_key_value().filter(|_| has_more);
+    let next = last.map(|(name, _)| api_path::encode(name));
+    let below = |(name, state): (&Vec<u8>, &FileState)| {
+        let name = dray_core::Name::new(name)?;
+        Ok(entry(&path.with(path.path.join(&name)?), state))
+    };
+    let entries = found.iter().map(below).collect::<Result<_>>()?;
+    Ok(EntryList { entries, next })
+}
+
+/// Calls `met` with each entry of a folder; entries that cannot be listed fail the call.
+fn children(
+    root: &Root,
+    folder: &RelPath,
+    given: &Given,
+    met: &mut dyn FnMut(&Listed) -> Result<()>,
+) -> Result<()> {
+    let options = ListOptions {
+        contents: true,
+        ..ListOptions::default()
+    };
+    let mut listed = root
+        .store()
+        .list(folder, &options)
+        .map_err(in_plain_words)?;
+    while let Some(item) = listed.next() {
+        given.check("list the folder")?;
+        let item = item.map_err(in_plain_words)?;
+        if item.kind == EntryKind::Directory {
+            listed.skip_folder();
+        }
+        met(&item)?;
+    }
+    Ok(())
+}
+
+/// See [`super::remove`].
+pub(super) fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given) -> Result<u64> {
+    let (store, at) = (root.store(), &path.path);
+    let Some(parent) = at.parent() else {
+        let error = Error::new(ErrorKind::InvalidRequest, End::Here, "remove");
+        return Err(error
+            .cause("it is a root itself")
+            .remedy("name a path beneath it"));
+    };
+    let state = store.stat(at).map_err(in_plain_words)?;
+    let state = state.ok_or_else(|| missing("remove", at))?;
+    let removed = match state.kind {
+        FileKind::Directory if recursive => remove_folder(root, at, given, 0)?,
+        _ => {
+            store.remove(at).map_err(|error| match error.kind {
+                ErrorKind::AlreadyExists => error.at(End::Here).remedy("say \"recursive\": true"),
+                _ => in_plain_words(error),
+            })?;
+            1
+        }
+    };
+    store.sync_all(&[SyncItem::Folder(&parent)])?;
+    Ok(removed)
+}
+
+fn remove_folder(root: &Root, folder: &RelPath, given: &Given, depth: usize) -> Result<u64> {
+    if depth == DEPTH_MAX {
+        let error = Error::new(ErrorKind::LimitExceeded, End::Here, "remove");
+        return Err(error
+            .file(folder)
+            .cause(format!("more than {DEPTH_MAX} folders in each other"))
+            .remedy("remove what is deeper first"));
+    }
+    let mut inside = Vec::new();
+    // Partial data of transfers goes with the folder, and is not counted.
+    for own in [false, true] {
+        let options = ListOptions {
+            contents: true,
+            own,
+            ..ListOptions::default()
+        };
+        let mut listed = root
+            .store()
+            .list(folder, &options)
+            .map_err(in_plain_words)?;
+        while let Some(item) = listed.next() {
+            given.check("remove")?;
+            let item = item.map_err(in_plain_words)?;
+            let is_folder = item.kind == EntryKind::Directory;
+            if is_folder {
+                listed.skip_folder();
+            }
+            if own == item.name.is_reserved() {
+                inside.push((folder.join(&item.name)?, is_folder, own));
+            }
+        }
+    }
+    let mut removed = 0;
+    for (path, is_folder, own) in inside {
+        given.check("remove")?;
+        removed += match is_folder {
+            true => remove_folder(root, &path, given, depth + 1)?,
+            false => {
+                root.store().remove(&path).map_err(in_plain_words)?;
+                u64::from(!own)
+            }
+        };
+    }
+    root.store().remove(folder).map_err(in_plain_words)?;
+    Ok(removed + u64::from(!folder.name().is_some_and(|name| name.is_reserved())))
+}
+
+/// See [`super::space`].
+pub(super) fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
+    let space = root
+        .store()
+        .free_space(&path.path)
+        .map_err(in_plain_words)?;
+    if space.total_bytes == 0 {
+        let error = Error::new(ErrorKind::Unsupported, End::Here, "ask for free space");
+        return Err(error
+            .cause("the store does not report its space")
+            .remedy("ask its own tools"));
+    }
+    Ok(SpaceAnswer {
+        total: space.total_bytes,
+        free: space.free_bytes,
+        available: space.free_bytes,
+    })
+}
+
+/// A call that only a folder of this host can serve.
+pub(super) fn unsupported(root: &Root, operation: &str) -> Error {
+    let error = Error::new(ErrorKind::Unsupported, End::Here, operation);
+    error
+        .cause(format!(
+            "the root {} is a store without this call",
+            root.name()
+        ))
+        .remedy("transfer the file to its new name, and remove the old one")
+}

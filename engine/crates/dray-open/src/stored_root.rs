@@ -1,0 +1,172 @@
+//! A root that is a folder of a store which a URL names.
+
+use crate::prepare::Targets;
+use crate::registry::{Location, OpenedSource, Registry, Writable};
+use dray_core::options::Options;
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_store::{
+    Capabilities, FileKind, FileState, ListOptions, Lister, ReadHandle, ReadOnly, ReadPurpose,
+    ReadState, Readable, Store, Target,
+};
+use std::sync::Arc;
+
+/// A folder of a store. Each transfer opens the store again; `store` serves calls of the API.
+pub(crate) struct StoredRoot {
+    location: Arc<dyn Location>,
+    pub(crate) store: Arc<dyn Store>,
+    is_read_only: bool,
+    targets: Targets,
+}
+
+impl StoredRoot {
+    /// Opens the folder that `url` names. The log of a transfer lies beside its data, so a store
+    /// that is written must hold it.
+    pub(crate) fn open(url: &str, is_read_only: bool, targets: Targets) -> Result<Self> {
+        let location = Registry::default().keeping().parse(url.as_bytes())?;
+        let location = location.ok_or_else(|| {
+            wrong("no store has URLs that begin so")
+                .remedy("write root://HOST//PATH, or https://HOST/PATH with read_only = true")
+        })?;
+        let writable = match is_read_only {
+            true => None,
+            false => {
+                let read_only = |error: Error| error.remedy("set read_only = true for this root");
+                Some(location.writable().map_err(read_only)?)
+            }
+        };
+        let read = source(&location)?;
+        match read.stat(&RelPath::root())?.map(|state| state.kind) {
+            Some(FileKind::Directory) => {}
+            found => {
+                let what = found.map_or("does not exist", |_| "is not a folder");
+                return Err(wrong(format!("{} {what}", location.words()))
+                    .remedy("make the folder at its server, or name another"));
+            }
+        }
+        let store = match writable {
+            None => read,
+            Some(writable) => {
+                // This would make a missing folder, as a destination of a copy.
+                let store = writable.open_sink()?.store;
+                refuse_lacking(&location.words(), &store.capabilities())?;
+                store
+            }
+        };
+        Ok(Self {
+            store: targets.limit(store),
+            location,
+            is_read_only,
+            targets,
+        })
+    }
+
+    /// The URL, without secrets.
+    pub(crate) fn words(&self) -> String {
+        self.location.words()
+    }
+
+    fn writable(&self) -> Result<&dyn Writable> {
+        if self.is_read_only {
+            let error = Error::new(ErrorKind::ReadOnly, End::Sink, "write to the root");
+            return Err(error
+                .cause(format!("{} may only be read", self.words()))
+                .remedy("choose another destination"));
+        }
+        self.location.writable()
+    }
+
+    /// Refuses options that the store cannot fulfil.
+    pub(crate) fn refuse_options(&self, options: &Options) -> Result<()> {
+        self.writable()?.refuse_options(options)
+    }
+
+    /// A folder beneath the root to write to.
+    pub(crate) fn sink(&self, folder: &RelPath) -> Result<Arc<dyn Store>> {
+        self.writable()?;
+        let at = self
+            .location
+            .with_path(&below(&self.location.path(), folder)?);
+        let opened = at.writable()?.open_sink()?;
+        Ok(self.targets.limit(opened.store))
+    }
+
+    /// The root as a store to read from.
+    pub(crate) fn source(&self) -> Result<Arc<dyn Store>> {
+        Ok(self.targets.limit(source(&self.location)?))
+    }
+}
+
+fn source(location: &Arc<dyn Location>) -> Result<Arc<dyn Store>> {
+    let OpenedSource { store, .. } = location.open_source(false)?;
+    let top = location.path();
+    Ok(Arc::new(ReadOnly(Beneath { store, top })))
+}
+
+/// Refuses a store whose capabilities do not suffice for a root that is written.
+fn refuse_lacking(words: &str, can: &Capabilities) -> Result<()> {
+    let lacks = [
+        (
+            can.can_hold_log,
+            "hold the log of a transfer beside its data",
+        ),
+        (can.atomic_rename, "rename a finished file in one step"),
+        (can.publish_replace, "replace a file"),
+    ];
+    let Some((_, what)) = lacks.iter().find(|(has, _)| !has) else {
+        return Ok(());
+    };
+    Err(wrong(format!("{words}: the store cannot {what}"))
+        .remedy("set read_only = true for this root, or name a folder of this host"))
+}
+
+fn wrong(cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "open the root").cause(cause)
+}
+
+fn below(top: &RelPath, path: &RelPath) -> Result<RelPath> {
+    match (top.is_root(), path.is_root()) {
+        (true, _) => Ok(path.clone()),
+        (_, true) => Ok(top.clone()),
+        _ => RelPath::parse(&[top.as_bytes(), b"/", path.as_bytes()].concat()),
+    }
+}
+
+/// The folder `top` of a store, as a store of its own.
+struct Beneath {
+    store: Arc<dyn Store>,
+    top: RelPath,
+}
+
+impl Readable for Beneath {
+    fn kind(&self) -> &'static str {
+        "this root"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        self.store.targets()
+    }
+
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
+        let options = ListOptions {
+            contents: options.contents || top.is_root(),
+            ..*options
+        };
+        self.store.list(&below(&self.top, top)?, &options)
+    }
+
+    fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
+        self.store.open_read(&below(&self.top, path)?, purpose)
+    }
+
+    fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
+        self.store.open_listed(&below(&self.top, path)?, listed)
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
+        self.store.stat(&below(&self.top, path)?)
+    }
+}
