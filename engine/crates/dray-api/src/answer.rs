@@ -15,7 +15,7 @@ pub fn read_answer<T: DeserializeOwned>(answer: &Value) -> Result<T, Error> {
     T::deserialize(Known(answer))
 }
 
-/// A value of which structures see their own fields only.
+/// A value whose structures contain only the fields that this version knows.
 #[derive(Clone, Copy)]
 struct Known<'de>(&'de Value);
 

@@ -22,7 +22,7 @@ pub enum PolicyName {
 }
 
 impl PolicyName {
-    /// Its word.
+    /// Returns the name of the policy.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

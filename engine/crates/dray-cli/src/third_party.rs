@@ -71,7 +71,8 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     let submitted = connected
         .and_then(|()| request(cp, transfer, (places, replicas), &destination.to_string()))
         .and_then(|request| active.ask::<Transfer>(Method::POST, "/v1/transfers", Some(&request)));
-    // Nobody will use its ticket. After a temporary error somebody may: it may have arrived.
+    // Nobody uses the tickets of a refused transfer. After a temporary error the request may have
+    // arrived, so keep them.
     if let Err(error) = &submitted
         && (!is_sent || error.status == Status::Permanent)
     {
@@ -144,7 +145,7 @@ fn place(url: &Url) -> Value {
     json!({"url": url.to_string()})
 }
 
-/// Adds the fields of a ticket's answer to the place that it is for.
+/// Adds the fields of a ticket's answer to its place.
 fn show(place: &mut Value, ticket: &MintedTicket) {
     place["ticket"] = json!(ticket.ticket);
     place["key"] = json!(ticket.key);
@@ -221,7 +222,7 @@ fn ended(way: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Asks the source's endpoint to let the one with this key read.
+/// Requests a ticket that lets the endpoint with this key read the paths.
 fn ticket(
     passive: &Client,
     transfer: &TransferId,
@@ -309,7 +310,7 @@ fn request(
     Ok(request)
 }
 
-/// What is asked for besides the copy itself.
+/// Adds the requested promises to a request.
 fn owe(request: &mut Value, owed: &Owed) {
     if let Some(deadline) = owed.deadline {
         request["deadline"] = json!(deadline);

@@ -70,7 +70,7 @@ fn look(client: &Client) -> Result<(Vec<Answer<Transfer>>, bool)> {
     Ok((all, answer.read.next.is_none()))
 }
 
-/// Promised transfers first, by deadline; then running ones; then the rest.
+/// Sorts promised transfers first, by deadline, then running ones, then the rest.
 fn order(transfer: &Transfer) -> (bool, Option<Timestamp>, bool, Timestamp) {
     let runs = transfer.state == State::Active;
     let due = transfer.request.deadline;
@@ -85,7 +85,7 @@ fn time(moment: Option<Timestamp>) -> String {
     moment.map_or(String::new(), |moment| moment.to_string())
 }
 
-/// The other endpoint, as its URL names it.
+/// Returns the other endpoint, as its URL names it.
 fn other(transfer: &Transfer) -> String {
     let request = &transfer.request;
     let origin = match transfer.source.checked_sub(1) {
@@ -114,7 +114,7 @@ fn owner(transfer: &Transfer) -> String {
     shown(&transfer.owner)
 }
 
-/// The state of its promise, in a word.
+/// Returns the state of the transfer's promise in one word.
 fn standing(transfer: &Transfer) -> &'static str {
     match (transfer.promised, transfer.miss.is_some()) {
         (true, true) => "LATE",
@@ -124,7 +124,7 @@ fn standing(transfer: &Transfer) -> &'static str {
     }
 }
 
-/// Rates by `name`: of now, and planned.
+/// Returns the number of transfers, the current rate and the planned rate by `name`.
 fn by(
     transfers: &[Answer<Transfer>],
     name: fn(&Transfer) -> String,

@@ -73,12 +73,12 @@ pub(crate) fn transfers(list: &Transfers) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// A transfer in one line.
+/// Returns a transfer in one line.
 pub(crate) fn line(transfer: &Transfer) -> String {
     line_as(transfer, transfer.state.word())
 }
 
-/// A transfer in one line, with its state in another word.
+/// Returns a transfer in one line, with another word for its state.
 fn line_as(transfer: &Transfer, state: &str) -> String {
     let files = transfer.files.done + transfer.files.skipped;
     let failed = match transfer.files.failed {
@@ -94,7 +94,7 @@ fn line_as(transfer: &Transfer, state: &str) -> String {
         None => String::new(),
     };
     let safe = match transfer.purged {
-        // The counters hold the durable data of before.
+        // The counters still include the data from before the purge.
         true => " safe, the rest purged".to_owned(),
         false => format!("{failed}, {} safe", human(transfer.bytes.durable)),
     };
@@ -109,9 +109,9 @@ fn line_as(transfer: &Transfer, state: &str) -> String {
     )
 }
 
-/// Why the held transfers of an endpoint are held: its policy.
+/// Returns the reason for held transfers: the policy of the endpoint.
 pub(crate) fn why_held(client: &Client) -> String {
-    // An endpoint that is unreachable now leaves the policy unnamed.
+    // If the endpoint is unreachable now, the line does not name the policy.
     let about = client.ask::<EndpointAnswer>(Method::GET, "/v1/endpoint", None);
     why_held_by(about.ok().map(|about| about.read.scheduling.policy))
 }
@@ -148,8 +148,8 @@ pub(crate) fn show(show: &ShowTransfer) -> Result<Exit, Stop> {
     })
 }
 
-/// Waits until a transfer has ended, however often the endpoint is away meanwhile; `seen` is given
-/// each state of it.
+/// Waits until a transfer has ended, even if the endpoint is unreachable in between. Calls `seen`
+/// with each state.
 pub(crate) fn wait(
     client: &Client,
     id: &str,
@@ -189,7 +189,7 @@ fn is_away(error: &Error) -> bool {
     )
 }
 
-/// How a command ends that waited for a transfer.
+/// Returns the exit code of a command that waited for a transfer.
 pub(crate) fn exit_of(transfer: &Transfer) -> Exit {
     match transfer.state {
         State::Done => Exit::Safe,
@@ -199,7 +199,7 @@ pub(crate) fn exit_of(transfer: &Transfer) -> Exit {
     }
 }
 
-/// Shows a transfer.
+/// Prints a transfer.
 pub(crate) fn tell(transfer: &Answer<Transfer>, json: bool) {
     match json {
         true => output::result(&transfer.json.to_string()),
@@ -207,7 +207,7 @@ pub(crate) fn tell(transfer: &Answer<Transfer>, json: bool) {
     }
 }
 
-/// Shows a transfer as text, with its state in another word.
+/// Prints a transfer as text, with another word for its state.
 fn show_as(transfer: &Transfer, state: &str) {
     output::result(&line_as(transfer, state));
     for line in failures(transfer).chain(notices(transfer)) {
@@ -224,7 +224,7 @@ fn show_as(transfer: &Transfer, state: &str) {
     }
 }
 
-/// A transfer, and the files of it that failed.
+/// Returns the lines of a transfer and of its failed files.
 pub(crate) fn lines(transfer: &Transfer) -> Vec<String> {
     std::iter::once(line(transfer))
         .chain(failures(transfer))
@@ -239,19 +239,19 @@ fn failures(transfer: &Transfer) -> impl Iterator<Item = String> {
     })
 }
 
-/// The notices, escaped for a terminal.
+/// Returns the lines of the notices, escaped for a terminal.
 fn notices(transfer: &Transfer) -> impl Iterator<Item = String> {
     let notices = transfer.notices.iter();
     notices.map(|notice| format!("  {}", output::one_line(notice)))
 }
 
-/// When things of a transfer were, or will be.
+/// Returns lines with the past and planned times of a transfer.
 fn moments(transfer: &Transfer) -> Vec<String> {
     let mut all = vec![format!("submitted {}", transfer.submitted_at)];
     let mut add = |words: &str, moment: Option<Timestamp>| {
         all.extend(moment.map(|moment| format!("{words} {moment}")));
     };
-    // Of interest as long as it may be what it waits for.
+    // `not_before` matters only while the transfer may be waiting for it.
     if matches!(transfer.state, State::Queued | State::Paused) {
         add("begins not before", transfer.request.not_before);
     }
@@ -265,7 +265,7 @@ fn moments(transfer: &Transfer) -> Vec<String> {
     all
 }
 
-/// The promise to a transfer, and how it is kept.
+/// Returns the line of the promise to a transfer, and of its state.
 fn promise_line(transfer: &Transfer) -> String {
     let mut line = match transfer.request.deadline {
         None => "  promised its rate".to_owned(),
@@ -294,7 +294,7 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     let path = format!("/v1/transfers/{}/cancel", quoted(cancel.id.as_str()));
     let body = json!({"purge": cancel.purge});
     let asked = client.ask::<Transfer>(Method::POST, &path, Some(&body))?;
-    // Its session ends within moments: that is worth a wait, and no more.
+    // The session ends within moments, so wait for its end briefly.
     let path = format!(
         "/v1/transfers/{}/wait?after={}&timeout={CANCEL_SECONDS}",
         quoted(cancel.id.as_str()),
@@ -313,8 +313,8 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// The version before the one that has nothing more to do, after a transfer was asked to be cancelled
-/// so: one step for its session to end, one for its partial data to go.
+/// Returns the version before the last one of a cancelled transfer: its session ends in one step,
+/// and `purge` removes its partial data in another.
 fn version_before_end(asked: &Transfer, purge: bool) -> u64 {
     let steps = u64::from(!asked.state.is_terminal()) + u64::from(purge);
     (asked.version + steps).saturating_sub(1)
