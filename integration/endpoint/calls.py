@@ -89,7 +89,7 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.pin_staging("s", 5)
         client.evict_staging("s")
         client.endpoint()
-        client.change_scheduling(policy="fcfs", at_once=None)
+        client.change_scheduling(policy="fcfs", max_running=None)
         client.health()
         next(client.events())
         for pages in (client.transfers(), client.files("t"), client.tickets(), client.stagings()):

@@ -59,7 +59,7 @@ def test_an_urgent_one_takes_the_place_of_another_when_the_policy_is_changed(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     """First in order of submission, then by priority: changed while A runs and B waits."""
-    sink, source = begin(start_endpoint, policy="fcfs", at_once=1)
+    sink, source = begin(start_endpoint, policy="fcfs", max_running=1)
     with stage(sink, source) as on:
         on.make("A", A_BYTES)
         on.make("B", B_BYTES)
@@ -71,7 +71,7 @@ def test_an_urgent_one_takes_the_place_of_another_when_the_policy_is_changed(
         with pytest.raises(DrayError, match="administrators"):
             on.client("bob").change_scheduling(policy="priority")
         changed = time.monotonic()
-        assert on.client("root").change_scheduling(policy="priority", at_once=None).at_once is None
+        assert on.client("root").change_scheduling(policy="priority", max_running=None).max_running is None
         assert on.client("bob").endpoint().scheduling.policy == "priority"
         held = on.until("a", lambda a: a.held)
         print(f"held after {time.monotonic() - changed:.3f} s")
@@ -96,14 +96,14 @@ def test_turns_take_as_long_as_one_after_the_other(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     quota = 1536 * KIB
-    sink, source = begin(start_endpoint, policy="fcfs", at_once=1)
+    sink, source = begin(start_endpoint, policy="fcfs", max_running=1)
     with stage(sink, source) as on:
         on.make("A", 12 * MIB)
         on.make("B", 12 * MIB)
         first, second = both(on, ("a1", "b1"))
         assert moment(second.started_at) >= moment(first.ended_at), "in the order of submission"
         in_order = seconds(first, second)
-        on.client("root").change_scheduling(policy="round_robin", quota=quota, at_once=None)
+        on.client("root").change_scheduling(policy="round_robin", quota=quota, max_running=None)
         on.submit("a2", "A", "alice")
         on.submit("b2", "B", "bob")
         apart, turns, last = 0, 0, ""

@@ -60,7 +60,7 @@ class Run:
 def measure(on: Stage, policy: str) -> Run:
     """Move both under a policy, and sample them meanwhile."""
     on.client("root").change_scheduling(
-        policy=policy, at_once=1 if policy == "fcfs" else None, quota=QUOTA
+        policy=policy, max_running=1 if policy == "fcfs" else None, quota=QUOTA
     )
     ids = [f"{name}-{policy}" for name in ("A", "B")]
     begin = time.monotonic()

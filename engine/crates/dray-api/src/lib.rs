@@ -18,6 +18,7 @@ mod events;
 mod failure;
 mod parts;
 mod profile;
+mod renamed;
 mod request;
 mod scheduling;
 mod staging;
@@ -38,8 +39,9 @@ pub use events::{Event, EventKind, Events, EventsQuery, PlannedRate};
 pub use failure::{ErrorAnswer, ErrorParts, PathError};
 pub use parts::{Content, Place, Range, RetryWish, SciTag, Selection};
 pub use profile::{ProfileAnswer, StageWord};
+pub use renamed::with_valid_name;
 pub use request::{Request, reserved_id};
-pub use scheduling::{PolicyName, Scheduling, SchedulingPatch, TurnsOf};
+pub use scheduling::{PolicyName, RoundRobinBy, Scheduling, SchedulingPatch};
 pub use staging::{
     PinRequest, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
 };

@@ -38,7 +38,7 @@ impl PolicyName {
 /// Unit that takes turns in `round_robin`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum TurnsOf {
+pub enum RoundRobinBy {
     /// Each owner takes turns.
     Owners,
     /// Each pair of endpoints takes turns.
@@ -52,11 +52,11 @@ pub struct Scheduling {
     pub policy: PolicyName,
     /// Maximum number of transfers that move data concurrently; null for the default of the policy.
     /// `fair` ignores it.
-    pub at_once: Option<u32>,
+    pub max_running: Option<u32>,
     /// Bytes of one turn of `round_robin`.
     pub quota: u64,
     /// Unit that takes turns in `round_robin`.
-    pub turns_of: TurnsOf,
+    pub round_robin_by: RoundRobinBy,
     /// With `priority`: seconds after which a waiting transfer rises by one priority.
     pub aging_seconds: u64,
     /// With `fair`: interval in seconds in which one start goes to the transfer that has waited
@@ -79,14 +79,14 @@ pub struct SchedulingPatch {
         skip_serializing_if = "Option::is_none"
     )]
     #[schema(value_type = Option<u32>, minimum = 1)]
-    pub at_once: Option<Option<u32>>,
+    pub max_running: Option<Option<u32>>,
     /// New bytes of one turn; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub quota: Option<u64>,
     /// New unit; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub turns_of: Option<TurnsOf>,
+    pub round_robin_by: Option<RoundRobinBy>,
     /// New seconds; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -105,9 +105,9 @@ impl SchedulingPatch {
     pub fn apply(&self, rules: &Scheduling) -> Scheduling {
         Scheduling {
             policy: self.policy.unwrap_or(rules.policy),
-            at_once: self.at_once.unwrap_or(rules.at_once),
+            max_running: self.max_running.unwrap_or(rules.max_running),
             quota: self.quota.unwrap_or(rules.quota),
-            turns_of: self.turns_of.unwrap_or(rules.turns_of),
+            round_robin_by: self.round_robin_by.unwrap_or(rules.round_robin_by),
             aging_seconds: self.aging_seconds.unwrap_or(rules.aging_seconds),
             patience_seconds: self.patience_seconds.unwrap_or(rules.patience_seconds),
             held_max: self.held_max.unwrap_or(rules.held_max),
@@ -117,7 +117,7 @@ impl SchedulingPatch {
 
 impl Check for SchedulingPatch {
     fn check(&self) -> Result<()> {
-        checks::within_if("at_once", self.at_once.flatten(), &(1..=u32::MAX))?;
+        checks::within_if("max_running", self.max_running.flatten(), &(1..=u32::MAX))?;
         checks::within_if("quota", self.quota, &(1..=u64::MAX))?;
         checks::within_if("aging_seconds", self.aging_seconds, &(1..=u64::MAX))
     }

@@ -477,9 +477,9 @@ class Scheduling:
     """The policy that decides which transfers of an endpoint run, and which are held.
 
     :param policy: ``fair``, ``fcfs``, ``priority``, ``round_robin``, ``pairs``.
-    :param at_once: concurrent transfers; ``None`` for the policy's default.
+    :param max_running: concurrent transfers; ``None`` for the policy's default.
     :param quota: bytes of one turn of ``round_robin``.
-    :param turns_of: parties of the turns: ``owners`` or ``pairs``.
+    :param round_robin_by: parties of the turns: ``owners`` or ``pairs``.
     :param aging_seconds: with ``priority``: a waiting transfer rises one step in this time.
     :param patience_seconds: with ``fair``: once in this time the transfer that has waited longest
         starts.
@@ -487,9 +487,9 @@ class Scheduling:
     """
 
     policy: str = "fair"
-    at_once: int | None = None
+    max_running: int | None = None
     quota: int = 0
-    turns_of: str = "owners"
+    round_robin_by: str = "owners"
     aging_seconds: int = 0
     patience_seconds: int = 0
     held_max: int = 0

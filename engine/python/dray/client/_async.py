@@ -316,9 +316,9 @@ class AsyncClient(Awaiting):
         self,
         *,
         policy: str | Keep = KEEP,
-        at_once: int | Keep | None = KEEP,
+        max_running: int | Keep | None = KEEP,
         quota: int | Keep = KEEP,
-        turns_of: str | Keep = KEEP,
+        round_robin_by: str | Keep = KEEP,
         aging_seconds: int | Keep = KEEP,
         patience_seconds: int | Keep = KEEP,
         held_max: int | Keep = KEEP,
@@ -328,9 +328,9 @@ class AsyncClient(Awaiting):
             flows.carry(
                 calls.change_scheduling(
                     policy=policy,
-                    at_once=at_once,
+                    max_running=max_running,
                     quota=quota,
-                    turns_of=turns_of,
+                    round_robin_by=round_robin_by,
                     aging_seconds=aging_seconds,
                     patience_seconds=patience_seconds,
                     held_max=held_max,

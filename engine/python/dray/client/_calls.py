@@ -452,7 +452,7 @@ def change_scheduling(**values: object) -> Call[answers.Scheduling]:
     """Change the scheduling policy; ``None`` restores a default."""
     body = {name: value for name, value in values.items() if not isinstance(value, Keep)}
     if not body:
-        raise usage("nothing to change was given", "give policy, at_once, quota or another")
+        raise usage("nothing to change was given", "give policy, max_running, quota or another")
     place = "/v1/endpoint/scheduling"
     return Call("change the scheduling", "PATCH", place, _of(answers.Scheduling), body=body)
 

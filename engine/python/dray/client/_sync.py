@@ -434,9 +434,9 @@ class Client(Blocking):
         self,
         *,
         policy: str | Keep = KEEP,
-        at_once: int | Keep | None = KEEP,
+        max_running: int | Keep | None = KEEP,
         quota: int | Keep = KEEP,
-        turns_of: str | Keep = KEEP,
+        round_robin_by: str | Keep = KEEP,
         aging_seconds: int | Keep = KEEP,
         patience_seconds: int | Keep = KEEP,
         held_max: int | Keep = KEEP,
@@ -446,9 +446,9 @@ class Client(Blocking):
         For administrators. Fields that are not given stay.
 
         :param policy: ``fair``, ``fcfs``, ``priority``, ``round_robin``, ``pairs``.
-        :param at_once: concurrent transfers; ``None`` for the policy's default.
+        :param max_running: concurrent transfers; ``None`` for the policy's default.
         :param quota: bytes of one turn of ``round_robin``.
-        :param turns_of: parties of the turns: ``owners`` or ``pairs``.
+        :param round_robin_by: parties of the turns: ``owners`` or ``pairs``.
         :param aging_seconds: with ``priority``: a waiting transfer rises one step in this time.
         :param patience_seconds: with ``fair``: once in this time the transfer that has waited
             longest starts.
@@ -458,9 +458,9 @@ class Client(Blocking):
             flows.carry(
                 calls.change_scheduling(
                     policy=policy,
-                    at_once=at_once,
+                    max_running=max_running,
                     quota=quota,
-                    turns_of=turns_of,
+                    round_robin_by=round_robin_by,
                     aging_seconds=aging_seconds,
                     patience_seconds=patience_seconds,
                     held_max=held_max,

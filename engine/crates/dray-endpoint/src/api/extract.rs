@@ -9,7 +9,7 @@ use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
-use dray_api::Check;
+use dray_api::{Check, with_valid_name};
 use dray_core::{End, Error, ErrorKind};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -347,8 +347,10 @@ impl<T: DeserializeOwned + Check + Default> FromRequest<Arc<Api>> for OptionalBo
 }
 
 fn read<T: DeserializeOwned + Check>(bytes: &[u8]) -> Answer<T> {
-    let read: T =
-        serde_json::from_slice(bytes).map_err(|error| bad("read the request's body", error))?;
+    let read: T = serde_json::from_slice(bytes).map_err(|error| {
+        let cause = with_valid_name(&error.to_string());
+        bad("read the request's body", cause)
+    })?;
     read.check()?;
     Ok(read)
 }

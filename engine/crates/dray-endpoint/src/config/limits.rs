@@ -1,7 +1,7 @@
 //! Bounds, and how long things are kept. Every one has a default that a small host can bear.
 
 use super::values::{Rate, Size};
-use dray_api::{PolicyName, TurnsOf};
+use dray_api::{PolicyName, RoundRobinBy};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -110,11 +110,11 @@ section!(
         /// Who decides.
         policy: PolicyName = PolicyName::Fair,
         /// Transfers side by side; what suits the policy when left out.
-        at_once: Option<u32> = None,
+        max_running: Option<u32> = None,
         /// Bytes of one turn of `round_robin` (Liu et al., 2010, figure 14).
         quota: Size = Size(400_000_000),
         /// Who takes turns in `round_robin`.
-        turns_of: TurnsOf = TurnsOf::Owners,
+        round_robin_by: RoundRobinBy = RoundRobinBy::Owners,
         /// With `priority` what waits rises one step in each.
         aging_seconds: u64 = 300,
         /// With `fair` one start in each goes to what has waited longest.
@@ -162,9 +162,9 @@ impl From<&Scheduling> for dray_api::Scheduling {
     fn from(rules: &Scheduling) -> Self {
         Self {
             policy: rules.policy,
-            at_once: rules.at_once,
+            max_running: rules.max_running,
             quota: rules.quota.0,
-            turns_of: rules.turns_of,
+            round_robin_by: rules.round_robin_by,
             aging_seconds: rules.aging_seconds,
             patience_seconds: rules.patience_seconds,
             held_max: rules.held_max,

@@ -52,7 +52,7 @@ impl Config {
     pub fn parse(place: &str, text: &str) -> Result<Self> {
         let config: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map(|span| line_of(text, span.start));
-            refused(place, at, error.message())
+            refused(place, at, &dray_api::with_valid_name(error.message()))
         })?;
         config
             .check()
@@ -149,7 +149,7 @@ impl Config {
     fn check_scheduling(&self) -> Result<(), (&'static str, String)> {
         let rules = &self.scheduling;
         for (key, is_zero) in [
-            ("at_once", rules.at_once == Some(0)),
+            ("max_running", rules.max_running == Some(0)),
             ("quota", rules.quota.0 == 0),
             ("aging_seconds", rules.aging_seconds == 0),
         ] {
@@ -428,8 +428,12 @@ mod tests {
                 "can run at once",
             ),
             (
-                format!("{SMALL}[scheduling]\nat_once = 0\n"),
-                "at_once is at least 1",
+                format!("{SMALL}[scheduling]\nmax_running = 0\n"),
+                "max_running is at least 1",
+            ),
+            (
+                format!("{SMALL}[scheduling]\nturns_of = \"pairs\"\n"),
+                "`turns_of` is now called `round_robin_by`",
             ),
             (
                 format!("{SMALL}[scheduling]\npolicy = \"lifo\"\n"),

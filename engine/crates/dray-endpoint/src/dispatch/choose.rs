@@ -5,13 +5,13 @@
 //! Invariant owned here: what is shown grows with the lines, not with what waits in them, and of each
 //! line as much is shown as could run.
 
-use super::rules::{Place, at_once, limits, limits_beside, settings};
+use super::rules::{Place, limits, limits_beside, max_running, settings};
 use super::time;
 use crate::config::Config;
 use crate::queue::{CandidateQuery, Lines, QueuedTransfer};
 use dray_api::Timestamp;
 use dray_api::api_path::Side;
-use dray_api::{PolicyName, TurnsOf};
+use dray_api::{PolicyName, RoundRobinBy};
 use dray_api::{Scheduling, SchedulingPatch};
 use dray_core::rate::Class;
 use dray_core::{Time, TransferId};
@@ -148,8 +148,8 @@ impl Chooser {
         held: usize,
     ) -> Option<CandidateQuery<'_>> {
         let limits = &config.limits;
-        let at_once = at_once(&self.rules, config);
-        let (lines, depth, oldest) = match (self.rules.policy, self.rules.turns_of) {
+        let max_running = max_running(&self.rules, config);
+        let (lines, depth, oldest) = match (self.rules.policy, self.rules.round_robin_by) {
             // It holds nobody.
             (PolicyName::Fair, _) if free == 0 && held == 0 => return None,
             (PolicyName::Fair, _) => {
@@ -157,8 +157,8 @@ impl Chooser {
                 (Lines::Deadlines, free.max(1), OLDEST)
             }
             (PolicyName::Fcfs | PolicyName::Priority, _)
-            | (PolicyName::RoundRobin, TurnsOf::Owners) => (Lines::Ages, at_once, 0),
-            (PolicyName::RoundRobin, TurnsOf::Pairs) => (Lines::Pairs, at_once, 0),
+            | (PolicyName::RoundRobin, RoundRobinBy::Owners) => (Lines::Ages, max_running, 0),
+            (PolicyName::RoundRobin, RoundRobinBy::Pairs) => (Lines::Pairs, max_running, 0),
             // One of each.
             (PolicyName::Pairs, _) => (Lines::Pairs, 1, 0),
         };
@@ -395,18 +395,18 @@ mod tests {
             (json!({"policy": "priority"}), (Lines::Ages, 1)),
             (json!({"policy": "round_robin"}), (Lines::Ages, 1)),
             (
-                json!({"turns_of": "pairs", "at_once": 2}),
+                json!({"round_robin_by": "pairs", "max_running": 2}),
                 (Lines::Pairs, 2),
             ),
             (
-                json!({"policy": "pairs", "at_once": null}),
+                json!({"policy": "pairs", "max_running": null}),
                 (Lines::Pairs, 1),
             ),
         ] {
             chooser.change(&patch(rules.clone()));
             assert_eq!(look(&chooser, 0), lines, "{rules}");
         }
-        assert_eq!(chooser.rules().at_once, None);
+        assert_eq!(chooser.rules().max_running, None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use dray_api::Scheduling;
-use dray_api::{PolicyName, TurnsOf};
+use dray_api::{PolicyName, RoundRobinBy};
 use dray_sched::policy::{self, Limits, Name, OwnerRules, Phase};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -17,11 +17,11 @@ pub(super) fn settings(rules: &Scheduling) -> policy::Settings {
             PolicyName::RoundRobin => Name::RoundRobin,
             PolicyName::Pairs => Name::Pairs,
         },
-        at_once: rules.at_once.map(|count| count as usize),
+        max_running: rules.max_running.map(|count| count as usize),
         quota: rules.quota,
-        turns_of: match rules.turns_of {
-            TurnsOf::Owners => policy::TurnsOf::Owners,
-            TurnsOf::Pairs => policy::TurnsOf::Pairs,
+        round_robin_by: match rules.round_robin_by {
+            RoundRobinBy::Owners => policy::RoundRobinBy::Owners,
+            RoundRobinBy::Pairs => policy::RoundRobinBy::Pairs,
         },
         aging: Duration::from_secs(rules.aging_seconds),
         patience: Duration::from_secs(rules.patience_seconds),
@@ -29,7 +29,7 @@ pub(super) fn settings(rules: &Scheduling) -> policy::Settings {
 }
 
 /// How many the policy runs side by side at the most.
-pub(super) fn at_once(rules: &Scheduling, config: &Config) -> u32 {
+pub(super) fn max_running(rules: &Scheduling, config: &Config) -> u32 {
     let usual = match rules.policy {
         PolicyName::Priority | PolicyName::RoundRobin => 1,
         PolicyName::Fair | PolicyName::Fcfs | PolicyName::Pairs => u32::MAX,
@@ -37,7 +37,7 @@ pub(super) fn at_once(rules: &Scheduling, config: &Config) -> u32 {
     let count = match rules.policy {
         // It knows no other bound than the endpoint's.
         PolicyName::Fair => usual,
-        _ => rules.at_once.unwrap_or(usual),
+        _ => rules.max_running.unwrap_or(usual),
     };
     count.min(config.limits.transfers_active)
 }
@@ -46,7 +46,7 @@ pub(super) fn at_once(rules: &Scheduling, config: &Config) -> u32 {
 pub(super) fn limits(rules: &Scheduling, config: &Config) -> Limits {
     let active = config.limits.transfers_active;
     // Who is held has a seat, buffers and a connection; seats are for as many as may run.
-    let seats = active.saturating_sub(at_once(rules, config));
+    let seats = active.saturating_sub(max_running(rules, config));
     let mut owners = BTreeMap::new();
     for share in &config.share {
         if let Some(owner) = &share.owner {

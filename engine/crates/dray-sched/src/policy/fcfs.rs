@@ -8,14 +8,14 @@ use dray_core::Time;
 /// not delay others.
 #[derive(Debug, Clone)]
 pub struct Fcfs {
-    at_once: usize,
+    max_running: usize,
 }
 
 impl Fcfs {
     /// Creates the policy with a maximum number of concurrent transfers.
     #[must_use]
-    pub const fn new(at_once: usize) -> Self {
-        Self { at_once }
+    pub const fn new(max_running: usize) -> Self {
+        Self { max_running }
     }
 }
 
@@ -25,7 +25,7 @@ impl Policy for Fcfs {
         let mut order: Vec<&Transfer<'a>> = ready.collect();
         order.sort_by_key(|one| (one.phase != Phase::Running, one.submitted, one.id));
         keep_above(&mut order);
-        let mut places = Places::new(view.limits, self.at_once);
+        let mut places = Places::new(view.limits, self.max_running);
         settle(view, &places.fill(order.into_iter()), now)
     }
 }

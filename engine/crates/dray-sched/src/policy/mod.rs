@@ -23,7 +23,7 @@ pub use fair::Fair;
 pub use fcfs::Fcfs;
 pub use pairs::Pairs;
 pub use priority::Priority;
-pub use round_robin::{RoundRobin, TurnsOf};
+pub use round_robin::{RoundRobin, RoundRobinBy};
 
 use dray_core::Time;
 use dray_core::rate::Class;
@@ -239,11 +239,11 @@ pub struct Settings {
     pub name: Name,
     /// Maximum number of concurrent transfers, within the limits; `None` for the policy's default:
     /// one for [`Name::Priority`] and [`Name::RoundRobin`], otherwise as many as the limits allow.
-    pub at_once: Option<usize>,
+    pub max_running: Option<usize>,
     /// Bytes per turn ([`Name::RoundRobin`]).
     pub quota: u64,
     /// Parties that take turns ([`Name::RoundRobin`]).
-    pub turns_of: TurnsOf,
+    pub round_robin_by: RoundRobinBy,
     /// Interval in which a waiting transfer rises one step ([`Name::Priority`]).
     pub aging: Duration,
     /// One start per interval of this length goes to the transfer that has waited longest, if it
@@ -255,10 +255,10 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             name: Name::default(),
-            at_once: None,
+            max_running: None,
             // Liu et al., 2010, figure 14.
             quota: 400_000_000,
-            turns_of: TurnsOf::Owners,
+            round_robin_by: RoundRobinBy::Owners,
             // Nine steps are 45 minutes, so that urgent transfers keep precedence for that time
             // (guess, revisit).
             aging: Duration::from_secs(300),
@@ -327,14 +327,14 @@ impl Settings {
     #[must_use]
     pub fn make(&self) -> Box<dyn Policy> {
         match self.name {
-            Name::Fcfs => Box::new(Fcfs::new(self.at_once.unwrap_or(usize::MAX))),
-            Name::Priority => Box::new(Priority::new(self.at_once.unwrap_or(1), self.aging)),
+            Name::Fcfs => Box::new(Fcfs::new(self.max_running.unwrap_or(usize::MAX))),
+            Name::Priority => Box::new(Priority::new(self.max_running.unwrap_or(1), self.aging)),
             Name::RoundRobin => Box::new(RoundRobin::new(
-                self.at_once.unwrap_or(1),
+                self.max_running.unwrap_or(1),
                 self.quota,
-                self.turns_of,
+                self.round_robin_by,
             )),
-            Name::Pairs => Box::new(Pairs::new(self.at_once.unwrap_or(usize::MAX))),
+            Name::Pairs => Box::new(Pairs::new(self.max_running.unwrap_or(usize::MAX))),
             Name::Fair => Box::new(Fair::new(self.patience)),
         }
     }
@@ -383,10 +383,10 @@ struct Places<'v, 'a> {
 }
 
 impl<'v, 'a> Places<'v, 'a> {
-    fn new(limits: &'v Limits, at_once: usize) -> Self {
+    fn new(limits: &'v Limits, max_running: usize) -> Self {
         Self {
             limits,
-            left: limits.running_max.min(at_once),
+            left: limits.running_max.min(max_running),
             of_owner: BTreeMap::new(),
             with_peer: BTreeMap::new(),
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// rise alone; otherwise the two would preempt each other without end.
 #[derive(Debug, Clone)]
 pub struct Priority {
-    at_once: usize,
+    max_running: usize,
     aging: Duration,
     /// Rise of each running transfer that started because of it, and the end of its validity.
     risen: BTreeMap<String, (u64, Time)>,
@@ -24,9 +24,9 @@ impl Priority {
     /// Creates the policy with a maximum number of concurrent transfers; an aging of zero counts as
     /// a nanosecond.
     #[must_use]
-    pub const fn new(at_once: usize, aging: Duration) -> Self {
+    pub const fn new(max_running: usize, aging: Duration) -> Self {
         Self {
-            at_once,
+            max_running,
             aging,
             risen: BTreeMap::new(),
         }
@@ -89,7 +89,7 @@ impl Policy for Priority {
             order.insert(before.map_or(0, |last| last + 1), one);
         }
         keep_above(&mut order);
-        let mut places = Places::new(view.limits, self.at_once);
+        let mut places = Places::new(view.limits, self.max_running);
         let run = places.fill(order.iter().copied());
         let mut decision = settle(view, &run, now);
         // A transfer that starts now keeps its rise for a while.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Parties that take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TurnsOf {
+pub enum RoundRobinBy {
     /// Each owner.
     #[default]
     Owners,
@@ -22,9 +22,9 @@ pub enum TurnsOf {
 /// turns have passed.
 #[derive(Debug, Clone)]
 pub struct RoundRobin {
-    at_once: usize,
+    max_running: usize,
     quota: i64,
-    turns_of: TurnsOf,
+    round_robin_by: RoundRobinBy,
     /// Bytes each party may still move; the excess, if below zero.
     accounts: BTreeMap<Party, i64>,
     /// Party whose turn it is, or was last.
@@ -45,11 +45,11 @@ impl RoundRobin {
     /// Creates the policy with a maximum number of concurrent transfers; a quota of zero counts as
     /// a byte.
     #[must_use]
-    pub fn new(at_once: usize, quota: u64, turns_of: TurnsOf) -> Self {
+    pub fn new(max_running: usize, quota: u64, round_robin_by: RoundRobinBy) -> Self {
         Self {
-            at_once,
+            max_running,
             quota: i64::try_from(quota).unwrap_or(i64::MAX).max(1),
-            turns_of,
+            round_robin_by,
             accounts: BTreeMap::new(),
             current: None,
             seen: BTreeMap::new(),
@@ -58,9 +58,11 @@ impl RoundRobin {
     }
 
     fn party(&self, one: &Transfer<'_>) -> Party {
-        match self.turns_of {
-            TurnsOf::Owners => Party::Owner(one.owner.to_owned()),
-            TurnsOf::Pairs => Party::Pair(one.pair.source.to_owned(), one.pair.sink.to_owned()),
+        match self.round_robin_by {
+            RoundRobinBy::Owners => Party::Owner(one.owner.to_owned()),
+            RoundRobinBy::Pairs => {
+                Party::Pair(one.pair.source.to_owned(), one.pair.sink.to_owned())
+            }
         }
     }
 
@@ -163,7 +165,7 @@ impl Policy for RoundRobin {
             transfers[from..].sort_by_key(|one| one.age());
         }
         keep_above(&mut transfers);
-        let mut places = Places::new(view.limits, self.at_once);
+        let mut places = Places::new(view.limits, self.max_running);
         let run = places.fill(transfers.iter().copied());
         let mut decision = settle(view, &run, now);
         let mut counts: BTreeMap<Party, i64> = BTreeMap::new();

@@ -92,7 +92,7 @@ impl Engine {
         }
         // One data set at a time under every policy: the paper's engine gave one all its threads.
         let settings = Settings {
-            at_once: Some(1),
+            max_running: Some(1),
             quota: QUOTA,
             ..Settings::of(name)
         };
@@ -181,7 +181,7 @@ pub fn two_pairs(engine: Engine, policy: Name) -> Report {
         });
     }
     let settings = Settings {
-        at_once: Some(if policy == Name::Pairs { 2 } else { 1 }),
+        max_running: Some(if policy == Name::Pairs { 2 } else { 1 }),
         ..Settings::of(policy)
     };
     play(&load, settings.make())

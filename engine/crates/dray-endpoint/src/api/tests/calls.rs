@@ -212,12 +212,12 @@ async fn administrators_change_the_policy_and_everybody_sees_it() {
     let call = "PATCH /v1/endpoint/scheduling";
     let (_, before) = house.get("alice", "/v1/endpoint").await;
     assert_eq!(before["scheduling"]["policy"], "fair");
-    let round = json!({"policy": "round_robin", "quota": 5, "at_once": 2});
+    let round = json!({"policy": "round_robin", "quota": 5, "max_running": 2});
     assert_eq!(house.call("alice", call, round.clone()).await.0, 403);
     for wrong in [
         json!({"policy": "lifo"}),
         json!({"quota": 0}),
-        json!({"at_once": 0}),
+        json!({"max_running": 0}),
         json!({"speed": 3}),
     ] {
         assert_eq!(
@@ -226,17 +226,27 @@ async fn administrators_change_the_policy_and_everybody_sees_it() {
             "{wrong}"
         );
     }
+    let (code, refused) = house.call("root", call, json!({"at_once": 2})).await;
+    let cause = refused["error"]["cause"].as_str().unwrap_or_default();
+    assert_eq!(code, 400);
+    assert!(
+        cause.contains("`at_once` is now called `max_running`"),
+        "{refused}"
+    );
     let (code, now) = house.call("root", call, round).await;
     assert_eq!(
-        (code, &now["policy"], &now["at_once"]),
+        (code, &now["policy"], &now["max_running"]),
         (200, &json!("round_robin"), &json!(2))
     );
     assert_eq!(
         now["patience_seconds"],
         before["scheduling"]["patience_seconds"]
     );
-    let (_, now) = house.call("root", call, json!({"at_once": null})).await;
-    assert_eq!((&now["at_once"], &now["quota"]), (&json!(null), &json!(5)));
+    let (_, now) = house.call("root", call, json!({"max_running": null})).await;
+    assert_eq!(
+        (&now["max_running"], &now["quota"]),
+        (&json!(null), &json!(5))
+    );
     let (_, seen) = house.get("alice", "/v1/endpoint").await;
     assert_eq!(seen["scheduling"], now);
 }

@@ -65,12 +65,12 @@ fn cases() {
             vec![],
         ),
     ];
-    for (name, transfers, at_once, run, hold) in cases {
+    for (name, transfers, max_running, run, hold) in cases {
         let limits = Limits {
             owner_max: if name.contains("owner") { 1 } else { 9 },
             ..Limits::of(9)
         };
-        let decision = decide(&mut Fcfs::new(at_once), &transfers, &limits, NOW);
+        let decision = decide(&mut Fcfs::new(max_running), &transfers, &limits, NOW);
         assert_eq!(decision.run, run, "{name}");
         assert_eq!(decision.hold, hold, "{name}");
         assert_eq!(decision.look_again, None, "{name}");

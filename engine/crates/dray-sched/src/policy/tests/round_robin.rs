@@ -1,4 +1,4 @@
-use super::super::{Limits, Pair, Policy, RoundRobin, Transfer, TurnsOf, View};
+use super::super::{Limits, Pair, Policy, RoundRobin, RoundRobinBy, Transfer, View};
 use super::{NOW, decide, running};
 
 /// Simulates transfers of two owners; a transfer that runs moves a given number of bytes per
@@ -12,7 +12,7 @@ impl Play {
     fn new(quota: u64, transfers: &[(&'static str, &'static str)]) -> Self {
         let transfers = transfers.iter().enumerate();
         Self {
-            policy: RoundRobin::new(1, quota, TurnsOf::Owners),
+            policy: RoundRobin::new(1, quota, RoundRobinBy::Owners),
             transfers: transfers
                 .map(|(at, (id, owner))| Transfer {
                     owner,
@@ -136,13 +136,13 @@ fn it_asks_for_a_look_when_the_quota_will_be_used_up() {
         served: 1_000,
         ..Transfer::new(id, 1)
     };
-    let mut policy = RoundRobin::new(2, 400, TurnsOf::Owners);
+    let mut policy = RoundRobin::new(2, 400, RoundRobinBy::Owners);
     let transfers = [one("a", "x"), one("b", "x"), one("c", "y")];
     let decision = decide(&mut policy, &transfers, &Limits::of(9), NOW);
     // Two run concurrently, with half of the quota each.
     assert_eq!(decision.look_after, [("a", 1_200), ("b", 1_200)]);
     // No party waits, so no further decision is needed.
-    let mut policy = RoundRobin::new(9, 400, TurnsOf::Owners);
+    let mut policy = RoundRobin::new(9, 400, RoundRobinBy::Owners);
     assert!(
         decide(&mut policy, &transfers, &Limits::of(9), NOW)
             .look_after
@@ -169,11 +169,11 @@ fn pairs_can_take_turns_instead_of_owners() {
             },
         ]
     };
-    for (turns_of, next) in [(TurnsOf::Pairs, "b"), (TurnsOf::Owners, "a")] {
-        let mut policy = RoundRobin::new(1, 400, turns_of);
+    for (round_robin_by, next) in [(RoundRobinBy::Pairs, "b"), (RoundRobinBy::Owners, "a")] {
+        let mut policy = RoundRobin::new(1, 400, round_robin_by);
         let run = decide(&mut policy, &transfers(0), &Limits::of(9), NOW).run;
         assert_eq!(run, ["a"]);
         let run = decide(&mut policy, &transfers(400), &Limits::of(9), NOW).run;
-        assert_eq!(run, [next], "{turns_of:?}");
+        assert_eq!(run, [next], "{round_robin_by:?}");
     }
 }

@@ -1,6 +1,6 @@
 use super::super::{
-    Decision, Limits, Name, OwnerRules, PRIORITY_MAX, Pair, Phase, Scheduler, Settings, Transfer,
-    TurnsOf, View,
+    Decision, Limits, Name, OwnerRules, PRIORITY_MAX, Pair, Phase, RoundRobinBy, Scheduler,
+    Settings, Transfer, View,
 };
 use crate::rng::Rng;
 use dray_core::Time;
@@ -75,12 +75,12 @@ impl Job {
 fn settings(draw: &mut Rng, name: Name) -> Settings {
     Settings {
         name,
-        at_once: (draw.below(2) == 0).then(|| 1 + draw.below(4) as usize),
+        max_running: (draw.below(2) == 0).then(|| 1 + draw.below(4) as usize),
         quota: 1 + draw.below(1_000),
-        turns_of: if draw.below(2) == 0 {
-            TurnsOf::Owners
+        round_robin_by: if draw.below(2) == 0 {
+            RoundRobinBy::Owners
         } else {
-            TurnsOf::Pairs
+            RoundRobinBy::Pairs
         },
         aging: Duration::from_secs(1 + draw.below(100)),
         patience: Duration::from_secs(1 + draw.below(300)),

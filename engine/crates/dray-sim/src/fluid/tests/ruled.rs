@@ -47,9 +47,9 @@ fn every_policy_uses_the_line_whenever_somebody_is_there() {
     for seed in 0..40 {
         let load = drawn(seed);
         for name in Name::ALL {
-            for at_once in [None, Some(1), Some(3)] {
+            for max_running in [None, Some(1), Some(3)] {
                 let settings = Settings {
-                    at_once,
+                    max_running,
                     ..Settings::of(name)
                 };
                 let report = play(&load, &settings, Limits::of(4));
@@ -75,7 +75,7 @@ impl Conductor for Fickle<'_> {
         if self.draw.below(3) == 0 {
             let name = Name::ALL[self.draw.below(Name::ALL.len() as u64) as usize];
             let settings = Settings {
-                at_once: (self.draw.below(2) == 0).then(|| 1 + self.draw.below(3) as usize),
+                max_running: (self.draw.below(2) == 0).then(|| 1 + self.draw.below(3) as usize),
                 ..Settings::of(name)
             };
             self.ruled.change(settings.make());
@@ -211,13 +211,13 @@ fn pairs_do_not_wait_for_each_other_and_those_beyond_the_bound_wait_in_line() {
             ..Transfer::new("", Time::ZERO, 1_000 * MB, &[*path])
         });
     }
-    let at_once = |at_once| Settings {
-        at_once,
+    let max_running = |max_running| Settings {
+        max_running,
         ..Settings::of(Name::Pairs)
     };
-    let report = play(&load, &at_once(None), Limits::of(9));
+    let report = play(&load, &max_running(None), Limits::of(9));
     assert_eq!(report.ended, at(20.0));
-    let report = play(&load, &at_once(Some(2)), Limits::of(9));
+    let report = play(&load, &max_running(Some(2)), Limits::of(9));
     let starts: Vec<_> = report.transfers.iter().map(|one| one.started).collect();
     assert_eq!(starts, [Some(at(0.0)), Some(at(0.0)), Some(at(20.0))]);
 }
