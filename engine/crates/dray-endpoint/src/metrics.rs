@@ -128,7 +128,7 @@ impl Metrics {
                 "dray_policy_let_go_total",
                 "counter",
                 "Sessions given up to other transfers.",
-                signed(&holds.let_go),
+                signed(&holds.release),
             ),
             (
                 "dray_promises",

@@ -81,7 +81,7 @@ pub(super) struct Plan {
     /// Is held, and goes on.
     pub(super) go_on: Vec<TransferId>,
     /// Gives up its session and is queued again.
-    pub(super) let_go: Vec<TransferId>,
+    pub(super) release: Vec<TransferId>,
     /// When to ask again at the latest.
     pub(super) look_again: Option<Time>,
     /// When to ask again too: as soon as one of these has moved so many bytes in all.
@@ -238,18 +238,18 @@ impl Chooser {
             let found = found.filter(|one| one.phase == phase);
             found.map(|one| one.id.clone()).collect()
         };
-        let let_go: HashSet<&str> = decision.let_go.iter().copied().collect();
+        let released: HashSet<&str> = decision.release.iter().copied().collect();
         let mut hold = decision.hold.clone();
-        hold.retain(|id| !let_go.contains(id));
-        let mut leaving = of_phase(&decision.let_go, Phase::Held);
-        leaving.extend(of_phase(&decision.let_go, Phase::Running));
+        hold.retain(|id| !released.contains(id));
+        let mut leaving = of_phase(&decision.release, Phase::Held);
+        leaving.extend(of_phase(&decision.release, Phase::Running));
         let after = decision.look_after.iter();
         let after = after.filter_map(|(id, bytes)| Some((by_id.get(id)?.id.clone(), *bytes)));
         Plan {
             start: of_phase(&decision.run, Phase::Waiting),
             go_on: of_phase(&decision.run, Phase::Held),
             hold: of_phase(&hold, Phase::Running),
-            let_go: leaving,
+            release: leaving,
             look_again: decision.look_again,
             look_after: after.collect(),
         }
@@ -326,7 +326,7 @@ mod tests {
             (words(&plan.hold), words(&plan.start)),
             (vec!["a"], vec!["b"])
         );
-        assert!(plan.go_on.is_empty() && plan.let_go.is_empty());
+        assert!(plan.go_on.is_empty() && plan.release.is_empty());
         assert!(plan.look_again.is_some(), "it rises while it is held");
         let held = [seen("a", 3, Phase::Held)];
         let plan = chooser.decide(&held, &[], &config, now);
@@ -346,7 +346,7 @@ mod tests {
         let plan = chooser.decide(&all, &[], &config, Timestamp::from_ms(2_000));
         assert_eq!(words(&plan.start), ["z"]);
         assert_eq!(
-            (words(&plan.hold), words(&plan.let_go)),
+            (words(&plan.hold), words(&plan.release)),
             (vec!["r"], vec!["a", "b"])
         );
     }
@@ -447,10 +447,10 @@ mod tests {
             // held keeps its session.
             let own = [seen("a", 3, Phase::Running)];
             let plan = chooser.decide(&own, &many, &config, now);
-            assert_eq!((plan.hold.len(), plan.let_go.len()), (0, 0), "{name}");
+            assert_eq!((plan.hold.len(), plan.release.len()), (0, 0), "{name}");
             let own = [seen("a", 3, Phase::Held), seen("b", 3, Phase::Waiting)];
             let plan = chooser.decide(&own, &many, &config, now);
-            let begun = (plan.start.len(), plan.go_on.len(), plan.let_go.len());
+            let begun = (plan.start.len(), plan.go_on.len(), plan.release.len());
             let held_max = limits(chooser.rules(), &config).held_max;
             assert_eq!(begun, (0, 0, 1_usize.saturating_sub(held_max)), "{name}");
             // One of three places, and of the two of its owner.

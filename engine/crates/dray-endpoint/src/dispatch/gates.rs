@@ -88,7 +88,7 @@ impl Shared {
 
     /// Ends a session for others' sake: its transfer is queued again, what is safe stays safe. It is told
     /// so when the session has ended thus, for it may be done before.
-    pub(super) fn let_go(&self, id: &TransferId) {
+    pub(super) fn release(&self, id: &TransferId) {
         if let Some(running) = self.state().running.get_mut(id) {
             running.is_leaving = true;
             running.moving.handle.cancel(false);

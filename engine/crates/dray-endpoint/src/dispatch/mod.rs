@@ -219,8 +219,8 @@ impl Dispatcher {
         for id in &plan.hold {
             shared.hold(id, true);
         }
-        for id in &plan.let_go {
-            shared.let_go(id);
+        for id in &plan.release {
+            shared.release(id);
         }
         for id in &plan.go_on {
             shared.hold(id, false);

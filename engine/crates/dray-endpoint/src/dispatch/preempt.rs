@@ -247,7 +247,7 @@ impl Shared {
             (sitting.collect::<Vec<_>>(), leaving.collect::<Vec<_>>())
         };
         for id in give_way(sitting, newcomers, leaving, time(now)) {
-            self.let_go(&id);
+            self.release(&id);
         }
     }
 }

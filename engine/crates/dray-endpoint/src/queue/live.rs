@@ -225,7 +225,7 @@ pub struct Holds {
     /// Transfers that began to be held; one may several times.
     pub begun: AtomicU64,
     /// Sessions that were given up.
-    pub let_go: AtomicU64,
+    pub release: AtomicU64,
 }
 
 impl Live {

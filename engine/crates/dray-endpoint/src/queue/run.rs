@@ -160,7 +160,7 @@ impl Queue {
 
     /// A transfer has given up its session to others, and is about to be queued again: it hears why.
     pub fn lets_go(&self, id: &TransferId) {
-        self.live.holds.let_go.fetch_add(1, Ordering::Relaxed);
+        self.live.holds.release.fetch_add(1, Ordering::Relaxed);
         self.noticed(id, "it gave up its session to others, and is queued again");
     }
 

@@ -212,7 +212,7 @@ pub struct Decision<'a> {
     pub hold: Vec<&'a str>,
     /// Transfers, held already or from this decision, that must give up their session and wait
     /// again.
-    pub let_go: Vec<&'a str>,
+    pub release: Vec<&'a str>,
     /// Time of the next required decision, even if no transfer is added or ends.
     pub look_again: Option<Time>,
     /// Additional triggers of the next decision: a transfer, and its total moved bytes.
@@ -475,7 +475,7 @@ fn settle<'a>(view: &View<'_, 'a>, run: &[&Transfer<'a>], now: Time) -> Decision
         )
     });
     let excess = held.len().saturating_sub(view.limits.held_max);
-    decision.let_go = held.iter().take(excess).map(|one| one.id).collect();
+    decision.release = held.iter().take(excess).map(|one| one.id).collect();
     let running = others().filter(|one| one.phase == Phase::Running);
     decision.hold = running.map(|one| one.id).collect();
     decision.hold.sort_unstable();

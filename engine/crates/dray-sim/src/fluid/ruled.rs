@@ -111,7 +111,7 @@ impl Conductor for Ruled<'_> {
         let decision = self.policy.decide(&view, now);
         let index = |id: &str| id.parse().ok().map(TransferIndex);
         let run: Vec<TransferIndex> = decision.run.iter().filter_map(|id| index(id)).collect();
-        let let_go: Vec<_> = decision.let_go.iter().filter_map(|id| index(id)).collect();
+        let released: Vec<_> = decision.release.iter().filter_map(|id| index(id)).collect();
         let look_after = decision.look_after.iter();
         let orders = Orders {
             look_again: decision.look_again,
@@ -127,7 +127,7 @@ impl Conductor for Ruled<'_> {
             let phase = match known.phase {
                 _ if run.contains(&at) => Phase::Running,
                 Phase::Waiting => Phase::Waiting,
-                _ if let_go.contains(&at) => Phase::Waiting,
+                _ if released.contains(&at) => Phase::Waiting,
                 _ => Phase::Held,
             };
             if phase != known.phase {

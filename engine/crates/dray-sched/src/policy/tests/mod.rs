@@ -65,10 +65,10 @@ fn the_longest_held_let_go_when_too_many_are_held() {
     };
     let none = decide(5, &[&transfers[5]]);
     assert_eq!((none.run, none.hold), (vec!["f"], vec!["d", "e"]));
-    assert!(none.let_go.is_empty());
-    assert_eq!(decide(3, &[&transfers[5]]).let_go, ["b", "c"]);
+    assert!(none.release.is_empty());
+    assert_eq!(decide(3, &[&transfers[5]]).release, ["b", "c"]);
     // A newly held transfer comes last.
-    assert_eq!(decide(0, &[&transfers[1]]).let_go, ["c", "a", "d", "e"]);
+    assert_eq!(decide(0, &[&transfers[1]]).release, ["c", "a", "d", "e"]);
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
             "{one:?} is held for {below:?}"
         );
     }
-    for id in &decision.let_go {
+    for id in &decision.release {
         assert!(find(id).phase != Phase::Waiting && !ids.contains(id));
     }
     let idle = view.transfers.iter().filter(|one| !ids.contains(&one.id));
@@ -172,7 +172,7 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
         .clone()
         .filter(|one| one.phase != Phase::Waiting)
         .count();
-    assert!(idle_held - decision.let_go.len() <= limits.held_max);
+    assert!(idle_held - decision.release.len() <= limits.held_max);
     // No slot stays empty that a transfer could use.
     let is_ready = |one: &&Transfer<'_>| one.not_before.is_none_or(|time| time <= now);
     if run.is_empty() {
@@ -223,7 +223,7 @@ fn play(seed: u64, names: &[Name]) -> usize {
             .map(|one| {
                 if is_in(&decision.run, one.id) {
                     Phase::Running
-                } else if is_in(&decision.let_go, one.id) || one.phase == Phase::Waiting {
+                } else if is_in(&decision.release, one.id) || one.phase == Phase::Waiting {
                     Phase::Waiting
                 } else {
                     Phase::Held
