@@ -287,94 +287,48 @@ impl LogFile for CrashDisk {
     }
 }
 
-/// The workload of the exhaustive tests: two files interleaved, one dropped and begun again as
-/// another version with the same partial file's name, one published, holes and runs.
+fn begin_op(name: &'static str, version: u64, size: usize) -> Op {
+    Op::Begin {
+        name,
+        version,
+        size,
+    }
+}
+
+fn done_op(name: &'static str, start: u64, end: u64) -> Op {
+    Op::Done { name, start, end }
+}
+
+fn finish_op(name: &'static str, ending: Ending) -> Op {
+    Op::Finish { name, ending }
+}
+
+/// The workload the exhaustive tests run: two files interleaved, one dropped and made anew as another
+/// version with the same partial file's name, one published, holes and runs.
 pub(crate) fn story() -> Vec<Op> {
-    use Op::{Begin, Commit, Done, Finish};
+    use Op::Commit;
     vec![
-        Begin {
-            name: "run/a",
-            version: 1,
-            size: 100,
-        },
-        Begin {
-            name: "run/b",
-            version: 1,
-            size: 64,
-        },
-        Done {
-            name: "run/a",
-            start: 16,
-            end: 32,
-        },
-        Done {
-            name: "run/b",
-            start: 0,
-            end: 16,
-        },
+        begin_op("run/a", 1, 100),
+        begin_op("run/b", 1, 64),
+        done_op("run/a", 16, 32),
+        done_op("run/b", 0, 16),
         Commit,
-        Done {
-            name: "run/a",
-            start: 0,
-            end: 16,
-        },
-        Done {
-            name: "run/a",
-            start: 96,
-            end: 100,
-        },
-        Done {
-            name: "run/b",
-            start: 16,
-            end: 64,
-        },
+        done_op("run/a", 0, 16),
+        done_op("run/a", 96, 100),
+        done_op("run/b", 16, 64),
         Commit,
-        Finish {
-            name: "run/b",
-            ending: Ending::Published,
-        },
-        Begin {
-            name: "c",
-            version: 1,
-            size: 40,
-        },
-        Done {
-            name: "c",
-            start: 32,
-            end: 40,
-        },
+        finish_op("run/b", Ending::Published),
+        begin_op("c", 1, 40),
+        done_op("c", 32, 40),
         Commit,
-        Finish {
-            name: "run/a",
-            ending: Ending::Dropped,
-        },
-        Done {
-            name: "c",
-            start: 0,
-            end: 16,
-        },
+        finish_op("run/a", Ending::Dropped),
+        done_op("c", 0, 16),
         Commit,
-        Begin {
-            name: "run/a",
-            version: 2,
-            size: 90,
-        },
-        Done {
-            name: "run/a",
-            start: 16,
-            end: 32,
-        },
+        begin_op("run/a", 2, 90),
+        done_op("run/a", 16, 32),
         Commit,
-        Done {
-            name: "run/a",
-            start: 48,
-            end: 90,
-        },
-        Done {
-            name: "c",
-            start: 16,
-            end: 32,
-        },
+        done_op("run/a", 48, 90),
+        done_op("c", 16, 32),
         Commit,
     ]
 }

@@ -91,129 +91,147 @@ fn repeated(count: u32, item: &[u8]) -> Vec<u8> {
     [&count.to_le_bytes()[..], &item.repeat(count as usize)].concat()
 }
 
-/// The sender's own checks do not protect a reader: these frames come from a sender without checks.
+/// A string or list without items.
+const EMPTY: [u8; 4] = [0; 4];
+
+fn hello_of(checksums: u32, software: u32, token: u32) -> Vec<u8> {
+    let fields = [
+        repeated(checksums, b"\x01"),
+        repeated(software, b"x"),
+        repeated(token, b"x"),
+    ];
+    let body = [&[1, 0, 1, 0][..], &[0; 36], &fields.concat()].concat();
+    framed(frame_type::HELLO, 0, &body)
+}
+
+fn connect_of(paths: u32, include: u32, exclude: u32) -> Vec<u8> {
+    let mut body = b"\x01\0\0\0t\x01\0\0\0\x01".to_vec();
+    body.extend(repeated(paths, &EMPTY));
+    body.push(0);
+    body.extend(repeated(include, &EMPTY));
+    body.extend(repeated(exclude, &EMPTY));
+    // No range, size or name; links; options (object_bytes 1); nothing demanded; streams;
+    // clear; no addresses.
+    body.extend([
+        0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0,
+    ]);
+    framed(frame_type::CONNECT, 0, &body)
+}
+
+fn accept_of(addresses: &[u8]) -> Vec<u8> {
+    framed(
+        frame_type::ACCEPT,
+        0,
+        &[&[7; 48][..], addresses, &[1, 0]].concat(),
+    )
+}
+
+fn striped_over(targets: u32) -> Vec<u8> {
+    let want = [&[1, 0, 0, 0][..], &[0; 8], &[1, 1, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let layout = [&[2, 1, 0, 0, 0, 0, 0, 0, 0][..], &repeated(targets, &EMPTY)].concat();
+    framed(frame_type::FILE_IDS, 0, &[want, layout].concat())
+}
+
+fn entry_of(kind: &[u8], xattrs: &[u8]) -> Vec<u8> {
+    let head = [&[1, 0, 0, 0][..], &[0; 9], &[1, 0, 0, 0, b'a']].concat();
+    framed(
+        frame_type::NEW_FILES,
+        0,
+        &[&head, kind, &[0; 16], xattrs].concat(),
+    )
+}
+
+fn link_of(length: u32) -> Vec<u8> {
+    entry_of(&[&[4][..], &repeated(length, b"x")].concat(), &EMPTY)
+}
+
+fn xattr_of(name: u32, value: u32) -> Vec<u8> {
+    [repeated(name, b"n"), repeated(value, b"v")].concat()
+}
+
+fn entry_with(count: u32, attribute: &[u8]) -> Vec<u8> {
+    entry_of(&[2], &repeated(count, attribute))
+}
+
+fn error_of(operation: u32, cause: u32, remedy: u32) -> Vec<u8> {
+    let texts = [
+        repeated(operation, b"x"),
+        repeated(cause, b"x"),
+        repeated(remedy, b"x"),
+    ];
+    framed(
+        frame_type::REFUSE,
+        0,
+        &[&[0; 5][..], &texts.concat()].concat(),
+    )
+}
+
+fn error_about(length: u32) -> Vec<u8> {
+    let path = [&[0, 0, 0, 0, 1][..], &repeated(length, b"x"), &[0; 12]].concat();
+    framed(frame_type::REFUSE, 0, &path)
+}
+
+/// The sender's own checks do not guard a reader: these frames are made by one who has none.
 #[test]
 fn bounds_hold_against_a_sender_that_keeps_none() {
-    let empty = [0; 4];
-    let hello = |checksums: u32, software: u32, token: u32| {
-        let fields = [
-            repeated(checksums, b"\x01"),
-            repeated(software, b"x"),
-            repeated(token, b"x"),
-        ];
-        let body = [&[1, 0, 1, 0][..], &[0; 36], &fields.concat()].concat();
-        framed(frame_type::HELLO, 0, &body)
-    };
-    let connect = |paths: u32, include: u32, exclude: u32| {
-        let mut body = b"\x01\0\0\0t\x01\0\0\0\x01".to_vec();
-        body.extend(repeated(paths, &empty));
-        body.push(0);
-        body.extend(repeated(include, &empty));
-        body.extend(repeated(exclude, &empty));
-        // No range, size or name; links; options (object_bytes 1); nothing demanded; streams;
-        // clear; no addresses.
-        body.extend([
-            0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0,
-        ]);
-        framed(frame_type::CONNECT, 0, &body)
-    };
-    let accept = |addresses: Vec<u8>| {
-        framed(
-            frame_type::ACCEPT,
-            0,
-            &[&[7; 48][..], &addresses, &[1, 0]].concat(),
-        )
-    };
-    let striped = |targets: u32| {
-        let want = [&[1, 0, 0, 0][..], &[0; 8], &[1, 1, 0, 0, 0, 0, 0, 0, 0]].concat();
-        let layout = [&[2, 1, 0, 0, 0, 0, 0, 0, 0][..], &repeated(targets, &empty)].concat();
-        framed(frame_type::FILE_IDS, 0, &[want, layout].concat())
-    };
-    let entry = |kind: &[u8], xattrs: &[u8]| {
-        let head = [&[1, 0, 0, 0][..], &[0; 9], &[1, 0, 0, 0, b'a']].concat();
-        framed(
-            frame_type::NEW_FILES,
-            0,
-            &[&head, kind, &[0; 16], xattrs].concat(),
-        )
-    };
-    let link = |length: u32| entry(&[&[4][..], &repeated(length, b"x")].concat(), &empty);
-    let xattr = |name: u32, value: u32| [repeated(name, b"n"), repeated(value, b"v")].concat();
-    let xattrs = |count: u32, attribute: &[u8]| entry(&[2], &repeated(count, attribute));
-    let error = |operation: u32, cause: u32, remedy: u32| {
-        let texts = [
-            repeated(operation, b"x"),
-            repeated(cause, b"x"),
-            repeated(remedy, b"x"),
-        ];
-        framed(
-            frame_type::REFUSE,
-            0,
-            &[&[0; 5][..], &texts.concat()].concat(),
-        )
-    };
-    let file = |length: u32| {
-        let path = [&[0, 0, 0, 0, 1][..], &repeated(length, b"x"), &[0; 12]].concat();
-        framed(frame_type::REFUSE, 0, &path)
-    };
     for (within, over, field) in [
-        (hello(32, 0, 0), hello(33, 0, 0), "checksums"),
-        (hello(0, 256, 0), hello(0, 257, 0), "software"),
-        (hello(0, 0, 16_384), hello(0, 0, 16_385), "token"),
-        (connect(4096, 0, 0), connect(4097, 0, 0), "paths"),
+        (hello_of(32, 0, 0), hello_of(33, 0, 0), "checksums"),
+        (hello_of(0, 256, 0), hello_of(0, 257, 0), "software"),
+        (hello_of(0, 0, 16_384), hello_of(0, 0, 16_385), "token"),
+        (connect_of(4096, 0, 0), connect_of(4097, 0, 0), "paths"),
         (
-            connect(0, 1024, 0),
-            connect(0, 1025, 0),
+            connect_of(0, 1024, 0),
+            connect_of(0, 1025, 0),
             "selection.include",
         ),
         (
-            connect(0, 0, 1024),
-            connect(0, 0, 1025),
+            connect_of(0, 0, 1024),
+            connect_of(0, 0, 1025),
             "selection.exclude",
         ),
         (
-            accept(repeated(64, &empty)),
-            accept(repeated(65, &empty)),
+            accept_of(&repeated(64, &EMPTY)),
+            accept_of(&repeated(65, &EMPTY)),
             "addresses",
         ),
         (
-            accept(repeated(1, &repeated(272, b"x"))),
-            accept(repeated(1, &repeated(273, b"x"))),
+            accept_of(&repeated(1, &repeated(272, b"x"))),
+            accept_of(&repeated(1, &repeated(273, b"x"))),
             "address",
         ),
-        (striped(4096), striped(4097), "layout.targets"),
-        (link(65_536), link(65_537), "entry.symlink"),
+        (striped_over(4096), striped_over(4097), "layout.targets"),
+        (link_of(65_536), link_of(65_537), "entry.symlink"),
         (
-            xattrs(1024, &xattr(1, 0)),
-            xattrs(1025, &xattr(1, 0)),
+            entry_with(1024, &xattr_of(1, 0)),
+            entry_with(1025, &xattr_of(1, 0)),
             "entry.xattrs",
         ),
         (
-            xattrs(1, &xattr(255, 0)),
-            xattrs(1, &xattr(256, 0)),
+            entry_with(1, &xattr_of(255, 0)),
+            entry_with(1, &xattr_of(256, 0)),
             "entry.xattr.name",
         ),
         (
-            xattrs(1, &xattr(1, 65_536)),
-            xattrs(1, &xattr(1, 65_537)),
+            entry_with(1, &xattr_of(1, 65_536)),
+            entry_with(1, &xattr_of(1, 65_537)),
             "entry.xattr.value",
         ),
         (
-            xattrs(2, &xattr(1, 65_535)),
-            xattrs(2, &xattr(1, 65_536)),
+            entry_with(2, &xattr_of(1, 65_535)),
+            entry_with(2, &xattr_of(1, 65_536)),
             "entry.xattrs",
         ),
-        (error(256, 0, 0), error(257, 0, 0), "error.operation"),
-        (error(0, 4096, 0), error(0, 4097, 0), "error.cause"),
-        (error(0, 0, 1024), error(0, 0, 1025), "error.remedy"),
-        (file(255), file(65_537), "error.file"),
+        (error_of(256, 0, 0), error_of(257, 0, 0), "error.operation"),
+        (error_of(0, 4096, 0), error_of(0, 4097, 0), "error.cause"),
+        (error_of(0, 0, 1024), error_of(0, 0, 1025), "error.remedy"),
+        (error_about(255), error_about(65_537), "error.file"),
     ] {
         let found = decoded(&within, &Limits::default());
         assert!(found.is_ok(), "just within {field}: {found:?}");
         refused(&over, ErrorKind::LimitExceeded, field);
     }
     refused(
-        &xattrs(1, &xattr(0, 1)),
+        &entry_with(1, &xattr_of(0, 1)),
         ErrorKind::Protocol,
         "entry.xattr.name",
     );
@@ -244,59 +262,66 @@ fn a_long_frame_is_refused_by_its_prefix_alone() {
     }
 }
 
+/// The body of a message that a sender may send.
+fn body_of(message: &Message) -> Vec<u8> {
+    let (frame, _) = try_encode(message, &Limits::default()).expect("good");
+    frame[PREFIX_BYTES..].to_vec()
+}
+
+/// A frame whose body has other bytes from `at` on.
+fn changed(number: u8, body: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut body = body.to_vec();
+    body[at..at + bytes.len()].copy_from_slice(bytes);
+    framed(number, 0, &body)
+}
+
 #[test]
-fn nonsense_in_fields_is_refused_by_the_fields_name() {
-    let good = |message: &Message| {
-        let (frame, _) = try_encode(message, &Limits::default()).expect("good");
-        frame[PREFIX_BYTES..].to_vec()
-    };
-    let with = |number: u8, body: &[u8], at: usize, bytes: &[u8]| {
-        let mut body = body.to_vec();
-        body[at..at + bytes.len()].copy_from_slice(bytes);
-        framed(number, 0, &body)
-    };
+fn nonsense_in_an_entry_is_refused_by_the_fields_name() {
     // count 4, index 8, no parent 1, name 4 + 1, kind 1, size 8, sparse 1, mode 4, seconds 8
-    let entry = good(&Message::NewFiles(vec![file(b"a")]));
+    let entry = body_of(&Message::NewFiles(vec![file(b"a")]));
     let new_files = frame_type::NEW_FILES;
     refused(
-        &with(new_files, &entry, 12, &[2]),
+        &changed(new_files, &entry, 12, &[2]),
         ErrorKind::Protocol,
         "entry.parent",
     );
     refused(
-        &with(new_files, &entry, 17, b"/"),
+        &changed(new_files, &entry, 17, b"/"),
         ErrorKind::Protocol,
         "entry.name",
     );
     refused(
-        &with(new_files, &entry, 17, b"."),
+        &changed(new_files, &entry, 17, b"."),
         ErrorKind::Protocol,
         "entry.name",
     );
     refused(
-        &with(new_files, &entry, 18, &[5]),
+        &changed(new_files, &entry, 18, &[5]),
         ErrorKind::Protocol,
         "entry.kind",
     );
     refused(
-        &with(new_files, &entry, 13, &[0, 1]),
+        &changed(new_files, &entry, 13, &[0, 1]),
         ErrorKind::LimitExceeded,
         "entry.name",
     );
     let mode = 0o10000u32.to_le_bytes();
     refused(
-        &with(new_files, &entry, 28, &mode),
+        &changed(new_files, &entry, 28, &mode),
         ErrorKind::Protocol,
         "entry.mode",
     );
     let second = 1_000_000_000u32.to_le_bytes();
     refused(
-        &with(new_files, &entry, 40, &second),
+        &changed(new_files, &entry, 40, &second),
         ErrorKind::Protocol,
         "nanoseconds",
     );
+}
 
-    let done = good(&Message::Done {
+#[test]
+fn nonsense_in_ranges_is_refused() {
+    let done = body_of(&Message::Done {
         index: FileIndex(0),
         ranges: vec![
             ByteRange {
@@ -311,22 +336,25 @@ fn nonsense_in_fields_is_refused_by_the_fields_name() {
     });
     let number = frame_type::DONE;
     refused(
-        &with(number, &done, 28, &9u64.to_le_bytes()),
+        &changed(number, &done, 28, &9u64.to_le_bytes()),
         ErrorKind::Protocol,
         "range",
     );
     refused(
-        &with(number, &done, 20, &0u64.to_le_bytes()),
+        &changed(number, &done, 20, &0u64.to_le_bytes()),
         ErrorKind::Protocol,
         "range",
     );
     refused(
-        &with(number, &done, 20, &[0xff; 8]),
+        &changed(number, &done, 20, &[0xff; 8]),
         ErrorKind::Protocol,
         "over 64 bits",
     );
+}
 
-    let want = good(&Message::FileIds(vec![FileId {
+#[test]
+fn nonsense_in_a_decision_is_refused_by_the_fields_name() {
+    let want = body_of(&Message::FileIds(vec![FileId {
         index: FileIndex(0),
         verdict: FileVerdict::Want {
             object_bytes: 1,
@@ -338,63 +366,72 @@ fn nonsense_in_fields_is_refused_by_the_fields_name() {
     }]));
     let number = frame_type::FILE_IDS;
     refused(
-        &with(number, &want, 12, &[9]),
+        &changed(number, &want, 12, &[9]),
         ErrorKind::Protocol,
         "file.verdict",
     );
     refused(
-        &with(number, &want, 13, &[0]),
+        &changed(number, &want, 13, &[0]),
         ErrorKind::Protocol,
         "file.object_bytes",
     );
     refused(
-        &with(number, &want, 22, &[0]),
+        &changed(number, &want, 22, &[0]),
         ErrorKind::Protocol,
         "layout.stripe_bytes",
     );
     refused(
-        &with(number, &want, 30, &[0]),
+        &changed(number, &want, 30, &[0]),
         ErrorKind::Protocol,
         "layout.targets",
     );
+}
 
-    let id = good(&Message::Connect(connect()));
+#[test]
+fn nonsense_in_connect_is_refused_by_the_fields_name() {
+    let id = body_of(&Message::Connect(connect()));
     refused(
-        &with(frame_type::CONNECT, &id, 4, b"/"),
+        &changed(frame_type::CONNECT, &id, 4, b"/"),
         ErrorKind::Protocol,
         "transfer",
     );
     refused(
-        &with(frame_type::CONNECT, &id, 9, &[2]),
+        &changed(frame_type::CONNECT, &id, 9, &[2]),
         ErrorKind::Protocol,
         "passive_role",
     );
+}
 
-    let versions = good(&Message::Hello(hello()));
+#[test]
+fn nonsense_in_hello_is_refused_by_the_fields_name() {
+    let versions = body_of(&Message::Hello(hello()));
     refused(
-        &with(frame_type::HELLO, &versions, 0, &[2]),
+        &changed(frame_type::HELLO, &versions, 0, &[2]),
         ErrorKind::Protocol,
         "versions",
     );
+}
 
+#[test]
+fn nonsense_in_an_error_is_refused_by_the_fields_name() {
     let error = Error::new(ErrorKind::Io, dray_core::End::Sink, "sync");
-    let refuse = good(&Message::Refuse(error));
+    let refuse = body_of(&Message::Refuse(error));
     refused(
-        &with(frame_type::REFUSE, &refuse, 2, &[3]),
+        &changed(frame_type::REFUSE, &refuse, 2, &[3]),
         ErrorKind::Protocol,
         "error.status",
     );
     refused(
-        &with(frame_type::REFUSE, &refuse, 3, &[4]),
+        &changed(frame_type::REFUSE, &refuse, 3, &[4]),
         ErrorKind::Protocol,
         "error.end",
     );
     refused(
-        &with(frame_type::REFUSE, &refuse, 9, &[0xff]),
+        &changed(frame_type::REFUSE, &refuse, 9, &[0xff]),
         ErrorKind::Protocol,
         "UTF-8",
     );
-    let newer = with(frame_type::REFUSE, &refuse, 0, &[0xff, 0xff]);
+    let newer = changed(frame_type::REFUSE, &refuse, 0, &[0xff, 0xff]);
     let Ok(Some(Message::Refuse(error))) = decoded(&newer, &Limits::default()) else {
         panic!("a newer peer's error kind is still an error")
     };

@@ -260,6 +260,17 @@ fn file_ids() -> Vec<FileId> {
 
 /// Returns every control message, most once, some in more than one form.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
+    [
+        session_messages(),
+        file_messages(),
+        flow_messages(),
+        end_messages(),
+    ]
+    .concat()
+}
+
+/// Messages that begin a session and list its files.
+fn session_messages() -> Vec<(&'static str, Message)> {
     let ready = Ready {
         precision_nanoseconds: 1,
         object_bytes_max: 16 << 20,
@@ -268,26 +279,6 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         holes: true,
         ordered_window: None,
     };
-    let sums = Sums::of(b"and of another");
-    let closed = |index, result, bytes_resumed| FileClosed {
-        index: FileIndex(index),
-        result,
-        bytes_resumed,
-    };
-    let ranges = vec![
-        ByteRange {
-            offset: 0,
-            length: 4 << 20,
-        },
-        ByteRange {
-            offset: (4 << 20) + 17,
-            length: (4 << 20) - 17,
-        },
-        ByteRange {
-            offset: (1 << 36) - 1,
-            length: 1,
-        },
-    ];
     vec![
         ("hello", Message::Hello(hello())),
         ("connect_sink", Message::Connect(connect_sink())),
@@ -315,6 +306,32 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("new_files", Message::NewFiles(new_files())),
         ("list_failed", Message::ListFailed(vec![no_permission()])),
         ("list_end", Message::ListEnd { entries: 8 }),
+    ]
+}
+
+/// Messages about single files: from what the sink has of them to how they end.
+fn file_messages() -> Vec<(&'static str, Message)> {
+    let sums = Sums::of(b"and of another");
+    let closed = |index, result, bytes_resumed| FileClosed {
+        index: FileIndex(index),
+        result,
+        bytes_resumed,
+    };
+    let ranges = vec![
+        ByteRange {
+            offset: 0,
+            length: 4 << 20,
+        },
+        ByteRange {
+            offset: (4 << 20) + 17,
+            length: (4 << 20) - 17,
+        },
+        ByteRange {
+            offset: (1 << 36) - 1,
+            length: 1,
+        },
+    ];
+    vec![
         (
             "done",
             Message::Done {
@@ -338,6 +355,12 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 error: changed(),
             },
         ),
+    ]
+}
+
+/// Messages about credit, blocks, streams and rate.
+fn flow_messages() -> Vec<(&'static str, Message)> {
+    vec![
         (
             "credit",
             Message::Credit(vec![(TargetId(7), 16), (TargetId(3), 1)]),
@@ -371,6 +394,12 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 milliseconds: 30_000,
             },
         ),
+    ]
+}
+
+/// Messages that keep a session alive, measure it or end it.
+fn end_messages() -> Vec<(&'static str, Message)> {
+    vec![
         ("ping", Message::Ping(0x0123_4567_89ab_cdef)),
         ("pong", Message::Pong(0x0123_4567_89ab_cdef)),
         ("go_away", Message::GoAway(broken())),

@@ -417,16 +417,21 @@ fn chains_in_the_wrong_order_are_refused() {
     assert_refused(world.verify(&[sub]), "is an authority's");
 }
 
+fn with(extensions: Vec<Vec<u8>>) -> Draft {
+    Draft {
+        extensions,
+        ..proxy(INHERIT_ALL, None)
+    }
+}
+
+fn info() -> Vec<u8> {
+    proxy_info(INHERIT_ALL, None)
+}
+
 #[test]
-fn proxies_that_are_not_what_the_rfc_says_are_refused() {
+fn proxies_of_another_time_name_or_policy_are_refused() {
     let world = World::new();
     let good = proxy(INHERIT_ALL, None);
-    let with = |extensions: Vec<Vec<u8>>| Draft {
-        extensions,
-        ..good.clone()
-    };
-    let info = || proxy_info(INHERIT_ALL, None);
-    let policy = tlv(0x30, &[&tlv(6, &[INHERIT_ALL]), &tlv(4, &[b"x"])]);
     let table: Vec<(Draft, &str)> = vec![
         (
             Draft {
@@ -479,6 +484,17 @@ fn proxies_that_are_not_what_the_rfc_says_are_refused() {
         ),
         (proxy(INDEPENDENT, None), "it is independent"),
         (proxy(&[0x2a, 3, 4], None), "its policy is not understood"),
+    ];
+    for (draft, reason) in table {
+        assert_refused(world.verify_proxy(&draft), reason);
+    }
+}
+
+#[test]
+fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
+    let world = World::new();
+    let policy = tlv(0x30, &[&tlv(6, &[INHERIT_ALL]), &tlv(4, &[b"x"])]);
+    let table: Vec<(Draft, &str)> = vec![
         (
             with(vec![extension(
                 PROXY_CERT_INFO,
@@ -545,7 +561,13 @@ fn proxies_that_are_not_what_the_rfc_says_are_refused() {
         extension(&[0x2a, 3], false, b""),
     ]);
     assert!(world.verify_proxy(&fine).is_ok());
-    // The signed bytes name another algorithm than the signature has.
+}
+
+#[test]
+fn proxies_whose_signature_is_not_their_issuers_are_refused() {
+    let world = World::new();
+    let good = proxy(INHERIT_ALL, None);
+    // What is signed names another algorithm than the signature has.
     let other = Draft {
         algorithm: tlv(
             0x30,

@@ -18,14 +18,21 @@ fn one(id: &str, priority: u8) -> Transfer<'_> {
     }
 }
 
+/// Name, transfers, seconds, those that run and those that are held.
+type Case<'a> = (&'a str, Vec<Transfer<'a>>, u64, Vec<&'a str>, Vec<&'a str>);
+
+fn assert_decisions(cases: Vec<Case<'_>>) {
+    for (name, transfers, now, run, hold) in cases {
+        let mut policy = Priority::new(1, AGING);
+        let decision = decide(&mut policy, &transfers, &Limits::of(9), at(now));
+        assert_eq!(decision.run, run, "{name}");
+        assert_eq!(decision.hold, hold, "{name}");
+    }
+}
+
 #[test]
-fn cases() {
-    type Case<'a> = (&'a str, Vec<Transfer<'a>>, u64, Vec<&'a str>, Vec<&'a str>);
-    let realtime = Transfer {
-        class: Class::Realtime,
-        ..one("realtime", 0)
-    };
-    let cases: [Case<'_>; 9] = [
+fn the_highest_priority_runs_and_equals_keep_their_order() {
+    assert_decisions(vec![
         ("nothing", vec![], 1_000, vec![], vec![]),
         (
             "the highest",
@@ -77,6 +84,16 @@ fn cases() {
             vec!["a"],
             vec![],
         ),
+    ]);
+}
+
+#[test]
+fn waiting_raises_a_transfer_and_a_class_is_above_any_priority() {
+    let realtime = Transfer {
+        class: Class::Realtime,
+        ..one("realtime", 0)
+    };
+    assert_decisions(vec![
         (
             "what has waited has risen, one step in each hundred seconds",
             vec![running(one("a", 5)), one("b", 3)],
@@ -98,13 +115,7 @@ fn cases() {
             vec!["realtime"],
             vec![],
         ),
-    ];
-    for (name, transfers, now, run, hold) in cases {
-        let mut policy = Priority::new(1, AGING);
-        let decision = decide(&mut policy, &transfers, &Limits::of(9), at(now));
-        assert_eq!(decision.run, run, "{name}");
-        assert_eq!(decision.hold, hold, "{name}");
-    }
+    ]);
 }
 
 #[test]
