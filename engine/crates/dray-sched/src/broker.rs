@@ -23,6 +23,7 @@ mod matrix;
 mod need;
 pub mod plan;
 mod rates;
+pub mod search;
 mod spare;
 mod triage;
 mod wish;

@@ -3,7 +3,7 @@
 
 use super::fill;
 use super::need::{Grid, Need, Padding};
-use super::plan;
+use super::{plan, search};
 use super::wish::{ResourceId, TransferKey, Wish, rate_for};
 use super::{Broker, Config, OFFERS_MAX};
 use dray_core::Time;
@@ -224,7 +224,7 @@ impl Broker {
             {
                 continue;
             }
-            match plan::find(&part) {
+            match search::find(&part) {
                 Some(plan) => plans.push((part, plan)),
                 None => return Err(Some(part)),
             }
@@ -391,10 +391,10 @@ impl Broker {
             }
             need
         };
-        if plan::find(&alone).is_none() && plan::find(&unbound(&alone)).is_some() {
+        if search::find(&alone).is_none() && search::find(&unbound(&alone)).is_some() {
             return Obstacle::Ceiling;
         }
-        let is_alone = plan::find(&alone).is_none();
+        let is_alone = search::find(&alone).is_none();
         let need = if is_alone { &alone } else { &whole };
         let start = wish.start(now);
         let overlaps = |from: Time, until: Option<Time>| {

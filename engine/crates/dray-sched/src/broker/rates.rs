@@ -3,6 +3,7 @@
 use super::eta::Left;
 use super::need::Need;
 use super::plan::Plan;
+use super::search;
 use super::spare::{self, Sharer};
 use super::triage::{self, Cause, Kept, Miss, Outlooks, Wishes};
 use super::wish::{TransferKey, Wish};
@@ -331,7 +332,7 @@ fn early(
         .demands
         .iter()
         .all(|demand| demand.until > demand.from);
-    (has_time && super::plan::find_early(&after).is_some()).then_some(rates)
+    (has_time && search::find_early(&after).is_some()).then_some(rates)
 }
 
 /// Returns the present rates of a plan.

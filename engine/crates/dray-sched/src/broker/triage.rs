@@ -1,7 +1,8 @@
 //! Triage: determines which promises can be kept, and the cause of each miss.
 
 use super::need::{Need, Padding};
-use super::plan::{self, Plan};
+use super::plan::Plan;
+use super::search;
 use super::wish::{ResourceId, TransferKey, Wish};
 use dray_core::Time;
 use dray_core::rate::Class;
@@ -78,19 +79,19 @@ pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
             kept.parts.push((part, plan));
             continue;
         }
-        if let Some(plan) = plan::find_early(&part) {
+        if let Some(plan) = search::find_early(&part) {
             kept.parts.push((part, plan));
             continue;
         }
         let mut bare = bare(outlooks.mean, &part, wishes);
-        if let Some(plan) = plan::find_early(&bare) {
+        if let Some(plan) = search::find_early(&bare) {
             kept.parts.push((bare, plan));
             continue;
         }
         // At the high outlook all still fit: no promise is given up, and the earliest deadline gets
         // all it needs.
         bare.capacities.clone_from(&outlooks.high.capacities);
-        if let Some(plan) = plan::find_early(&bare) {
+        if let Some(plan) = search::find_early(&bare) {
             kept.parts.push((bare, plan));
             continue;
         }
@@ -103,7 +104,7 @@ pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
 /// transfers run as early as possible.
 fn even_if_steady(part: &Need, low: &Need) -> Option<Plan> {
     (low.capacities == part.capacities)
-        .then(|| plan::find_even(part))
+        .then(|| search::find_even(part))
         .flatten()
 }
 
@@ -152,7 +153,7 @@ fn reduce(part: &Need, low: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
         let demand = part.demands[index].clone();
         let resources = demand.resources.clone();
         fits.demands.push(demand.clone());
-        if plan::is_found_quickly(&fits) {
+        if search::is_found_quickly(&fits) {
             continue;
         }
         let shares = |other: &&super::need::Demand| {
@@ -168,7 +169,7 @@ fn reduce(part: &Need, low: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
             })
             .collect();
         victims.sort_unstable();
-        let frees = |key: TransferKey| plan::is_found_quickly(&fits.without(&[key]));
+        let frees = |key: TransferKey| search::is_found_quickly(&fits.without(&[key]));
         let victim = (victims.iter().take(VICTIMS_MAX))
             .map(|(_, _, Reverse(key))| *key)
             .find(|key| *key == demand.key || frees(*key))
@@ -183,12 +184,12 @@ fn reduce(part: &Need, low: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
     for demand in again.into_iter().take(SECOND_CHANCES_MAX) {
         let mut more = fits.clone();
         more.demands.push(demand.clone());
-        if plan::find(&more).is_some() {
+        if search::find(&more).is_some() {
             fits = more;
             lost.retain(|(key, _)| *key != demand.key);
         }
     }
-    let plan = even_if_steady(&fits, low).or_else(|| plan::find_early(&fits));
+    let plan = even_if_steady(&fits, low).or_else(|| search::find_early(&fits));
     if let Some(plan) = plan {
         kept.parts.push((fits, plan));
     }

@@ -3,7 +3,7 @@ use crate::broker::fill::{self, Fill};
 use crate::broker::interior;
 use crate::broker::need::{Demand, Grid, Hold, Need};
 use crate::broker::plan::{self, Flaw};
-use crate::broker::{TransferKey, bytes_bound};
+use crate::broker::{TransferKey, bytes_bound, search};
 use crate::rng::Rng;
 use dray_core::Time;
 
@@ -29,7 +29,7 @@ fn need(capacities: &[u64], demands: Vec<Demand>) -> Need {
 
 /// Returns true if there is a plan, and checks it.
 fn finds(need: &Need) -> bool {
-    let Some(plan) = plan::find(need) else {
+    let Some(plan) = search::find(need) else {
         return false;
     };
     assert_eq!(plan::check(need, &plan), Ok(()), "{need:?}");
@@ -101,7 +101,7 @@ fn the_checker_finds_every_kind_of_flaw() {
         vec![demand(1, 300, 1, 5, &[0]), demand(2, 100, 0, 5, &[0])],
     );
     need.demands[0].ceiling = Some(90 * MEGA);
-    let plan = plan::find(&need).expect("fits");
+    let plan = search::find(&need).expect("fits");
     assert_eq!(plan::check(&need, &plan), Ok(()));
     let with = |demand: usize, interval: usize, bytes: u64| {
         let mut plan = plan.clone();
