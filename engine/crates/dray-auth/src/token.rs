@@ -523,5 +523,4 @@ fn is_group(text: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "tests/tokens.rs"]
 mod tests;

@@ -472,9 +472,7 @@ impl Parsed<'_> {
 }
 
 #[cfg(test)]
-#[path = "x509/tests/making.rs"]
 pub(crate) mod testing;
 
 #[cfg(test)]
-#[path = "x509/tests/chains.rs"]
 mod tests;

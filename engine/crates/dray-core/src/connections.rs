@@ -401,5 +401,4 @@ impl Line {
 }
 
 #[cfg(test)]
-#[path = "connections_tests.rs"]
 mod tests;

@@ -239,5 +239,4 @@ impl Broker {
 }
 
 #[cfg(test)]
-#[path = "broker/tests/mod.rs"]
 mod tests;

@@ -319,5 +319,4 @@ impl Congestion {
 }
 
 #[cfg(test)]
-#[path = "congestion_tests.rs"]
 mod tests;

@@ -482,5 +482,4 @@ pub fn grid(size: u64, object_bytes: u64) -> Grid {
 }
 
 #[cfg(test)]
-#[path = "objects_tests.rs"]
 mod tests;

@@ -274,5 +274,4 @@ impl Grants {
 }
 
 #[cfg(test)]
-#[path = "shares_tests.rs"]
 mod tests;

@@ -325,5 +325,4 @@ impl Streams {
 }
 
 #[cfg(test)]
-#[path = "streams_tests.rs"]
 mod tests;

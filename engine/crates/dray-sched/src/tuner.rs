@@ -499,5 +499,4 @@ const fn tried(bottleneck: Option<Bottleneck>) -> &'static [Knob] {
 }
 
 #[cfg(test)]
-#[path = "tuner_tests.rs"]
 mod tests;

@@ -453,5 +453,4 @@ impl<C: Send + Sync> Connections<C> {
 }
 
 #[cfg(test)]
-#[path = "connections_tests.rs"]
 mod tests;

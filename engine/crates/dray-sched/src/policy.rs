@@ -487,5 +487,4 @@ fn settle<'a>(view: &View<'_, 'a>, run: &[&Transfer<'a>], now: Time) -> Decision
 }
 
 #[cfg(test)]
-#[path = "tests/mod.rs"]
 mod tests;

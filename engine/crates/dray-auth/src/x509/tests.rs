@@ -216,11 +216,11 @@ fn a_proxy_speaks_for_its_maker() {
 #[test]
 fn a_proxy_of_a_proxy_that_another_program_made_is_read() {
     let mut trust = Trust::default();
-    let root = include_bytes!("../../testdata/openssl/ca.der");
+    let root = include_bytes!("../testdata/openssl/ca.der");
     trust.add_authority(root).expect("an authority");
-    let alice = include_bytes!("../../testdata/openssl/alice.der").as_slice();
-    let one = include_bytes!("../../testdata/openssl/one.der").as_slice();
-    let two = include_bytes!("../../testdata/openssl/two.der").as_slice();
+    let alice = include_bytes!("../testdata/openssl/alice.der").as_slice();
+    let one = include_bytes!("../testdata/openssl/one.der").as_slice();
+    let two = include_bytes!("../testdata/openssl/two.der").as_slice();
     let client = trust.verify_client(&[two, one, alice], NOW).expect("good");
     assert_eq!(
         client.subject.slash(),

@@ -284,5 +284,4 @@ impl std::fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 #[cfg(test)]
-#[path = "tests/mod.rs"]
 mod tests;
