@@ -3,9 +3,9 @@
 
 use super::fill;
 use super::need::{Grid, Need, Padding};
-use super::{plan, search};
 use super::wish::{ResourceId, TransferKey, Wish, rate_for};
 use super::{Broker, Config, OFFERS_MAX};
+use super::{plan, search};
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
 use std::time::Duration;
