@@ -1,5 +1,5 @@
-//! The project's rules as tests: permitted dependencies, banned calls in pure crates, file lengths,
-//! equal versions.
+//! The project's rules as tests: permitted dependencies and imports, banned calls in pure crates, file
+//! lengths, equal versions.
 //!
 //! Goals: each rule is a pure function from text to findings, with a small test case that it must
 //! find (a rule that cannot fail is useless); `tests/house.rs` applies them all to the tree.
@@ -8,6 +8,7 @@
 //! No crate depends on this one.
 
 pub mod banned_paths;
+pub mod circles;
 pub mod layers;
 pub mod lex;
 pub mod messages;
