@@ -18,7 +18,11 @@
 //! - a log is never removed before the verdict is stored;
 //! - an object has at most one live attempt;
 //! - bytes in flight never exceed the pool.
+//!
+//! Those that a machine's own state shows are also stated in its `check_invariants`, which debug
+//! builds assert after every input and the simulator after every event.
 
+mod invariants;
 mod profile;
 pub mod progress;
 pub mod sink;

@@ -10,6 +10,7 @@ mod claims;
 pub mod decide;
 mod finish;
 mod groups;
+mod invariants;
 mod peers;
 mod resumed;
 mod stage;
@@ -243,6 +244,7 @@ impl Sink {
         self.step(now);
         self.stand(now);
         self.progress.writers = self.writers.count();
+        debug_assert_eq!(self.check_if_small(), Ok(()), "an invariant of the sink");
     }
 
     fn end(&mut self, outcome: Outcome) {

@@ -3,6 +3,7 @@
 mod api;
 mod blocks;
 mod files;
+mod invariants;
 mod layouts;
 mod stage;
 mod verdict;
@@ -298,6 +299,7 @@ impl Source {
         self.lift_bounds(now);
         self.step(now);
         self.stand(now);
+        debug_assert_eq!(self.check_if_small(), Ok(()), "an invariant of the source");
         let alive = self.streams.values().filter(|stream| !stream.is_given_up);
         let in_use = alive.take(self.streams_most).count();
         self.progress.streams = u32::try_from(in_use).unwrap_or(u32::MAX);

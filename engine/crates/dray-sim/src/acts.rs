@@ -69,6 +69,10 @@ impl World {
             self.say(|| format!("{at} source -> {effect:?}"));
             self.begin_source(at, effect);
         }
+        if let Err(invariant) = self.sessions[at].source.check_invariants() {
+            self.violate(invariant, "the source's state".into());
+            return;
+        }
         let session = &mut self.sessions[at];
         if session.source.buffers_in_use() > self.setup.buffers {
             self.violate("bytes_in_flight_never_exceed_pool", "source".into());
@@ -93,6 +97,10 @@ impl World {
         while let Some(effect) = self.sessions[at].sink.poll() {
             self.say(|| format!("{at} sink -> {effect:?}"));
             self.begin_sink(at, effect);
+        }
+        if let Err(invariant) = self.sessions[at].sink.check_invariants() {
+            self.violate(invariant, "the sink's state".into());
+            return;
         }
         let session = &mut self.sessions[at];
         if session.sink.credit_out() > self.setup.buffers {

@@ -9,7 +9,7 @@ use dray_core::{
     BufferId, End, Error, ErrorKind, FileIndex, RelPath, Result, SummedRanges, Sums, TargetId,
 };
 use dray_session::Outcome;
-use dray_session::sink::{BlockKey, Effect, Input, PublishItem, WritePart};
+use dray_session::sink::{BlockKey, Effect, Input, PublishItem, SyncItem, WritePart};
 use dray_wire::message::{BlockState, Message};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -53,11 +53,17 @@ impl World {
                 self.sessions[at].writes.insert(*block, write);
                 self.write_time(at, *target)
             }
-            Effect::Sync(_) => {
+            Effect::Sync(items) => {
+                let partials = items.iter().filter_map(|item| match item {
+                    SyncItem::Partial(index) => Some(*index),
+                    _ => None,
+                });
+                self.check_open(at, partials);
                 self.sessions[at].syncing += 1;
                 self.delay(300, 4000)
             }
-            Effect::Log { .. } => {
+            Effect::Log { records } => {
+                self.check_open(at, records.iter().map(|record| record.file));
                 self.sessions[at].logging += 1;
                 self.delay(100, 1500)
             }
@@ -78,6 +84,17 @@ impl World {
             }
         };
         self.after(at, wait, done(effect, until));
+    }
+
+    /// A sync or a record names only files that the machine has not closed: the executor may not
+    /// skip one of which ranges are acknowledged afterwards.
+    fn check_open(&mut self, at: usize, files: impl Iterator<Item = FileIndex>) {
+        let partials = &self.sessions[at].host.partials;
+        let closed: Vec<_> = files.filter(|file| !partials.contains_key(file)).collect();
+        if !closed.is_empty() {
+            let what = format!("synced or logged, but not open: {closed:?}");
+            self.violate("ack_never_precedes_durability", what);
+        }
     }
 
     fn send_to_source(&mut self, at: usize, message: &Message, until: u64) {

@@ -24,7 +24,7 @@ pub(super) struct Block {
     pub(super) segments: Vec<Segment>,
     target: TargetId,
     /// Its payload until it is written.
-    buffer: Option<BufferId>,
+    pub(super) buffer: Option<BufferId>,
     /// True if it arrived without a payload.
     pub(super) is_hole: bool,
     /// True if it spent a credit that is not returned yet.

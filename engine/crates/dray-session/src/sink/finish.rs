@@ -79,6 +79,10 @@ impl Sink {
             return;
         };
         let Some(file) = self.file(index) else { return };
+        debug_assert!(
+            file.sums.is_some() && file.known.bytes() == file.key.size,
+            "a final name never precedes the file's last record"
+        );
         let item = PublishItem {
             index,
             path,

@@ -56,6 +56,13 @@ impl Group {
         self.records.len()
     }
 
+    /// Ranges of its records.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = (FileIndex, ByteRange)> {
+        self.records
+            .iter()
+            .map(|record| (record.file, record.range))
+    }
+
     pub(super) fn add_small(&mut self, file: FileIndex, now: Time) {
         self.touch(now);
         self.small.push(file);

@@ -322,6 +322,10 @@ impl Sink {
 
     /// Finishes the log: all ends that must know the verdict have stored it.
     pub(super) fn finish_log(&mut self, totals: Totals) {
+        debug_assert!(
+            matches!(self.phase, Phase::Announced(_)),
+            "a log is never removed before the verdict is stored"
+        );
         self.phase = Phase::Removing(totals);
         self.out.push_back(Effect::FinishLog {
             keeps: self.kept.take(),

@@ -39,9 +39,9 @@ pub(super) struct Block {
     sink: TargetId,
     /// Time at which its read was requested.
     began: Time,
-    parts: Vec<(FileIndex, ByteRange)>,
+    pub(super) parts: Vec<(FileIndex, ByteRange)>,
     segments: Vec<Segment>,
-    buffer: Option<BufferId>,
+    pub(super) buffer: Option<BufferId>,
     /// True if it has no payload.
     is_hole: bool,
     state: State,

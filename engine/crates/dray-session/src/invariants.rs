@@ -1,0 +1,66 @@
+//! Invariants of the two machines, stated over their state. The name of each is that of the
+//! simulator's checker, which watches effects and disk from outside.
+
+use dray_core::{BufferId, ByteRange, FileIndex};
+use std::collections::HashSet;
+
+/// A breach: the invariant's name.
+pub(crate) type Breach = &'static str;
+
+pub(crate) const ACK: Breach = "ack_never_precedes_durability";
+pub(crate) const ATTEMPT: Breach = "one_live_attempt_per_object";
+pub(crate) const POOL: Breach = "bytes_in_flight_never_exceed_pool";
+pub(crate) const RECORD: Breach = "sink_record_never_follows_its_ack";
+pub(crate) const VERDICT: Breach = "verdict_never_precedes_final_name";
+
+/// Blocks up to which a debug build checks a machine after every input. The simulator's states are
+/// checked whatever their size.
+pub(crate) const CHECKED_BLOCKS_MAX: usize = 256;
+
+/// `Err(breach)` unless `holds`.
+pub(crate) fn ensure(holds: bool, breach: Breach) -> Result<(), Breach> {
+    if holds { Ok(()) } else { Err(breach) }
+}
+
+/// Whether two of the ranges have a byte of the same file.
+pub(crate) fn overlap(ranges: impl Iterator<Item = (FileIndex, ByteRange)>) -> bool {
+    let mut sorted: Vec<_> = ranges
+        .filter(|(_, range)| !range.is_empty())
+        .map(|(file, range)| (file, range.offset, range.end()))
+        .collect();
+    sorted.sort_unstable();
+    sorted
+        .windows(2)
+        .any(|pair| pair[0].0 == pair[1].0 && pair[1].1 < pair[0].2)
+}
+
+/// Whether each buffer is there once, and all of them fit into a pool of `count`.
+pub(crate) fn are_of_pool(buffers: impl Iterator<Item = BufferId>, count: u32) -> bool {
+    let mut seen = HashSet::new();
+    let mut buffers = buffers.into_iter();
+    buffers.all(|buffer| seen.insert(buffer)) && seen.len() <= count as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(file: u64, offset: u64, length: u64) -> (FileIndex, ByteRange) {
+        (FileIndex(file), ByteRange { offset, length })
+    }
+
+    #[test]
+    fn ranges_overlap_only_within_a_file() {
+        assert!(!overlap(
+            [at(0, 0, 4), at(1, 2, 4), at(0, 4, 4)].into_iter()
+        ));
+        assert!(overlap([at(0, 4, 4), at(1, 2, 4), at(0, 0, 5)].into_iter()));
+    }
+
+    #[test]
+    fn a_buffer_belongs_to_the_pool_once() {
+        assert!(are_of_pool([0, 2, 1].map(BufferId).into_iter(), 3));
+        assert!(!are_of_pool([0, 2, 0].map(BufferId).into_iter(), 3));
+        assert!(!are_of_pool([0, 1, 2, 3].map(BufferId).into_iter(), 3));
+    }
+}

@@ -1,0 +1,62 @@
+//! The invariants that a sink's state shows.
+
+use super::groups::Group;
+use super::tree::Node;
+use super::{Phase, Sink};
+use crate::invariants::{
+    ACK, ATTEMPT, Breach, CHECKED_BLOCKS_MAX, POOL, RECORD, VERDICT, are_of_pool, ensure, overlap,
+};
+
+impl Sink {
+    /// Checks the machine between two inputs. Tests and the simulator call it after each.
+    ///
+    /// # Errors
+    ///
+    /// The name of an invariant that does not hold.
+    pub fn check_invariants(&self) -> Result<(), &'static str> {
+        let buffers = self.blocks.values().filter_map(|block| block.buffer);
+        ensure(are_of_pool(buffers, self.config.buffers), POOL)?;
+        // A written block has given its segments to the group.
+        let segments = self.blocks.values().flat_map(|block| &block.segments);
+        let live = segments.filter(|segment| self.live.contains_key(&segment.file));
+        let ranges = live.map(|segment| (segment.file, segment.range));
+        ensure(!overlap(ranges), ATTEMPT)?;
+        self.check_group(&self.gathering)?;
+        self.syncing
+            .iter()
+            .try_for_each(|group| self.check_group(group))?;
+        let is_settled =
+            self.live.is_empty() && self.gathering.is_empty() && self.syncing.is_none();
+        let has_verdict = matches!(
+            self.phase,
+            Phase::Storing(_) | Phase::Announced(_) | Phase::Removing(_)
+        );
+        ensure(!has_verdict || is_settled, VERDICT)
+    }
+
+    /// A block of a group is written and not acknowledged, and no record of the group is logged.
+    fn check_group(&self, group: &Group) -> Result<(), Breach> {
+        let mut blocks = group.blocks.iter();
+        let is_pending = |key| {
+            self.blocks
+                .get(key)
+                .is_none_or(|block| block.written && block.small_left == 0)
+        };
+        ensure(blocks.all(is_pending), ACK)?;
+        let is_new = |(file, range)| match self.live.get(&file).map(|live| &live.node) {
+            Some(Node::File(file)) => !file.known.overlaps(range),
+            _ => true,
+        };
+        ensure(group.ranges().all(is_new), RECORD)
+    }
+
+    /// The same after an input of a debug build, while the state is small.
+    pub(super) fn check_if_small(&self) -> Result<(), Breach> {
+        let records = self.gathering.record_count();
+        let records = records + self.syncing.as_ref().map_or(0, Group::record_count);
+        match self.blocks.len() + records > CHECKED_BLOCKS_MAX {
+            true => Ok(()),
+            false => self.check_invariants(),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The invariants that a source's state shows.
+
+use super::{Phase, Source};
+use crate::invariants::{
+    ATTEMPT, Breach, CHECKED_BLOCKS_MAX, POOL, VERDICT, are_of_pool, ensure, overlap,
+};
+
+impl Source {
+    /// Checks the machine between two inputs. Tests and the simulator call it after each.
+    ///
+    /// # Errors
+    ///
+    /// The name of an invariant that does not hold.
+    pub fn check_invariants(&self) -> Result<(), &'static str> {
+        let held = self.blocks.values().filter_map(|block| block.buffer);
+        let sending = self.sending.values().filter_map(|sending| sending.buffer);
+        let buffers = self.free.iter().copied().chain(held).chain(sending);
+        ensure(are_of_pool(buffers, self.config.buffers), POOL)?;
+        let parts = self.blocks.values().flat_map(|block| &block.parts);
+        let live = parts.filter(|(file, _)| self.files.contains_key(file));
+        ensure(!overlap(live.copied()), ATTEMPT)?;
+        let is_closing = matches!(self.phase, Phase::Closing(_));
+        ensure(!is_closing || self.files.is_empty(), VERDICT)
+    }
+
+    /// The same after an input of a debug build, while the state is small.
+    pub(super) fn check_if_small(&self) -> Result<(), Breach> {
+        match self.blocks.len() > CHECKED_BLOCKS_MAX {
+            true => Ok(()),
+            false => self.check_invariants(),
+        }
+    }
+}
