@@ -246,6 +246,7 @@ const HEADLESS_LEFT: &[(&str, usize)] = &[
     ("dray-endpoint", 505),
     ("dray-open", 52),
     ("dray-runtime", 8),
+    ("dray-session", 2),
     ("plugins", 8),
 ];
 
