@@ -138,7 +138,7 @@ def test_a_server_that_keeps_what_it_gets_is_no_null_end(bench: Bench, tmp_path:
     ended = bench.cp("null:4096", far + "null:", *peer)
     error = ended.expect(3).report["error"]
     assert (error["kind"], error["end"]) == ("invalid_request", "sink")
-    assert "keeps what it is sent" in error["cause"]
+    assert "keeps its data" in error["cause"]
     assert list(root.iterdir()) == []
     # The remedy names the path of a file of that name.
     assert f"{far}./null:" in error["remedy"]

@@ -113,7 +113,7 @@ def test_a_slow_network_says_network(bench: Bench, source: Path, push: bool) -> 
 def test_people_and_progress_hear_of_it_too(bench: Bench, source: Path) -> None:
     words: list[Word] = ["cp", source / "data", bench.folder / "sink/data", f"--rate={SLOW}"]
     ended = bench.start(*words).wait().expect(0)
-    assert ended.out.strip().endswith("; held up most by its rate limit"), ended.out
+    assert ended.out.strip().endswith("; bottleneck: its rate limit"), ended.out
     ended = bench.start(*words, "--overwrite=always", "--progress=json").wait().expect(0)
     lines = [json.loads(line) for line in ended.words.splitlines()]
     told = [line for line in lines if line["event"] == "progress"]

@@ -141,7 +141,7 @@ BAD = {
     "sub": "authority",
     "old-proxy": "expired",
     "early-proxy": "not yet valid",
-    "too-long": "more proxies were made from it than it allows",
+    "too-long": "its chain of proxies is longer than it allows",
     "proxy-of-expired": "expired",
     "no-usage": "digital signatures",
     "not-critical": "",
@@ -312,7 +312,7 @@ def test_what_is_revoked_is_refused_soon_and_without_a_restart(
     # The other lists stay as they were, also if one is damaged.
     good = world.lists.read_bytes()
     for damaged in (good[: len(good) // 2], b"<html>503 try again later</html>"):
-        before = world.endpoint.log_text().count("those of before stay in force")
+        before = world.endpoint.log_text().count("the previous ones stay in force")
         world.lists.write_bytes(damaged)
         time.sleep(RELOAD_SECONDS + 1)
         for name, code in (("alice", 200), ("revoked", 401)):
@@ -321,7 +321,7 @@ def test_what_is_revoked_is_refused_soon_and_without_a_restart(
         said = [line for line in world.endpoint.log_text().splitlines() if "stay in force" in line]
         assert len(said) > before, "nobody hears of it"
         assert str(world.lists) in said[-1]
-        assert "fetch it anew" in said[-1]
+        assert "fetch it again" in said[-1]
     # Repaired, in the other form that authorities publish: it is in force again.
     later = world.authority.issue("later-gone", "/DC=org/DC=dray/CN=bob")
     file = later.file()
@@ -366,7 +366,7 @@ def test_an_endpoint_does_not_start_with_a_damaged_list(tmp_path: Path, name: st
             said = endpoint.log_text()
             assert f"{file}: " in said, said
             assert cause in said, said
-            assert "fetch it anew" in said, said
+            assert "fetch it again" in said, said
         file.write_bytes(good)
         endpoint.start()
     finally:
@@ -379,7 +379,7 @@ def test_an_endpoint_that_believes_no_authority_says_so(
     endpoint = start_endpoint("plain")
     answer = ask(endpoint, "GET", "/v1/endpoint", certificate=world.files["alice"])
     error = answer.refused(401, "unauthorized")
-    assert "believes no authority" in error["cause"]
+    assert "trusts no authority" in error["cause"]
     assert "token" in error["remedy"]
 
 

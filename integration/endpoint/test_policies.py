@@ -71,7 +71,10 @@ def test_an_urgent_one_takes_the_place_of_another_when_the_policy_is_changed(
         with pytest.raises(DrayError, match="administrators"):
             on.client("bob").change_scheduling(policy="priority")
         changed = time.monotonic()
-        assert on.client("root").change_scheduling(policy="priority", max_running=None).max_running is None
+        assert (
+            on.client("root").change_scheduling(policy="priority", max_running=None).max_running
+            is None
+        )
         assert on.client("bob").endpoint().scheduling.policy == "priority"
         held = on.until("a", lambda a: a.held)
         print(f"held after {time.monotonic() - changed:.3f} s")

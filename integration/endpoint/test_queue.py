@@ -117,7 +117,7 @@ def test_a_purge_of_what_never_began_ends_at_once(endpoint: Endpoint) -> None:
     with endpoint.client() as client:
         client.submit(request("t", not_before=FAR))
         client.cancel("t", purge=True)
-        assert "had not begun" in ended(client).notices[-1]
+        assert "had not started" in ended(client).notices[-1]
         client.forget("t")
         assert not endpoint.root("out").exists()
 
@@ -219,7 +219,7 @@ DATA, OUT = Root(), Root("out")
             (DATA, OUT),
             {"name": "other", "aliases": ["a"]},
             "permission_denied",
-            "nobody whom this endpoint believes vouches for alice@https://a",
+            "no authority that this endpoint trusts has certified alice@https://a",
         ),
         ((DATA, OUT), {}, None, ""),
     ],

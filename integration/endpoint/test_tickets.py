@@ -93,35 +93,35 @@ WRONG: dict[str, tuple[Json, Json, str, str, str]] = {
         {},
         "permission_denied",
         "it is for transfer another, not t",
-        "get a ticket for what is to be moved",
+        "get a ticket for these paths",
     ),
     "other-direction": (
         {"direction": "write"},
         {},
         "permission_denied",
         "it is for the other direction",
-        "get a ticket for what is to be moved",
+        "get a ticket for these paths",
     ),
     "other-path": (
         {},
         {"path": "y.dat"},
         "permission_denied",
         "it does not reach /data/y.dat",
-        "get a ticket for what is to be moved",
+        "get a ticket for these paths",
     ),
     "alike-path": (
         {},
         {"path": "x.dat2"},
         "permission_denied",
         "it does not reach /data/x.dat2",
-        "get a ticket for what is to be moved",
+        "get a ticket for these paths",
     ),
     "folder-above": (
         {},
         {"path": "", "selection": {"recursive": True}},
         "permission_denied",
         "it does not reach /data",
-        "get a ticket for what is to be moved",
+        "get a ticket for these paths",
     ),
     "other-key": (
         {"peer_key": "sha256:" + "0" * 64},
@@ -189,7 +189,7 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
     assert ended.returncode == 3, ended
     error = json.loads(ended.stdout.splitlines()[-1])["error"]
     assert error["kind"] == "unauthorized"
-    assert "it holds for one key, and the other end shows none" in error["cause"], error
+    assert "it is bound to a key, and the other end shows none" in error["cause"], error
     assert GET_ANOTHER in error["remedy"], error
     # The API does not accept it as a credential, and a caller without the key cannot renew it.
     ask(b, "GET", "/v1/transfers", token=ticket["ticket"]).refused(401, "unauthorized")

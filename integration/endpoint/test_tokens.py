@@ -81,9 +81,9 @@ BAD: dict[str, tuple[Callable[[House], str], str]] = {
     "twisted": (lambda h: good(h, exp="tomorrow"), "wrong type"),
     "climbing": (lambda h: h.issuer.token("storage.read:/data/../x"), "climbs"),
     "unknown-key": (lambda h: good(h, header={"kid": "another"}), "has no key"),
-    "strangers-key": (lambda h: h.stranger.token("storage.read:/"), "not signed by"),
-    "changed": (changed, "not signed by"),
-    "no-signature": (lambda h: good(h).rpartition(".")[0] + ".", "not signed by"),
+    "strangers-key": (lambda h: h.stranger.token("storage.read:/"), "its signature by"),
+    "changed": (changed, "its signature by"),
+    "no-signature": (lambda h: good(h).rpartition(".")[0] + ".", "its signature by"),
     "alg-none": (lambda h: signed(h, "none"), "algorithm none is not accepted"),
     "alg-None": (lambda h: signed(h, "none", alg="None"), "is not accepted"),
     "hs256-public-pem": (
@@ -92,14 +92,14 @@ BAD: dict[str, tuple[Callable[[House], str], str]] = {
     ),
     "hs256-as-rs256": (
         lambda h: signed(h, "HS256", h.issuer.public("RS256").read_bytes(), alg="RS256"),
-        "not signed by",
+        "its signature by",
     ),
     "other-algorithm": (lambda h: signed(h, "RS256", kid="es256"), "not one for RS256"),
     "critical": (lambda h: good(h, header={"crit": ["x"], "x": 1}), "critical"),
     "other-type": (lambda h: good(h, header={"typ": "secevent+jwt"}), "no access token"),
     "own-keys": (
         lambda h: h.stranger.token("storage.read:/", header={"jku": "https://evil.example/"}),
-        "not signed by",
+        "its signature by",
     ),
     "ticket": (lambda _: "drt_" + "A" * 43, "no JSON Web Token"),
 }
@@ -122,7 +122,7 @@ def test_a_bad_token_opens_no_session_and_the_copy_says_why(
 ) -> None:
     make, words = BAD[name]
     if name == "ticket":
-        words = "does not know it"
+        words = "did not issue it"
     ended = fetch(house, make(house), "data/x", tmp_path)
     assert ended.returncode == 3, ended.stderr
     error = json.loads(ended.stdout.splitlines()[-1])["error"]
@@ -214,7 +214,7 @@ def test_the_programs_of_the_command_line_say_what_to_do_without_a_good_token(
     ]
     for token, words in (
         (good(house, exp=ago(200)), "expired"),
-        (house.stranger.token("storage.read:/"), "not signed by"),
+        (house.stranger.token("storage.read:/"), "its signature by"),
     ):
         file.write_text(token, encoding="utf-8")
         file.chmod(0o600)

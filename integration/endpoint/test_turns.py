@@ -48,7 +48,7 @@ def test_long_calls_of_one_owner_keep_out_nobody_else(
         # Alice's next one waits for her own.
         answer = ask(endpoint, "GET", f"/v1/storage/stat?{query('/data/huge')}", token=alice)
         error = answer.refused(429, "busy")
-        assert "of your own calls" in error["cause"]
+        assert "of your calls" in error["cause"]
     # The callers have disconnected: so their calls end.
     start = time.monotonic()
     answer = ask(endpoint, "GET", f"/v1/storage/stat?{query('/data/huge')}", token=alice)

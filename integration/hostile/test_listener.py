@@ -392,7 +392,7 @@ EARLY: dict[str, tuple[int, list[bytes], str]] = {
     "of-nothing": (5, [verdict(*NOTHING)], "with 1 of 1 entries not closed"),
     "wanted": (5, [want(single()), verdict(*DONE)], "with 1 of 1 entries not closed"),
     "closed": (5, [want(single()), closed(0), verdict(*DONE)], "0 of 5 bytes sent"),
-    "not-wanted": (5, [closed(0), verdict(*DONE)], "not asked for"),
+    "not-wanted": (5, [closed(0), verdict(*DONE)], "not requested"),
     "large": (
         3 << 20,
         [want(single()), closed(0), verdict(*DONE_LARGE)],

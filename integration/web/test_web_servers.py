@@ -244,12 +244,12 @@ def test_ranges_that_were_not_asked_for_are_refused(tmp_path: Path) -> None:
             end = first + len(reply.body)
             reply.headers["Content-Range"] = f"bytes {first + 1}-{end}/{size}"
 
-    @case("does not say which bytes")
+    @case("does not report the range")
     def _unsaid(asked: Asked, reply: Reply) -> None:
         del asked
         reply.headers["Content-Range"] = ""
 
-    @case("does not say which bytes")
+    @case("does not report the range")
     def _several(asked: Asked, reply: Reply) -> None:
         del asked
         if reply.status == 206:
@@ -263,7 +263,7 @@ def test_ranges_that_were_not_asked_for_are_refused(tmp_path: Path) -> None:
             span = reply.headers["Content-Range"].split("/")[0]
             reply.headers["Content-Range"] = f"{span}/{size + 1}"
 
-    @case("whatever range")
+    @case("ignores ranges")
     def _whole(asked: Asked, reply: Reply) -> None:
         if asked.method == "GET":
             reply.status, reply.body = 200, CONTENT

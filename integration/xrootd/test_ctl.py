@@ -39,7 +39,7 @@ MIB = 1 << 20
 #: As ``make build-xrootd`` names it; in the configuration it has no number.
 PLUGIN = "libDrayXrdCtl-5.so"
 SOURCE = 0
-NOWHERE = "knows of no dray"
+NOWHERE = "no dray endpoint is known"
 
 
 @pytest.fixture(scope="module")
@@ -207,9 +207,9 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
         "it does not reach /data/deep/a": dial(ticket, reader, "/data/deep/a"),
         "it does not reach /data": dial(ticket, reader, "/data"),
         "it is for transfer t, not u": dial(ticket, reader, transfer="u"),
-        "this endpoint does not know it": dial(forged, reader),
+        "this endpoint did not issue it": dial(forged, reader),
         "it was made for another key": dial(ticket, thief),
-        "it holds for one key, and the other end shows none": dial(ticket, None),
+        "it is bound to a key, and the other end shows none": dial(ticket, None),
     }
     good = dial(ticket, reader)
     for why, frame in refused.items():
@@ -317,7 +317,7 @@ def test_without_its_endpoint_the_server_is_read(
         "no such token": "answers 401",
     }
     assert re.search(rf"no ticket for /a .*{words[fault]}", site.source.said())
-    assert "gets no leave from the dray there" in sink.said()
+    assert "the dray endpoint there denied access" in sink.said()
     assert site.sessions() == []
 
 
@@ -415,7 +415,7 @@ def test_what_is_safe_stays_safe_whichever_way_it_came(
     assert sent + resumed == 64 * MIB
     # The endpoint needs smaller objects than the server was read in: it would send everything
     # again.
-    assert ("reads from the server itself instead" in sink.said()) == (first == "server")
+    assert ("reading through XRootD instead" in sink.said()) == (first == "server")
     assert [each for each in site.sessions() if not each["error"]] == []
     assert tree.leftovers(sink.data) == []
 
@@ -467,7 +467,7 @@ def test_a_server_that_knows_of_none_is_asked_once(scene: Scene) -> None:
         make(source, name, MIB)
         scene.xrdcp("--tpc", "only", source.at(name), sink.at(name)).expect(0)
         assert sink.said().count(NOWHERE) == 1
-    assert sink.said().count("asks not again for a dray at ") == 2
+    assert sink.said().count("skipping the endpoint lookup at ") == 2
     (known,) = sink.admin.rglob("dray-deaf-servers")
     assert f"127.0.0.1]:{source.port}" in known.read_text(encoding="ascii") or (
         f"127.0.0.1:{source.port}" in known.read_text(encoding="ascii")

@@ -180,7 +180,7 @@ def test_what_cannot_be_done_is_said(bare: Scene, ours: Path) -> None:
     to = bare.folder / "out"
     for path, why in [
         ("none", "not found"),
-        ("whole/a", "sends the whole file whatever range"),
+        ("whole/a", "ignores ranges"),
         ("round/a", "redirects"),
         ("closed/a", "permission denied"),
         ("busy/a", "busy"),

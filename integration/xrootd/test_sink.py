@@ -175,7 +175,7 @@ def test_a_server_that_dies_loses_what_was_not_safe_alone(
 
 
 def test_another_content_is_never_mixed_in(bare: Scene, ours: Path, source: Path) -> None:
-    """A source that was replaced between two attempts is copied from its start."""
+    """A source that a replaced file between two attempts is copied from its start."""
     server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
     killed.kill()
     make_file(path, 96 * MIB, seed=2)
@@ -220,7 +220,7 @@ def test_a_log_that_was_replaced_is_not_read(bare: Scene, ours: Path, source: Pa
         refused = cp(bare, ours, path, server.at("a"))
         reader.communicate()
     assert refused.code != 0
-    assert "was replaced" in said(refused)
+    assert "a replaced file" in said(refused)
     ended = cp(bare, ours, path, server.at("a")).expect(0)
     assert ended.report["bytes_resumed"] > 0
     assert_there(server, path)

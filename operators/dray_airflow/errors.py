@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MESSAGE_CHARACTERS_MAX = 2000
-FORSAKEN = "nobody has asked for it in "
+FORSAKEN = "no caller has asked about it for "
 """Start of an endpoint's notice (``queue/run.rs``); a test compares the two."""
 
 

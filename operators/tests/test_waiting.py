@@ -148,7 +148,7 @@ def test_each_deferral_gets_what_the_task_has_left(site: Endpoint) -> None:
     # It was forsaken meanwhile, and is begun again by the same try.
     again = move(execution_timeout=limit, destination="/data/z.dat")
     again._after_trigger = lambda *_: SimpleNamespace(  # type: ignore[method-assign, assignment]
-        id=seen.id, state="cancelled", notices=("nobody has asked for it in 5 seconds",)
+        id=seen.id, state="cancelled", notices=("no caller has asked about it for 5 seconds",)
     )
     with pytest.raises(TaskDeferred) as deferred:
         again.execute_complete(context(), event, earlier)

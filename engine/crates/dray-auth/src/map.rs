@@ -177,7 +177,7 @@ impl Rule {
         }
         match (&self.owner, self.refuse) {
             (None, false) => Err("it names no owner"),
-            (Some(_), true) => Err("it names an owner and refuses"),
+            (Some(_), true) => Err("it names an owner and also refuses"),
             (Some(owner), false) if owner == "*" => {
                 let stars = self.subject.as_deref().unwrap_or("").matches('*').count();
                 if stars == 1 {

@@ -135,7 +135,7 @@ impl SigningKey {
     /// [`ErrorKind::Internal`] if the random source fails.
     pub fn mint(&self, grant: &Grant, random: &dyn SecureRandom) -> Result<String> {
         let refuse =
-            |cause: &str| misconfigured("mint a token", cause, "correct what the token shall say");
+            |cause: &str| misconfigured("mint a token", cause, "correct the token's claims");
         if grant.subject.is_empty() || grant.subject.len() > crate::token::SUBJECT_BYTES_MAX {
             return Err(refuse("a subject has 1 to 255 bytes"));
         }
@@ -143,7 +143,7 @@ impl SigningKey {
             return Err(refuse("no audience"));
         }
         if grant.expires <= grant.issued_at {
-            return Err(refuse("it would end before it begins"));
+            return Err(refuse("it would expire before it becomes valid"));
         }
         crate::Scopes::parse(&grant.scope, &dray_core::RelPath::root())
             .map_err(|error| refuse(&error.cause))?;
@@ -172,7 +172,7 @@ impl SigningKey {
         token.push('.');
         URL_SAFE_NO_PAD.encode_string(signature, &mut token);
         if token.len() > crate::token::TOKEN_BYTES_MAX {
-            return Err(refuse("it would be too long to be sent"));
+            return Err(refuse("it would exceed the size limit of a token"));
         }
         Ok(token)
     }

@@ -68,7 +68,12 @@ impl Resource {
             let name = unescaped(name).map_err(|why| refuse(ErrorKind::InvalidName, why))?;
             match name.as_slice() {
                 b"" => return Err(refuse(ErrorKind::InvalidName, "an empty name")),
-                b"." | b".." => return Err(refuse(ErrorKind::PathEscapes, "it climbs")),
+                b"." | b".." => {
+                    return Err(refuse(
+                        ErrorKind::PathEscapes,
+                        "it leaves its root with `..`",
+                    ));
+                }
                 name if name.contains(&b'/') => {
                     return Err(refuse(ErrorKind::InvalidName, "a slash inside a name"));
                 }

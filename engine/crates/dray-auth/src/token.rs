@@ -143,12 +143,10 @@ impl Issuers {
                 return Err(refuse("not a plain https:// URL"));
             }
             if issuer.audiences.is_empty() {
-                return Err(refuse(
-                    "no audience: it would take only tokens for everybody",
-                ));
+                return Err(refuse("it has no audience"));
             }
             let base = crate::Resource::parse(&issuer.base)
-                .map_err(|error| refuse(&format!("its base: {}", error.cause)))?
+                .map_err(|error| refuse(&format!("its path prefix: {}", error.cause)))?
                 .path;
             let url = issuer.url.clone();
             let entry = Known {
@@ -157,7 +155,7 @@ impl Issuers {
                 keys: None,
             };
             if known.insert(url, entry).is_some() {
-                return Err(refuse("named twice"));
+                return Err(refuse("it is named twice"));
             }
         }
         Ok(Self { known })
@@ -224,7 +222,7 @@ impl Issuers {
             unauthorized(
                 OPERATION,
                 format!("its issuer {} is not known here", shown(issuer)),
-                "use a token of an issuer that this endpoint believes",
+                "use a token of an issuer that this endpoint trusts",
             )
         })
     }
@@ -244,7 +242,7 @@ impl Known {
         };
         let issuer = &self.issuer.url;
         let Some(keys) = &self.keys else {
-            return Err(unknown(format!("the keys of {issuer} are not at hand")));
+            return Err(unknown(format!("the keys of {issuer} were not loaded")));
         };
         let is_named = |key: &&crate::jwk::Key| {
             (header.kid.as_deref()).is_none_or(|kid| key.id() == Some(kid))
@@ -265,10 +263,8 @@ impl Known {
             return Ok(());
         }
         match header.kid {
-            Some(_) => {
-                Err(refused(format!("it was not signed by {issuer}, or was changed")).into())
-            }
-            None => Err(unknown(format!("none of the keys of {issuer} signed it"))),
+            Some(_) => Err(refused(format!("its signature by {issuer} is wrong")).into()),
+            None => Err(unknown(format!("no key of {issuer} made its signature"))),
         }
     }
 }
@@ -434,7 +430,7 @@ impl Claims {
                 let wait = seconds(start - now);
                 return Err(unauthorized(
                     OPERATION,
-                    format!("it is not yet valid: it is {words} in {wait}"),
+                    format!("it is not yet valid: it becomes {words} in {wait}"),
                     "wait, or set the clocks of the issuer and of this endpoint right",
                 ));
             }

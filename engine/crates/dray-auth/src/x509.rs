@@ -142,11 +142,11 @@ impl Trust {
         let list = OwnedCertRevocationList::from_der(der.as_ref()).map_err(|error| {
             let cause = match error {
                 webpki::Error::UnsupportedCrlVersion => "not of version 2",
-                webpki::Error::UnsupportedDeltaCrl => "it holds only what changed",
+                webpki::Error::UnsupportedDeltaCrl => "it is a delta list",
                 webpki::Error::UnsupportedIndirectCrl => "it speaks for other authorities",
                 _ => "malformed",
             };
-            misconfigured("read the revocation list", cause, "fetch it anew")
+            misconfigured("read the revocation list", cause, "fetch it again")
         })?;
         self.lists.push(list.into());
         Ok(())
@@ -260,8 +260,8 @@ impl Trust {
     /// Returns webpki's error as a message for people.
     fn words(&self, error: &webpki::Error, own: &Parsed, others: &[Parsed], now: u64) -> Error {
         use webpki::Error as E;
-        const RENEW: &str = "ask the authority for a new certificate";
-        const LISTS: &str = "the endpoint's administrator must fetch the revocation lists anew";
+        const RENEW: &str = "ask the certificate authority for a new certificate";
+        const LISTS: &str = "ask the endpoint's administrator to fetch the revocation lists again";
         let whose = own.words();
         let issuer = own.issuer_words();
         match error {
@@ -286,7 +286,7 @@ impl Trust {
                 LISTS,
             ),
             E::CaUsedAsEndEntity => refused(
-                format!("{whose} is an authority's and stands where a client's must"),
+                format!("{whose} is an authority's certificate, not a client's"),
                 "send the chain in its order: the own certificate first",
             ),
             E::UnknownIssuer => {
@@ -316,7 +316,7 @@ impl Trust {
             E::NameConstraintViolation | E::PathLenConstraintViolated | E::EndEntityUsedAsCa => {
                 refused(
                     format!("{issuer}, or one above it, may not issue {whose}"),
-                    "ask the authority",
+                    "ask the certificate authority",
                 )
             }
             E::UnsupportedSignatureAlgorithmContext(_)
@@ -326,7 +326,7 @@ impl Trust {
             ),
             E::UnsupportedCriticalExtension => refused(
                 format!("{whose}, or one above it, demands an extension that is not known here"),
-                "ask the authority",
+                "ask the certificate authority",
             ),
             _ => refused(format!("{whose}, or one above it, is malformed"), RENEW),
         }
@@ -444,7 +444,7 @@ impl Parsed<'_> {
         let (not_before, not_after) = self.validity();
         if now < not_before {
             let wait = seconds(not_before - now);
-            let cause = format!("{} is not yet valid: in {wait} it is", self.words());
+            let cause = format!("{} becomes valid in {wait}", self.words());
             return Err(refused(cause, "wait, or set the clocks right"));
         }
         if now > not_after {
@@ -460,7 +460,10 @@ impl Parsed<'_> {
     fn check_usage(&self) -> Result<()> {
         let refuse = |why: &str| {
             let cause = format!("{}: {why}", self.words());
-            refused(cause, "ask the authority for another certificate")
+            refused(
+                cause,
+                "ask the certificate authority for another certificate",
+            )
         };
         match self.certificate.key_usage() {
             Ok(None) => Ok(()),

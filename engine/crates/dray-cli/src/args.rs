@@ -74,7 +74,7 @@ pub(crate) enum Command {
     Cp(Box<Cp>),
     /// Serve one folder to other hosts
     Serve(Serve),
-    /// Run and query endpoints, the services that carry transfers
+    /// Run and query endpoints, the services that run transfers
     #[command(subcommand)]
     Endpoint(Endpoint),
     /// Create and show bearer tokens

@@ -65,8 +65,8 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     }
     if cp.detach {
         return Err(usage(
-            "--detach leaves a copy to the endpoints that carry it, and none carries this one",
-            "name both sides as dray://HOST/ROOT/PATH, or leave it out",
+            "--detach works only between two endpoints",
+            "name both sides as dray://HOST/ROOT/PATH, or drop the option",
         )
         .into());
     }

@@ -107,7 +107,7 @@ fn again(file: &Path) -> Result<Exit, Stop> {
         _ => Identity::load_or_create(config.identity_folder())?,
     };
     output::result(&format!("key {}", identity.fingerprint()));
-    output::note(&format!("{} was there and stays as it is", file.display()));
+    output::note(&format!("{} exists and was not changed", file.display()));
     Ok(Exit::Safe)
 }
 

@@ -131,7 +131,7 @@ pub(crate) fn shown(who: &Who, address: &str) -> Result<(Token, Option<Arc<Ident
         (Some(token), _) => Ok((token, identity)),
         (None, Some(_)) => Ok((Token::new(NO_TOKEN)?, identity)),
         (None, None) => Err(usage(
-            "no token for the other host",
+            "no token for the other host was given",
             "give --token-file FILE, or set DRAY_TOKEN; or show a certificate with --cert",
         )),
     }
@@ -164,7 +164,7 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
         Some(name) => name.to_owned(),
         None => std::env::var("DRAY_ENDPOINT").map_err(|_| {
             usage(
-                "nothing says which endpoint",
+                "no endpoint is named",
                 "name it as HOST[:PORT], or set DRAY_ENDPOINT",
             )
         })?,
@@ -172,7 +172,7 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
     let bare = name.strip_prefix("dray://").unwrap_or(&name);
     let bare = bare.strip_suffix('/').unwrap_or(bare);
     dray_open::locations::with_port(bare).ok_or_else(|| {
-        let cause = format!("{bare:?} is no endpoint");
+        let cause = format!("{bare:?} is not the address of an endpoint");
         usage(
             cause,
             "write it as HOST[:PORT], an IPv6 address in brackets",

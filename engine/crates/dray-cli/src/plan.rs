@@ -44,15 +44,11 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     third_party::refuse_owed(owed)?;
     let places = what.places()?;
     if places.sources.keep_nothing() || places.folder.keeps_nothing() {
-        return Err(usage(
-            "there is nothing to plan of a null end",
-            "leave --dry-run out",
-        )
-        .into());
+        return Err(usage("a null end has nothing to plan", "leave --dry-run out").into());
     }
     let (Sources::Local(sources), Folder::Local(folder)) = (&places.sources, &places.folder) else {
         return Err(usage(
-            "one side is on another host, whose destination cannot be looked at from here yet",
+            "one side is on another host; a plan covers folders of this host only",
             "plan copies between folders of this host",
         )
         .into());
@@ -269,8 +265,8 @@ impl Planner<'_> {
                     count(*objects, "object")
                 )
             }
-            Fate::Adopt => format!("adopt   {path} ({size}; the same stands there)"),
-            Fate::Skip => format!("skip    {path} ({size}; another stands there)"),
+            Fate::Adopt => format!("adopt   {path} ({size}; the same file exists)"),
+            Fate::Skip => format!("skip    {path} ({size}; another file exists)"),
             Fate::Refuse(_) => format!("refuse  {path} ({size})"),
         });
     }

@@ -18,11 +18,11 @@ pub(crate) const WORTH_A_WORD: Duration = Duration::from_secs(2);
 pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
     match stage {
         Stage::List => "listing the source",
-        Stage::Decide => "looking at what the destination has",
+        Stage::Decide => "inspecting the destination",
         Stage::Rate => "its rate limit",
         Stage::Read => "reading the source",
         Stage::Network | Stage::Arrival => "the network",
-        Stage::Credit => "too few buffers for the way (--pool)",
+        Stage::Credit => "too few buffers for this path (--pool)",
         Stage::Retry => "waiting to try again",
         Stage::Verdict => "answers of the other end",
         Stage::Write => "writing the destination",
@@ -145,9 +145,9 @@ impl Report {
             human(rate as u64),
         ));
         for (files, what) in [
-            (progress.files_adopted, "there already"),
+            (progress.files_adopted, "already there"),
             (progress.files_updated, "with new mode or attributes"),
-            (progress.files_skipped, "left as they were"),
+            (progress.files_skipped, "left unchanged"),
         ] {
             if files > 0 {
                 words.push_str(&format!(", {files} {what}"));
@@ -160,7 +160,7 @@ impl Report {
         if self.took >= WORTH_A_WORD
             && let Some(stage) = progress.profile.bottleneck()
         {
-            words.push_str(&format!("; held up most by {}", held_up_by(stage)));
+            words.push_str(&format!("; bottleneck: {}", held_up_by(stage)));
         }
         words
     }

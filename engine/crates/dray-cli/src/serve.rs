@@ -106,7 +106,7 @@ fn identity_folder(serve: &Serve) -> Result<PathBuf> {
     }
     state_folder().ok_or_else(|| {
         usage(
-            "no place for this host's key: neither XDG_STATE_HOME nor HOME is set",
+            "no folder for this host's key: neither XDG_STATE_HOME nor HOME is set",
             "give --identity DIR",
         )
     })
@@ -381,6 +381,6 @@ impl Handler for House {
             more => format!(" (and {more} others since the last line)"),
         };
         *last = Some(Instant::now());
-        output::note(&format!("{peer} was turned away: {error}{more}"));
+        output::note(&format!("{peer} was rejected: {error}{more}"));
     }
 }

@@ -123,7 +123,7 @@ fn tell(found: &Found, now: SystemTime, arguments: &SweepArgs) {
     };
     let what = match found.what {
         What::Log => format!("log, {}", count(found.files, "partial file")),
-        What::Remnant => "what is left of a log".to_owned(),
+        What::Remnant => "remains of a log".to_owned(),
         What::Partial => "partial file without a log".to_owned(),
     };
     output::result(&format!(

@@ -344,8 +344,8 @@ pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
     match named {
         None => Ok(()),
         Some(name) => Err(usage(
-            format!("{name} is kept by an endpoint, and none carries this copy"),
-            "name both sides as dray://HOST/ROOT/PATH, or leave it out",
+            format!("{name} works only between two endpoints"),
+            "name both sides as dray://HOST/ROOT/PATH, or drop the option",
         )),
     }
 }
@@ -377,7 +377,7 @@ fn verdict_lines(is_taken: bool, verdict: &Admitted) -> Vec<String> {
     let mut lines = vec![match (is_taken, verdict.promised) {
         (false, _) => "would be refused".to_owned(),
         (true, true) => "would be promised".to_owned(),
-        (true, false) => "would be taken, and nothing promised".to_owned(),
+        (true, false) => "would be accepted without a promise".to_owned(),
     }];
     for (rate, words) in [
         (verdict.rate, "planned rate"),

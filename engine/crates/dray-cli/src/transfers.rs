@@ -118,14 +118,14 @@ pub(crate) fn why_held(client: &Client) -> String {
 
 fn why_held_by(policy: Option<PolicyName>) -> String {
     let others = match policy {
-        Some(PolicyName::Priority) => "others of a higher priority or class move first",
-        Some(PolicyName::RoundRobin) => "it is others' turn",
-        Some(PolicyName::Pairs) => "another of the same two endpoints moves first",
-        Some(PolicyName::Fcfs) => "others that were submitted before it move first",
-        Some(PolicyName::Fair) | None => "others move first",
+        Some(PolicyName::Priority) => "transfers of a higher priority or class move first",
+        Some(PolicyName::RoundRobin) => "other owners' transfers move first",
+        Some(PolicyName::Pairs) => "another transfer between the same two endpoints moves first",
+        Some(PolicyName::Fcfs) => "transfers that were submitted earlier move first",
+        Some(PolicyName::Fair) | None => "other transfers move first",
     };
     let policy = policy.map_or(String::new(), |policy| format!(" {}", policy.word()));
-    format!("held by the policy{policy}: {others}; it keeps its session and goes on by itself")
+    format!("held by the policy{policy}: {others}; it keeps its session and resumes by itself")
 }
 
 /// Runs `dray show`.
@@ -214,7 +214,7 @@ fn show_as(transfer: &Transfer, state: &str) {
         output::result(&line);
     }
     if let Some(stage) = transfer.bottleneck {
-        output::result(&format!("  held up most by {}", held_up_by(stage.into())));
+        output::result(&format!("  bottleneck: {}", held_up_by(stage.into())));
     }
     for line in moments(transfer) {
         output::result(&format!("  {line}"));
@@ -253,14 +253,14 @@ fn moments(transfer: &Transfer) -> Vec<String> {
     };
     // `not_before` matters only while the transfer may be waiting for it.
     if matches!(transfer.state, State::Queued | State::Paused) {
-        add("begins not before", transfer.request.not_before);
+        add("starts at the earliest at", transfer.request.not_before);
     }
     add("started", transfer.started_at);
     add("ended", transfer.ended_at);
     add("next try at", transfer.next_try_at);
     add("done about", transfer.eta);
     if let Some(seconds) = transfer.silent_seconds {
-        all.push(format!("nothing has moved for {}", duration(seconds)));
+        all.push(format!("no bytes moved for {}", duration(seconds)));
     }
     all
 }
@@ -387,7 +387,7 @@ pub(crate) mod tests {
             moments(&queued),
             [
                 format!("submitted {}", day(1)),
-                format!("begins not before {}", day(9)),
+                format!("starts at the earliest at {}", day(9)),
             ]
         );
     }
@@ -401,7 +401,7 @@ pub(crate) mod tests {
             "t cancelled: 1 file safe, the rest purged"
         );
         fields["purged"] = json!(false);
-        fields["notices"] = json!(["nothing purged: what is there is another owner's"]);
+        fields["notices"] = json!(["nothing purged: the data belongs to another owner"]);
         assert_eq!(
             line(&transfer(&fields)),
             "t cancelled: 1 file, 5.0 MiB safe"
@@ -420,7 +420,7 @@ pub(crate) mod tests {
             why_held_by(Some(PolicyName::RoundRobin))
                 .starts_with("held by the policy round_robin: ")
         );
-        assert!(why_held_by(None).starts_with("held by the policy: others move first"));
+        assert!(why_held_by(None).starts_with("held by the policy: other transfers move first"));
     }
 
     #[test]

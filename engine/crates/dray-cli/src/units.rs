@@ -48,7 +48,7 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
     let age = number.checked_mul(seconds).map(Duration::from_secs);
     let age = age.ok_or_else(|| "that is too long".to_owned())?;
     match age < AGE_MIN {
-        true => Err("what was touched less than an hour ago may be in use: 1h at least".to_owned()),
+        true => Err("data younger than an hour may be in use: 1h at least".to_owned()),
         false => Ok(age),
     }
 }
@@ -142,7 +142,7 @@ pub(crate) fn target_rate(text: &str) -> Result<(String, RateInTime), String> {
 
 /// Parses a duration: `30s`, `20m`, `12h`, `7d`.
 pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
-    let wrong = || format!("{text:?} is no length of time: write 30s, 20m, 12h or 7d");
+    let wrong = || format!("{text:?} is not a duration: write 30s, 20m, 12h or 7d");
     let (number, seconds) = match text.char_indices().next_back() {
         Some((at, 's')) => (&text[..at], 1),
         Some((at, 'm')) => (&text[..at], 60),
@@ -160,7 +160,7 @@ pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
 /// Parses a point in time: RFC 3339, or a duration from now.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     let from_now = || time(text).map(|length| clock::now().after(length));
-    let wrong = |_| format!("{text:?} is no time: write 2026-11-21T17:00:00Z, or 20m from now");
+    let wrong = |_| format!("{text:?} is not a time: write 2026-11-21T17:00:00Z, or 20m from now");
     Timestamp::parse(text).map_or_else(|| from_now().map_err(wrong), Ok)
 }
 

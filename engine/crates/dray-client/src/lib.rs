@@ -381,9 +381,9 @@ impl Client {
     fn odd(&self, status: StatusCode) -> Error {
         self.error(
             ErrorKind::Protocol,
-            format!("it answered {status} in a form that is not ours"),
+            format!("it answered {status}, but not as a dray endpoint does"),
         )
-        .remedy("look whether there is an endpoint at this address")
+        .remedy("check that an endpoint runs at this address")
     }
 }
 

@@ -40,7 +40,7 @@ impl Name {
             return Err(invalid(bytes, "longer than 255 bytes"));
         }
         if bytes == b"." || bytes == b".." {
-            return Err(invalid(bytes, "not a name but a direction"));
+            return Err(invalid(bytes, "`.` and `..` are not names"));
         }
         if bytes.iter().any(|b| *b == b'/' || *b == 0) {
             return Err(invalid(bytes, "a slash or a zero byte inside"));

@@ -21,7 +21,8 @@ pub fn size(text: &str) -> Result<u64, String> {
         "tb" => 1_000_000_000_000,
         other => {
             return Err(format!(
-                "{other:?} is no unit; use K, M, G, T (KiB and so on, powers of 1024) or KB, MB, GB"
+                "{other:?} is not a unit; use K, M, G, T (KiB and so on, powers of 1024) or KB, \
+                 MB, GB"
             ));
         }
     };
@@ -35,7 +36,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         Ok(part) if part.is_finite() && part * (factor as f64) < 9e15 => {
             Ok((part * factor as f64).round() as u64)
         }
-        _ => Err(format!("{number:?} is no number")),
+        _ => Err(format!("{number:?} is not a number")),
     }
 }
 
@@ -45,7 +46,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// A message that states the problem.
 pub fn rate(text: &str) -> Result<u64, String> {
     match size(text.strip_suffix("/s").unwrap_or(text))? {
-        0 => Err("a rate of zero never ends; leave it out for no limit".to_owned()),
+        0 => Err("a rate of zero never ends; leave the rate out for no limit".to_owned()),
         rate => Ok(rate),
     }
 }

@@ -50,7 +50,7 @@ fn named(error: Error, addresses: &[String]) -> Error {
         some => format!("{}: {} listens there", error.cause, some.join(", ")),
     };
     let remedy = match holders.as_slice() {
-        [] => "look with `ss -ltnp` as root which it is; stop it, or choose another port",
+        [] => "run `ss -ltnp` as root to find the program; stop it, or choose another port",
         _ => "stop it, or choose another port",
     };
     error.cause(cause).remedy(remedy)

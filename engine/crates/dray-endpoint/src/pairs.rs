@@ -131,7 +131,7 @@ pub struct Pairs {
 
 impl Pairs {
     /// What is known by now. A file that is damaged is set aside, and one that cannot be read just now is
-    /// left as it is.
+    /// stays unchanged.
     #[must_use]
     pub fn open(state: &Path, now: Timestamp, warn: fn(&str)) -> Self {
         let file = state.join(FILE);
@@ -174,8 +174,8 @@ impl Pairs {
         if let Err(error) = write(&self.file, &written) {
             let file = self.file.display();
             (self.warn)(&format!(
-                "cannot keep the numbers of streams that were found ({file}: {error}): another time they are \
-                 looked for again; look at the folder and who may write there"
+                "cannot save the tuned numbers of streams in {file}: {error}. They are measured \
+                 again at the next start. Check the folder and its permissions"
             ));
         }
     }
@@ -195,8 +195,8 @@ impl Unread {
         match self {
             Self::Damaged(cause) => set_aside(file, cause),
             Self::Now(error) => format!(
-                "cannot read the numbers of streams that were found ({}: {error}): it is left as it is, and \
-                 what is found until the next start is not kept; let the program's user read it",
+                "cannot read the tuned numbers of streams in {}: {error}. The file stays \
+                 unchanged, and new numbers are not saved. Give the program's user read permission",
                 file.display()
             ),
         }
@@ -214,7 +214,7 @@ fn read(file: &Path, now: Timestamp) -> Result<Memory, Unread> {
     let read = opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut text);
     if read.map_err(Unread::Now)? as u64 > FILE_BYTES_MAX {
         return Err(Unread::Damaged(format!(
-            "it is longer than {FILE_BYTES_MAX} bytes"
+            "it has more than {FILE_BYTES_MAX} bytes"
         )));
     }
     let damaged = |cause: &str| Unread::Damaged(cause.to_owned());
@@ -236,12 +236,12 @@ fn set_aside(file: &Path, cause: &str) -> String {
     let aside = file.with_extension("json.damaged");
     let moved = match std::fs::rename(file, &aside) {
         Ok(()) => format!("it is {} now", aside.display()),
-        Err(error) => format!("it stays there ({error}) and will be written over"),
+        Err(error) => format!("it could not be moved ({error}) and will be overwritten"),
     };
     let file = file.display();
     format!(
-        "cannot read the numbers of streams that were found ({file}: {cause}): {moved}, and they are \
-         looked for again; nothing else is lost"
+        "cannot read the tuned numbers of streams in {file}: {cause}. {moved}. They are measured \
+         again; no other data is lost"
     )
 }
 
@@ -374,7 +374,7 @@ mod tests {
         let pairs = open(state.path(), now);
         pairs.keep(key(), found(3, None), now);
         assert_eq!(pairs.of(&key(), now), Some(found(3, None)));
-        assert!(file.is_dir(), "left as it is");
+        assert!(file.is_dir(), "stays unchanged");
         // Nor does one that cannot be written.
         let pairs = open(&state.path().join("none"), now);
         pairs.keep(key(), found(3, None), now);

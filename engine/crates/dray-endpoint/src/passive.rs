@@ -152,7 +152,7 @@ impl Passive {
         for path in named {
             let (other, rest) = self.roots.split(path).map_err(|error| error.at(end))?;
             if other.name() != root.name() {
-                return Err(invalid("its paths lie in several roots")
+                return Err(invalid("its paths are in several roots")
                     .remedy("submit one transfer for each root"));
             }
             paths.push(api_path(root, rest).map_err(|error| error.at(end))?);
@@ -279,7 +279,7 @@ async fn as_one_of_few<T>(waits: &Semaphore, work: impl Future<Output = Result<T
     }
     let _wait = waits.try_acquire().map_err(|_| {
         Error::new(ErrorKind::Busy, End::Here, "know the caller")
-            .cause("too many wait for the keys of an issuer")
+            .cause("too many callers wait for an issuer's keys")
             .remedy("run the same command again later")
     })?;
     work.await

@@ -189,7 +189,7 @@ fn open_folder(root: &crate::config::Root, path: &Path, others: &[Arc<Root>]) ->
     if let Some(other) = others.iter().find(overlaps) {
         // The rules of one would not hold by way of the other; a copy from one to the other
         // would copy itself, and a copy that is its own original would be evicted with it.
-        let cause = format!("it and the root {:?} overlap", other.name());
+        let cause = format!("it overlaps with the root {:?}", other.name());
         return Err(wrong(name, cause, "give each root a folder of its own"));
     }
     let folder = |target: &crate::config::TargetFolder| {

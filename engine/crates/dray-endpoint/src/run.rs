@@ -356,7 +356,7 @@ impl Endpoint {
                 let died = |_| Err(Error::new(ErrorKind::Internal, End::Here, work));
                 part?.join().unwrap_or_else(died)
             };
-            dispatching.map_or(Ok(()), |part| ended(part, "carry transfers"))?;
+            dispatching.map_or(Ok(()), |part| ended(part, "run transfers"))?;
             listening.map_or(Ok(()), |part| ended(part, "listen"))?;
             others.into_iter().try_for_each(|part| part.map(drop))
         });
@@ -418,7 +418,10 @@ fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Liste
     if largest < plan::OBJECT_BYTES_MIN {
         return Err(
             Error::new(ErrorKind::InvalidRequest, End::Here, "share the memory")
-                .cause(format!("{} sessions have too little each", bounds.sessions))
+                .cause(format!(
+                    "the memory is too small for {} sessions",
+                    bounds.sessions
+                ))
                 .remedy("raise limits.memory or lower limits.transfers_active"),
         );
     }
@@ -539,8 +542,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let text = format!(
             "name = \"a.example\"\nlisten = []\nstate = {:?}\n\
-             [listen_plain]\naddresses = [\"127.0.0.1:0\"]\n\
-             [[root]]\nname = \"data\"\npath = {:?}\n",
+             [listen_plain]\naddresses = [\"127.0.0.1:0\"]\n[[root]]\nname = \"data\"\npath = {:?}\n",
             folder.path().join("state"),
             folder.path(),
         );

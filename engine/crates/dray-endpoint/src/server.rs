@@ -106,7 +106,7 @@ impl Driver {
         let until = Instant::now() + END_TIME;
         while !self.thread.is_finished() {
             if Instant::now() > until {
-                tracing::error!("a thread that answers calls hangs; it is left behind");
+                tracing::error!("a thread that answers calls hangs and is abandoned");
                 return;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -170,7 +170,10 @@ impl Server {
             .map_err(|error| failed(operation, &error))?;
         let seat = self.room.take(peer.ip(), &self.metrics).ok_or_else(|| {
             Error::new(ErrorKind::Busy, End::Here, operation)
-                .cause(format!("{} has, or all have, too many", peer.ip()))
+                .cause(format!(
+                    "{}, or all callers together, have too many connections",
+                    peer.ip()
+                ))
                 .remedy("close some, or raise limits.connections")
         })?;
         stream

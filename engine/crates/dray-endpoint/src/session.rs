@@ -211,7 +211,8 @@ impl SessionRunner {
             if let Some((other, before)) = known.filter(|(_, before)| *before != size) {
                 let url = &place.url;
                 // Another replica would not help.
-                let error = Error::new(ErrorKind::InvalidRequest, End::Here, "compare replicas");
+                let error =
+                    Error::new(ErrorKind::InvalidRequest, End::Here, "compare the replicas");
                 return Err(error
                     .cause(format!("{other} has {before} bytes, {url} has {size}"))
                     .remedy("name equal replicas"));
@@ -315,7 +316,10 @@ impl SessionRunner {
         Ok(root)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "both sides of a copy, once")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "both sides of a copy are parsed once"
+    )]
     fn copy(
         &self,
         job: &Job,
@@ -349,7 +353,7 @@ impl SessionRunner {
                     End::Network,
                     "know the other endpoint",
                 )
-                .cause("neither its key nor an authority of its certificate is known")
+                .cause("neither its key nor the authority of its certificate is trusted")
                 .remedy(
                     "put the `key` that came with the ticket beside it, \
                      or have tls.peers_ca set at this endpoint",
@@ -394,7 +398,7 @@ pub fn check_clear_data(request: &Request, config: &Config) -> Result<()> {
 /// What is refused when a request belongs to neither side.
 #[must_use]
 pub fn neither_is_local() -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Here, "carry the transfer")
+    Error::new(ErrorKind::InvalidRequest, End::Here, "run the transfer")
         .cause("neither side of it is at this endpoint")
         .remedy("submit it to the endpoint of its source or of its destination")
 }
@@ -482,7 +486,7 @@ fn destination(request: &Request, sources: &[ApiPath], to: &ApiPath) -> Result<D
     if is_about_one && request.selection.recursive {
         return Err(
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
-                .cause("content and range are about one file, and the request is recursive")
+                .cause("content and range need a single file, and the request is recursive")
                 .remedy("leave out one of them"),
         );
     }

@@ -147,7 +147,7 @@ impl Stager<'_> {
             false => (
                 path.root == root.name(),
                 format!("{} does not lie in /{}", path.text(), root.name()),
-                "in goes from the slow root to the fast one, out the other way",
+                "`in` stages from the slow root to the fast one, `out` the other way",
             ),
         };
         if !path.path.is_root() && is_fit {
@@ -185,7 +185,7 @@ impl Stager<'_> {
         {
             let (cause, remedy) = match row.request.bypass {
                 true => (
-                    "it went past the fast root, so there is no copy".to_owned(),
+                    "it bypassed the fast root, so there is no fast copy".to_owned(),
                     "stage it without bypass, to have one",
                 ),
                 false => (format!("it is {}", staged.state.word()), "stage it again"),
@@ -306,7 +306,7 @@ fn free_copy(
             };
         if !is_same && seen.kind == FileKind::Symlink {
             return Ok(Some(
-                "its slow copy does not lead where it leads".to_owned(),
+                "its slow copy is a link with another target".to_owned(),
             ));
         }
         if !is_same {
@@ -327,7 +327,8 @@ fn free_copy(
         if freed.kept > 0 {
             return Err(conflict(
                 stays(&fast, &freed, is_dry)?,
-                "stage out what has no slow copy, wait for what is pinned, and evict it again",
+                "stage out the copies that have no slow copy, wait for pins to expire, and evict \
+                 again",
             ));
         }
     }
@@ -350,14 +351,17 @@ fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     let mut words = Vec::with_capacity(freed.named.len());
     for (below, why) in &freed.named {
         let path = fast.with(fast.path.join_path(below)?).text();
-        words.push(format!("{path} stays: {why}"));
+        words.push(format!("{path} was kept: {why}"));
     }
     let more = freed.kept.saturating_sub(freed.named.len() as u64);
     if more > 0 {
-        words.push(format!("{more} more stay"));
+        words.push(format!("{more} more were kept"));
     }
     if !is_dry {
-        words.push(format!("{} went before that was seen", freed.removed));
+        words.push(format!(
+            "{} was removed before it could be checked",
+            freed.removed
+        ));
     }
     Ok(words.join("; "))
 }

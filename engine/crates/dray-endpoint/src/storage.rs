@@ -49,7 +49,7 @@ impl Given {
     fn check(&self, operation: &str) -> Result<()> {
         if self.0.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Cancelled, End::Here, operation)
-                .cause("the caller has gone away"));
+                .cause("the caller closed the connection"));
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ pub fn in_plain_words(error: Error) -> Error {
     use ErrorKind as K;
     let remedy = match error.kind {
         K::IsADirectory => "name a file",
-        K::NotADirectory => "what stands on the way, or there, is no folder: name another path",
+        K::NotADirectory => "name another path: a part of this path is not a folder",
         K::AlreadyExists if error.remedy.contains("--") => {
             "remove what stands there, or name another path"
         }
@@ -268,7 +268,7 @@ fn is_hidden(name: &[u8]) -> bool {
 /// Makes a folder. Says whether it was made.
 ///
 /// # Errors
-/// `NotADirectory` when something else stands there; `NotFound` when what is above it is not there.
+/// `NotADirectory` when another entry exists there; `NotFound` when what is above it is not there.
 pub fn make_folder(root: &Root, path: &ApiPath, parents: bool) -> Result<(Entry, bool)> {
     let mode = dray_store::posix::default_folder_mode();
     let made = if parents || path.path.is_root() {
@@ -336,7 +336,7 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
         }
         Errno::NOENT => failed(operation, &from.path)(errno),
         Errno::EXIST if replace => Error::new(ErrorKind::AlreadyExists, End::Here, operation)
-            .cause("a device, a pipe or a socket stands there, which is never replaced")
+            .cause("a device, pipe or socket exists there and is never replaced")
             .remedy("name another place, or remove what stands there")
             .file(&to.path),
         errno => failed(operation, &to.path)(errno)
@@ -385,7 +385,7 @@ pub fn checksum(
     if file.state()? != before {
         return Err(Error::new(ErrorKind::SourceChanged, End::Here, operation)
             .file(&path.path)
-            .remedy("ask again when nobody writes to it"));
+            .remedy("try again when no program writes to it"));
     }
     Ok(ChecksumAnswer {
         path: path.text(),

@@ -108,7 +108,7 @@ impl TicketStore {
         let row = self.queue.tickets().by_id(id)?;
         row.filter(|row| caller.sees(&row.owner)).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, End::Here, "find the ticket")
-                .cause("it is none of yours")
+                .cause("it does not exist, or belongs to another owner")
                 .remedy("list your tickets with GET /v1/tickets")
         })
     }

@@ -152,7 +152,7 @@ impl Grant {
         } else if now >= self.expires_at {
             format!("it ended {} s ago", (now - self.expires_at) / 1000)
         } else if key.is_none() {
-            "it holds for one key, and the other end shows none".to_owned()
+            "it is bound to a key, and the other end shows none".to_owned()
         } else if key != Some(self.peer_key) {
             "it was made for another key".to_owned()
         } else {
@@ -169,7 +169,7 @@ impl Grant {
         let denied = |cause: String| {
             Error::new(ErrorKind::PermissionDenied, End::Network, "use the ticket")
                 .cause(cause)
-                .remedy("get a ticket for what is to be moved")
+                .remedy("get a ticket for these paths")
         };
         if *transfer != self.transfer {
             let own = &self.transfer;
@@ -206,7 +206,7 @@ fn refused(cause: String) -> Error {
 /// What somebody hears who shows a ticket that was never made here, or long ago.
 #[must_use]
 pub fn unknown() -> Error {
-    refused("this endpoint does not know it".to_owned())
+    refused("this endpoint did not issue it".to_owned())
 }
 
 #[cfg(test)]

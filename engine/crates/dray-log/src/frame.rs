@@ -120,14 +120,14 @@ pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
     if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
         return Err(
             Error::new(ErrorKind::LogVersion, End::Sink, "read the object log")
-                .cause("not an object log: it begins with something else")
-                .remedy("look at what this file is; remove it to start over"),
+                .cause("not an object log: its first bytes are different")
+                .remedy("check the file; remove it to start over"),
         );
     }
     let damaged = |why: &str| {
         Error::new(ErrorKind::LogDamaged, End::Sink, "read the object log")
             .cause(why)
-            .remedy("nothing of it can be trusted; remove it to start over")
+            .remedy("it cannot be trusted; remove it to start over")
     };
     let Some(bytes) = bytes.first_chunk::<16>() else {
         return Err(damaged("it ends inside its first 16 bytes"));

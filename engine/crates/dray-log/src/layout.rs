@@ -113,7 +113,7 @@ pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
         return Err(
             Error::new(ErrorKind::InvalidName, End::Sink, "name a partial file")
                 .cause(format!(
-                    "{}: names that begin with .dray- are dray's own",
+                    "{}: names that begin with .dray- are reserved",
                     escape(final_name.as_bytes())
                 ))
                 .remedy("rename it, or leave it out with --exclude"),

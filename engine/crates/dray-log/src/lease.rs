@@ -164,7 +164,7 @@ pub fn newest(bytes: &[u8]) -> Result<Option<LeaseRecord>> {
                     .cause(format!(
                         "it is of version {version}; this program reads version {LEASE_VERSION}"
                     ))
-                    .remedy("use the program that wrote it, or remove it when nothing runs"),
+                    .remedy("use the program that wrote it, or remove it when no transfer runs"),
             );
         }
         let Some(record) = decode(&slot[HEAD_BYTES..]) else {
@@ -202,7 +202,7 @@ pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result
         .max(log_epoch.unwrap_or(0));
     highest.checked_add(1).ok_or_else(|| {
         Error::new(ErrorKind::LimitExceeded, End::Sink, "take the lease")
-            .cause("its epoch is the highest there is")
+            .cause("its epoch is the highest possible")
             .remedy("remove the lease and the log beside it to start over")
     })
 }

@@ -81,7 +81,7 @@ impl Damage {
             self.files_forgotten,
             self.files_kept
         ))
-        .remedy("what is in doubt is sent again; check the device")
+        .remedy("doubtful ranges are sent again; check the device")
     }
 }
 

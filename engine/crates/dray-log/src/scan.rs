@@ -266,7 +266,7 @@ pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(
         _ => Err(
             Error::new(ErrorKind::LogDamaged, End::Sink, "read the object log")
                 .cause("its header does not match its checksum")
-                .remedy("nothing of it can be trusted; remove it to start over"),
+                .remedy("it cannot be trusted; remove it to start over"),
         ),
     }
 }

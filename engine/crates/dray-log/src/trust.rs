@@ -136,7 +136,7 @@ pub fn judge(
 fn doubt(kind: ErrorKind, cause: String) -> Error {
     Error::new(kind, End::Sink, "resume the file")
         .cause(cause)
-        .remedy("starting over; nothing of the partial file is used")
+        .remedy("starting over without the partial file")
 }
 
 fn content(file: &LoggedFile, sink: &Sink<'_>, wanted: &ContentKey) -> Option<Error> {
@@ -178,13 +178,13 @@ fn partial(
     let Some(found) = found else {
         return Some(doubt(
             ErrorKind::NotFound,
-            format!("{log} names the partial file {name}, which is not there"),
+            format!("{log} names the partial file {name}, which does not exist"),
         ));
     };
     if !file.partial.is(found, is_same_boot) {
         return Some(doubt(
             ErrorKind::NotFound,
-            format!("{name} is not the partial file that {log} speaks of but a newer one"),
+            format!("{name} is newer than the partial file in {log}"),
         ));
     }
     let needed = file.done.iter().last().map_or(0, |(range, _)| range.end());
@@ -204,7 +204,7 @@ fn boot(file: &LoggedFile, sink: &Sink<'_>, is_same_boot: bool) -> Option<Error>
         doubt(
             ErrorKind::Other,
             format!(
-                "{} was written with durability none, and the host has started anew since",
+                "{} was written with durability none, and the host has restarted since",
                 sink.log
             ),
         )

@@ -260,8 +260,11 @@ impl<F: LogFile> UniversalLog<F> {
             self.is_given_up = true;
             return Err(
                 Error::new(ErrorKind::LeaseLost, End::Sink, "write to the object log")
-                    .cause("somebody else has written to it")
-                    .remedy("see who else writes to this destination; run the same command again"),
+                    .cause("another process has written to it")
+                    .remedy(
+                        "find the other process that writes to this destination; then run the \
+                             same command again",
+                    ),
             );
         }
         let group = self.encode(is_commit);
@@ -404,7 +407,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
                 .cause(why))
         };
         if self.files.at_path(&path).is_some() {
-            return refuse(ErrorKind::Internal, "it is there and has not ended");
+            return refuse(ErrorKind::Internal, "it exists and has not ended");
         }
         if self.ending.contains(&path) || self.ending.contains(&place) {
             return refuse(ErrorKind::Internal, "its last end is not committed yet");
@@ -412,7 +415,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         if self.files.at_partial(&place).is_some() {
             return refuse(
                 ErrorKind::AlreadyExists,
-                "another file's bytes lie in this partial file",
+                "this partial file holds bytes of another file",
             );
         }
         self.next_file = FileNumber(after);

@@ -177,7 +177,7 @@ impl Places {
         let single = sources.len() == 1 && !written.recursive;
         if written.about_one_file && !single {
             return Err(usage(
-                "--range and --checksum are about one file",
+                "--range and --checksum need a single file",
                 "name one file, without --recursive",
             ));
         }
@@ -260,7 +260,7 @@ pub(crate) fn words(typed: &OsStr) -> String {
 }
 
 pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
+    Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
         .cause(cause)
         .remedy(remedy)
 }
@@ -299,7 +299,7 @@ fn null_destination(written: &Written<'_>, path: &[u8]) -> Result<bool> {
     }
     match Null::read(path)? {
         Some(null) if null.has_files() => Err(usage(
-            "a null end that is written to has no size",
+            "a null destination has no size",
             "write null: for it",
         )),
         other => Ok(other.is_some()),
@@ -332,7 +332,7 @@ fn is_folder_by_spelling(path: &OsStr) -> bool {
 pub(crate) fn own_name(bytes: &[u8]) -> Result<Name> {
     let name = Name::new(bytes)?;
     if name.is_reserved() {
-        let cause = format!("{name}: names that begin with .dray- are dray's own");
+        let cause = format!("{name}: names that begin with .dray- are reserved");
         return Err(usage(cause, "choose another name"));
     }
     Ok(name)
@@ -379,7 +379,7 @@ fn refuse_file(folder: &Path) -> Result<()> {
         let words = shown(folder);
         return Err(
             Error::new(ErrorKind::NotADirectory, End::Sink, "open the destination")
-                .cause(format!("{words} is no folder"))
+                .cause(format!("{words} is not a folder"))
                 .remedy("name another destination"),
         );
     }

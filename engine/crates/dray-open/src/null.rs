@@ -51,8 +51,8 @@ impl Null {
         };
         let bad = || {
             let text = String::from_utf8_lossy(text).escape_debug().to_string();
-            Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
-                .cause(format!("{text}: no null end"))
+            Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
+                .cause(format!("{text}: not a null end"))
                 .remedy(
                     "write null:, null:SIZE or null:SIZExFILES[xFOLDERS]; a file of this name is ./null:...",
                 )
@@ -169,9 +169,9 @@ impl Location for Null {
         if self.has_files() {
             return Ok(());
         }
-        let error = Error::new(ErrorKind::InvalidRequest, End::Here, "do as told");
+        let error = Error::new(ErrorKind::InvalidRequest, End::Here, "run the command");
         Err(error
-            .cause("null: has no bytes to copy")
+            .cause("null: without a size has no bytes to copy")
             .remedy("write null:SIZE, as null:4GiB"))
     }
 
@@ -181,9 +181,9 @@ impl Location for Null {
 
     fn writable(&self) -> Result<&dyn Writable> {
         if self.has_files() {
-            let error = Error::new(ErrorKind::InvalidRequest, End::Here, "do as told");
+            let error = Error::new(ErrorKind::InvalidRequest, End::Here, "run the command");
             return Err(error
-                .cause("a null end that is written to has no size")
+                .cause("a null destination has no size")
                 .remedy("write null: for it"));
         }
         Ok(self)
@@ -199,7 +199,7 @@ impl Writable for Null {
         if !options.verify {
             return Ok(());
         }
-        let error = Error::new(ErrorKind::InvalidRequest, End::Here, "do as told");
+        let error = Error::new(ErrorKind::InvalidRequest, End::Here, "run the command");
         Err(error
             .cause("a null end cannot be read back")
             .remedy("leave --verify out"))

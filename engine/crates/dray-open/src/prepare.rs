@@ -385,7 +385,7 @@ pub fn owner() -> Vec<u8> {
 }
 
 fn invalid(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
+    Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
         .cause(cause)
         .remedy(remedy)
 }

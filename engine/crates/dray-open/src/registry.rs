@@ -101,7 +101,7 @@ pub trait Location: fmt::Debug + Send + Sync {
             self.words()
         );
         Err(
-            Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
+            Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
                 .cause(cause)
                 .remedy("name a folder, or an endpoint (dray://HOST/PATH)"),
         )

@@ -95,7 +95,7 @@ impl FinalCheck for Offer {
             Ok(Some(known)) => known,
             Err(error) if error.kind == ErrorKind::Cancelled => return Err(error.clone()),
             _ if !(self.is_needed)() => return Ok(()),
-            Ok(None) => return Err(uncompared("it has none that dray computes")),
+            Ok(None) => return Err(uncompared("it has no checksum that dray computes")),
             Err(error) => return Err(uncompared(&error.to_string())),
         };
         if known.matches(sums) {
@@ -106,10 +106,10 @@ impl FinalCheck for Offer {
         Err(error
             .status(Status::Permanent)
             .cause(format!(
-                "its server says {known}, what was read has {copied}"
+                "its server has {known}, but the bytes read have {copied}"
             ))
             .remedy(
-                "have its server sum it anew, or name a server of a cluster, to read its replica alone",
+                "have its server compute the checksum again, or name one server of the cluster",
             ))
     }
 
@@ -124,7 +124,7 @@ impl FinalCheck for Offer {
         Some(
             error
                 .cause(cause)
-                .remedy("name one by --checksum where it is known"),
+                .remedy("give the checksum with --checksum if you know it"),
         )
     }
 }
@@ -137,8 +137,8 @@ fn uncompared(why: &str) -> Error {
             "it was read from several servers, and there is no checksum to compare with: {why}"
         ))
         .remedy(
-            "run the same command again when the server has summed the file, or name one server, to read \
-             its replica alone",
+            "run the same command again when the server has computed the checksum, or name one \
+             server of the cluster",
         )
 }
 

@@ -38,7 +38,7 @@ impl StoreKind for XrootdServers {
 }
 
 fn usage(cause: impl Into<String>, remedy: &str) -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
+    Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
         .cause(cause)
         .remedy(remedy)
 }
@@ -116,7 +116,8 @@ impl Writable for XrootdLocation {
     fn refuse_options(&self, options: &Options) -> Result<()> {
         if options.durability == Durability::None {
             return Err(usage(
-                "without durability a server that began anew would be taken for one that did not",
+                "without durability, a restarted server cannot be told from one that did not \
+                 restart",
                 "leave --durability none out",
             ));
         }

@@ -47,7 +47,7 @@ fn class_of(error: &Error) -> &'static str {
 
 /// Returns the error for an invalid argument.
 pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
+    Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
         .cause(cause)
         .remedy(remedy)
 }

@@ -49,9 +49,9 @@ pub struct HostAccounts;
 impl Accounts for HostAccounts {
     fn find(&self, name: &str) -> Result<Option<Account>> {
         let failed = |errno: nix::errno::Errno| {
-            Error::new(ErrorKind::Io, End::Here, "look up the account")
+            Error::new(ErrorKind::Io, End::Here, "find the account")
                 .cause(format!("{name:?}: {errno}"))
-                .remedy("see whether the host can be asked: getent passwd")
+                .remedy("check that `getent passwd` works on this host")
         };
         // A name with a zero byte is no account's name.
         let Ok(in_c) = CString::new(name) else {
@@ -84,7 +84,7 @@ pub fn check_rights() -> Result<()> {
         End::Here,
         "act as other accounts",
     )
-    .cause("this process has not the right to (CAP_SETUID and CAP_SETGID)")
+    .cause("this process lacks CAP_SETUID and CAP_SETGID")
     .remedy("start it as root, or give it these capabilities"))
 }
 
@@ -123,7 +123,7 @@ pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Resu
             format!("act as {name:?}"),
         )
         .cause(errno.to_string())
-        .remedy("see whether the host lets this process change users")
+        .remedy("check that the host lets this process change users")
     })
 }
 

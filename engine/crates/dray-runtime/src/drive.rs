@@ -389,7 +389,7 @@ fn unread_resume(options: &Options, agreed: &Agreed) -> Option<Error> {
 fn nothing_kept() -> Event {
     let notice = Error::new(ErrorKind::Unsupported, End::Sink, "keep what is sent");
     let notice = notice
-        .cause("it is a null end: what is sent is dropped, and nothing of it is safe")
+        .cause("it is a null end: it drops all data and keeps nothing")
         .remedy("name a folder to have it kept");
     Event::Notice(notice)
 }

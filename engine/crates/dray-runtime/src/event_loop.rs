@@ -134,7 +134,7 @@ impl Outbox {
         (before + items > UNREAD_MAX).then(|| {
             Error::new(ErrorKind::LimitExceeded, peer, "answer the other end")
                 .cause(format!("it left {UNREAD_MAX} answers unread"))
-                .remedy("look at the other end and the network, then run the same command again")
+                .remedy("check the other end and the network, then run the same command again")
         })
     }
 }

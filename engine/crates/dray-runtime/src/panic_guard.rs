@@ -14,7 +14,7 @@ pub fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         Error::new(ErrorKind::Internal, End::Here, operation)
             .cause(format!("a thread panicked: {}", words(panic.as_ref())))
-            .remedy("report this; what is safe stays safe: run the same command again")
+            .remedy("report this, then run the same command again; durable data is kept")
     })
 }
 
@@ -35,6 +35,6 @@ fn words(panic: &(dyn Any + Send)) -> &str {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(words), _) => words,
         (None, Some(words)) => words,
-        (None, None) => "it did not say why",
+        (None, None) => "it gave no reason",
     }
 }

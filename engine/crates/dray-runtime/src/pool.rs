@@ -73,7 +73,7 @@ impl Memory {
 /// Returns the error for a failed allocation.
 fn refused(bytes: usize) -> Error {
     Error::new(ErrorKind::Busy, End::Here, "take memory for the objects")
-        .cause(format!("the system gives no further {bytes} bytes"))
+        .cause(format!("the system has no further {bytes} bytes"))
         .remedy(
             "give a smaller --pool or --object-size, or raise the limit of memory (ulimit -v, MemoryMax of \
              a service), then run the same command again",

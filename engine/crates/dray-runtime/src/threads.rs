@@ -27,8 +27,8 @@ pub fn refused(error: &io::Error) -> Error {
     Error::new(ErrorKind::Busy, End::Here, "start a thread")
         .cause(error.to_string())
         .remedy(
-            "raise the limit of threads (ulimit -u, TasksMax of a service, pids of a container) or let \
-             fewer transfers run at one time, then do the same again",
+            "raise the limit of threads (ulimit -u, TasksMax of a service, pids of a container) \
+             or run fewer transfers at a time, then try again",
         )
 }
 

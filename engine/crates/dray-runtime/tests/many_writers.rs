@@ -331,8 +331,8 @@ fn two_of_the_same_request_are_not_both_let_in() {
     let refused = refused.expect_err("the same names by the same patterns");
     assert_eq!(refused.kind, ErrorKind::LeaseHeld);
     assert!(refused.cause.contains("transfer one"), "{refused}");
-    let other_patterns = open("two", &["run"], &include("b*")).expect("other files");
-    let other_names = open("three", &["other"], &include("a*")).expect("other files");
+    let other_patterns = open("two", &["run"], &include("b*")).expect("all names");
+    let other_names = open("three", &["other"], &include("a*")).expect("all names");
     let unknown = open("four", &[], &include("a*")).expect("not known");
     let unknown_too = open("five", &[], &include("a*")).expect("not known");
     drop((held, other_patterns, other_names, unknown, unknown_too));

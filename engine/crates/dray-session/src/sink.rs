@@ -361,7 +361,10 @@ impl Sink {
             Message::Credit(credit) => {
                 for (target, count) in credit {
                     if !self.on_credit(peer, target, count) {
-                        self.protocol_error(peer, format!("credit for {target} that it lacks"));
+                        self.protocol_error(
+                            peer,
+                            format!("credit for {target} that it does not have"),
+                        );
                         return;
                     }
                 }

@@ -487,7 +487,7 @@ impl Source {
         match self.phase {
             Phase::Closing(totals) => self.end(Outcome::Done(totals)),
             Phase::Stopping(_) => self.end(Outcome::Cancelled),
-            _ => self.protocol_error("the sink said good-bye before its verdict"),
+            _ => self.protocol_error("the sink sent BYE before its verdict"),
         }
     }
 

@@ -243,7 +243,7 @@ impl World {
             }
             Effect::SetWriters(_) => return,
             Effect::ReadBack { .. } | Effect::CheckWritten { .. } => {
-                unreachable!("not asked for")
+                unreachable!("not requested")
             }
             Effect::Discard(_) | Effect::CloseFile(_) | Effect::Report(_) => return,
         };

@@ -271,7 +271,7 @@ fn a_file_opened_after_a_stop_is_not_begun() {
         effects
     };
     let begun = ended(&mut told(16, None).0);
-    assert_eq!(begun[0], Effect::Discard(FILE), "nothing of it is safe");
+    assert_eq!(begun[0], Effect::Discard(FILE), "keeps nothing");
     let resumed = ended(&mut reopening());
     assert_eq!(resumed[0], Effect::CloseFile(FILE));
 }
@@ -376,7 +376,11 @@ fn a_sink_that_drives_waits_for_no_word_after_its_verdict() {
     // The source sends it nevertheless, and may have left by then.
     let heard = step(&mut sink, Input::Message(PEER, Message::VerdictStored));
     assert!(heard.is_empty(), "{heard:?}");
-    let lost = Error::new(ErrorKind::Unreachable, End::Network, "hear from the peer");
+    let lost = Error::new(
+        ErrorKind::Unreachable,
+        End::Network,
+        "receive from the peer",
+    );
     assert!(step(&mut sink, Input::PeerLost(PEER, lost)).is_empty());
     let effects = step(&mut sink, Input::LogRemoved(Ok(())));
     assert!(matches!(

@@ -403,7 +403,7 @@ fn a_verdict_counts_what_was_told() {
         let effects = verdict(&mut done(is_driver), fewer);
         assert_eq!(
             broken(&effects).as_deref(),
-            Some("a verdict of 0 files, where it told of 1")
+            Some("a verdict of 0 files, although the sink reported 1")
         );
         assert_eq!(broken(&verdict(&mut done(is_driver), ONE_FILE)), None);
         // A sink that drives may have further sources.

@@ -153,7 +153,7 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unsupported, ask)
                     .cause(format!(
-                        "{} takes what follows a question mark for parameters: another file",
+                        "{} treats the text after a question mark as parameters",
                         answer.place.origin
                     ))
                     .remedy("give the file a name without a question mark"));
@@ -176,7 +176,7 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unsupported, ask)
                     .cause(format!(
-                        "{} redirects to another name, and does not say what in it is an escape",
+                        "{} redirects to another name with ambiguous escapes",
                         answer.place.origin
                     ))
                     .remedy("name the file at the server where it lies"));
@@ -186,20 +186,20 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unauthorized, ask)
                     .cause(format!(
-                        "{} redirects to {}, a service of this very host",
+                        "{} redirects to {}, which is on this host",
                         answer.place.origin, next.origin
                     ))
-                    .remedy("name that address itself if it is to be trusted"));
+                    .remedy("name that address itself if you trust it"));
             }
             if answer.place.origin.is_secure && !next.origin.is_secure && !next.origin.is_loopback()
             {
                 return Err(self
                     .fault(ErrorKind::Unauthorized, ask)
                     .cause(format!(
-                        "{} redirects to {}, where anybody on the way can change what is read",
+                        "{} redirects to {}, which is not encrypted",
                         answer.place.origin, next.origin
                     ))
-                    .remedy("name that address itself if it is to be trusted"));
+                    .remedy("name that address itself if you trust it"));
             }
             place = next;
         }
@@ -368,7 +368,7 @@ impl Client {
     pub(crate) fn cut_off(&self, ask: &Ask<'_>, server: &Origin, error: &std::io::Error) -> Error {
         self.fault(kind_of(error), ask)
             .cause(format!("{server}: {}", io_words(error)))
-            .remedy("look at the server")
+            .remedy("check the server")
     }
 
     /// Returns the error for an answer's status.
@@ -420,15 +420,15 @@ fn meaning(status: u16) -> (ErrorKind, &'static str) {
         408 | 504 => (ErrorKind::TimedOut, "try again later"),
         412 => (
             ErrorKind::SourceChanged,
-            "run the same command again once the file is left alone",
+            "run the same command again when no program writes to the file",
         ),
         416 => (
             ErrorKind::ShortRead,
-            "run the same command again once the file is left alone",
+            "run the same command again when no program writes to the file",
         ),
         423 | 425 | 429 | 503 => (ErrorKind::Busy, "try again later"),
-        500..=599 => (ErrorKind::Other, "look at the server's log"),
-        _ => (ErrorKind::Other, "look at the server"),
+        500..=599 => (ErrorKind::Other, "see the server's log"),
+        _ => (ErrorKind::Other, "check the server"),
     }
 }
 

@@ -126,7 +126,7 @@ impl Walk {
             }
             if depth >= DEPTH_MAX {
                 let fault = Error::new(ErrorKind::LimitExceeded, self.server.end, OPERATION);
-                let cause = format!("more than {DEPTH_MAX} folders in each other");
+                let cause = format!("more than {DEPTH_MAX} nested folders");
                 return Some(Err(fault.file(&found.path).cause(cause)));
             }
             self.entered = Some((found.path.clone(), name.clone()));

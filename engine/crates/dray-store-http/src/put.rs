@@ -83,9 +83,7 @@ impl HttpStore {
                 Err(error) => return Err(error),
                 Ok(_) => {
                     let fault = Error::new(ErrorKind::AlreadyExists, server.end, OPERATION);
-                    return Err(fault
-                        .file(path)
-                        .cause("something stands there at the server"));
+                    return Err(fault.file(path).cause("the name exists at the server"));
                 }
             }
         }
@@ -94,9 +92,7 @@ impl HttpStore {
         let now = sending.file.metadata().map_err(local)?;
         if now.len() != state.len() || now.modified().ok() != state.modified().ok() {
             let fault = Error::new(ErrorKind::SourceChanged, End::Source, OPERATION);
-            return Err(fault
-                .file(path)
-                .cause("it was written to while it was sent"));
+            return Err(fault.file(path).cause("it was changed while it was sent"));
         }
         verify(server, sending, state.len(), &sums, tell)
     }
@@ -183,11 +179,11 @@ fn verify(
     match said {
         Some(said) if said.matches(sums) => Ok(()),
         Some(said) => Err(fault(ErrorKind::ChecksumMismatch).cause(format!(
-            "the server says {said}, what was sent has {}",
+            "the server has {said}, but the sent bytes have {}",
             said.same_algorithm(sums)
         ))),
         None if sending.verify == Verify::Required => Err(fault(ErrorKind::Unsupported)
-            .cause("the server tells no checksum that dray computes")
+            .cause("the server offers no checksum that dray computes")
             .remedy("ask for the copy without RequireChecksumVerification")),
         None => Ok(()),
     }

@@ -125,14 +125,14 @@ impl HttpFile {
         if let (Some(known), Some(seen)) = (&self.known.tag, &seen.tag)
             && known != seen
         {
-            return Err(self.changed("its entity tag is another than when it was opened"));
+            return Err(self.changed("its entity tag changed after it was opened"));
         }
         // An equal weak tag proves nothing; a different one means another version.
         if !self.server.is_as_said(&self.path, &Said::of_answer(answer)) {
             return Err(self.changed("its entity tag or digest differs from an earlier answer"));
         }
         if seen.modified.is_some() && seen.modified != self.known.modified {
-            return Err(self.changed("it was changed at another time than when it was opened"));
+            return Err(self.changed("its modification time changed after it was opened"));
         }
         // A time or tag in the answer equals the opened version's: others were refused above.
         let is_known = seen.modified.is_some() || (seen.tag.is_some() && self.known.tag.is_some());
@@ -151,7 +151,7 @@ impl HttpFile {
             .fault(ErrorKind::SourceChanged, &self.ask(&home));
         fault
             .cause(cause)
-            .remedy("run the same command again once the file is left alone")
+            .remedy("run the same command again when no program writes to the file")
     }
 
     /// Returns the known state, if no new query is needed. A state other than `opened` is final:
@@ -192,7 +192,7 @@ impl HttpFile {
                 let fault = self.server.client.fault(ErrorKind::Unsupported, &ask);
                 return Err(fault
                     .cause(format!(
-                        "{} sends the whole file whatever range of it is asked for",
+                        "{} ignores ranges and sends the whole file",
                         place.origin
                     ))
                     .remedy("fetch it with another program, or read it from another server"));
@@ -217,12 +217,12 @@ impl HttpFile {
                 .server
                 .client
                 .fault(ErrorKind::Protocol, &self.ask(place));
-            Err(fault.cause(cause).remedy("look at the server"))
+            Err(fault.cause(cause).remedy("check the server"))
         };
         let given = answer.header("content-range").and_then(read_content_range);
         let Some((first, last, size)) = given else {
             return refuse(format!(
-                "{} does not say which bytes it sends",
+                "{} does not report the range that it sends",
                 place.origin
             ));
         };
@@ -259,10 +259,10 @@ impl HttpFile {
             // The head was right. A proxy that lost its own server ends an answer like this: retry.
             let fault = self.server.client.fault(ErrorKind::Unreachable, &ask);
             let cause = match announced {
-                Some(bytes) => format!("{} sends nothing of {bytes} bytes", place.origin),
-                None => format!("{} sends nothing of it", place.origin),
+                Some(bytes) => format!("{} sends none of {bytes} bytes", place.origin),
+                None => format!("{} sends no bytes of it", place.origin),
             };
-            return Err(fault.cause(cause).remedy("look at the server"));
+            return Err(fault.cause(cause).remedy("check the server"));
         }
         // The connection is kept only if its end is read.
         let more = body.read(&mut [0]);

@@ -217,7 +217,7 @@ impl Server {
             let fault = self.client.fault(ErrorKind::Protocol, &ask);
             fault
                 .cause(format!("{origin}: {why}"))
-                .remedy("look at the server, or copy its files by name")
+                .remedy("check the server, or copy its files by name")
         })?;
         Ok(Some(found))
     }
@@ -284,7 +284,7 @@ impl Server {
         let Some(size) = size else {
             let fault = self.client.fault(ErrorKind::Unsupported, &ask);
             return Err(fault
-                .cause(format!("{} does not tell how long it is", self.origin))
+                .cause(format!("{} does not report the file's size", self.origin))
                 .remedy("fetch it with another program"));
         };
         let known = Known::of_answer(&answer, Some(size));
@@ -306,7 +306,8 @@ impl Server {
         if found.modified.is_none() {
             return Err(fault(ErrorKind::Unsupported)
                 .cause(format!(
-                    "{} does not tell when it was changed: nobody could say whether it still is the same",
+                    "{} reports no modification time, so a change of the file could not be \
+                     detected",
                     self.origin
                 ))
                 .remedy("fetch it with another program, or read it from another server"));

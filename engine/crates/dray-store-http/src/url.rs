@@ -131,7 +131,7 @@ impl HttpUrl {
         };
         let slash = place.iter().position(|byte| *byte == b'/');
         let (authority, path) = place.split_at(slash.unwrap_or(place.len()));
-        let authority = std::str::from_utf8(authority).map_err(|_| bad("the host is no text"))?;
+        let authority = std::str::from_utf8(authority).map_err(|_| bad("the host is not text"))?;
         if authority.contains('@') {
             // The message omits the text: before the sign stands a password.
             return Err(
@@ -141,7 +141,7 @@ impl HttpUrl {
             );
         }
         if !is_authority(authority) {
-            return Err(bad("no host, or a port that is no number"));
+            return Err(bad("no host, or a port that is not a number"));
         }
         let query = query
             .map(|query| {
@@ -208,7 +208,7 @@ pub(crate) fn read_path(text: &[u8]) -> Result<RelPath, String> {
         if part.is_empty() {
             continue;
         }
-        let bytes = decode(part).ok_or("an escape that is none")?;
+        let bytes = decode(part).ok_or("an invalid escape")?;
         let name = Name::new(&bytes).map_err(|error| error.cause)?;
         path = path.join(&name).map_err(|error| error.cause)?;
     }

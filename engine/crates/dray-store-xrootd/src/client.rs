@@ -357,16 +357,17 @@ fn failed(operation: &str, raw: &RawError) -> Error {
     let error = Error::new(kind, End::Source, operation).cause(said);
     match kind {
         ErrorKind::Unauthorized => {
-            error.remedy("give credentials that the server takes, as to xrdcp")
+            error.remedy("give credentials that the server accepts, as for xrdcp")
         }
         ErrorKind::Unreachable | ErrorKind::TimedOut => {
-            error.remedy("look at the server and the network, then run the same command again")
+            error.remedy("check the server and the network, then run the same command again")
         }
         ErrorKind::NoSpace => error.remedy(
-            "free some space at the server and run the same command again; what is safe is not sent again",
+            "free some space at the server and run the same command again; durable data is kept \
+             and not sent again",
         ),
         ErrorKind::ReadOnly | ErrorKind::PermissionDenied => {
-            error.remedy("have the server let this user do it, or name another place")
+            error.remedy("give this user permission at the server, or name another path")
         }
         _ => error,
     }

@@ -208,13 +208,13 @@ impl XrootdStore {
             Some(true) => return Ok(()),
             Some(false) => (
                 ErrorKind::SourceChanged,
-                "size or modification time of a replica are others than when the copy began",
-                "run the same command again once the file is left alone",
+                "the size or modification time of a replica changed after the copy began",
+                "run the same command again when no program writes to the file",
             ),
             None => (
                 ErrorKind::TimedOut,
-                "none of the servers that have it answers",
-                "look at the servers and the network, then run the same command again",
+                "no server that has it answers",
+                "check the servers and the network, then run the same command again",
             ),
         };
         let error = self.error(kind, "look at the file", path);

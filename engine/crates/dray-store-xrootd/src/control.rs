@@ -100,7 +100,7 @@ impl RemoteControl {
             if Instant::now() >= until {
                 let error = Server::error(ErrorKind::Busy, "open the control file", &self.path);
                 return Err(error
-                    .cause("the server gives out one that was replaced, which somebody has open")
+                    .cause("the server returns a replaced file that a client has open")
                     .remedy("run the same command again"));
             }
             sleep(LOOK_PAUSE);
@@ -150,8 +150,8 @@ impl RemoteControl {
             Alone::Opened(_) => {
                 Err(
                     Server::error(ErrorKind::Unsupported, "lock the control file", &self.path)
-                        .cause("the server lets two write to one file at once")
-                        .remedy("have its path exported without `nolock`"),
+                        .cause("the server lets two clients write to one file")
+                        .remedy("export its path without `nolock`"),
                 )
             }
         }

@@ -36,7 +36,7 @@ fn ask_again<T: Send + 'static>(
         if let Err(error) = begun {
             let error = Error::new(ErrorKind::Busy, End::Source, "open the file")
                 .cause(format!("no thread could be started: {error}"))
-                .remedy("look at the limits of this process, then run the same command again");
+                .remedy("check the limits of this process, then run the same command again");
             let _ = tell.send((number, Err(error)));
         }
     };

@@ -96,8 +96,8 @@ impl Open {
         if self.is_doubted.load(Ordering::SeqCst) {
             return Err(
                 Server::error(ErrorKind::Unreachable, "write the file", &self.path)
-                    .cause("its connection was lost, and what was written by it may be")
-                    .remedy("run the same command again; what is safe is not sent again"),
+                    .cause("its connection was lost, and its writes may be lost too")
+                    .remedy("run the same command again; durable data is kept and not sent again"),
             );
         }
         let mut first = lock(&self.first);
@@ -287,7 +287,7 @@ impl Open {
 
     fn gone(&self, operation: &str) -> dray_core::Error {
         Server::error(ErrorKind::NotFound, operation, &self.path)
-            .cause("its partial file is gone, or another's")
+            .cause("its partial file was removed or replaced")
             .remedy("run the same command again")
     }
 }
@@ -370,10 +370,8 @@ pub(crate) fn open_same(
     if Server::is_that(&found, id) && server.has_mark(partial, id)? {
         return Ok(opened);
     }
-    Err(
-        Server::error(ErrorKind::NotFound, "go on with the file", path)
-            .cause("another file has its partial file's name"),
-    )
+    Err(Server::error(ErrorKind::NotFound, "resume the file", path)
+        .cause("another file has its partial file's name"))
 }
 
 /// The sink's handle of an open partial file.

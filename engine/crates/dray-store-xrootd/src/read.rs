@@ -291,14 +291,14 @@ fn is_same(one: &Found, other: &Found) -> bool {
 
 fn changed() -> Error {
     Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
-        .cause("its size or modification time is another than when it was opened")
-        .remedy("run the same command again once the file is left alone")
+        .cause("its size or modification time changed after it was opened")
+        .remedy("run the same command again when no program writes to the file")
 }
 
 fn lost() -> Error {
     Error::new(ErrorKind::Unreachable, End::Source, "read the file")
-        .cause("its connection was lost, and the permission to read it was for one opening")
-        .remedy("ask for the copy again: it goes on from what is safe")
+        .cause("its connection was lost, and the permission to read it was valid for one opening")
+        .remedy("request the copy again; it resumes from durable data")
 }
 
 /// A handle of a store; one opening may have many.

@@ -60,7 +60,7 @@ impl ReplicaReader {
             // long.
             return Err(
                 Error::new(ErrorKind::Unreachable, End::Source, "open the file")
-                    .cause("its server has just failed"),
+                    .cause("its server failed a moment ago"),
             );
         }
         let replica = self.located.replicas.get(number);
@@ -142,8 +142,8 @@ impl ReplicaReader {
 
 fn none_left() -> Error {
     Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
-        .cause("no server has the version any more that was found at first")
-        .remedy("run the same command again once the file is left alone")
+        .cause("no server still has the version that was found first")
+        .remedy("run the same command again when no program writes to the file")
 }
 
 /// A store's handle of such a file.

@@ -83,7 +83,7 @@ fn check_role(url: &Url, role: &str) -> Result<()> {
         }
         role => Err(not_one(
             url,
-            &format!("says that it is a {role:?}, which is no server of files of its own"),
+            &format!("reports that it is a {role:?}, which keeps no files"),
         )),
     }
 }
@@ -103,7 +103,7 @@ fn check_addresses(url: &Url, found: &HashSet<IpAddr>) -> Result<()> {
     if of_v4 > 1 || found.len() - of_v4 > 1 {
         return Err(not_one(
             url,
-            "has several addresses, which may be several servers",
+            "has several addresses, which may belong to several servers",
         ));
     }
     Ok(())
@@ -335,8 +335,8 @@ impl Server {
         if id.inode == 0 {
             let error = Self::error(ErrorKind::Unsupported, "begin the file", path);
             return Err(error
-                .cause("the server does not tell which file it is")
-                .remedy("write to a server that does"));
+                .cause("the server does not identify the file")
+                .remedy("name a server that can"));
         }
         let birth = random().max(1);
         let asked = self.asked(path)?;
@@ -393,11 +393,11 @@ fn compare_answer(path: &RelPath, answer: &str, sums: &Sums) -> Result<()> {
         return Ok(());
     }
     let ours: Checksum = known.same_algorithm(sums);
-    let cause = format!("its server says {known}, and {ours} was sent");
+    let cause = format!("its server has {known}, but {ours} was sent");
     Err(
         Server::error(ErrorKind::ChecksumMismatch, "write the file", path)
             .cause(cause)
-            .remedy("run the same command again; if it stays, look at the server's storage"),
+            .remedy("run the same command again; if the error remains, check the server's storage"),
     )
 }
 

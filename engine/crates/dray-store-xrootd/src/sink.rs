@@ -136,7 +136,7 @@ impl Drop for XrootdSink {
 
 fn not_a_folder(operation: &str, path: &RelPath) -> Error {
     Server::error(ErrorKind::NotADirectory, operation, path)
-        .cause("something else stands there")
+        .cause("another entry exists there")
         .remedy("move it away, or choose another destination")
 }
 
@@ -191,7 +191,7 @@ impl Store for XrootdSink {
         let found = Server::about(path, file.state(false))?;
         if found.is_folder {
             let error = Server::error(ErrorKind::IsADirectory, "open the file", path);
-            return Err(error.cause("a folder stands there"));
+            return Err(error.cause("a folder exists there"));
         }
         Ok(Box::new(Reading {
             file,
@@ -267,9 +267,9 @@ impl Store for XrootdSink {
         _metadata: &Metadata,
         _how: Publish,
     ) -> Result<()> {
-        let cause = "an XRootD server cannot be asked for a symbolic link";
+        let cause = "the XRootD protocol has no symbolic links";
         Err(unsupported(End::Sink, "make the link", path, cause)
-            .remedy("copy what links lead to with --links follow, or leave them out"))
+            .remedy("copy the targets of links with --links follow, or leave links out"))
     }
 
     fn begin(

@@ -75,7 +75,7 @@ impl Url {
         let (scheme, server) = head.split_once("://").ok_or_else(|| bad("no scheme"))?;
         let mut schemes = SCHEMES.iter();
         let found = schemes.find(|(name, _)| *name == scheme);
-        let (_, tls) = found.ok_or_else(|| bad("no scheme of XRootD"))?;
+        let (_, tls) = found.ok_or_else(|| bad("not a scheme of XRootD"))?;
         let (user, host) = match server.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, server),

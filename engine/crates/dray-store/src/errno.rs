@@ -48,13 +48,13 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         ),
         Errno::NOTDIR => (
             K::NotADirectory,
-            "move what stands there away, or choose another destination",
+            "move the existing entry away, or choose another destination",
         ),
         Errno::EXIST => (
             K::AlreadyExists,
             "remove it, or allow it to be replaced with --overwrite",
         ),
-        Errno::NOTEMPTY => (K::AlreadyExists, "remove what is in the folder first"),
+        Errno::NOTEMPTY => (K::AlreadyExists, "remove the folder's entries first"),
         Errno::NOSPC => (
             K::NoSpace,
             "free some space and run the same command again; durable data is kept and not sent again",
@@ -75,12 +75,15 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         // openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, or O_NOFOLLOW, returns these.
         Errno::LOOP | Errno::XDEV => (
             K::PathEscapes,
-            "a symbolic link stands in the way: name the real path",
+            "a part of the path is a symbolic link: name the real path",
         ),
         Errno::IO | Errno::NODEV | Errno::NXIO | Errno::STALE | Errno::REMOTEIO | Errno::BADMSG => {
-            (K::Io, "look at the storage: the system's log may say more")
+            (
+                K::Io,
+                "check the storage; the system's log may have details",
+            )
         }
-        Errno::UCLEAN => (K::Io, "the file system is damaged: have it checked"),
+        Errno::UCLEAN => (K::Io, "the file system is damaged: check it"),
         Errno::MFILE => (
             K::Busy,
             "too many open files in this process: raise its limit (ulimit -n)",
@@ -90,13 +93,13 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         Errno::AGAIN | Errno::BUSY | Errno::TXTBSY | Errno::INTR | Errno::NOLCK => {
             (K::Busy, "try again later")
         }
-        Errno::TIMEDOUT => (K::TimedOut, "look at the storage's server"),
+        Errno::TIMEDOUT => (K::TimedOut, "check the storage's server"),
         Errno::HOSTDOWN
         | Errno::HOSTUNREACH
         | Errno::NOTCONN
         | Errno::CONNREFUSED
         | Errno::CONNRESET
-        | Errno::SHUTDOWN => (K::Unreachable, "look at the storage's server"),
+        | Errno::SHUTDOWN => (K::Unreachable, "check the storage's server"),
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE => {
             (K::Unsupported, "the file system cannot do this")
         }

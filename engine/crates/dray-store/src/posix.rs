@@ -256,7 +256,7 @@ impl Store for PosixStore {
                 "find the folder again",
             )
             .cause(format!("{} is {} now", then.display(), now.display()))
-            .remedy("move it back, or name it where it is, and run the same command again")),
+            .remedy("move it back, or name its new path, and run the same command again")),
             _ => Ok(()),
         }
     }

@@ -140,7 +140,7 @@ pub fn check_entry(entry: &Entry) -> Result<()> {
         Err(
             Error::new(ErrorKind::LimitExceeded, End::Source, "announce an entry")
                 .cause(format!(
-                    "{}: {field} is {have}, at most {most} travel",
+                    "{}: {field} is {have}; at most {most} are allowed",
                     entry.name
                 ))
                 .remedy("leave the entry out with --exclude, or shorten it"),
@@ -179,7 +179,7 @@ pub fn check_entry(entry: &Entry) -> Result<()> {
     if entry.metadata.mode > MODE_BITS || entry.metadata.modified.nanoseconds > 999_999_999 {
         return Err(
             Error::new(ErrorKind::InvalidRequest, End::Source, "announce an entry")
-                .cause(format!("{}: its mode or time is no such thing", entry.name)),
+                .cause(format!("{}: its mode or time is not valid", entry.name)),
         );
     }
     Ok(())

@@ -53,7 +53,7 @@ _TEMPORARY_CODES = frozenset({408, 429, 500, 502, 503, 504})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
-def usage(cause: str, remedy: str, operation: str = "do as told") -> DrayUsageError:
+def usage(cause: str, remedy: str, operation: str = "run the command") -> DrayUsageError:
     """Return the error of an invalid call; nothing was sent."""
     error = make("invalid_request", "permanent", "here", operation, cause, remedy)
     return DrayUsageError(error.message, **_fields(error))

@@ -119,7 +119,7 @@ class Trust:
             "permanent",
             "network",
             f"trust {address.base}",
-            f"its key is {found}, {pin} was to be expected",
+            f"its key is {found}, but {pin} is pinned",
             "compare with what that end prints when it starts; if it has a new key, pin that",
         )
         return Fault("unreachable", "another key", was_sent=False, error=error)

@@ -42,11 +42,11 @@ REFUSED = {
     "kind": "not_admitted",
     "status": "permanent",
     "end": "here",
-    "operation": "promise transfer t1 what it asks for",
+    "operation": "promise transfer t1 its rate or deadline",
     "file": None,
     "cause": "the endpoint's rate is promised to 2 others in that time",
     "remedy": "submit it with the deadline 2030-01-01T00:09:00.000Z or a later one",
-    "message": "cannot promise transfer t1 what it asks for: cannot be promised",
+    "message": "cannot promise transfer t1 its rate or deadline: cannot be promised",
 }
 
 

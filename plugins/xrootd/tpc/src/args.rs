@@ -20,7 +20,7 @@ pub(crate) struct Args {
 }
 
 fn usage(cause: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
+    Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
         .cause(cause)
         .remedy("the server runs this program: ofs.tpc ... pgm dray-xrootd-tpc [--config FILE]")
 }
@@ -44,7 +44,7 @@ impl Args {
                     let number = value.to_str().and_then(|text| text.parse().ok());
                     streams = Some(number.ok_or_else(|| usage("-S takes a number"))?);
                 }
-                _ => return Err(usage("an option that is not known")),
+                _ => return Err(usage("an unknown option")),
             }
         }
         let (Some(source), Some(destination), None) = (words.next(), words.next(), words.next())

@@ -364,11 +364,17 @@ impl Planned<'_> {
     fn find_way(&mut self) -> Option<Way> {
         let find = self.find_dray.take().filter(|_| self.size > 0)?;
         let way = find(&self.transfer).unwrap_or_else(|error| {
-            log::note(&format!("gets no leave from the dray there ({error})"));
+            log::note(&format!(
+                "the dray endpoint there denied access ({error}); reading through \
+                                XRootD instead"
+            ));
             None
         })?;
         if NegativeCache::of_this_server().misses(&way.dial.address) {
-            log::note("tries not again the dray there, which could not be reached a moment ago");
+            log::note(
+                "the dray endpoint there was unreachable a moment ago; reading through \
+                       XRootD instead",
+            );
             return None;
         }
         Some(way)
@@ -440,7 +446,7 @@ fn is_of_the_way(error: &Error) -> bool {
 }
 
 fn instead(error: &Error) {
-    log::note(&format!("reads from the server itself instead ({error})"));
+    log::note(&format!("reading through XRootD instead ({error})"));
 }
 
 /// Takes the placeholder of a copy that cannot begin out of the way, unless another copy of the file is
@@ -455,7 +461,7 @@ pub(crate) fn forget(placeholder: &Placeholder, destination: &Path, local_root: 
     });
     // Why the copy cannot begin is what the client is told.
     if let Err(error) = forgotten {
-        log::note(&format!("leaves the name alone ({error})"));
+        log::note(&format!("not publishing the file ({error})"));
     }
 }
 

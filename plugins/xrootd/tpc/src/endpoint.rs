@@ -121,7 +121,7 @@ fn read_first_byte(server: &impl Readable, path: &RelPath) -> Result<()> {
         0 => Err(
             Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
                 .file(path)
-                .cause("it has no first byte any more"),
+                .cause("it is empty"),
         ),
         _ => Ok(()),
     }

@@ -112,7 +112,7 @@ impl FinalCheck {
             return Ok(());
         }
         Err(changed(
-            "its size or modification time is another than when the copy began",
+            "its size or modification time changed after the copy began",
         ))
     }
 
@@ -136,7 +136,7 @@ impl FinalCheck {
                     let error =
                         Error::new(ErrorKind::TimedOut, End::Source, "ask for the checksum");
                     let seconds = self.patience.as_secs();
-                    Err(error.cause(format!("its server has not told it for {seconds} s")))
+                    Err(error.cause(format!("its server has not returned it for {seconds} s")))
                 }
                 Err(RecvTimeoutError::Timeout) => continue,
             };
@@ -158,13 +158,14 @@ impl FinalCheck {
                 return Err(error
                     .status(Status::Permanent)
                     .cause(format!(
-                        "its server says {known}, what was read has {copied}"
+                        "its server has {known}, but the bytes read have {copied}"
                     ))
                     .remedy(
-                        "have its server sum it anew, or name one server of a cluster, to read that alone",
+                        "have its server compute the checksum again, or name one server of the \
+                         cluster",
                     ));
             }
-            Ok(None) => "the source's server has none that dray computes".to_owned(),
+            Ok(None) => "the source's server has no checksum that dray computes".to_owned(),
             Err(error) => error.to_string(),
         };
         if self.source.is_from_several() {
@@ -173,7 +174,7 @@ impl FinalCheck {
                 .cause(format!(
                     "it was read from several servers, and no checksum could be compared, {why}"
                 ))
-                .remedy("ask for the copy again, or name one server to read its replica alone"));
+                .remedy("request the copy again, or name one server to read its replica alone"));
         }
         if self.compare == Compare::Required {
             let error = Error::new(ErrorKind::Unsupported, End::Source, "verify the file");
@@ -181,7 +182,7 @@ impl FinalCheck {
                 .cause(format!("no checksum to compare with, {why}"))
                 .remedy("set compare = \"offered\" to copy such files"));
         }
-        log::note(&format!("compares no checksum ({why})"));
+        log::note(&format!("not comparing a checksum ({why})"));
         Ok(())
     }
 }
@@ -195,7 +196,7 @@ impl Hook for FinalCheck {
             .modified
             .equal_at(&self.begun.modified, SECOND)
         {
-            return Err(changed("what was read has another modification time"));
+            return Err(changed("the file read has another modification time"));
         }
         let mut metadata = given.metadata.clone();
         if let Some(mode) = self.mode {
@@ -220,7 +221,7 @@ impl Hook for FinalCheck {
 fn changed(cause: &str) -> Error {
     Error::new(ErrorKind::SourceChanged, End::Source, "copy the file")
         .cause(cause)
-        .remedy("copy it again once it is left alone")
+        .remedy("copy it again when no program writes to it")
 }
 
 fn now() -> ModifiedTime {

@@ -37,7 +37,7 @@ impl Observer for Ear {
                 let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
                 failures.push(failure.clone());
             }
-            Event::Notice(notice) => log::note(&format!("notes that it {notice}")),
+            Event::Notice(notice) => log::note(&format!("note: {notice}")),
             Event::FileDone { .. } => self.is_done.store(true, Ordering::Relaxed),
         }
     }
@@ -74,7 +74,7 @@ pub(crate) fn told(ended: &Ended, ear: &Ear) -> Result<()> {
         }
         (Ending::Done { .. } | Ending::Cancelled, None) => {
             Err(Error::new(ErrorKind::Cancelled, End::Here, "copy the file")
-                .remedy("ask for the copy again: it goes on from what is safe"))
+                .remedy("request the copy again; it resumes from durable data"))
         }
     }
 }
@@ -89,7 +89,7 @@ fn check_one(progress: &Progress) -> Result<()> {
     }
     let error = Error::new(ErrorKind::Unsupported, End::Source, "copy the file");
     Err(error
-        .cause("the source names no file that may be copied: names that begin with .dray- are dray's own")
+        .cause("the source's name is reserved: names that begin with .dray- belong to dray")
         .remedy("give it another name at the source"))
 }
 
@@ -97,6 +97,6 @@ fn check_one(progress: &Progress) -> Result<()> {
 /// one.
 pub(crate) fn taken() -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, "publish the file")
-        .cause("another file has got its name since the copy was asked for")
-        .remedy("ask for the copy again to replace that: what is safe is not sent again")
+        .cause("another file has taken its name since the copy was requested")
+        .remedy("request the copy again to replace that file; durable data is not sent again")
 }

@@ -31,7 +31,7 @@ pub(crate) fn settle() -> Result<()> {
         Error::new(
             ErrorKind::PermissionDenied,
             End::Here,
-            "be the server's user alone",
+            "drop all rights but the server's user",
         )
         .cause(error.desc())
     })?;

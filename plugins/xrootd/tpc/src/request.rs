@@ -73,7 +73,7 @@ const fn yes() -> bool {
 }
 
 fn invalid(cause: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told").cause(cause)
+    Error::new(ErrorKind::InvalidRequest, End::Here, "run the command").cause(cause)
 }
 
 /// Sends one message to the plug-in. Ignores errors: if the plug-in has ended, the closed standard
@@ -144,7 +144,7 @@ fn read_words(mut words: impl Iterator<Item = OsString>) -> Result<Config> {
         match word.to_str() {
             Some(OPTION) => {}
             Some("--config") => named = words.next(),
-            _ => return Err(invalid("an option that is not known beside --request")),
+            _ => return Err(invalid("an unknown option with --request")),
         }
     }
     Config::load(named.as_deref().map(Path::new))

@@ -45,7 +45,7 @@ pub(crate) fn ask(
     let server = source.url().host();
     if deaf.holds(server) {
         log::note(&format!(
-            "asks not again for a dray at {server}, which told of none within the hour"
+            "skipping the endpoint lookup at {server}: none was found within the last hour"
         ));
         return Ok(None);
     }
@@ -58,14 +58,14 @@ pub(crate) fn ask(
             let is_deaf = matches!(error.kind, ErrorKind::Unsupported | ErrorKind::TimedOut);
             if is_deaf {
                 deaf.add(server);
-                log::note(&format!("knows of no dray at {server}"));
+                log::note(&format!("no dray endpoint is known at {server}"));
             }
             return if is_deaf { Ok(None) } else { Err(error) };
         }
     };
     let answer = read(&answer)?;
     log::hide_value(&answer.ticket);
-    log::note(&format!("reads by a ticket from {}", answer.address));
+    log::note(&format!("reading by a ticket from {}", answer.address));
     let key: Fingerprint = answer.key.parse()?;
     let token = Token::new(answer.ticket.as_bytes())?;
     let mut dial = Dial::new(answer.address, key, token);
@@ -88,7 +88,7 @@ fn read(answer: &str) -> Result<Answer> {
                 "the answer is not understood at column {}",
                 error.column()
             ))
-            .remedy("have both ends run the same release of dray")
+            .remedy("run the same release of dray at both ends")
     })
 }
 

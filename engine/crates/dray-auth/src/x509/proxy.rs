@@ -46,11 +46,11 @@ fn is_proxy(one: &Parsed<'_>) -> bool {
 pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     let count = chain.iter().take_while(|one| is_proxy(one)).count();
     let Some(own) = chain.get(count) else {
-        let cause = "a proxy came without the certificate of who made it";
+        let cause = "the certificate that issued the proxy is missing";
         return Err(refused(cause, "send the chain with the proxy"));
     };
     if chain[count..].iter().any(is_proxy) {
-        let cause = "the chain is in the wrong order: a proxy stands behind what it came from";
+        let cause = "the chain is in the wrong order: a proxy follows its issuer";
         return Err(refused(cause, ORDER));
     }
     if own.certificate.is_ca() {
@@ -60,13 +60,13 @@ pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
             ""
         };
         let whose = own.words();
-        let cause = format!("{prefix}{whose} is an authority's and stands where a client's must");
+        let cause = format!("{prefix}{whose} is an authority's certificate, not a client's");
         return Err(refused(cause, ORDER));
     }
     let is_by_name = added_name(own, own.issuer_der())
         .is_some_and(|name| matches!(name, b"proxy" | b"limited proxy"));
     if is_by_name || extension(own, DRAFT_INFO).is_some() {
-        let cause = format!("{} is a proxy of the kind before RFC 3820", own.words());
+        let cause = format!("{} is a proxy from before RFC 3820", own.words());
         return Err(refused(cause, NEW_PROXY));
     }
     Ok(count)
@@ -91,7 +91,7 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
                 );
                 refused(cause, ORDER)
             } else {
-                refuse("its issuer is not who made it")
+                refuse("its issuer is not the certificate that signed it")
             });
         }
         if added_name(proxy, issuer.subject_der()).is_none() {
@@ -104,7 +104,7 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
         let info = extension(proxy, PROXY_CERT_INFO).and_then(|one| Info::read(one.value));
         let info = info.ok_or_else(|| refuse("its proxyCertInfo is malformed"))?;
         if info.path_length.is_some_and(|length| below > length) {
-            return Err(refuse("more proxies were made from it than it allows"));
+            return Err(refuse("its chain of proxies is longer than it allows"));
         }
         is_limited |= info.is_limited().map_err(&refuse)?;
         if !is_signed(proxy, issuer) {
@@ -219,11 +219,11 @@ impl<'a> Info<'a> {
 
     fn is_limited(&self) -> Result<bool, &'static str> {
         match self.language {
-            INHERIT_ALL if self.has_policy => Err("it inherits all and has a policy besides"),
+            INHERIT_ALL if self.has_policy => Err("it inherits all rights and has a policy too"),
             INHERIT_ALL => Ok(false),
             LIMITED => Ok(true),
-            INDEPENDENT => Err("it is independent: it has no right of who made it"),
-            _ => Err("its policy is not understood here"),
+            INDEPENDENT => Err("it is independent: it inherits no right of its issuer"),
+            _ => Err("its policy is not supported"),
         }
     }
 }

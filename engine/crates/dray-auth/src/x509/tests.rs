@@ -235,7 +235,7 @@ fn a_proxy_of_a_proxy_that_another_program_made_is_read() {
     assert_eq!((client.proxies, client.is_limited), (1, false));
     assert_refused(
         trust.verify_client(&[two, alice], NOW),
-        "its issuer is not who made it",
+        "its issuer is not the certificate that signed it",
     );
 }
 
@@ -402,7 +402,7 @@ fn chains_in_the_wrong_order_are_refused() {
     }
     assert_refused(
         world.verify(std::slice::from_ref(&one)),
-        "without the certificate of who made it",
+        "the certificate that issued the proxy is missing",
     );
     assert_refused(world.verify(&[]), "there is none");
     assert_refused(world.verify(&vec![alice.clone(); CHAIN_MAX + 1]), "over 16");
@@ -452,7 +452,7 @@ fn proxies_of_another_time_name_or_policy_are_refused() {
                 issuer: name(&[("DC", "org"), ("CN", "Bob")]),
                 ..good.clone()
             },
-            "its issuer is not who made it",
+            "its issuer is not the certificate that signed it",
         ),
         (
             Draft {
@@ -483,7 +483,7 @@ fn proxies_of_another_time_name_or_policy_are_refused() {
             "its subject is not its issuer's",
         ),
         (proxy(INDEPENDENT, None), "it is independent"),
-        (proxy(&[0x2a, 3, 4], None), "its policy is not understood"),
+        (proxy(&[0x2a, 3, 4], None), "its policy is not supported"),
     ];
     for (draft, reason) in table {
         assert_refused(world.verify_proxy(&draft), reason);
@@ -509,7 +509,7 @@ fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
                 true,
                 &tlv(0x30, &[&policy]),
             )]),
-            "has a policy besides",
+            "has a policy too",
         ),
         (
             with(vec![extension(PROXY_CERT_INFO, true, b"x")]),
@@ -603,7 +603,7 @@ fn proxies_of_proxies_keep_to_the_path_length() {
     assert!(verify(&proxy(INHERIT_ALL, Some(1)), &proxy_2(INHERIT_ALL)).is_ok());
     assert_refused(
         verify(&proxy(INHERIT_ALL, Some(0)), &proxy_2(INHERIT_ALL)),
-        "more proxies were made from it than it allows",
+        "its chain of proxies is longer than it allows",
     );
     let expired = Draft {
         not_after: YESTERDAY,

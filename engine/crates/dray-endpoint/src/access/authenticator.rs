@@ -117,7 +117,7 @@ impl Authenticator {
         let Some(held) = held.as_mut() else {
             return Err(
                 Error::new(ErrorKind::Unauthorized, End::Here, "accept the certificate")
-                    .cause("this endpoint believes no authority of client certificates")
+                    .cause("this endpoint trusts no authority of client certificates")
                     .remedy("show a token"),
             );
         };
@@ -133,8 +133,8 @@ impl Authenticator {
                 // Those of before are better than none: who was revoked stays so. Said again at each
                 // look, until somebody mends it.
                 Err(error) => tracing::error!(
-                    "cannot read the authorities and revocation lists anew, \
-                     those of before stay in force: {error}"
+                    "cannot reload the authorities and revocation lists; the previous ones stay \
+                     in force: {error}"
                 ),
             }
         }
@@ -195,7 +195,7 @@ impl Access for Authenticator {
         let by_token = self.believed.iter().any(is_of);
         let by_certificate = is_certificate(principal) && self.tls.client_ca.is_some();
         if !(by_token || by_certificate) {
-            let cause = format!("nobody whom this endpoint believes vouches for {principal}");
+            let cause = format!("no authority that this endpoint trusts has certified {principal}");
             return Err(denied(action, path, cause));
         }
         self.ask_root(owner, by_token, action, path)
@@ -427,7 +427,7 @@ mod tests {
                 let error = revocation_lists(&file, is_named).expect_err(name);
                 let words = error.to_string();
                 assert!(words.contains(name), "{words}");
-                assert!(words.contains("fetch it anew"), "{words}");
+                assert!(words.contains("fetch it again"), "{words}");
                 error
             };
             assert_eq!(said().kind, ErrorKind::NotFound);

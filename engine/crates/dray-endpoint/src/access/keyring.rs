@@ -141,13 +141,13 @@ impl Keyring {
         let issuers = issuers.unwrap_or_else(PoisonError::into_inner);
         let verified = match issuers.verify(token.as_bytes(), now) {
             Err(Refusal::UnknownKey { issuer, .. }) if issuers.keys(&issuer).is_none() => {
-                let error = no_keys(&format!("the keys of {issuer} could not be had"));
+                let error = no_keys(&format!("fetching the keys of {issuer} failed"));
                 return Err(Refusal::UnknownKey { issuer, error });
             }
             Err(Refusal::UnknownKey { issuer, error })
                 if (self.known(&issuer)).is_some_and(|known| known.asked().has_failed) =>
             {
-                let cause = format!("{}, and it cannot be asked for new ones", error.cause);
+                let cause = format!("{}, and fetching new keys failed", error.cause);
                 let error = error.cause(cause).status(Status::Temporary);
                 return Err(Refusal::UnknownKey { issuer, error });
             }
@@ -167,7 +167,7 @@ impl Keyring {
         } else if age >= cache.saturating_add(stale) {
             let issuer = verified.issuer;
             let error = no_keys(&format!(
-                "the keys of {issuer} are too old, and new ones could not be had"
+                "the keys of {issuer} are too old, and fetching new keys failed"
             ));
             return Err(Refusal::UnknownKey { issuer, error });
         } else if known.asked().has_failed {

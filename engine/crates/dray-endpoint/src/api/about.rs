@@ -77,7 +77,7 @@ pub(super) async fn scheduling(
     if !caller.is_administrator {
         let error = Error::new(ErrorKind::PermissionDenied, End::Here, "change the policy");
         return Err(error
-            .cause("that is for administrators")
+            .cause("only administrators may do this")
             .remedy("ask to be named in `administrators` of the endpoint's configuration")
             .into());
     }
@@ -115,7 +115,7 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
         if !caller.is_administrator {
             return Err(
                 Error::new(ErrorKind::PermissionDenied, End::Here, "read the counters")
-                    .cause("they are for administrators")
+                    .cause("only administrators may read them")
                     .remedy("ask for metrics.open in the endpoint's configuration")
                     .into(),
             );

@@ -48,7 +48,7 @@ impl Places {
         let count = places.entry(owner.to_owned()).or_default();
         if *count >= most {
             let error = Error::new(ErrorKind::Busy, End::Here, "answer")
-                .cause(format!("{count} requests of {owner} are being worked on"))
+                .cause(format!("{count} requests of {owner} are in progress"))
                 .remedy("wait for one of them");
             return Err(Refusal::own_limit(error));
         }
@@ -182,7 +182,7 @@ impl FromRequestParts<Arc<Api>> for Caller {
         if credentials.bearer.is_none() && is_of_a_page(parts) {
             let error = Error::new(ErrorKind::Unauthorized, End::Here, "know the caller");
             return Err(error
-                .cause("a page of another site asks, by a certificate that a browser shows")
+                .cause("a page of another site sent the request with a browser's certificate")
                 .remedy("send a token")
                 .into());
         }
@@ -225,7 +225,7 @@ impl FromRequestParts<Arc<Api>> for Certificates {
         if shown.0.is_empty() {
             return Err(
                 Error::new(ErrorKind::Unauthorized, End::Here, "know the caller")
-                    .cause("it shows no certificate, and a ticket holds for one key")
+                    .cause("the caller shows no certificate, and a ticket is bound to one key")
                     .remedy("call with the key that the ticket was made for")
                     .into(),
             );

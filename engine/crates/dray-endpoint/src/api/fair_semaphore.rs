@@ -125,8 +125,8 @@ impl FairSemaphore {
         }
         let own = self.state().running(owner);
         let cause = match own {
-            0 => format!("{} calls are under way", self.0.places),
-            own => format!("{own} of your own calls are under way"),
+            0 => format!("{} calls are in progress", self.0.places),
+            own => format!("{own} of your calls are in progress"),
         };
         let error = busy(operation, cause);
         Err(match own {

@@ -195,7 +195,7 @@ impl Api {
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
         let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
-            let cause = format!("{CALLS_MAX} calls are being worked on");
+            let cause = format!("{CALLS_MAX} calls are in progress");
             return Err(busy("answer", cause).into());
         };
         let api = Arc::clone(self);
@@ -222,7 +222,7 @@ impl Api {
                 .await
             }
             Ok(Err(_)) | Err(_) => {
-                let cause = format!("{RENEWALS_MAX} others are being renewed");
+                let cause = format!("{RENEWALS_MAX} renewals are in progress");
                 Err(busy("renew the ticket", cause).into())
             }
         }
@@ -253,7 +253,7 @@ impl Api {
                 self.0.up();
             }
         }
-        let entering = self.storage_calls.enter(&caller.owner, "ask the storage");
+        let entering = self.storage_calls.enter(&caller.owner, "query the storage");
         let turn = entering.await?;
         let api = Arc::clone(self);
         let given = Arc::new(Given::default());
@@ -274,7 +274,7 @@ impl Api {
 
 /// A call that panicked has no answer of its own.
 fn broken() -> Refusal {
-    Refusal::internal("a defect, which the log tells of")
+    Refusal::internal("an internal error; see the endpoint's log")
 }
 
 #[derive(OpenApi)]

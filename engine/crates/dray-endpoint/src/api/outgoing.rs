@@ -120,7 +120,7 @@ impl Body for Outgoing {
         let left = &mut *left;
         let Some(body) = &mut left.body else {
             let error = Error::new(ErrorKind::TimedOut, End::Here, "answer")
-                .cause("nobody took the answer");
+                .cause("the caller closed the connection");
             return Poll::Ready(Some(Err(error.into())));
         };
         if left.rest.is_empty() {
@@ -213,7 +213,10 @@ mod tests {
         tokio::time::sleep(LONGER).await;
         assert_eq!(hold.count(), 1, "it counts no more");
         let error = body.frame().await.expect("an end").expect_err("it is gone");
-        assert!(error.to_string().contains("nobody took"), "{error}");
+        assert!(
+            error.to_string().contains("closed the connection"),
+            "{error}"
+        );
     }
 
     #[tokio::test]

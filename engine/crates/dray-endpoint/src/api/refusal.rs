@@ -131,7 +131,7 @@ impl IntoResponse for Refusal {
             _ => {}
         }
         let told = match self.is_quoting {
-            true => self.error.cause("what was sent does not fit"),
+            true => self.error.cause("the request does not match the schema"),
             false => self.error,
         };
         response.extensions_mut().insert(Told(told));

@@ -38,7 +38,7 @@ impl Config {
             return Err(
                 Error::new(ErrorKind::LimitExceeded, End::Here, format!("read {place}"))
                     .cause(format!("{size} bytes; {FILE_BYTES_MAX} are allowed"))
-                    .remedy("is it the configuration?"),
+                    .remedy("check that it is the configuration"),
             );
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -67,7 +67,10 @@ impl Config {
             return Err(("name", cause));
         }
         if self.listen.is_empty() && self.listen_plain.addresses.is_empty() {
-            return Err(("listen", "the endpoint would listen nowhere".to_owned()));
+            return Err((
+                "listen",
+                "the endpoint would not listen on any address".to_owned(),
+            ));
         }
         if self.tls.certificate.is_some() != self.tls.key.is_some() {
             let cause = "certificate and key are given both or not at all".to_owned();
@@ -192,14 +195,14 @@ impl Config {
                 ));
             }
             if share.weight == 0 {
-                return Err(("weight", "a weight of zero never gets anything".to_owned()));
+                return Err(("weight", "a weight of zero gives no share".to_owned()));
             }
             if share.owner.is_none() && !share.activities.is_empty() {
                 let cause = "activities are an owner's: give them with an owner".to_owned();
                 return Err(("activities", cause));
             }
             if share.activities.values().any(|weight| *weight == 0) {
-                let cause = "a weight of zero never gets anything".to_owned();
+                let cause = "a weight of zero gives no share".to_owned();
                 return Err(("activities", cause));
             }
             if let (Some(low), Some(high)) = (share.rate_min, share.rate_max)
@@ -229,7 +232,7 @@ impl Config {
             return Err(("body_bytes", "1KiB to 64MiB are allowed".to_owned()));
         }
         if limits.connections == 0 || limits.connections_per_address == 0 {
-            return Err(("connections", "nobody could connect".to_owned()));
+            return Err(("connections", "no client could connect".to_owned()));
         }
         let tickets = &self.tickets;
         if tickets.lifetime < LIFETIME_MIN || tickets.lifetime > tickets.lifetime_max {

@@ -107,7 +107,7 @@ impl TryFrom<String> for RootName {
             Ok(Self(text))
         } else {
             Err(format!(
-                "{text:?} is no name of a root: 1 to {ROOT_NAME_BYTES_MAX} characters of \
+                "{text:?} is not a root's name: 1 to {ROOT_NAME_BYTES_MAX} characters of \
                  [A-Za-z0-9._-], not beginning with a dot"
             ))
         }
@@ -145,7 +145,10 @@ impl TryFrom<String> for Address {
         dray_open::locations::with_port(&text)
             .map(Self)
             .ok_or_else(|| {
-                format!("{text:?} is no address: write HOST[:PORT], an IPv6 address in brackets")
+                format!(
+                    "{text:?} is not an address: write HOST[:PORT], an IPv6 address in \
+                         brackets"
+                )
             })
     }
 }

@@ -33,7 +33,7 @@ impl Shared {
                     }
                     Ok(None) => {}
                     Err(error) => {
-                        tracing::error!(transfer = %id, "cannot look at what was changed: {error}");
+                        tracing::error!(transfer = %id, "cannot read the changes: {error}");
                         running.is_stale = true;
                     }
                 }

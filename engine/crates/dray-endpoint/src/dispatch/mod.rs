@@ -166,7 +166,7 @@ impl Dispatcher {
         let shared = &self.0;
         loop {
             if let Err(error) = shared.queue.tick(clock::now()) {
-                tracing::error!("cannot look after the queue: {error}");
+                tracing::error!("cannot maintain the queue: {error}");
             }
             purge::begin(shared);
             if let Err(error) = self.begin() {
@@ -196,7 +196,7 @@ impl Dispatcher {
         while !(state.running.is_empty() && state.purging.is_empty()) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!("{} sessions did not leave in time", state.running.len());
+                tracing::warn!("{} sessions did not end in time", state.running.len());
                 return;
             }
             let waited = self.0.woken.wait_timeout(state, left);

@@ -8,7 +8,7 @@ use dray_session::Progress;
 
 /// The end of a session whose thread panicked.
 pub(super) fn panicked() -> Ended {
-    let error = Error::new(ErrorKind::Internal, End::Here, "carry the transfer")
+    let error = Error::new(ErrorKind::Internal, End::Here, "run the transfer")
         .cause("its thread panicked")
         .remedy("look into the endpoint's log, and report this");
     Ended {
@@ -58,7 +58,7 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
         }
         drive::Ending::Cancelled if is_stopped => Ending::Stopped,
         drive::Ending::Cancelled => {
-            let error = Error::new(ErrorKind::Unreachable, End::Network, "carry the transfer")
+            let error = Error::new(ErrorKind::Unreachable, End::Network, "run the transfer")
                 .cause("the other end cancelled the session");
             broken(error, true)
         }

@@ -33,7 +33,7 @@ pub(super) fn begin(shared: &Arc<Shared>) {
             note(
                 shared,
                 &job,
-                PurgeReport::removed("purged: it had not begun, nothing was there"),
+                PurgeReport::removed("purged: it had not started, so there was no data"),
             );
             continue;
         }
@@ -49,9 +49,11 @@ pub(super) fn begin(shared: &Arc<Shared>) {
                 let purged = catch_unwind(AssertUnwindSafe(|| purge(&shared, &job)));
                 let report = match purged {
                     Ok(Ok(report)) => report,
-                    Ok(Err(error)) => PurgeReport::kept(format!("its partial data stays: {error}")),
+                    Ok(Err(error)) => {
+                        PurgeReport::kept(format!("its partial data remains: {error}"))
+                    }
                     Err(_) => {
-                        PurgeReport::kept("its partial data may stay: look into the endpoint's log")
+                        PurgeReport::kept("its partial data may remain: see the endpoint's log")
                     }
                 };
                 note(&shared, &job, report);
@@ -108,9 +110,9 @@ fn words(purged: &Purged) -> String {
         Purged::All { files, bytes } => format!("purged: {files} partial files, {bytes} bytes"),
         Purged::Nothing => "purged: no partial data of it was there".to_owned(),
         Purged::GoneOn(other) => {
-            format!("nothing purged: transfer {other} went on with its partial data")
+            format!("nothing purged: transfer {other} resumed from its partial data")
         }
-        Purged::NotOurs => "nothing purged: what is there is another owner's".to_owned(),
+        Purged::NotOurs => "nothing purged: the data belongs to another owner".to_owned(),
         Purged::Larger => {
             "nothing purged: its partial data is part of a larger transfer's".to_owned()
         }
@@ -159,7 +161,7 @@ mod tests {
             ),
             (Purged::Nothing, "no partial data"),
             (Purged::GoneOn(other), "transfer t2 went on"),
-            (Purged::NotOurs, "another owner's"),
+            (Purged::NotOurs, "another owner"),
             (Purged::Larger, "larger"),
         ] {
             let said = words(&purged);

@@ -170,7 +170,7 @@ impl Shares {
                     Some(miss) => {
                         let when = match miss.earliest_finish {
                             Some(earliest) => format!("done at {earliest} at the earliest"),
-                            None => "nobody knows when it will be done".to_owned(),
+                            None => "its finish cannot be estimated".to_owned(),
                         };
                         format!("its promise will be missed: {}; {when}", miss.cause)
                     }

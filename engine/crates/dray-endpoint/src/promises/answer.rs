@@ -21,8 +21,8 @@ pub struct Given {
 }
 
 /// Why a set has no promise, said where there is no time to look for what could be.
-pub(crate) const NO_ROOM: &str = "not promised: it does not fit beside what is promised by now; \
-                                  POST /v1/admission says what could be";
+pub(crate) const NO_ROOM: &str = "not promised: it does not fit beside the current promises; POST \
+                                  /v1/admission tells what would fit";
 
 /// The caller's own transfers that a refusal names; the answer's `obstacle` has all of them.
 const HOLDERS_NAMED_MAX: usize = 3;
@@ -61,9 +61,9 @@ impl NotAdmitted {
         let error = Error::new(
             ErrorKind::NotAdmitted,
             End::Here,
-            "promise what was asked for",
+            "promise the rate or the deadline",
         )
-        .cause("it did not fit, and does by now")
+        .cause("it did not fit then, but it fits now")
         .remedy("submit it again");
         Self {
             at: 0,
@@ -160,11 +160,11 @@ impl<'a> Names<'a> {
             None if refusal.obstacle == Obstacle::Window => {
                 "submit it with a later deadline".to_owned()
             }
-            None => "ask for less".to_owned(),
+            None => "request a lower rate or a later deadline".to_owned(),
         };
         let operation = match asks.get(at) {
-            Some(ask) => format!("promise transfer {} what it asks for", ask.id),
-            None => "promise what was asked for".to_owned(),
+            Some(ask) => format!("promise transfer {} its rate or deadline", ask.id),
+            None => "promise the rate or the deadline".to_owned(),
         };
         let error = Error::new(ErrorKind::NotAdmitted, End::Here, operation)
             .cause(words.join("; "))
@@ -185,7 +185,7 @@ impl<'a> Names<'a> {
                 let seen = self.seen(promises);
                 let holders = holders(&seen);
                 let why = match promises.len() {
-                    0 => format!("{words} is too little for it"),
+                    0 => format!("{words} is too low for it"),
                     1 => format!("{words} is promised to another transfer in that time{holders}"),
                     many => format!("{words} is promised to {many} others in that time{holders}"),
                 };
@@ -203,11 +203,11 @@ impl<'a> Names<'a> {
             ),
             Obstacle::Window => (over(request), plain("deadline")),
             Obstacle::Full(most) => (
-                format!("{most} transfers are looked after already"),
+                format!("{most} transfers have promises already"),
                 plain("full"),
             ),
             // Transfers are numbered, and resources are those of the configuration.
-            _ => ("it is asked for twice".to_owned(), plain("twice")),
+            _ => ("it is requested twice".to_owned(), plain("twice")),
         }
     }
 

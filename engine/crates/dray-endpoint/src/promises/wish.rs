@@ -134,7 +134,7 @@ impl Places {
                     format!("peer:{peer}"),
                     format!("the rate to and from {peer}"),
                 ),
-                (None, Some(owner)) => (owners(owner), format!("what {owner} may have")),
+                (None, Some(owner)) => (owners(owner), format!("the share of {owner}")),
                 (None, None) => continue,
             };
             places.push(Place {
@@ -188,7 +188,7 @@ impl Places {
                 Some(rate) => format!("{} ({}/s)", place.words, human(rate)),
                 None => place.words.clone(),
             },
-            None => "what nobody knows".to_owned(),
+            None => "an unknown resource".to_owned(),
         }
     }
 
@@ -253,7 +253,7 @@ impl Places {
         if !wish.resources.iter().any(is_known) {
             let names: Vec<String> = wish.resources.iter().map(|id| self.words(*id)).collect();
             reasons.push(format!(
-                "not promised: nothing is known yet of {}; configure `rate` at the endpoint",
+                "not promised: the rate of {} is not known yet; configure `rate` at the endpoint",
                 names.join(", ")
             ));
         }

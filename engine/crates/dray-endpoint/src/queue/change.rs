@@ -50,7 +50,7 @@ impl Queue {
                 "its version is {}, not {version}: it was changed meanwhile",
                 row.version
             ))
-            .remedy("look at it again, and cancel it if that is still meant"))
+            .remedy("look at it again, and cancel it if you still want to"))
         })
     }
 

@@ -186,7 +186,7 @@ fn read_cursor(cursor: Option<&str>, attempt: u32) -> Result<(u32, u64)> {
     };
     let parts = text.split_once('-');
     let read = parts.and_then(|(attempt, at)| Some((attempt.parse().ok()?, at.parse().ok()?)));
-    read.ok_or_else(|| bad_cursor("it is none that was given out"))
+    read.ok_or_else(|| bad_cursor("it is not a cursor of this list"))
 }
 
 fn read_page(

@@ -340,8 +340,8 @@ fn io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
 fn not_found(id: &str) -> Error {
     // Errors are written down.
     let cause = match shown_id(id) {
-        Some(id) => format!("{id:?} is none of yours"),
-        None => "what stands in the place of its id is no id".to_owned(),
+        Some(id) => format!("{id:?} does not exist, or belongs to another owner"),
+        None => "the id in the path is not valid".to_owned(),
     };
     Error::new(ErrorKind::NotFound, End::Here, "find the transfer")
         .cause(cause)
@@ -362,7 +362,7 @@ fn read_cursor(cursor: Option<&str>) -> Result<i64> {
         None => Ok(i64::MAX),
         Some(text) => text.parse().map_err(|_| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the cursor")
-                .cause("it is none that was given out")
+                .cause("it is not a cursor of this list")
                 .remedy("give what `next` of the last page held, or leave it out")
         }),
     }

@@ -97,7 +97,7 @@ impl NotPromised {
     pub(super) fn into_refused(self) -> Refused {
         match self {
             Self::Refused(asked) => {
-                let operation = "promise what was asked for";
+                let operation = "promise the rate or the deadline";
                 let error = Error::new(ErrorKind::NotAdmitted, End::Here, operation);
                 Refused::untold(error, asked)
             }

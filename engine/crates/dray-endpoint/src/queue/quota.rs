@@ -71,7 +71,7 @@ impl Room {
         };
         if *of_owner >= self.places.of_owner {
             let cause =
-                format!("{of_owner} transfers of {owner} have not ended, as many as may be");
+                format!("{of_owner} transfers of {owner} have not ended, which is the limit");
             return Err(full(cause, "per_owner_queued"));
         }
         *of_owner += 1;

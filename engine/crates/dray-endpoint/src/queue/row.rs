@@ -129,7 +129,7 @@ pub(super) fn class(word: &str) -> rusqlite::Result<Class> {
 }
 
 fn unknown(word: &str) -> rusqlite::Error {
-    let error = format!("{word:?} is no word of this version");
+    let error = format!("{word:?} is not known to this version");
     rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
 }
 

@@ -161,7 +161,10 @@ impl Queue {
     /// A transfer has given up its session to others, and is about to be queued again: it hears why.
     pub fn lets_go(&self, id: &TransferId) {
         self.live.holds.release.fetch_add(1, Ordering::Relaxed);
-        self.noticed(id, "it gave up its session to others, and is queued again");
+        self.noticed(
+            id,
+            "it gave up its session to other transfers and is queued again",
+        );
     }
 
     /// Transfers that are held now.
@@ -317,7 +320,7 @@ impl Queue {
         }
         let notice = |row: &Row| {
             let seconds = row.request.bound_seconds.unwrap_or_default();
-            format!("nobody has asked for it in {seconds} seconds")
+            format!("no caller has asked about it for {seconds} seconds")
         };
         for row in &forsaken {
             // At its end a running transfer replaces the notices of its row by its own.

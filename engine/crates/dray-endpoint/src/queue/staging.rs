@@ -265,7 +265,7 @@ pub(super) fn begins_anew(connection: &Connection, id: &str) -> Result<()> {
              WHERE id = ?1",
         )
         .and_then(|mut statement| statement.execute([id]))
-        .map_err(sql("stage it anew"))?;
+        .map_err(sql("stage it again"))?;
     Ok(())
 }
 

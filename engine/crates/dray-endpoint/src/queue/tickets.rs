@@ -93,9 +93,7 @@ fn check_room(connection: &Connection, owner: &str, per_owner: u64) -> Result<()
     match kept < per_owner {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Busy, End::Here, "mint the ticket")
-            .cause(format!(
-                "{kept} tickets of {owner} are kept, as many as may be"
-            ))
+            .cause(format!("{owner} has {kept} tickets, which is the limit"))
             .remedy("ask for a higher tickets.per_owner, or a shorter tickets.lifetime_max")),
     }
 }

@@ -118,7 +118,7 @@ impl Walk<'_, '_> {
     ) -> Result<()> {
         self.given.check("free the copy")?;
         if name.is_reserved() {
-            self.keep(below, "a transfer has left it there and may go on with it");
+            self.keep(below, "a transfer left it there and may resume it");
             return Ok(());
         }
         let stat = match rustix::fs::statat(above, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -178,7 +178,7 @@ impl Walk<'_, '_> {
         depth: usize,
     ) -> Result<()> {
         if depth == DEPTH_MAX {
-            let why = format!("more than {DEPTH_MAX} folders in each other");
+            let why = format!("more than {DEPTH_MAX} nested folders");
             self.keep(below, why);
             return Ok(());
         }
@@ -219,7 +219,7 @@ impl Walk<'_, '_> {
         match rustix::fs::unlinkat(above, name.as_bytes(), AtFlags::REMOVEDIR) {
             Ok(()) => self.freed.removed += 1,
             Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) => self.keep(below, "something came into it"),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => self.keep(below, "an entry was added to it"),
             Err(errno) => self.keep_failed(below, errno),
         }
         Ok(())

@@ -70,7 +70,7 @@ impl Sweep<'_> {
         if depth == DEPTH_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, End::Here, "remove")
                 .file(path)
-                .cause(format!("more than {DEPTH_MAX} folders in each other"))
+                .cause(format!("more than {DEPTH_MAX} nested folders"))
                 .remedy("remove what is deeper first"));
         }
         let folder =

@@ -157,7 +157,7 @@ fn remove_folder(root: &Root, folder: &RelPath, given: &Given, depth: usize) -> 
         let error = Error::new(ErrorKind::LimitExceeded, End::Here, "remove");
         return Err(error
             .file(folder)
-            .cause(format!("more than {DEPTH_MAX} folders in each other"))
+            .cause(format!("more than {DEPTH_MAX} nested folders"))
             .remedy("remove what is deeper first"));
     }
     let mut inside = Vec::new();

@@ -314,9 +314,9 @@ fn keep(shared: &Shared, hub: &Hub, pongs_due: &Receiver<u64>) {
 }
 
 fn silent(lost_after: Duration) -> Error {
-    Error::new(ErrorKind::TimedOut, End::Network, "hear from the peer")
+    Error::new(ErrorKind::TimedOut, End::Network, "receive from the peer")
         .cause(format!("silent for {} seconds", lost_after.as_secs_f64()))
-        .remedy("look at the network and the other end, then run the same command again")
+        .remedy("check the network and the other end, then run the same command again")
 }
 
 struct ReceiverThread {
@@ -359,7 +359,7 @@ impl ReceiverThread {
                 Ok(0) => return Ok(()),
                 Ok(read) => self.feed(raw.get(..read).unwrap_or_default())?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(fail::io_error("hear from the peer", &error)),
+                Err(error) => return Err(fail::io_error("receive from the peer", &error)),
             }
         }
     }
@@ -372,7 +372,7 @@ impl ReceiverThread {
                 let mut tls = lock(&self.shared.tls);
                 let taken = tls
                     .read_tls(&mut raw)
-                    .map_err(|error| fail::io_error("hear from the peer", &error))?;
+                    .map_err(|error| fail::io_error("receive from the peer", &error))?;
                 if taken == 0 {
                     // Bytes after the peer's close notification are ignored.
                     return Ok(());
@@ -381,7 +381,7 @@ impl ReceiverThread {
                     .map_err(|error| fail::tls(&error))?;
                 match tls.reader().read_to_end(&mut plain) {
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                        return Err(fail::io_error("hear from the peer", &error));
+                        return Err(fail::io_error("receive from the peer", &error));
                     }
                     _ => {}
                 }

@@ -260,13 +260,13 @@ fn reach(
         let unauthorized = || Error::new(ErrorKind::Unauthorized, End::Network, operation.clone());
         match (&dial.trust, pinned.and_then(Pinned::other_key)) {
             (Trust::Key(pin), Some(offered)) => unauthorized()
-                .cause(format!("its key is {offered}, {pin} was to be expected"))
+                .cause(format!("its key is {offered}, but {pin} is pinned"))
                 .remedy(
                     "compare with what that end prints when it starts; if it has a new key, pin that",
                 ),
             (Trust::Authority(_), _) if error.kind() == io::ErrorKind::InvalidData => {
                 unauthorized()
-                    .cause(format!("its certificate is not believed: {error}"))
+                    .cause(format!("its certificate is not trusted: {error}"))
                     .remedy("pin its key, or name the authority that it has its certificate from")
             }
             _ => fail::io_error(operation, &error),
@@ -373,7 +373,7 @@ fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
         true if !dial.may_keep_nothing => {
             let error = Error::new(ErrorKind::IncompatiblePeer, end, operation);
             Err(error
-                .cause("it is a null end: it keeps nothing of what it is sent")
+                .cause("it is a null end: it keeps nothing")
                 .remedy(format!(
                     "name another host; to measure, let dray cp write to dray://{address}/null:"
                 )))
@@ -381,7 +381,7 @@ fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
         false if dial.must_keep_nothing => {
             let error = Error::new(ErrorKind::InvalidRequest, end, operation);
             Err(error
-                .cause("it is no null end: it keeps what it is sent")
+                .cause("it is not a null end: it keeps its data")
                 .remedy(format!(
                     "name a host that serves null:; a file of this name is dray://{address}/./null:"
                 )))
@@ -424,10 +424,10 @@ fn too_small(dial: &Dial, object_bytes: u64) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         End::Network,
-        "go on with what is safe",
+        "resume from durable data",
     )
     .cause(format!(
-        "it is safe in objects of {safe} bytes, and {address} takes {object_bytes} at the most"
+        "the log has objects of {safe} bytes, and {address} takes at most {object_bytes}"
     ))
     .remedy("give that end as much memory for a session as such objects need")
 }
@@ -435,6 +435,6 @@ fn too_small(dial: &Dial, object_bytes: u64) -> Error {
 fn no_clear_data(dial: &Dial) -> Error {
     let operation = format!("open clear data streams to {}", dial.address.escape_debug());
     Error::new(ErrorKind::Unsupported, End::Network, operation)
-        .cause("that end does not allow them")
+        .cause("the other end does not allow them")
         .remedy("leave out the option, or have clear data allowed there")
 }

@@ -14,16 +14,16 @@ pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error
     let (kind, remedy) = match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => (
             ErrorKind::TimedOut,
-            "look whether the network drops packets, then run the same command again",
+            "check whether the network drops packets, then run the same command again",
         ),
         // rustls reports the peer's violations, and data that we reject, as invalid data.
         io::ErrorKind::InvalidData => (
             ErrorKind::Protocol,
-            "see that the peer speaks dray's protocol and that nothing between changes bytes",
+            "check that the peer runs dray and that no device in between changes bytes",
         ),
         _ => (
             ErrorKind::Unreachable,
-            "look whether the other end still runs, then run the same command again",
+            "check that the other end still runs, then run the same command again",
         ),
     };
     Error::new(kind, End::Network, operation)
@@ -50,8 +50,8 @@ pub(super) fn protocol(operation: impl Into<String>, cause: impl Into<String>) -
 
 /// Returns the error for received data that TLS rejects.
 pub(super) fn tls(error: &rustls::Error) -> Error {
-    let mut error = protocol("hear from the peer", format!("TLS: {error}"));
-    "see that nothing between the ends changes bytes, then run the same command again"
+    let mut error = protocol("receive from the peer", format!("TLS: {error}"));
+    "check that no device in between changes bytes, then run the same command again"
         .clone_into(&mut error.remedy);
     error
 }
@@ -75,5 +75,5 @@ pub(super) fn internal(operation: impl Into<String>, cause: impl Into<String>) -
 pub(super) fn system(operation: impl Into<String>, cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Busy, End::Here, operation)
         .cause(cause.to_string())
-        .remedy("look at the limits of this process, then run the same command again")
+        .remedy("check the limits of this process, then run the same command again")
 }

@@ -19,7 +19,7 @@ impl Lack {
     /// at most once a minute.
     #[must_use]
     pub fn of(&self, error: &io::Error) -> Option<Error> {
-        let lack = too_many_open(End::Here, "let in callers", error)?;
+        let lack = too_many_open(End::Here, "accept connections", error)?;
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_some_and(|told| told.elapsed() < INTERVAL) {
             return None;

@@ -105,7 +105,7 @@ impl Greeting {
             }
             self.piece.resize(PIECE_BYTES, 0);
             let read = self.channel.read(&mut self.piece);
-            let read = read.map_err(|error| fail::io_error("hear from the peer", &error));
+            let read = read.map_err(|error| fail::io_error("receive from the peer", &error));
             self.piece.truncate(*read.as_ref().unwrap_or(&0));
             if read? == 0 {
                 return Err(fail::lost(
@@ -151,7 +151,7 @@ pub(super) fn unexpected(awaited: &str, message: &Message) -> dray_core::Error {
     }
     let mut error = fail::protocol(
         "begin a session",
-        format!("something else came where {awaited} was due"),
+        format!("another message arrived instead of {awaited}"),
     );
     error.kind = ErrorKind::Protocol;
     error

@@ -90,7 +90,10 @@ impl Inbox {
         let error = |end| {
             Error::new(ErrorKind::Busy, end, "go on")
                 .cause("the server stops")
-                .remedy("run the same command again when it is back; durable data is kept")
+                .remedy(
+                    "run the same command again when the server runs again; durable data is \
+                         kept",
+                )
         };
         match self {
             Self::Source(events) => {

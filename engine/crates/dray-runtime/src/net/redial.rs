@@ -216,7 +216,7 @@ impl Redialler<'_> {
         let is_another = self.noted.iter().any(|note| matches!(note, Note::Lost(_)));
         if self.hub.live_streams() == 0 && !is_another && rest(self.hub, WORD_WAIT) {
             let mut error = last;
-            error.cause = format!("all data streams are lost, the last by: {}", error.cause);
+            error.cause = format!("all data streams are lost; the last one: {}", error.cause);
             if error.kind == ErrorKind::Protocol {
                 // To this end, a refused stream and a broken one look alike.
                 error.kind = ErrorKind::Unreachable;

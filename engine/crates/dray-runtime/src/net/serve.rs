@@ -396,13 +396,13 @@ fn refuse(greeting: &mut Greeting, error: Error) -> Error {
 
 fn keeps_nothing() -> Error {
     Error::new(ErrorKind::IncompatiblePeer, End::Sink, "begin a session")
-        .cause("it is a null end: it keeps nothing of what it reads here")
+        .cause("it is a null end: it keeps nothing")
         .remedy("read into a folder; to measure, read from a host that runs dray serve")
 }
 
 fn not_meant() -> Error {
     Error::new(ErrorKind::IncompatiblePeer, End::Here, "begin a session")
-        .cause("it keeps nothing of what it is sent, and was not asked for as such an end")
+        .cause("it is a null end, which was not requested")
         .remedy("name another host; to measure, let dray cp write to dray://HOST/null:")
 }
 

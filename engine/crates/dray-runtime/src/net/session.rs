@@ -89,7 +89,7 @@ impl Sessions {
             return refused(ErrorKind::Busy, cause);
         }
         if table.reserved >= self.max {
-            let cause = format!("the other end has {} sessions already", self.max);
+            let cause = format!("the other end runs {} sessions already", self.max);
             return refused(ErrorKind::NoPlace, cause);
         }
         table.reserved += 1;

@@ -125,7 +125,7 @@ pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>> {
             return Err(
                 Error::new(ErrorKind::Unreachable, End::Network, operation())
                     .cause(error.to_string())
-                    .remedy("look at the name, and at this host's name service"),
+                    .remedy("check the name and this host's name service"),
             );
         }
     };
@@ -181,9 +181,9 @@ pub(super) fn connect(
     if failed.end == End::Here {
         return Err(failed.cause(cause));
     }
-    Err(failed.cause(cause).remedy(
-        "look whether `dray serve` runs there and whether a firewall lets the port through",
-    ))
+    Err(failed
+        .cause(cause)
+        .remedy("check that `dray serve` runs there and that no firewall blocks the port"))
 }
 
 fn connect_one(to: SocketAddr, from: Option<IpAddr>, timeout: Duration) -> io::Result<TcpStream> {

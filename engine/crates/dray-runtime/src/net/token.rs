@@ -21,7 +21,7 @@ impl Token {
         let cause = match bytes.len() {
             0 => "it is empty".to_owned(),
             length if length > TOKEN_BYTES_MAX => {
-                format!("it has {length} bytes, at most {TOKEN_BYTES_MAX} travel")
+                format!("it has {length} bytes; at most {TOKEN_BYTES_MAX} are allowed")
             }
             _ => return Ok(Self(bytes.to_vec())),
         };

@@ -160,7 +160,7 @@ impl Space {
     pub(super) fn destination(&self) -> Result<MutexGuard<'_, Destination>> {
         self.destination.lock().map_err(|_| {
             Error::new(ErrorKind::Internal, End::Sink, "use the object log")
-                .cause("a thread panicked while it used it")
+                .cause("a thread panicked while it used the log")
                 .remedy("report this; run the same command again")
         })
     }

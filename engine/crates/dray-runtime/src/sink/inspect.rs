@@ -135,12 +135,12 @@ impl Space {
         let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "make the link");
         Err(if is_itself {
             error
-                .cause("the file that the link leads to stands under its name")
+                .cause("the link's target exists under its name")
                 .remedy("name another destination")
         } else {
             error
-                .cause("a file stands under the link's name")
-                .remedy("move it away, or say --overwrite always")
+                .cause("a file has the link's name")
+                .remedy("move it away, or add --overwrite always")
         })
     }
 

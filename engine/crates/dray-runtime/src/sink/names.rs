@@ -133,7 +133,7 @@ impl Names {
             }
         }
         Err(wrong(ErrorKind::LimitExceeded)
-            .cause("other files' partial files have all the names it may have")
+            .cause("all names for its partial file are taken")
             .remedy("rename the file, or copy it by itself"))
     }
 

@@ -381,7 +381,9 @@ pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
         // A newer program wrote it, and may be active.
         Err(error) if error.kind == ErrorKind::LogVersion => Ok(Some(
             Error::new(ErrorKind::LeaseHeld, error.end, "write to the destination")
-                .cause(format!("a transfer of a newer dray writes to {words}"))
+                .cause(format!(
+                    "a transfer of a newer version of dray writes to {words}"
+                ))
                 .remedy("wait for it, or cancel it"),
         )),
         Err(error) => Err(error),

@@ -148,6 +148,6 @@ impl Space {
 
 fn no_answer() -> Error {
     Error::new(ErrorKind::Internal, dray_core::End::Sink, "write the files")
-        .cause("the store gave fewer answers than it was asked for")
+        .cause("the store returned too few results")
         .remedy("report this")
 }

@@ -33,10 +33,10 @@ const LIMITS: Limits = Limits {
     runs_max: 1 << 14,
 };
 
-const LATER: &str = "`dray log sweep` removes what is left, an hour from now";
+const LATER: &str = "`dray log sweep` can remove it in an hour";
 
 fn unread(path: &RelPath) -> Error {
-    let cause = "a log beside it cannot be read, and may speak of it";
+    let cause = "a log beside it cannot be read and may name it";
     let operation = "remove the partial file";
     let error = Error::new(ErrorKind::PermissionDenied, End::Sink, operation).file(path);
     error.cause(cause)

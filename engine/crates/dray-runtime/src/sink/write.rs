@@ -191,7 +191,7 @@ fn write_piece(piece: &[WriteJobPart], data: &[u8], space: &Space) -> Result<()>
         (None, Some(open)) => space.write_at(open, part.range.offset, data),
         (None, None) => Err(
             Error::new(ErrorKind::Cancelled, End::Sink, "write the object")
-                .cause("its file was closed meanwhile"),
+                .cause("its file was closed in the meantime"),
         ),
     }
 }

@@ -337,8 +337,8 @@ fn must_be(asked: u64, size: u64) -> Result<()> {
     }
     Err(
         Error::new(ErrorKind::SourceChanged, End::Source, "take the file")
-            .cause(format!("it has {size} bytes, {asked} were asked for"))
-            .remedy("look whether the file is whole, and whether it is the one that is meant")
+            .cause(format!("it has {size} bytes, but {asked} were requested"))
+            .remedy("check that the file is complete and that it is the right one")
             .status(Status::Permanent),
     )
 }

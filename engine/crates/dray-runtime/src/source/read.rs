@@ -279,9 +279,9 @@ fn check_unchanged(handle: &dyn ReadHandle, origin: &Origin, part: &ReadPart) ->
         return Ok(now);
     }
     let cause = if is_listed {
-        "its inode changed while it was read, though its modification time did not".to_owned()
+        "its inode changed during the read, although its modification time did not".to_owned()
     } else if now.size == origin.listed.size {
-        "its modification time is another than when it was listed".to_owned()
+        "its modification time changed after it was listed".to_owned()
     } else {
         format!(
             "it has {} bytes, {} when it was listed",
@@ -291,6 +291,6 @@ fn check_unchanged(handle: &dyn ReadHandle, origin: &Origin, part: &ReadPart) ->
     Err(
         Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
             .cause(cause)
-            .remedy("run the same command again once the file is left alone"),
+            .remedy("run the same command again when no program writes to the file"),
     )
 }

@@ -49,10 +49,10 @@ impl Sink {
             return Ok(());
         };
         let Node::File(file) = &mut live.node else {
-            return wrong(format!("bytes for entry {index}, which is no file"));
+            return wrong(format!("bytes for entry {index}, which is not a file"));
         };
         if file.stage != Stage::Open {
-            return wrong(format!("bytes for entry {index}, which wants none"));
+            return wrong(format!("bytes for entry {index}, which needs none"));
         }
         if piece.end() > file.key.size {
             return wrong(format!("bytes past the end of entry {index}"));
@@ -62,7 +62,8 @@ impl Sink {
         }
         if !is_whole(file, piece, is_hole) {
             let (from, to) = (piece.offset, piece.end());
-            let cause = format!("bytes {from} to {to} of entry {index}, which are no whole object");
+            let cause =
+                format!("bytes {from} to {to} of entry {index}, which are not a whole object");
             return wrong(cause);
         }
         self.mark(index, piece, true);

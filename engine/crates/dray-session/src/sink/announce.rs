@@ -130,15 +130,15 @@ impl Sink {
     fn refuse_entry(&self, entry: &Entry) -> Option<Error> {
         if entry.name.is_reserved() {
             let error = Error::new(ErrorKind::InvalidName, End::Sink, "take the name")
-                .cause("names that begin with .dray- are kept for partial files and logs")
+                .cause("names that begin with .dray- are reserved for partial files and logs")
                 .remedy("rename it, or leave it out with --exclude");
             return Some(error);
         }
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
         (is_link && self.config.demanded.is_some()).then(|| {
             Error::new(ErrorKind::InvalidRequest, End::Source, "verify the file")
-                .cause("a checksum is demanded, and it is a symbolic link, which has none")
-                .remedy("name the file that it leads to, or follow links (--links follow)")
+                .cause("a checksum is demanded, but it is a symbolic link")
+                .remedy("name the link's target, or follow links (--links follow)")
         })
     }
 

@@ -101,7 +101,7 @@ impl Sink {
         }
         let is_hole = !holds_credit;
         if is_hole && !self.count_hole_block(key) {
-            let cause = format!("more than {HOLE_BLOCKS_MAX} objects of holes at once");
+            let cause = format!("more than {HOLE_BLOCKS_MAX} objects of holes in one message");
             self.violation(peer, ErrorKind::LimitExceeded, cause);
             return;
         }
@@ -537,7 +537,7 @@ impl Sink {
             "receive an object",
         )
         .cause("bytes differ from the checksum made when they were read")
-        .remedy("the object is sent again; look at network or memory faults if this repeats");
+        .remedy("the object is sent again; check the network and the memory if this repeats");
         match path {
             Some(path) => error.file(path),
             None => error,

@@ -63,7 +63,7 @@ impl Sink {
         let index = entry.index;
         if !self.config.options.xattrs {
             return Err(format!(
-                "entry {index} has extended attributes, which were not asked for"
+                "entry {index} has extended attributes, which were not requested"
             ));
         }
         let mut left_out = None;
@@ -84,7 +84,7 @@ impl Sink {
             self.has_left_out = true;
             let notice = Error::new(ErrorKind::Unsupported, End::Sink, "set extended attributes")
                 .cause(format!(
-                    "{name} belongs to a storage system; such attributes are left out"
+                    "{name} belongs to a storage system and is not copied"
                 ))
                 .remedy("let the storage system at the destination compute its own");
             self.out.push_back(Effect::Report(Event::Notice(notice)));

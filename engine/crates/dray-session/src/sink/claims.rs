@@ -37,7 +37,7 @@ impl Claims {
         }
         Err(
             Error::new(ErrorKind::PathEscapes, End::Sink, "take the name")
-                .cause("the transfer did not say that it would write there")
+                .cause("the transfer did not claim this path")
                 .remedy("use the same version of dray at both ends and report this"),
         )
     }

@@ -69,7 +69,7 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
     match (stands, overwrite) {
         (FileKind::Directory, _) => Some(
             Error::new(ErrorKind::IsADirectory, End::Sink, operation)
-                .cause("a folder stands under the file's name")
+                .cause("a folder has the file's name")
                 .remedy("move the folder away, or name another destination"),
         ),
         // A transfer must not replace a special file: a host without its /dev/null soon stops
@@ -86,8 +86,8 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
 #[must_use]
 pub fn special_stands(operation: &str) -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, operation)
-        .cause("a device, a pipe or a socket stands under its name, which dray never replaces")
-        .remedy("name another destination; null: is one that keeps nothing")
+        .cause("a device, pipe or socket has its name, and dray never replaces it")
+        .remedy("name another destination; null: discards all data")
 }
 
 fn targets_of(layout: &Layout) -> Vec<TargetId> {
@@ -306,15 +306,15 @@ impl Sink {
             return;
         };
         let cause = format!(
-            "its {} bytes that were safe are sent again: they came in objects of {} bytes, and this \
-             session takes {largest} at the most",
+            "its {} durable bytes are sent again: their objects have {} bytes, and this session \
+             takes at most {largest}",
             resume.done.bytes(),
             resume.object_bytes
         );
-        let told = Error::new(ErrorKind::Unsupported, End::Sink, "go on with the file")
+        let told = Error::new(ErrorKind::Unsupported, End::Sink, "resume the file")
             .file(&live.path)
             .cause(cause)
-            .remedy("to go on with what is left, ask for the object size and memory of before");
+            .remedy("to resume, use the previous --object-size and --pool");
         self.out.push_back(Effect::Report(Event::Notice(told)));
     }
 

@@ -18,7 +18,7 @@ impl Sink {
         }
         let Some(sums) = file.known.whole(file.key.size) else {
             let error = Error::new(ErrorKind::Internal, End::Sink, "combine the checksums")
-                .cause("the file is complete but its ranges are not one")
+                .cause("the file is complete, but its ranges do not join")
                 .remedy("report this; run the same command again");
             self.fail(index, error, true);
             return;
@@ -30,7 +30,9 @@ impl Sink {
             let found = demanded.same_algorithm(&sums);
             let error = Error::new(ErrorKind::ChecksumMismatch, End::Source, "verify the file")
                 .status(Status::Permanent)
-                .cause(format!("the source has {found}, {demanded} is demanded"))
+                .cause(format!(
+                    "the source has {found}, but {demanded} is demanded"
+                ))
                 .remedy("check the demanded value, or the replica at the source");
             self.fail(index, error, true);
             return;
@@ -62,7 +64,7 @@ impl Sink {
             Ok(_) => {
                 self.finishing = self.finishing.saturating_sub(1);
                 let error = Error::new(ErrorKind::ChecksumMismatch, End::Sink, "verify the file")
-                    .cause("what was read back differs from what was written")
+                    .cause("the bytes on storage differ from the bytes that were written")
                     .remedy("check the sink's storage; run the same command again");
                 self.fail(index, error, true);
             }

@@ -250,9 +250,7 @@ impl Sink {
 /// own, and stores often know the cause but no remedy.
 fn in_doubt(error: Error) -> Error {
     if error.remedy.is_empty() {
-        error.remedy(
-            "look at the sink's storage, then run the same command again: it goes on from what is safe",
-        )
+        error.remedy("check the sink's storage, then run the same command again to resume")
     } else {
         error
     }

@@ -411,7 +411,7 @@ pub(super) fn in_failed_folder(error: &Error) -> Error {
         cause => cause,
     };
     let remedy = match error.remedy.as_str() {
-        "" => "mend the folder and run the same command again",
+        "" => "correct the folder and run the same command again",
         remedy => remedy,
     };
     Error::new(error.kind, End::Sink, NO_FOLDER)

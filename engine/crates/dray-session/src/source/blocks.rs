@@ -454,9 +454,13 @@ impl Source {
                 let operation = format!("send objects on stream {stuck}");
                 let error = Error::new(ErrorKind::TimedOut, End::Network, operation)
                     .cause(format!(
-                        "nothing has come of {objects} objects on it, while later ones came on others"
+                        "{objects} objects on it were not acknowledged, while later objects on \
+                         other streams were"
                     ))
-                    .remedy("they go over other streams; look at the network if this repeats");
+                    .remedy(
+                        "the objects are sent on other streams; check the network if this \
+                             repeats",
+                    );
                 self.out.push_back(Effect::GiveUp(stuck, error.clone()));
                 self.out.push_back(Effect::Report(Event::Notice(error)));
             }

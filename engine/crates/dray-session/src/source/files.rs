@@ -126,7 +126,7 @@ impl Source {
             return;
         }
         let cause = format!(
-            "{} folders lie in each other, more than both ends can hold in mind",
+            "{} nested folders are more than both ends can keep in memory",
             self.open_folders
         );
         let error = Error::new(ErrorKind::LimitExceeded, End::Source, "list the folders")
@@ -145,7 +145,9 @@ impl Source {
             return;
         };
         if file.is_decided || ranges.iter().any(|range| range.end() > file.size) {
-            self.protocol_error(format!("bytes of entry {index} done that cannot be"));
+            self.protocol_error(format!(
+                "impossible ranges of entry {index} reported as done"
+            ));
             return;
         }
         let before = file.done.run_count();
@@ -235,7 +237,7 @@ impl Source {
             _ => {
                 let bytes = self.config.buffer_bytes;
                 self.protocol_error(format!(
-                    "an object of {object_bytes} bytes; {bytes} are agreed"
+                    "an object of {object_bytes} bytes, but {bytes} were agreed"
                 ));
                 return;
             }

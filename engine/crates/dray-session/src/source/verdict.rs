@@ -39,7 +39,7 @@ impl Source {
             return Ok(());
         }
         if !file.is_decided {
-            return Err("as published, though it was not asked for".into());
+            return Err("as published, although it was not requested".into());
         }
         // A small file becomes durable by its publication; the sink reports its block afterwards.
         let pack_bytes_max = self.ready.map_or(0, |ready| ready.pack_bytes_max);
@@ -101,7 +101,7 @@ impl Source {
         };
         let wrong = counts.iter().find(is_wrong);
         wrong.map(|(what, said, known)| {
-            format!("a verdict of {said} {what}, where it told of {known}")
+            format!("a verdict of {said} {what}, although the sink reported {known}")
         })
     }
 
@@ -109,7 +109,7 @@ impl Source {
     pub(super) fn distrust(&mut self, cause: String, path: Option<&RelPath>) {
         let error = Error::new(ErrorKind::Protocol, End::Sink, "finish the transfer")
             .cause(cause)
-            .remedy("do not rely on its copy: check the files and the dray at the sink");
+            .remedy("do not rely on this copy: check the files and the program at the sink");
         self.break_off(match path {
             Some(path) => error.file(path),
             None => error,

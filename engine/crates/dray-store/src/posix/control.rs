@@ -113,7 +113,7 @@ impl PosixStore {
                 return Err(Error::new(ErrorKind::LimitExceeded, place.end, operation)
                     .file(path)
                     .cause(format!("more than {CONTROL_NAMES_MAX} names"))
-                    .remedy("remove what does not belong there"));
+                    .remedy("remove a stray entry"));
             }
             names.push(name);
         }

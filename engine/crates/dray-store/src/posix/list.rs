@@ -45,7 +45,7 @@ impl PosixStore {
         if options.links == Links::Follow && *self.root.scope() == LinkScope::Never {
             return Err(Error::new(ErrorKind::InvalidRequest, self.end, "list")
                 .file(top)
-                .cause("links are to be followed, and this root allows none")
+                .cause("the request follows links, and this root does not allow that")
                 .remedy("list with links kept or refused"));
         }
         let mut lister = PosixLister {
@@ -355,7 +355,9 @@ impl PosixLister {
                 if stat.st_size == 0 && self.tells_no_size(folder, stat) {
                     let error = self.named("list", &name, Errno::OPNOTSUPP);
                     return Err(error
-                        .cause("its file system makes the content up when it is read, and tells no size")
+                        .cause(
+                            "its file system generates the content on reading and reports no size",
+                        )
                         .remedy("leave it out with --exclude"));
                 }
                 if self.options.xattrs {
@@ -431,7 +433,7 @@ impl PosixLister {
         if self.options.links == Links::Follow && self.frames.iter().any(is_above) {
             return Err(self
                 .named(operation, &name, Errno::LOOP)
-                .cause("it leads back to a folder it lies in")
+                .cause("the link leads to a folder that contains it")
                 .remedy("leave it out with --exclude, or keep links"));
         }
         if self.path.len() + 1 + name.as_bytes().len() > PATH_LENGTH_MAX {

@@ -236,7 +236,7 @@ impl Found<'_> {
 fn lost(place: &Place) -> Error {
     Error::new(ErrorKind::Io, place.end, "sync the file system")
         .file(&place.path)
-        .cause("it lost writes before; what was not durable then is in doubt")
-        .remedy("look at the storage, then run the same command again")
+        .cause("it lost writes before; data that was not durable then is doubtful")
+        .remedy("check the storage, then run the same command again")
         .status(Status::Permanent)
 }

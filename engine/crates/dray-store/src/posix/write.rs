@@ -480,8 +480,8 @@ pub(super) fn discard(
 fn gone(place: &Place, operation: &str) -> Error {
     Error::new(ErrorKind::NotFound, place.end, operation)
         .file(&place.path)
-        .cause("the partial file is gone, or another one has its name")
-        .remedy("run the same command again; the file is sent anew")
+        .cause("the partial file was removed or replaced")
+        .remedy("run the same command again; the file is sent from its start")
 }
 
 /// Returns the identity of an open file.

@@ -115,7 +115,7 @@ impl Hook for Chaos {
                     let operation = call.operation.name().replace('_', " ");
                     return Err(Error::new(*kind, self.options.end, operation)
                         .file(call.path)
-                        .cause("a fault made on purpose")
+                        .cause("an injected fault")
                         .remedy("take the chaos wrapper away"));
                 }
                 Fault::ShortRead | Fault::FlipBit => {}

@@ -14,7 +14,7 @@ pub(super) fn refused(kind: ErrorKind, frame: &str, cause: String) -> Error {
         ErrorKind::LimitExceeded => {
             "lower the peer's batch or object size, or raise the limit at this end"
         }
-        _ => "see that the peer speaks dray's protocol and that nothing between changes bytes",
+        _ => "check that the peer runs dray and that no device in between changes bytes",
     };
     Error::new(kind, End::Network, format!("read a {frame} frame"))
         .cause(cause)
@@ -191,7 +191,7 @@ pub(super) fn unsendable(field: &str, have: u64, most: u64) -> Error {
         "put a message into a frame",
     )
     .cause(format!("{field}: {have} is over the limit of {most}"))
-    .remedy("ask for less at once")
+    .remedy("request fewer items at a time")
 }
 
 pub(super) fn put_u8(out: &mut Vec<u8>, value: u8) {

@@ -118,7 +118,7 @@ async fn what_changed_or_came_or_is_unfinished_stays_and_is_named() {
     let cause = error["error"]["cause"].as_str().expect("a text");
     for word in [
         "/fast/run/a stays: its slow copy is not of the same size and time",
-        "/fast/run/latest stays: its slow copy does not lead where it leads",
+        "/fast/run/latest stays: its slow copy is a link with another target",
         "/fast/run/deep/new stays: it has no slow copy",
         "/fast/run/deep/.dray-log stays: a transfer has left it",
     ] {
@@ -298,7 +298,7 @@ async fn past_the_fast_root_there_is_no_fast_copy() {
     let (code, refused) = house.post("alice", "/v1/staging/x/pin", pin).await;
     assert_eq!(code, 409);
     assert!(
-        refused.to_string().contains("past the fast root")
+        refused.to_string().contains("bypassed the fast root")
             && refused.to_string().contains("without bypass"),
         "{refused}"
     );

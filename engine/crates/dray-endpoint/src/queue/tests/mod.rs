@@ -771,7 +771,10 @@ fn what_ran_says_too_that_nobody_asked_for_it() {
     let shown = queue.show(&who("alice"), "bound").expect("there");
     assert_eq!(shown.state, State::Cancelled);
     let said: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
-    assert_eq!(said, ["it runs", "nobody has asked for it in 1 seconds"]);
+    assert_eq!(
+        said,
+        ["it runs", "no caller has asked about it for 1 seconds"]
+    );
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub fn remove(place: &Place, found: &Found, now: SystemTime) -> Result<Removed> 
             Error::new(ErrorKind::Busy, End::Sink, "remove partial data")
                 .file(&found.path)
                 .cause("it is in use, or was touched less than an hour ago")
-                .remedy("wait until nobody goes on with it"),
+                .remedy("wait until no transfer uses it"),
         );
     }
     match found.what {
