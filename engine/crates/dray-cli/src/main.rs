@@ -11,6 +11,8 @@ mod cp;
 mod docs;
 mod endpoint;
 mod exit;
+#[cfg(test)]
+mod fixtures;
 mod log;
 mod output;
 mod peer;

@@ -253,7 +253,7 @@ fn lines(
 #[cfg(test)]
 mod tests {
     use super::{lines, order, sums};
-    use crate::transfers::tests::answer;
+    use crate::fixtures::answer;
     use dray_api::Transfer;
     use dray_client::Answer;
     use serde_json::{Value, json};

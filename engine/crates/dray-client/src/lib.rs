@@ -108,7 +108,7 @@ impl Called {
 /// An answer, read and as it came.
 #[derive(Debug, Clone)]
 pub struct Answer<T> {
-    /// What it holds.
+    /// The answer as a type.
     pub read: T,
     /// Its JSON, with the fields that this version does not know.
     pub json: Value,

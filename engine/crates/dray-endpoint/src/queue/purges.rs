@@ -21,7 +21,7 @@ pub struct PurgeJob {
 pub struct PurgeReport {
     /// The outcome for the caller, as a sentence.
     pub notice: String,
-    /// Whether its partial data is removed.
+    /// True if its partial data is removed.
     pub is_purged: bool,
 }
 

@@ -106,7 +106,7 @@ pub(super) struct Row {
     pub(super) error: Option<ErrorParts>,
     pub(super) failures: Vec<PathError>,
     pub(super) notices: Vec<String>,
-    /// Whether its partial data was removed, after it was cancelled with `purge`.
+    /// True once a purge removed its partial data.
     pub(super) is_purged: bool,
     pub(super) counters: Counters,
 }

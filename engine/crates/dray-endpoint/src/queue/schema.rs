@@ -231,7 +231,7 @@ UPDATE staging SET
     fast_path = replace(replace(fast_path, '?', '%3F'), '#', '%23'),
     slow_path = replace(replace(slow_path, '?', '%3F'), '#', '%23');
 ",
-    // Whether a purge removed the partial data was read from its notice.
+    // A column replaces the notice that told of a purge.
     "
 ALTER TABLE transfers ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;
 UPDATE transfers SET purged = 1 WHERE state = 'cancelled' AND json_valid(notices)
