@@ -1,4 +1,4 @@
-//! The answer to who asks before they submit.
+//! Answers admission requests, which a caller sends before a submission.
 
 use super::{Ask, Given, Promises};
 use crate::access::Principal;
@@ -15,7 +15,7 @@ impl Admission for Promises {
                 None => format!("number {}", at + 1),
             })
             .collect();
-        // No transfer has these numbers: they are given out from one on.
+        // Transfers have numbers from one upwards, so no transfer has these keys.
         let keys = (0..requests.len()).map(|at| u64::MAX - at as u64);
         let asks = requests.iter().zip(&ids).zip(keys);
         let asks = asks.map(|((request, id), key)| Ask {

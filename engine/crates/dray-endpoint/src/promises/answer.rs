@@ -1,4 +1,4 @@
-//! What the broker says, in the callers' words.
+//! Puts the broker's decisions into the API's terms.
 
 use super::wish::{Ask, Places};
 use super::{Held, Promise, SETTLE, settled};
@@ -9,14 +9,14 @@ use dray_core::{End, Error, ErrorKind, Time};
 use dray_sched::broker::{Cause, Grant, Miss, Obstacle, Reason, Refusal, TransferKey};
 use std::collections::BTreeMap;
 
-/// What one request was given.
+/// The decision for one request.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
-    /// What it is promised; nothing when it asked for nothing, or cannot have it.
+    /// The promise; `None` if the request asks for no promise or cannot have one.
     pub promise: Option<Promise>,
-    /// The same for the caller, with the reasons.
+    /// The answer to the caller, with the reasons.
     pub answer: Admitted,
-    /// What the plan has it move now, bytes per second.
+    /// Rate at which the plan moves the transfer now, in bytes per second.
     pub(super) present: u64,
 }
 
@@ -24,7 +24,8 @@ pub struct Given {
 pub(crate) const NO_ROOM: &str = "not promised: it does not fit beside the current promises; POST \
                                   /v1/admission tells what would fit";
 
-/// The caller's own transfers that a refusal names; the answer's `obstacle` has all of them.
+/// Maximum number of the caller's own transfers that a refusal names. The answer's `obstacle` has
+/// all of them.
 const HOLDERS_NAMED_MAX: usize = 3;
 
 impl Given {
@@ -44,19 +45,19 @@ impl Given {
     }
 }
 
-/// Why none of a set was taken on: all that is to be said of it.
+/// The refusal of a set of requests, of which the broker admitted none.
 #[derive(Debug, Clone)]
 pub struct NotAdmitted {
-    /// Which of the requests does not fit.
+    /// Index of the request that does not fit.
     pub at: usize,
-    /// For each request what could be instead.
+    /// For each request the alternative that could be promised.
     pub answers: Vec<Admitted>,
-    /// The same in words.
+    /// The same refusal as an error.
     pub error: Error,
 }
 
 impl NotAdmitted {
-    /// What did not fit when it was asked for does by now.
+    /// Builds the refusal for requests that did not fit when they were submitted, but fit now.
     pub(super) fn late(asks: &[Ask<'_>]) -> Self {
         let error = Error::new(
             ErrorKind::NotAdmitted,
@@ -83,7 +84,7 @@ pub(super) fn granted(grant: &Grant) -> Admitted {
     }
 }
 
-/// How transfers and resources are called.
+/// The names of transfers and resources in answers to one owner.
 pub(super) struct Names<'a> {
     places: &'a Places,
     ids: BTreeMap<TransferKey, (&'a str, &'a str)>,
@@ -107,7 +108,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Of other owners' it is said how many, not which.
+    /// Returns the ids of the caller's own transfers in `keys`. Answers only count transfers of
+    /// other owners.
     fn seen(&self, keys: &[TransferKey]) -> Vec<String> {
         let ids = keys.iter().filter_map(|key| self.ids.get(key));
         let own = ids.filter(|(_, owner)| *owner == self.owner);
@@ -232,8 +234,8 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Names the caller's own transfers that hold a resource, in brackets; nothing if none is the
-/// caller's.
+/// Returns the names, in brackets, of the caller's own transfers that hold a resource. Empty if the
+/// caller owns none of the holders.
 fn holders(ids: &[String]) -> String {
     let named = ids.iter().take(HOLDERS_NAMED_MAX).map(String::as_str);
     let named: Vec<&str> = named.collect();
@@ -244,7 +246,7 @@ fn holders(ids: &[String]) -> String {
     }
 }
 
-/// Why the transfer has no time before its deadline.
+/// Explains why the transfer has no time before its deadline.
 fn over(request: Option<&Request>) -> String {
     let times = request.and_then(|request| Some((request.deadline?, request.not_before)));
     match times {
@@ -256,7 +258,7 @@ fn over(request: Option<&Request>) -> String {
     }
 }
 
-/// The word of the API for a reason of the broker.
+/// Returns the API's word for a reason of the broker.
 pub(super) const fn reason_word(reason: Reason) -> ReasonWord {
     match reason {
         Reason::NotBefore => ReasonWord::NotBefore,

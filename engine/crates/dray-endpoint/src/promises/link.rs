@@ -1,28 +1,30 @@
-//! What the endpoint's link gives, learned where it is not configured.
+//! Learns the capacity of the endpoint's link if the configuration does not set it.
 
 use dray_core::Time;
 use std::time::Duration;
 
-/// How long a window is: long against objects, short against what changes on a network.
+/// Length of a window: long compared with the time of an object, short compared with changes of a
+/// network.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Of a new window this part counts, in 256ths: what lasts for some ten seconds is believed (guess,
+/// Weight of a new window in 256ths: a change that lasts about ten seconds is believed (guess,
 /// revisit).
 const NEW_PART: u64 = 32;
 
-/// What the sessions show of the link, from that which says least to that which says most.
+/// Evidence of the sessions about the link, from the weakest to the strongest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Shown {
-    /// Nobody wanted more than there was.
+    /// No session wanted more than it got.
     #[default]
     Nothing,
-    /// Somebody without a gate may have wanted more, or may have listed a tree, or waited for a disk.
+    /// A session without a gate may have wanted more, or was listing a tree or waiting for a disk.
     Perhaps,
-    /// The gates let through as much as the link is thought to give, and somebody used up their own.
+    /// The gates let through at least the estimated capacity of the link, and a session used up its
+    /// gate's rate.
     Enough,
 }
 
-/// The busy throughput: what has moved while somebody wanted more.
+/// The busy throughput: bytes moved per second while a session wanted more.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Link {
     rate: Option<u64>,
@@ -39,14 +41,14 @@ impl Link {
         self.rate = Some(rate);
     }
 
-    /// `moved` bytes of all sessions ever; `shown` by the sessions since the last look. Answers when a
-    /// window has ended that says something.
+    /// Takes `moved`, the bytes of all sessions ever, and `shown`, the evidence of the sessions
+    /// since the last call. Returns the new estimate when a window has ended that is evidence.
     ///
-    /// More than ever is believed at once: it has been seen. Less is believed slowly, and only of
-    /// windows in which enough was let through all the time: who has no gate, or a low one, may move
-    /// little for reasons of their own.
+    /// A higher rate than before is believed immediately, because it was observed. A lower rate is
+    /// believed slowly, and only from windows in which the gates let through enough all the time: a
+    /// session without a gate, or with a low one, may move little for reasons of its own.
     pub(super) fn look(&mut self, now: Time, moved: u64, shown: Shown) -> Option<u64> {
-        // A clock that was set back begins a new one.
+        // A clock that was set back starts a new window.
         let window = self.window.filter(|(since, _)| *since <= now);
         let Some((since, before)) = window else {
             self.window = Some((now, moved));
@@ -60,7 +62,7 @@ impl Link {
         }
         self.window = Some((now, moved));
         let was_shown = std::mem::replace(&mut self.shown, shown);
-        // Sessions that have ended took their bytes along.
+        // `moved` is lower than before if sessions have ended: their bytes are no longer counted.
         let bytes = moved.checked_sub(before)?;
         let seen = u128::from(bytes) * 1_000_000_000 / length.as_nanos().max(1);
         let seen = u64::try_from(seen).unwrap_or(u64::MAX);
@@ -111,7 +113,7 @@ mod tests {
         }
         let learned = link.rate().expect("known");
         assert!((50 * MEGA..52 * MEGA).contains(&learned), "{learned}");
-        // A session went, and its bytes with it.
+        // A session ended, and its bytes are no longer counted.
         assert_eq!(link.look(at(61), 5, enough), None);
     }
 

@@ -1,13 +1,13 @@
-//! What transfers are promised: which deadlines and rates this endpoint has said yes to, at which
-//! rates it keeps them, and which it sees it will miss.
+//! Promises to transfers: the deadlines and rates that this endpoint has accepted, the rates that
+//! keep them, and the promises that the endpoint expects to miss.
 //!
-//! Purpose: asks `dray_sched::broker` in the endpoint's words. Resources are the endpoint's link, its
-//! roots and its peers; time is the queue's.
+//! Purpose: calls `dray_sched::broker` in the endpoint's terms. Resources are the endpoint's link,
+//! its roots and its peers; time is the queue's.
 //!
 //! Not for: rows (`queue`), sessions' gates (`dispatch`), HTTP.
 //!
-//! Invariant owned here: what the broker holds is what stands in the table of promises, and is read
-//! from there again when a write was undone.
+//! Invariant owned here: the broker holds exactly the promises in the table of promises. After a
+//! write was undone they are read from the table again.
 
 mod admission;
 mod answer;
@@ -38,40 +38,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wish::Places;
 
-/// What a transfer needs besides the time of its bytes: to be begun, to be synced, to be given its name.
-/// It is planned to have moved everything so long before its deadline. Guess, revisit.
+/// Time that a transfer needs in addition to the time of its bytes: to start, to sync and to get
+/// its final name. A transfer is planned to have moved all bytes this long before its deadline.
+/// Guess, revisit.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Promises beside which an estimate is made: it follows the plans of all of them. Guess, revisit.
+/// Maximum number of promises beside which an estimate is made: it follows the plans of all of
+/// them. Guess, revisit.
 const ETA_PROMISES_MAX: usize = 32;
 
-/// A promise as it is kept in the queue.
+/// A promise as the queue stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
     /// The transfer.
     pub id: String,
     /// Its number in the order of submission.
     pub key: u64,
-    /// How many bytes it was promised for; `None` for a rate alone.
+    /// Number of bytes promised; `None` for a promise of a rate alone.
     pub bytes: Option<u64>,
-    /// When it is to be done.
+    /// Deadline of the transfer.
     pub deadline: Option<Timestamp>,
-    /// The rate it is to have.
+    /// Promised minimum rate, in bytes per second.
     pub rate_min: Option<u64>,
-    /// What it passes, by name.
+    /// Names of the resources that the transfer's bytes pass.
     pub resources: Vec<String>,
 }
 
-/// What is said of a transfer's promise.
+/// The state of a transfer's promise, as the API shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
-    /// Whether anything is promised.
+    /// True if the transfer has a promise.
     pub is_promised: bool,
-    /// The planned rate, bytes per second.
+    /// The planned rate, in bytes per second.
     pub planned: Option<u64>,
-    /// Why so much.
+    /// Reason for the planned rate.
     pub reason: Option<ReasonWord>,
-    /// That it will be missed, and why.
+    /// The expected miss and its cause, if the promise will be missed.
     pub miss: Option<MissAnswer>,
 }
 
@@ -80,30 +82,30 @@ pub struct View {
 pub struct Counts {
     /// Promises that were kept.
     pub kept: AtomicU64,
-    /// Promises that were not.
+    /// Promises that were missed.
     pub missed: AtomicU64,
-    /// Promises of which it was said beforehand that they will be missed.
+    /// Promises whose miss was reported beforehand.
     pub foretold: AtomicU64,
     /// Requests that were refused.
     pub refused: AtomicU64,
 }
 
-/// A transfer that was promised something.
+/// A transfer that has a promise.
 #[derive(Debug, Clone)]
 struct Held {
     id: Arc<str>,
     owner: Arc<str>,
-    /// All of it, done or not, as far as it is known.
+    /// Size of the whole transfer, moved or not, as far as it is known.
     bytes: Option<u64>,
     promise: Promise,
 }
 
-/// See the module's head.
+/// Promises of this endpoint; see the module's head.
 pub struct Promises {
     config: Arc<Config>,
     places: Places,
     desk: Mutex<Desk>,
-    /// What became of them.
+    /// Counts of kept, missed and refused promises.
     pub counts: Counts,
 }
 
@@ -112,27 +114,27 @@ struct Desk {
     held: BTreeMap<TransferKey, Held>,
     by_id: HashMap<String, TransferKey>,
     rates: BTreeMap<TransferKey, Rate>,
-    /// The planned rates that callers were told of last.
+    /// The planned rates of which callers were notified last.
     told: BTreeMap<TransferKey, u64>,
     misses: BTreeMap<TransferKey, MissAnswer>,
     wake_at: Option<Time>,
-    /// When it was looked last.
+    /// Time of the last round.
     at: Time,
     is_changed: bool,
-    /// Whether anything was changed since [`Promises::mark`].
+    /// Set when a promise was made or dropped since [`Promises::mark`].
     is_touched: bool,
-    /// What waits for a capacity that has become known since: from behind which number on it is still
-    /// to be asked for again.
+    /// Set when a capacity has become known: the number after which waiting transfers are still to
+    /// be asked for again.
     asks_from: Option<i64>,
     link: Link,
-    /// Bytes that all sessions have moved.
+    /// Bytes moved by all sessions.
     moved: u64,
     uses: HashMap<u64, round::Use>,
     unseated: slots::Unseated,
 }
 
 impl Promises {
-    /// Nothing is promised yet.
+    /// Creates the state without promises.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let config = Arc::new(config.clone());
@@ -166,10 +168,10 @@ impl Promises {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What these would be answered; changes nothing.
+    /// Returns the answers that these requests would get; changes nothing.
     ///
     /// # Errors
-    /// Those that cannot be promised, all of them or none, with what could be.
+    /// If any request that must be promised cannot be: the refusal of the set, with alternatives.
     pub fn would(&self, asks: &[Ask<'_>], now: Timestamp) -> Result<Vec<Given>, Box<NotAdmitted>> {
         let desk = self.desk();
         let mut broker = desk.broker.clone();
@@ -178,11 +180,12 @@ impl Promises {
         self.decide(&mut broker, &held, asks, now)
     }
 
-    /// Promises these, all or none: the caller writes down what [`Given::promise`] says.
+    /// Promises these requests, all or none. The caller writes each [`Given::promise`] to the
+    /// queue.
     ///
     /// # Errors
-    /// Those that cannot be promised: what could be is told by [`Promises::explain`]. That is looked for
-    /// with many plans, and whoever writes the queue has no time for it.
+    /// If the requests cannot be promised: the requests, for [`Promises::explain`] to find
+    /// alternatives. That search takes many plans, and the writer of the queue has no time for it.
     pub fn take(&self, asks: &[Ask<'_>], now: Timestamp) -> Result<Vec<Given>, Vec<Asked>> {
         if !asks.iter().any(Ask::wants) {
             let plain = |_: &Ask<'_>| Given::unpromised(Vec::new());
@@ -200,7 +203,7 @@ impl Promises {
         Ok(given)
     }
 
-    /// The same of a broker; why not is not asked.
+    /// As [`Promises::take`] on `broker`; a refusal has no reason here.
     fn taken(&self, broker: &mut Broker, asks: &[Ask<'_>], now: Timestamp) -> Option<Vec<Given>> {
         let ask = |broker: &mut Broker, _: &[usize], wishes: &[Wish]| {
             broker.take_on(wishes, time(now)).ok_or(())
@@ -208,9 +211,9 @@ impl Promises {
         self.walk(broker, asks, ask, |_, ()| Given::no_room()).ok()
     }
 
-    /// Asks a broker for those that must be promised what they ask for, all or none, then for those that
-    /// are taken on all the same, one by one. `ask` is told which they are; `without` says what one of
-    /// the latter gets that was refused.
+    /// Asks a broker first for the requests that must be promised, all or none, then one by one for
+    /// the requests that are admitted anyway. `ask` gets the indices of the requests; `without`
+    /// returns the decision for a refused request of the second kind.
     fn walk<R>(
         &self,
         broker: &mut Broker,
@@ -239,7 +242,7 @@ impl Promises {
         Ok(given)
     }
 
-    /// What those that were refused are told. What is offered to them is kept free for a while.
+    /// Explains a refusal. The broker keeps the offered capacity free for a while.
     #[must_use]
     pub fn explain(&self, asked: &[Asked], now: Timestamp) -> Box<NotAdmitted> {
         let asks: Vec<Ask<'_>> = asked.iter().map(Asked::ask).collect();
@@ -248,7 +251,7 @@ impl Promises {
         let held = desk.held.clone();
         drop(desk);
         for ask in &asks {
-            // What a change would have put another wish in the place of.
+            // A change would have replaced the wish of this key.
             broker.end(TransferKey(ask.key));
         }
         let Err(refused) = self.decide(&mut broker, &held, &asks, now) else {
@@ -263,7 +266,7 @@ impl Promises {
             })
             .unzip();
         let mut desk = self.desk();
-        // What is promised already is not put aside for what could be promised instead.
+        // Transfers that already have a promise get no reservation for the alternative.
         let is_free = |wish: &Wish| !desk.held.contains_key(&wish.key);
         if !wishes.is_empty() && wishes.iter().all(is_free) {
             desk.broker.remember(&wishes, &offers, time(now));
@@ -272,8 +275,8 @@ impl Promises {
         refused
     }
 
-    /// Puts another wish in the place of what a transfer was promised. When that cannot be, it keeps
-    /// what it had; one that is to be taken on all the same has no promise then.
+    /// Replaces a transfer's promise by that of another request. If the new promise cannot be made,
+    /// the transfer keeps the old one; a best-effort request then loses its promise.
     ///
     /// # Errors
     /// As [`Promises::take`].
@@ -333,7 +336,7 @@ impl Promises {
 
     fn given(&self, broker: &mut Broker, ask: &Ask<'_>, wish: &Wish, grant: &Grant) -> Given {
         if !grant.is_promised {
-            // It is asked again when more is known.
+            // The transfer is asked again when more is known.
             broker.end(wish.key);
             return Given::unpromised(self.places.why_unpromised(ask, wish, broker));
         }
@@ -351,8 +354,8 @@ impl Promises {
         }
     }
 
-    /// A transfer has ended, is paused, or is not wanted any more. `in_time` says whether what was promised
-    /// was kept, where that can be said.
+    /// Drops the promise of a transfer that has ended, is paused or is no longer wanted. `in_time`
+    /// is true if the promise was kept, and `None` if that cannot be determined.
     pub fn end(&self, key: u64, in_time: Option<bool>) {
         let key = TransferKey(key);
         let mut desk = self.desk();
@@ -369,13 +372,13 @@ impl Promises {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a transfer is promised something.
+    /// Returns true if a transfer has a promise.
     #[must_use]
     pub fn is_promised(&self, id: &str) -> bool {
         self.desk().by_id.contains_key(id)
     }
 
-    /// What is promised to a transfer, as it stands.
+    /// Returns the present state of a transfer's promise.
     #[must_use]
     pub fn view(&self, id: &str) -> View {
         let desk = self.desk();
@@ -391,8 +394,9 @@ impl Promises {
         }
     }
 
-    /// Between which times a promised transfer will be done: with all that is spare, and with what is
-    /// planned alone. O(promises) times the work of a plan; nothing where there are too many for that.
+    /// Returns the earliest and the latest time at which a promised transfer will be done: with all
+    /// spare rate, and with the planned rate alone. Takes O(promises) times the work of a plan;
+    /// returns `None` if there are too many promises for that.
     #[must_use]
     pub fn eta(&self, id: &str, now: Timestamp) -> Option<(Timestamp, Option<Timestamp>)> {
         let desk = self.desk();
@@ -411,19 +415,19 @@ impl Promises {
         Some((settled(eta.early), late))
     }
 
-    /// Whether something has become known so that more can be promised, and behind which number those
-    /// stand that were not asked for again since.
+    /// Returns, if newly known capacity may permit more promises, the number after which waiting
+    /// transfers have not been asked for again since then.
     pub(crate) fn take_news(&self) -> Option<i64> {
         self.desk().asks_from.take()
     }
 
-    /// There are more of them behind this number.
+    /// Notes that more waiting transfers follow after this number.
     pub(crate) fn more_news(&self, after: i64) {
         let mut desk = self.desk();
         desk.asks_from = Some(desk.asks_from.map_or(after, |from| from.min(after)));
     }
 
-    /// What a transfer counts for among others was changed: what it is promised is the same.
+    /// Changes the class and the weight of a transfer among others; its promise stays the same.
     pub fn weigh(&self, key: u64, class: Class, weight: u32) {
         let key = TransferKey(key);
         let mut desk = self.desk();
@@ -447,12 +451,12 @@ impl Desk {
         self.held.insert(key, held);
     }
 
-    /// Whether one is to move now by plan.
+    /// Returns true if the plan has the transfer move now.
     fn moves(&self, key: TransferKey) -> bool {
         (self.rates.get(&key)).is_some_and(|rate| rate.planned.0 > 0)
     }
 
-    /// Notes what one was given.
+    /// Stores the promise of one request.
     fn give(&mut self, ask: &Ask<'_>, given: &Given) {
         let Some(promise) = &given.promise else {
             return;
@@ -468,7 +472,7 @@ impl Desk {
                 _ => Reason::Planned,
             },
         };
-        // Until the next round: it may begin before that.
+        // Valid until the next round: the transfer may start before that.
         self.rates.insert(rate.key, rate);
     }
 
@@ -485,7 +489,8 @@ impl Desk {
     }
 }
 
-/// Those that must be promised what they ask for, and those that are taken on all the same.
+/// Returns the indices of requests that must be promised, and of those that are admitted without a
+/// promise too.
 fn sorted(asks: &[Ask<'_>]) -> (Vec<usize>, Vec<usize>) {
     let asking = (0..asks.len()).filter(|at| asks[*at].wants());
     asking.partition(|at| !asks[*at].is_best_effort())
@@ -494,12 +499,12 @@ fn sorted(asks: &[Ask<'_>]) -> (Vec<usize>, Vec<usize>) {
 /// The endpoint's link.
 const LINK: ResourceId = ResourceId(0);
 
-/// When all bytes must have moved for a deadline.
+/// Time by which all bytes must have moved to meet a deadline.
 fn due(deadline: Timestamp) -> Time {
     time(deadline.before(SETTLE))
 }
 
-/// When a transfer is done that has moved its bytes by then.
+/// Time at which a transfer is done that has moved its bytes by `time`.
 fn settled(time: Time) -> Timestamp {
     of_time(time).after(SETTLE)
 }

@@ -1,4 +1,4 @@
-//! What is kept in the queue, taken up again: at a start, and when a write was undone.
+//! Restores promises from the queue: at a start, and after a write was undone.
 
 use super::{Ask, Desk, Held, LINK, Promise, Promises, due, round, time};
 use dray_api::Timestamp;
@@ -7,14 +7,15 @@ use dray_sched::broker::{ResourceId, TransferKey};
 use std::collections::BTreeMap;
 
 impl Promises {
-    /// What was measured of the link, to be kept with what was promised of it.
+    /// Returns the measured rate of the link in bytes per second, which is stored with the
+    /// promises.
     #[must_use]
     pub fn measured(&self) -> Option<u64> {
         self.desk().link.rate()
     }
 
-    /// Begins from what is kept. What was promised before is forgotten; what is known of those that are
-    /// still promised something is not.
+    /// Starts from the stored promises and drops all others. Rates, misses and measured uses of
+    /// transfers that are still promised something are kept.
     pub fn restore(&self, kept: Vec<(Promise, Ask<'_>)>, measured: Option<u64>, now: Timestamp) {
         let mut desk = self.desk();
         let desk = &mut *desk;
@@ -33,7 +34,7 @@ impl Promises {
             wish.deadline = promise.deadline.map(due);
             wish.floor = BytesPerSecond(promise.rate_min.unwrap_or(0));
             wish.resources = self.places.ids(&promise.resources);
-            // A share that came later holds for what was promised before, too.
+            // A share that was configured after the promise applies to it too.
             let of_owner = self.places.of_owner(ask.owner);
             let is_new = |id: &ResourceId| !wish.resources.contains(id);
             if let Some(id) = of_owner.filter(is_new) {
@@ -43,7 +44,7 @@ impl Promises {
             desk.hold(ask.owner, promise);
         }
         desk.forget_all_but_held(&before);
-        // Whoever begins transfers must know which move by plan before they look.
+        // The dispatcher must know which transfers move by plan before the first round.
         if desk.held.keys().any(|key| !desk.rates.contains_key(key)) {
             let rates = desk.broker.rates(time(now)).rates;
             desk.rates = rates.into_iter().map(|rate| (rate.key, rate)).collect();
@@ -51,19 +52,20 @@ impl Promises {
         desk.is_changed = true;
     }
 
-    /// From here on it is noted whether anything is promised or given up.
+    /// Starts to note whether a promise is made or dropped.
     pub(crate) fn mark(&self) {
         self.desk().is_touched = false;
     }
 
-    /// Whether anything was since.
+    /// Returns true if a promise was made or dropped since [`Promises::mark`].
     pub(crate) fn is_touched(&self) -> bool {
         self.desk().is_touched
     }
 }
 
 impl Desk {
-    /// Numbers of what was undone are given out again.
+    /// Drops rates and misses of promises that no longer exist: the keys of undone promises are
+    /// used again.
     fn forget_all_but_held(&mut self, before: &BTreeMap<TransferKey, Held>) {
         let held = &self.held;
         let is_same = |key: &TransferKey| {

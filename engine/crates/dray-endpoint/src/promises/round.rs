@@ -1,5 +1,5 @@
-//! One round: how far those are that were promised something, at which rates they go on, and what
-//! has to be said of it.
+//! One round: takes the progress of promised transfers, plans their rates, and returns the events
+//! to report.
 
 use super::answer::{Names, reason_word};
 use super::link::Shown;
@@ -13,84 +13,84 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// So long a transfer must have used less than it may before it counts as slow by itself: longer than
-/// connecting takes, and than a disk sometimes stops for. Guess, revisit.
+/// Time for which a transfer must use less than its rate before it counts as slow by itself: longer
+/// than connecting takes, and than the occasional stop of a disk. Guess, revisit.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// A part by which a planned rate must change before it is told, in per cent.
+/// Minimum change of a planned rate that is reported, in per cent.
 const TOLD_PERCENT: u64 = 5;
 
-/// A session, as the round finds it.
+/// A session, as a round sees it.
 #[derive(Debug, Clone)]
 pub struct Seen<'a> {
-    /// Its number.
+    /// The session's number.
     pub session: u64,
-    /// Its transfer, if that is driven here.
+    /// Id of its transfer, if this endpoint drives the transfer.
     pub own: Option<&'a str>,
-    /// Bytes it has moved.
+    /// Bytes that the session has moved.
     pub moved: u64,
-    /// What is safe of its transfer or on its way, and all of it when it is listed.
+    /// Bytes of the transfer that are durable or on their way.
     pub done: u64,
-    /// See `done`.
+    /// Size of the transfer, once it is listed.
     pub listed: Option<u64>,
-    /// Whether it could use more than it gets.
+    /// True if the session could use more than it gets.
     pub is_hungry: bool,
-    /// What its gate lets through; nothing where it has none.
+    /// Rate that its gate lets through, in bytes per second; `None` without a gate.
     pub granted: Option<u64>,
 }
 
-/// What a round says.
+/// The result of a round.
 #[derive(Debug, Clone, Default)]
 pub struct Look {
-    /// The planned rate of each session that has one.
+    /// The planned rate of each session that has one, in bytes per second.
     pub planned: HashMap<u64, u64>,
-    /// What the link gives, where that is measured and anything is promised of it.
+    /// Measured capacity of the link in bytes per second, if it is known and something is promised.
     pub link: Option<u64>,
-    /// Whether the plan has somebody move that it had not before.
+    /// True if the plan has a transfer move that did not move before.
     pub has_begun: bool,
-    /// What has to be said.
+    /// Events to report.
     pub told: Vec<Told>,
 }
 
-/// Something that callers hear of.
+/// An event that callers are notified of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     /// A planned rate changed.
     Rate {
         /// The transfer.
         id: String,
-        /// Whose it is.
+        /// Owner of the transfer.
         owner: String,
-        /// What it was.
+        /// The planned rate before, in bytes per second.
         old: u64,
-        /// What it is.
+        /// The planned rate now, in bytes per second.
         new: u64,
-        /// Why.
+        /// Reason for the rate.
         reason: ReasonWord,
     },
-    /// A promise will be missed; or, without a miss, is expected to be kept again.
+    /// A promise will be missed; or, if `miss` is `None`, is expected to be kept again.
     Miss {
         /// The transfer.
         id: String,
-        /// Whose it is.
+        /// Owner of the transfer.
         owner: String,
-        /// How.
+        /// The expected miss and its cause.
         miss: Option<MissAnswer>,
     },
 }
 
-/// What a session moves, as far back as it takes to call it slow.
+/// Bytes moved by a session over the time that it takes to call the session slow.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Use {
     samples: VecDeque<(Time, u64)>,
     last: u64,
     told: Option<u64>,
-    /// Whom the broker was told to be slow.
+    /// The transfer that the broker was told is slow.
     slow: Option<TransferKey>,
 }
 
 impl Use {
-    /// Bytes since the last look.
+    /// Returns the bytes moved since the last round.
     fn look(&mut self, seen: &Seen<'_>, now: Time) -> u64 {
         if (self.samples.back()).is_some_and(|(at, _)| *at > now) {
             self.samples.clear();
@@ -108,7 +108,8 @@ impl Use {
         more
     }
 
-    /// What it can use, once it is known to be slow by itself: a tenth more than it has moved.
+    /// Returns the rate that the session can use, once it is known to be slow by itself: a tenth
+    /// more than it has moved.
     fn bound(&self, now: Time) -> Option<u64> {
         let (since, moved) = *self.samples.front()?;
         let length = now.since(since);
@@ -119,12 +120,13 @@ impl Use {
         u64::try_from(bytes / length.as_nanos().max(1)).ok()
     }
 
-    /// Who was told to be slow, and what they can use.
+    /// Returns the transfer that the broker was told is slow, and the rate that it can use.
     pub(super) fn slow(&self) -> Option<(TransferKey, BytesPerSecond)> {
         self.slow.zip(self.told.map(BytesPerSecond))
     }
 
-    /// Whether that is another than was told: by a tenth, or at all.
+    /// Returns the bound if it differs from the one the broker was told: by more than a tenth, or
+    /// in being set.
     fn news(&mut self, now: Time) -> Option<Option<u64>> {
         let bound = self.bound(now);
         let is_same = match (self.told, bound) {
@@ -141,12 +143,13 @@ impl Use {
 }
 
 impl Promises {
-    /// One round. Asks for rates anew when something came, ended or changed, or the time has come.
+    /// Runs one round. Asks the broker for rates again if a promise came, ended or changed, or if
+    /// the broker's wake time has come.
     pub fn look(&self, seen: &[Seen<'_>], now: Timestamp) -> Look {
         let at = time(now);
         let mut desk = self.desk();
         let desk = &mut *desk;
-        // A clock that was set back: the time at which to ask again may be hours away.
+        // A clock that was set back: the broker's wake time may be hours away.
         desk.is_changed |= at < std::mem::replace(&mut desk.at, at);
         desk.follow(seen, at, self.config.rate.is_none());
         let is_due = desk.wake_at.is_some_and(|wake| wake <= at);
@@ -228,13 +231,13 @@ impl Promises {
 }
 
 impl Desk {
-    /// Takes up what the sessions have done since the last round.
+    /// Takes the progress of the sessions since the last round.
     fn follow(&mut self, seen: &[Seen<'_>], at: Time, is_measured: bool) {
         let mut moved = 0;
         let mut uses = HashMap::new();
         let shown = self.shown(seen);
         for one in seen {
-            // One that was not seen before may have moved a lot before it was held.
+            // A session that was not seen before may have moved a lot before it was held.
             let mut used = (self.uses.remove(&one.session)).unwrap_or_else(|| Use {
                 last: one.moved,
                 ..Use::default()
@@ -250,7 +253,7 @@ impl Desk {
             }
             uses.insert(one.session, used);
         }
-        // What does not move now says nothing of what it could.
+        // A session that does not move now is no evidence of its transfer's rate.
         for left in std::mem::replace(&mut self.uses, uses).into_values() {
             if let Some(key) = left.slow {
                 self.broker.set_use(key, None);
@@ -268,7 +271,7 @@ impl Desk {
         }
     }
 
-    /// Takes up the rates of now; says whether one moves that did not before.
+    /// Takes the new rates; returns true if a transfer moves that did not move before.
     fn plan(&mut self, rates: &Rates) -> bool {
         let mut has_begun = false;
         for rate in &rates.rates {
@@ -281,12 +284,13 @@ impl Desk {
         has_begun
     }
 
-    /// What these say of the link.
+    /// Returns the evidence of these sessions about the link.
     fn shown(&self, seen: &[Seen<'_>]) -> Shown {
         let hungry = || seen.iter().filter(|seen| seen.is_hungry);
         let granted = seen.iter().filter_map(|seen| seen.granted);
         let granted = granted.fold(0u64, u64::saturating_add);
-        // Where the gates let through less, it is they that are in the way: an own `rate_max`, a share.
+        // If the gates let through less than the link, the gates are the bottleneck: an own
+        // `rate_max` or a share.
         let is_open = self.link.rate().is_some_and(|rate| granted >= rate);
         if is_open && hungry().any(|seen| seen.granted.is_some()) {
             Shown::Enough

@@ -1,4 +1,5 @@
-//! What is to move by plan and has no session to move in: the plan counts bytes, not places.
+//! Promised transfers that should move by plan but have no session: the plan counts bytes, not
+//! session slots.
 
 use super::{Desk, Promises, time};
 use crate::live::Lack;
@@ -10,11 +11,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A promised transfer that finds no place for so long, and whose latest start is no farther away than
-/// that, will be missed: a session that is given up has left in less. Guess, revisit.
+/// A promised transfer without a session for this long, whose latest start is at most this far
+/// away, counts as missed: a session that is given up ends in less time. Guess, revisit.
 const SEATLESS: Duration = Duration::from_secs(5);
 
-/// One that found no place.
+/// A transfer that found no session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seatless {
     since: Time,
@@ -25,33 +26,34 @@ pub(super) struct Seatless {
 /// A promised transfer that is to move now by plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mover {
-    /// Which.
+    /// Id of the transfer.
     pub id: Arc<str>,
-    /// Whose.
+    /// Owner of the transfer.
     pub owner: Arc<str>,
-    /// When it has to begin at the latest, moving as fast as what it passes allows; who was promised a
-    /// rate: at once.
+    /// Latest time to start if the transfer then moves as fast as its resources permit. The present
+    /// for a promise of a rate.
     pub latest_start: Time,
 }
 
-/// How many promises there are, and how they stand.
+/// The number of promises, and of those in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// In all.
+    /// All promises.
     pub held: usize,
-    /// Planned to move now.
+    /// Promised transfers that are planned to move now.
     pub moving: usize,
-    /// Of which it was said that they will be missed, and still is.
+    /// Promises that are currently reported as expected misses.
     pub missing: usize,
-    /// To move now, without a session.
+    /// Promised transfers that are to move now and have no session.
     pub seatless: usize,
 }
 
-/// By transfer.
+/// Promised transfers without a session, by key.
 pub(super) type Unseated = BTreeMap<TransferKey, Seatless>;
 
 impl Promises {
-    /// All that are to move now by plan: who has to begin first comes first.
+    /// Returns all transfers that are to move now by plan, the one with the earliest latest start
+    /// first.
     #[must_use]
     pub fn movers(&self, now: Timestamp) -> Vec<Mover> {
         let at = time(now);
@@ -65,7 +67,7 @@ impl Promises {
             })
             .collect();
         drop(desk);
-        // As submitted, where they have to begin at the same time.
+        // The sort is stable: with equal latest starts the order of submission stays.
         movers.sort_by_key(|mover| mover.latest_start);
         movers
     }
@@ -76,7 +78,7 @@ impl Promises {
         desk.by_id.get(id).is_some_and(|key| desk.moves(*key))
     }
 
-    /// How many there are, and how they stand.
+    /// Returns the number of promises, and of those in each state.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let desk = self.desk();
@@ -88,7 +90,8 @@ impl Promises {
         }
     }
 
-    /// These are to move now and have found no place, all of them; each with why.
+    /// Takes the complete list of transfers that are to move now and found no session, each with
+    /// the exhausted limit.
     pub fn seatless(&self, found: &[(&str, Lack)], now: Timestamp) {
         let at = time(now);
         let mut desk = self.desk();
@@ -121,7 +124,8 @@ impl Promises {
 }
 
 impl Desk {
-    /// Adds those that will be missed for want of a place, in the place of another cause.
+    /// Adds the transfers that will be missed because they have no session; this replaces another
+    /// cause.
     pub(super) fn add_unseated(&self, misses: &mut Vec<(TransferKey, MissAnswer)>) {
         for (key, unseated) in self.unseated.iter().filter(|(_, one)| one.is_told) {
             let Some(held) = self.held.get(key) else {

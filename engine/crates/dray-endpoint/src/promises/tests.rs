@@ -1,4 +1,4 @@
-//! What is promised, at which rates, and what is said when it cannot be kept.
+//! Tests of promises, planned rates and reports of misses.
 
 use super::{Ask, NotAdmitted, Promise, Promises, Seen, Told};
 use crate::config::Config;
@@ -98,7 +98,7 @@ fn what_does_not_fit_is_refused_with_an_offer_that_is_taken() {
         (obstacle.promises, obstacle.transfers),
         (1, vec!["one".to_owned()])
     );
-    // 50 MB/s are needed, 40 are left.
+    // 50 MB/s are needed, 40 MB/s are left.
     let needed = answer.rate_needed.expect("known");
     assert!((50 * MEGA..51 * MEGA).contains(&needed), "{needed}");
     let available = answer.rate_available.expect("known");
@@ -121,7 +121,7 @@ fn every_offer_is_admitted_when_it_is_submitted() {
     let mut refusals = 0;
     for key in 1..14 {
         let id = format!("t{key}");
-        // Anything will do that is neither all small nor all large.
+        // Arbitrary sizes, neither all small nor all large.
         let megas = 200 + key * 7_919 % 3_000;
         let request = due(megas, 20 + key * 104_729 % 40);
         let dry = promises.would(&[ask(key, &id, &request)], noon());
@@ -224,7 +224,7 @@ fn rates_follow_the_plan_and_are_told() {
     let view = promises.view("one");
     assert_eq!((view.is_promised, view.planned), (true, Some(planned)));
     assert_ne!(view.reason, Some(ReasonWord::Suspended));
-    // It got more than was planned: the rest may go slower.
+    // The transfer moved more than was planned, so the rest may move more slowly.
     let look = promises.look(&[moves(7, "one", 4_000 * MEGA, true)], at(50));
     assert!(
         (40 * MEGA..42 * MEGA).contains(&look.planned[&7]),
@@ -248,7 +248,7 @@ fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
     let promises = link();
     assert!(take(&promises, 1, "one", &due(6_000, 101)));
     let mut told = Vec::new();
-    // 20 MB/s, whatever it is given.
+    // 20 MB/s, whatever rate the transfer is given.
     for tenth in 0..100 {
         let now = noon().after(Duration::from_millis(tenth * 200));
         let look = promises.look(&[moves(7, "one", tenth * 4 * MEGA, false)], now);
@@ -269,7 +269,7 @@ fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
         promises.view("one").miss.map(|miss| miss.cause),
         Some(miss.cause.clone())
     );
-    // As fast as it gets: it may be in time again.
+    // It now uses its whole rate, so it may be in time again.
     let look = promises.look(&[moves(7, "one", 480 * MEGA, true)], at(21));
     assert!(
         matches!(
@@ -280,7 +280,7 @@ fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
     );
 }
 
-/// What a session has moved that somebody else drives.
+/// A session of a transfer that another endpoint drives, which has moved `moved` bytes.
 fn strangers(moved: u64) -> Seen<'static> {
     Seen {
         session: 1,
@@ -293,7 +293,7 @@ fn strangers(moved: u64) -> Seen<'static> {
     }
 }
 
-/// Lets it fill the link for five seconds.
+/// Lets such a session fill the link for five seconds.
 fn fill_link(promises: &Promises) {
     for second in 0..5 {
         promises.look(&[strangers(second * 80 * MEGA)], at(second));
@@ -315,7 +315,7 @@ fn a_link_that_is_measured_can_be_promised_of() {
 fn a_session_that_comes_back_has_not_moved_all_of_it_just_now() {
     let promises = promises("");
     fill_link(&promises);
-    // Held for a while, and then it goes on.
+    // The session is held for a while and then resumes.
     promises.look(&[], at(5));
     promises.look(&[strangers(900_000 * MEGA)], at(6));
     promises.look(&[strangers(900_080 * MEGA)], at(7));
@@ -354,13 +354,13 @@ fn who_has_no_gate_or_a_low_one_does_not_teach_that_the_link_gives_less() {
         for second in 0..5 {
             promises.look(&[session(second * 80 * MEGA, None)], at(second));
         }
-        // It lists a tree, or its own `rate_max` is low.
+        // The session lists a tree, or its own `rate_max` is low.
         for second in 5..200 {
             let moved = (400 + 10 * (second - 5)) * MEGA;
             promises.look(&[session(moved, granted)], at(second));
         }
         assert_eq!(promises.measured(), Some(80 * MEGA), "{granted:?}");
-        // A gate as wide as the link, used up, does.
+        // A session that uses up a gate as wide as the link is evidence.
         for second in 200..300 {
             let moved = (2_340 + 40 * (second - 199)) * MEGA;
             promises.look(&[session(moved, Some(90 * MEGA))], at(second));
@@ -393,7 +393,7 @@ fn what_an_owner_may_have_at_most_is_promised_once_and_not_to_each() {
         ..ask(2, "two", &wanted)
     };
     assert!(promises.take(&[bobs], noon()).is_ok());
-    // A row of before, when owners were no resource.
+    // A row from a version in which owners were not a resource.
     let row = Promise {
         id: "one".to_owned(),
         key: 1,
@@ -419,7 +419,7 @@ fn what_is_planned_for_later_does_not_move_before() {
     assert!(!promises.is_moving("later"));
     assert!(take(&promises, 2, "now", &due(6_000, 101)));
     assert!(promises.is_moving("now"));
-    // The same after a start, before anybody looked.
+    // The same after a start, before the first round.
     let row = |id: &str, key, deadline| Promise {
         id: id.to_owned(),
         key,
@@ -435,7 +435,7 @@ fn what_is_planned_for_later_does_not_move_before() {
     ];
     promises.restore(rows, None, noon());
     assert!(promises.is_moving("soon") && !promises.is_moving("late"));
-    // And then its time comes.
+    // Then its `not_before` comes.
     assert!(!promises.look(&[], at(3_599)).has_begun);
     assert!(promises.look(&[], at(3_601)).has_begun);
     assert!(promises.is_moving("late"));
@@ -539,7 +539,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_plans() {
     assert!(take(&promises, 1, "one", &due(6_000, 3_710)));
     let look = promises.look(&[moves(7, "one", 0, true)], at(3_605));
     let before = look.planned[&7];
-    // The same span of time is left for half of the bytes as before for all.
+    // The remaining time is as long as before, for half of the bytes.
     promises.look(&[moves(7, "one", 3_000 * MEGA, true)], at(5));
     let look = promises.look(&[moves(7, "one", 3_000 * MEGA, true)], at(6));
     assert!(look.planned[&7] < before / 10, "{look:?}");
@@ -553,7 +553,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_plans() {
 #[test]
 fn who_finds_no_place_until_its_latest_start_is_told_so() {
     let promises = link();
-    // Two seconds of the link, due in twenty; and one that has a day.
+    // Each takes two seconds of the link; one is due in twenty seconds, the other in a day.
     assert!(take(&promises, 1, "soon", &due(200, 21)));
     assert!(take(&promises, 2, "later", &due(200, 86_400)));
     let movers = promises.movers(noon());
@@ -585,7 +585,7 @@ fn who_finds_no_place_until_its_latest_start_is_told_so() {
     );
     assert!(promises.view("soon").miss.is_some());
     assert_eq!(told(15), [], "it is said once");
-    // It has found one.
+    // The transfer has found a session.
     promises.seatless(&[], at(16));
     let look = promises.look(&[], at(16));
     let is_over = |told: &Told| matches!(told, Told::Miss { id, miss: None, .. } if id == "soon");

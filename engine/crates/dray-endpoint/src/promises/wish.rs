@@ -1,4 +1,4 @@
-//! From a request to a wish: what it passes, and how much of what it wants.
+//! Converts a request to a wish: the resources that it passes, and the amounts that it asks for.
 
 use super::{LINK, due, time};
 use crate::config::Config;
@@ -8,26 +8,26 @@ use dray_core::rate::BytesPerSecond;
 use dray_core::units::human;
 use dray_sched::broker::{Broker, Config as BrokerConfig, ResourceId, TransferKey, Wish};
 
-/// Who asks for what.
+/// A request with the facts that the broker needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
     /// The transfer's number in the order of submission.
     pub key: u64,
-    /// Its id.
+    /// The transfer's id.
     pub id: &'a str,
-    /// Whose it is.
+    /// The transfer's owner.
     pub owner: &'a str,
-    /// What is asked for.
+    /// The request.
     pub request: &'a Request,
-    /// Which of the sources is in use.
+    /// Index of the source in use.
     pub source: u32,
-    /// How much it is, where that is known.
+    /// Size of the transfer in bytes, if it is known.
     pub bytes: Option<u64>,
-    /// How much of it is safe.
+    /// Bytes that are durable.
     pub done: u64,
 }
 
-/// The same, kept for later.
+/// An [`Ask`] that owns its fields, for a later call.
 #[derive(Debug, Clone)]
 pub struct Asked {
     key: u64,
@@ -67,41 +67,41 @@ impl From<&Ask<'_>> for Asked {
     }
 }
 
-/// Whether a request asks for something that can be promised.
+/// Returns true if a request asks for a deadline or a rate.
 #[must_use]
 pub const fn asks_promise(request: &Request) -> bool {
     request.deadline.is_some() || request.rate_min.is_some()
 }
 
 impl Ask<'_> {
-    /// Whether it asks for something that can be promised.
+    /// Returns true if it asks for a deadline or a rate.
     #[must_use]
     pub const fn wants(&self) -> bool {
         asks_promise(self.request)
     }
 
-    /// Whether it is to be taken on without a promise where there cannot be one.
+    /// Returns true if it is to be admitted without a promise when none can be made.
     #[must_use]
     pub fn is_best_effort(&self) -> bool {
         self.request.admission == Some(AdmissionWord::BestEffort)
     }
 }
 
-/// A resource, by name and for people.
+/// A resource: its name, its description and its capacity.
 #[derive(Debug, Clone)]
 struct Place {
-    /// `link`, `root:NAME`, `peer:NAME`, `owner:NAME`.
+    /// `link`, `root:NAME`, `peer:NAME` or `owner:NAME`.
     name: String,
     words: String,
     ceiling: Option<u64>,
 }
 
-/// The resource of all that is an owner's.
+/// Returns the name of the resource that all transfers of an owner pass.
 fn owners(owner: &str) -> String {
     format!("owner:{owner}")
 }
 
-/// What of this endpoint can be used up.
+/// The resources of this endpoint that promises use up.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
     config: Config,
@@ -110,7 +110,8 @@ pub(super) struct Places {
 
 impl Places {
     pub(super) fn new(config: &Config) -> Self {
-        // What an owner or a peer is owed is not promised to others: it must be there when they come.
+        // The minimum rates of shares are not promised to others: the rate must be free when its
+        // owner or peer comes.
         let owed: u64 = (config.share.iter())
             .filter_map(|share| share.rate_min)
             .fold(0, |sum, rate| sum.saturating_add(rate.0));
@@ -149,7 +150,7 @@ impl Places {
         }
     }
 
-    /// A broker that knows them.
+    /// Creates a broker with these resources.
     pub(super) fn broker(&self) -> Broker {
         let limits = &self.config.limits;
         let mut broker = Broker::new(BrokerConfig {
@@ -167,7 +168,7 @@ impl Places {
         u32::try_from(at).ok().map(ResourceId)
     }
 
-    /// What is still there of these.
+    /// Returns the ids of those named resources that still exist.
     pub(super) fn ids(&self, names: &[String]) -> Vec<ResourceId> {
         names.iter().filter_map(|name| self.find(name)).collect()
     }
@@ -181,7 +182,7 @@ impl Places {
         place.map_or("", |place| place.name.as_str())
     }
 
-    /// A resource for people, with what it gives.
+    /// Describes a resource for people, with its capacity.
     pub(super) fn words(&self, id: ResourceId) -> String {
         match self.places.get(id.0 as usize) {
             Some(place) => match place.ceiling {
@@ -192,12 +193,12 @@ impl Places {
         }
     }
 
-    /// What all bytes of an owner pass, whatever else they do.
+    /// Returns the resource that all bytes of an owner pass, if there is one.
     pub(super) fn of_owner(&self, owner: &str) -> Option<ResourceId> {
         self.find(&owners(owner))
     }
 
-    /// What the bytes of an owner's transfer pass here.
+    /// Returns the resources of this endpoint that the bytes of an owner's transfer pass.
     fn passes(&self, owner: &str, request: &Request, source: u32) -> Vec<ResourceId> {
         let mut passed = vec![LINK];
         passed.extend(self.of_owner(owner));
@@ -237,7 +238,7 @@ impl Places {
         wish
     }
 
-    /// What must be known before anything can be promised.
+    /// Explains which facts are missing for a promise.
     pub(super) fn why_unpromised(
         &self,
         ask: &Ask<'_>,
