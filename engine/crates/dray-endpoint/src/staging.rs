@@ -1,11 +1,11 @@
-//! Staging: a copy in the fast root of what is in the slow one, or the other way.
+//! Staging: copies data from the slow root to the fast root, or the other way.
 //!
-//! Each is a transfer, and a row that says how long the fast copy stays.
+//! Each copy is a transfer, and a row that says how long the fast copy stays.
 //!
-//! Not for: deciding when to evict; a caller or the end of its lifetime ([`Expiry`]) does.
+//! Not for: deciding when to evict; a caller or the end of the copy's lifetime ([`Expiry`]) does.
 //!
-//! Invariant owned here: a file of a fast copy goes only when a slow one of the same size and time stands
-//! and nobody's pin holds it.
+//! Invariant owned here: a file of a fast copy is removed only if a slow copy of the same size and
+//! time exists and no pin holds the file.
 
 mod expiry;
 
@@ -29,13 +29,13 @@ use std::time::Duration;
 /// Stages on behalf of callers.
 #[derive(Clone, Copy)]
 pub struct Stager<'a> {
-    /// Where transfers and rows are kept.
+    /// The queue of transfers, with the rows of copies.
     pub queue: &'a Queue,
-    /// The two roots.
+    /// The roots of the endpoint, among them the fast and the slow root.
     pub roots: &'a Roots,
-    /// Who may.
+    /// Checks the permissions of callers.
     pub access: &'a dyn Access,
-    /// As whom copies are touched.
+    /// The accounts that copies are accessed as.
     pub accounts: &'a Accounts,
 }
 
@@ -46,10 +46,11 @@ fn refused(kind: ErrorKind, operation: &str, cause: String, remedy: &str) -> Err
 }
 
 impl Stager<'_> {
-    /// Submits the transfer that a request means. Says whether it is new.
+    /// Submits the transfer of a staging request. Returns the copy, and true if it is new.
     ///
     /// # Errors
-    /// `Unsupported` for what is not there yet; as [`Queue::submit`].
+    /// `InvalidRequest` for unusable paths or more than one replica; `Unsupported` without a fast
+    /// or a slow root; as [`Queue::submit`].
     pub fn stage(
         &self,
         caller: &Principal,
@@ -84,13 +85,13 @@ impl Stager<'_> {
         for (path, tier, field) in [(&from, from_tier, "path"), (&to, to_tier, "to")] {
             self.check_tier(path, tier, field, request.bypass)?;
         }
-        // Past the fast root nothing is staged there: what is read is read as by any transfer.
+        // With a bypass, the data is not in the fast root: it is read as by any transfer.
         let reads = match request.bypass && direction == StagedDirection::Out {
             true => Action::Read,
             false => Action::Stage,
         };
         self.access.allow(caller, reads, &from)?;
-        // The copy may replace what stands there.
+        // The copy may replace existing files.
         self.access.allow(caller, Action::Modify, &to)?;
         let id = match &request.id {
             Some(id) => TransferId::new(id.as_str())?,
@@ -125,8 +126,8 @@ impl Stager<'_> {
         Ok((staged, submitted.is_new))
     }
 
-    /// Whether a path lies where it should: in the tier's root, or, for the fast one when it is passed
-    /// by, in any that is neither.
+    /// Checks that a path lies in the root of the tier. With a bypass, the fast path must lie in a
+    /// root that is neither fast nor slow.
     fn check_tier(&self, path: &ApiPath, tier: Tier, field: &str, bypass: bool) -> Result<()> {
         let root = self.root_of(tier)?;
         let (is_fit, wanted, remedy) = match bypass && tier == Tier::Fast {
@@ -171,10 +172,10 @@ impl Stager<'_> {
         })
     }
 
-    /// Keeps the fast copy for so many seconds from now; with 0 its pin is taken away.
+    /// Pins the fast copy for `seconds` from now; 0 removes the pin.
     ///
     /// # Errors
-    /// `NotFound`; `AlreadyExists` when there is none.
+    /// `NotFound`; `AlreadyExists` if there is no fast copy.
     pub fn pin(&self, caller: &Principal, id: &str, seconds: u64) -> Result<Staged> {
         let (row, staged) = self.queue.staging().show(caller, id)?;
         if !row.request.bypass {
@@ -202,12 +203,13 @@ impl Stager<'_> {
         Ok(self.queue.staging().show(caller, id)?.1)
     }
 
-    /// Frees the fast copy: file by file, each with a look at its slow copy and at pins right before.
+    /// Frees the fast copy file by file. The slow copy and the pins are checked directly before
+    /// each file is removed.
     ///
     /// # Errors
-    /// `AlreadyExists` (409) when anything of it must stay: it is pinned or moves, or has no slow copy
-    /// of the same size and time. Nothing goes then; but for what was changed while it went, which is
-    /// named.
+    /// `AlreadyExists` (409) if a part of the copy must stay: it is pinned, its transfer has not
+    /// ended, or it has no slow copy of the same size and time. Then nothing is removed, except
+    /// when a file changed during the removal: the error names such files.
     pub fn evict(&self, caller: &Principal, id: &str, given: &Given) -> Result<Staged> {
         let (row, staged) = self.queue.staging().show(caller, id)?;
         if !row.request.bypass {
@@ -234,8 +236,8 @@ fn conflict(cause: String, remedy: &str) -> Error {
     refused(ErrorKind::AlreadyExists, "evict the copy", cause, remedy)
 }
 
-/// Frees the fast copy of a row, as its owner. Says how many entries went. Of what went past the fast
-/// root there is none: nothing goes, and the row ends.
+/// Frees the fast copy of a row, with the account of its owner. Returns the number of removed
+/// entries. A row with a bypass has no fast copy: nothing is removed, and the row ends.
 ///
 /// # Errors
 /// As [`Stager::evict`].
@@ -248,7 +250,7 @@ pub fn evict(
 ) -> Result<u64> {
     let removed = match row.request.bypass {
         true => 0,
-        // Pins are the endpoint's own, and the account could not ask for them.
+        // Only the endpoint knows the pins; the account's process cannot read them and asks.
         false => accounts.act_as_asking(
             &row.owner,
             |holds| free_copy(roots, accounts, row, given, holds),
@@ -262,7 +264,7 @@ pub fn evict(
     Ok(removed)
 }
 
-/// What asks whether one of these paths is held, and why.
+/// Returns the reason if a pin holds one of these paths.
 type Holds<'h> = dyn FnMut(Vec<String>) -> Result<Option<String>> + 'h;
 
 fn free_copy(
@@ -316,10 +318,10 @@ fn free_copy(
         holds(held_by(&fast, &fast.path.join_path(below)?))
     };
     let mut removed = 0;
-    // First all is looked at: who loses one of many files has lost more than that one.
+    // The dry run checks all files first: losing one of many files may make the others useless.
     for is_dry in [true, false] {
         let freed = match storage::free(&fast_root, &fast, given, is_dry, &mut judge) {
-            // Gone already: nothing is lost by it.
+            // The copy is gone already, so nothing is lost.
             Err(error) if error.kind == ErrorKind::NotFound => Freed::default(),
             other => other?,
         };
@@ -335,7 +337,8 @@ fn free_copy(
     Ok(removed)
 }
 
-/// The paths whose pins hold what lies at `path`: its own and those above it.
+/// Returns the paths whose pins hold the entry at `path`: its own path and those of all folders
+/// above it.
 fn held_by(fast: &ApiPath, path: &RelPath) -> Vec<String> {
     let mut paths = vec![fast.with(path.clone()).text()];
     let mut at = path.clone();
@@ -346,7 +349,7 @@ fn held_by(fast: &ApiPath, path: &RelPath) -> Vec<String> {
     paths
 }
 
-/// What stays and why, in words.
+/// Lists the entries that stay, with the reasons.
 fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     let mut words = Vec::with_capacity(freed.named.len());
     for (below, why) in &freed.named {
@@ -366,7 +369,7 @@ fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     Ok(words.join("; "))
 }
 
-/// The transfer that staging means: a file under the same name, or a folder's contents.
+/// Builds the transfer of a staging request: a file under the same name, or a folder's contents.
 fn transfer(
     id: TransferId,
     request: &StagingRequest,

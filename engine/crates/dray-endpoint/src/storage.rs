@@ -1,8 +1,8 @@
-//! What callers do with files and folders beside transferring them: look, make, remove, rename,
-//! sum.
+//! Operations on files and folders in addition to transfers: inspect, list, make, remove, rename
+//! and checksum.
 //!
-//! Calls block. Memory does not grow with what is listed or removed, past a bound ([`Listings`]).
-//! A call whose caller has gone away is given up between two entries ([`Given`]).
+//! Calls block. Memory for the listed or removed entries is bounded ([`Listings`]). A call whose
+//! caller has disconnected ends between two entries ([`Given`]).
 //!
 //! Invariant owned here: dray's own files are neither shown nor named, and no link is followed.
 
@@ -31,21 +31,21 @@ pub use free::{Freed, Judge, Seen, free};
 pub use listings::Listings;
 pub use remove::remove;
 
-/// Bytes read at once to sum a file.
+/// Bytes per read when a file is summed.
 const READ_BYTES: usize = 1 << 20;
 
-/// Whether the caller still waits.
+/// A flag that the caller of an operation has disconnected.
 #[derive(Debug, Default)]
 pub struct Given(AtomicBool);
 
 impl Given {
-    /// Nobody waits any more.
+    /// Notes that the caller has disconnected.
     pub fn up(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
     /// # Errors
-    /// `Cancelled` when nobody waits.
+    /// `Cancelled` if the caller has disconnected.
     fn check(&self, operation: &str) -> Result<()> {
         if self.0.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Cancelled, End::Here, operation)
@@ -55,8 +55,8 @@ impl Given {
     }
 }
 
-/// What a store says of a transfer's end, as a caller of the storage should hear it: there is no other
-/// end, and no option of a command to add.
+/// Rewords a store's error for a caller of the storage API: that caller has no other end, and no
+/// command with options.
 pub fn in_plain_words(error: Error) -> Error {
     use ErrorKind as K;
     let remedy = match error.kind {
@@ -76,7 +76,7 @@ fn failed<'a>(operation: &'a str, path: &'a RelPath) -> impl Fn(Errno) -> Error 
     move |errno| in_plain_words(errno::error(End::Here, operation, path, errno))
 }
 
-/// The folder that `path` lies in, open, and its name there.
+/// Opens the folder that contains `path`; returns it with the last name of `path`.
 fn above(root: &Root, path: &RelPath, operation: &str) -> Result<(OwnedFd, Name)> {
     let (Some(parent), Some(name)) = (path.parent(), path.name()) else {
         return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
@@ -92,10 +92,10 @@ fn above(root: &Root, path: &RelPath, operation: &str) -> Result<(OwnedFd, Name)
     Ok((folder, name))
 }
 
-/// What stands at a path.
+/// Describes the entry at a path.
 ///
 /// # Errors
-/// `NotFound`; of the store.
+/// `NotFound`; errors of the store.
 pub fn stat(root: &Root, path: &ApiPath) -> Result<Entry> {
     if root.path().is_none() {
         return stored::stat(root, path);
@@ -123,10 +123,10 @@ fn entry_in(folder: &OwnedFd, name: &Name, path: &ApiPath) -> rustix::io::Result
     Ok(entry(path, &stat, link))
 }
 
-/// Where the link at `path` leads, as it says.
+/// Returns the target text of the link at `path`.
 ///
 /// # Errors
-/// Of the store; `InvalidRequest` when it is no link.
+/// Errors of the store; `InvalidRequest` if the entry is not a link.
 pub fn link_text(root: &Root, path: &RelPath) -> Result<Vec<u8>> {
     let operation = "read the link";
     let (folder, name) = above(root, path, operation)?;
@@ -158,22 +158,23 @@ fn entry(path: &ApiPath, stat: &Stat, link: Option<String>) -> Entry {
     }
 }
 
-/// Which part of a folder, and for whom.
+/// A page of a folder's list.
 #[derive(Debug, Clone, Copy)]
 pub struct PageOf<'a> {
-    /// Who asks.
+    /// The caller's owner name.
     pub owner: &'a str,
-    /// Entries at most.
+    /// Maximum number of entries.
     pub limit: u32,
-    /// Where the page before ended.
+    /// End of the previous page: the last name on it.
     pub cursor: Option<&'a str>,
 }
 
-/// A page of a folder, sorted by name. Names of later pages that were read with it are kept for
-/// moments: a big folder is not read once for each page, and never held whole.
+/// Returns a page of a folder, sorted by name. Names for later pages that were read with it are
+/// kept for some seconds. So a large folder is not read once for each page, and is never held
+/// whole.
 ///
 /// # Errors
-/// `NotFound`, `NotADirectory`; `InvalidRequest` for a cursor that is none.
+/// `NotFound`, `NotADirectory`; `InvalidRequest` for an invalid cursor.
 pub fn list(
     root: &Root,
     path: &ApiPath,
@@ -217,7 +218,7 @@ pub fn list(
         let below = path.with(path.path.join(&name)?);
         match entry_in(&folder, &name, &below) {
             Ok(entry) => entries.push(entry),
-            // It was removed just now.
+            // The entry was removed after its name was read.
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(failed(operation, &below.path)(errno)),
         }
@@ -225,7 +226,7 @@ pub fn list(
     Ok(EntryList { entries, next })
 }
 
-/// The first names of a folder behind `after`, in the memory of `max` of them.
+/// Reads the first `max` names of a folder after `after`; holds no more than `max` names in memory.
 fn read_names(
     folder: &OwnedFd,
     after: Option<&[u8]>,
@@ -234,7 +235,7 @@ fn read_names(
     wrong: impl Fn(Errno) -> Error,
 ) -> Result<Names> {
     let read_at = Instant::now();
-    // The last of them on top.
+    // A max-heap: its top is the last name.
     let mut first: BinaryHeap<Vec<u8>> = BinaryHeap::new();
     let mut is_all = true;
     for item in rustix::fs::Dir::read_from(folder).map_err(&wrong)? {
@@ -265,7 +266,7 @@ fn is_hidden(name: &[u8]) -> bool {
     matches!(name, b"." | b"..") || name.starts_with(dray_core::path::RESERVED_PREFIX)
 }
 
-/// Makes a folder. Says whether it was made.
+/// Makes a folder. Returns its entry, and true if the folder was made.
 ///
 /// # Errors
 /// `NotADirectory` when another entry exists there; `NotFound` when what is above it is not there.
@@ -282,7 +283,7 @@ pub fn make_folder(root: &Root, path: &ApiPath, parents: bool) -> Result<(Entry,
 fn make_one(root: &Root, path: &RelPath, mode: u32) -> Result<MadeDir> {
     let store = root.store();
     if store.is_folder(path)? {
-        // What is there keeps its mode.
+        // An existing folder keeps its mode.
         return Ok(MadeDir::Existed);
     }
     let made = store.make_dir(path)?;
@@ -300,11 +301,11 @@ fn make_one(root: &Root, path: &RelPath, mode: u32) -> Result<MadeDir> {
     Ok(made)
 }
 
-/// Gives a file or a folder another name within its root, durably.
+/// Renames a file or a folder within its root, durably.
 ///
 /// # Errors
-/// `NotFound`; `AlreadyExists` when something stands there, unless it is a file or a link and `replace` is
-/// said; `IsADirectory` for a folder then.
+/// `NotFound`; `AlreadyExists` if the new name exists, unless it is a file or a link and `replace`
+/// is true; with `replace`, `IsADirectory` for a folder.
 pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Result<Entry> {
     let operation = "rename";
     if from.root != to.root {
@@ -322,7 +323,7 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
             Ok(FileType::RegularFile | FileType::Symlink) | Err(_) => {
                 rustix::fs::renameat(&from_folder, old, &to_folder, new)
             }
-            // A device, a pipe, a socket.
+            // A device, a pipe or a socket.
             Ok(_) => Err(Errno::EXIST),
         }
     } else {
@@ -348,10 +349,11 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
     entry_in(&to_folder, &to_name, to).map_err(failed(operation, &to.path))
 }
 
-/// A checksum of a file: kept with it, if it is as it was then, else by reading it.
+/// Returns a checksum of a file: the stored one if the file is unchanged since, else by reading the
+/// file.
 ///
 /// # Errors
-/// `IsADirectory`; `SourceChanged` when it was written meanwhile.
+/// `IsADirectory`; `SourceChanged` if the file changed while it was read.
 pub fn checksum(
     root: &Root,
     path: &ApiPath,
@@ -359,10 +361,10 @@ pub fn checksum(
     given: &Given,
 ) -> Result<ChecksumAnswer> {
     let operation = "sum the file";
-    // The answer must come from the storage, not from this host's cache.
+    // The data must come from the storage, not from this host's cache.
     let file = root.store().open_read(&path.path, ReadPurpose::ReadBack)?;
     let before = file.state()?;
-    // Of the file that is open: another one may have its name by now.
+    // Sums of the open file: its name may refer to another file by now.
     let known = file.known_sums().unwrap_or_default();
     let (sums, from) = match known {
         Some(sums) => (sums, SumOrigin::Attribute),
@@ -403,10 +405,10 @@ fn digits(algorithm: Algorithm, sums: Sums) -> String {
     }
 }
 
-/// Space of the storage under a path.
+/// Returns the space of the storage that holds a path.
 ///
 /// # Errors
-/// `NotFound` when nothing stands there.
+/// `NotFound` if the path does not exist.
 pub fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
     if root.path().is_none() {
         return stored::space(root, path);

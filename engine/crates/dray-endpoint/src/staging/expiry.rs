@@ -1,6 +1,6 @@
-//! What was staged goes when its lifetime is over, by the rules of an eviction. Never silently.
+//! Evicts copies at the end of their lifetime, by the rules of an eviction.
 //!
-//! Invariant owned here: as the janitor's: nothing goes that the audit log has not been told of before.
+//! Invariant owned here, as by the janitor: each removal is in the audit log before it happens.
 
 use super::evict;
 use crate::accounts::Accounts;
@@ -16,35 +16,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two looks.
+/// Interval between two rounds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What must stay is tried again after so long.
+/// Time after which an eviction that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(3_600);
 
-/// Copies that are thought of in one look, the longest over first: the others are there in a minute.
+/// Maximum number of copies in one round, those that expired first; the next round has the others.
 const COPIES_MAX: u32 = 1_000;
 
-/// See the module's head.
+/// Evicts expired copies; see the module's head.
 pub struct Expiry {
-    /// Where rows are kept.
+    /// The queue, with the rows of copies.
     pub queue: Arc<Queue>,
-    /// Where copies are.
+    /// The roots that hold the copies.
     pub roots: Roots,
-    /// As whom copies are touched.
+    /// The accounts that copies are accessed as.
     pub accounts: Arc<Accounts>,
-    /// Who is told.
+    /// The audit log.
     pub audit: Arc<Audit>,
-    /// Whether it is only said.
+    /// True if evictions are only reported.
     pub is_dry_run: bool,
 }
 
-/// What stayed, or was said in a dry run, by id: when it is thought of again.
+/// Copies that were not evicted, or were reported in a dry run: the time of the next try, by id.
 pub type Later = BTreeMap<String, Timestamp>;
 
 impl Expiry {
-    /// Looks once a minute, until `sleep` says that it is time to stop: it waits, and returns false
-    /// then.
+    /// Runs a round every minute, until `sleep` returns false. `sleep` waits for the given time and
+    /// returns false when the endpoint stops.
     pub fn run(&self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
         let mut later = Later::new();
         while sleep(LOOK_INTERVAL) {
@@ -54,13 +54,13 @@ impl Expiry {
         }
     }
 
-    /// Evicts what is over as of `now`, but for what was put off until `later`.
+    /// Evicts the copies that have expired at `now`, except those postponed in `later`.
     ///
     /// # Errors
-    /// Of the database; of the audit log, in which case nothing more goes.
+    /// Errors of the database, and of the audit log; the round then ends.
     pub fn look(&self, now: Timestamp, given: &Given, later: &mut Later) -> Result<()> {
         later.retain(|_, again| *again > now);
-        // Those put off come in between.
+        // The limit includes the postponed copies, which are among the expired ones.
         let limit = COPIES_MAX.saturating_add(u32::try_from(later.len()).unwrap_or(u32::MAX));
         for row in self.queue.staging().expired(now, limit)? {
             if later.contains_key(&row.id) {

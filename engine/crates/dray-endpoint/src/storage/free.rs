@@ -1,7 +1,8 @@
-//! Removes of a copy what somebody else lets go, entry by entry, and says what stays and why.
+//! Removes the entries of a copy that the caller releases, one by one, and reports the entries that
+//! stay with the reasons.
 //!
-//! As [`super::remove`], but each entry is looked at right before it goes: what was changed, or
-//! came, since the copy was thought of stays.
+//! As [`super::remove`], but each entry is checked directly before it is removed: an entry that
+//! changed or appeared after the decision stays.
 
 use super::{Given, above, failed};
 use crate::roots::Root;
@@ -12,10 +13,10 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Folders in each other: each is open meanwhile (guess, revisit).
+/// Maximum depth of folders: each is open during the walk (guess, revisit).
 const DEPTH_MAX: usize = 128;
 
-/// Of what stays so many are named.
+/// Maximum number of remaining entries that are named.
 const NAMED_MAX: usize = 5;
 
 const FOLDER: OFlags = OFlags::RDONLY
@@ -23,38 +24,39 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// An entry that is no folder, as it is now.
+/// The present state of an entry that is not a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// What it is.
+    /// Kind of the entry.
     pub kind: FileKind,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Last modification.
     pub modified: ModifiedTime,
-    /// Of a link, where it leads, as it says.
+    /// The target text of a link.
     pub link: Option<Vec<u8>>,
 }
 
-/// Why an entry stays, if it does; its path is told as seen from the copy's top.
+/// Returns the reason if an entry must stay. Its path is relative to the copy's top.
 pub type Judge<'j> = dyn FnMut(&RelPath, &Seen) -> Result<Option<String>> + 'j;
 
-/// What went and what stays.
+/// Counts of removed and remaining entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Freed {
-    /// Entries that went, or would have.
+    /// Entries that were removed, or would have been in a dry run.
     pub removed: u64,
     /// Entries that stay.
     pub kept: u64,
-    /// The first of those: each path as seen from the copy's top, and why.
+    /// The first remaining entries: each path relative to the copy's top, and the reason.
     pub named: Vec<(RelPath, String)>,
 }
 
-/// Removes what `judge` lets go, and folders that are empty then; when `is_dry`, only says what would
-/// go. What cannot be looked at, or removed, stays with the error for a reason.
+/// Removes the entries that `judge` releases, and the folders that are then empty; if `is_dry`,
+/// only counts them. An entry that cannot be inspected or removed stays, with the error as the
+/// reason.
 ///
 /// # Errors
-/// `NotFound` when the copy is not there; `Cancelled` when nobody waits any more.
+/// `NotFound` if the copy does not exist; `Cancelled` if the caller has disconnected.
 pub fn free(
     root: &Root,
     path: &ApiPath,
@@ -96,19 +98,20 @@ impl Walk<'_, '_> {
         self.keep(below, failed("free the copy", below)(errno).cause.clone());
     }
 
-    /// Whether an entry can go is seen before others do: the folder above may be another account's.
+    /// Counts an entry that would be removed. Checks first that the account may write to the
+    /// folder: the folder may belong to another account.
     fn would_remove(&mut self, above: BorrowedFd<'_>, below: &RelPath) {
         let rights = Access::WRITE_OK | Access::EXEC_OK;
         match rustix::fs::accessat(above, ".", rights, AtFlags::EACCESS) {
             Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
                 self.keep_failed(below, errno);
             }
-            // What a system cannot say beforehand is seen when it goes.
+            // Other errors show up at the removal itself.
             _ => self.freed.removed += 1,
         }
     }
 
-    /// One entry of a folder, with all that is in it.
+    /// Handles one entry of a folder, with everything below it.
     fn entry(
         &mut self,
         above: BorrowedFd<'_>,
@@ -209,7 +212,7 @@ impl Walk<'_, '_> {
             self.entry(folder.as_fd(), &name, &below, depth + 1)?;
         }
         if self.freed.kept > kept {
-            // It holds what stays.
+            // The folder holds an entry that stays.
             return Ok(());
         }
         if self.is_dry {

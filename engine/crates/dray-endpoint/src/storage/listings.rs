@@ -1,32 +1,32 @@
-//! Names that were read for one page of a folder and will be asked for with the next.
+//! Names that were read for one page of a folder and are likely to be needed for the next.
 //!
-//! A page needs all names of a folder to be read, to sort them: without these, a big folder would
-//! be read once for each of its pages.
+//! A page requires all names of a folder to be read and sorted. Without this cache, a large folder
+//! would be read once for each of its pages.
 //!
-//! Invariant owned here: what is kept is bounded in names, lists and time, and is given to nobody
-//! but the owner whose call read it.
+//! Invariant owned here: the cache is bounded in names, lists and time, and its names are returned
+//! only to the owner whose call read them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Names of one folder that are kept: with those of 255 bytes it is 9 MiB (guess, revisit).
+/// Names kept of one folder: names of 255 bytes take 9 MiB (guess, revisit).
 const NAMES_MAX: usize = 1 << 15;
 
-/// Folders of which names are kept; the oldest goes first (guess, revisit).
+/// Folders whose names are kept; the oldest is dropped first (guess, revisit).
 const LISTS_MAX: usize = 4;
 
-/// How old names may be: a caller that reads on asks for the next page at once.
+/// Maximum age of names: a caller that continues asks for the next page immediately.
 const AGE_MAX: Duration = Duration::from_secs(10);
 
-/// The names behind a cursor, sorted.
+/// The names after a cursor, sorted.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// The first of them.
+    /// The first of these names.
     pub(super) names: VecDeque<Vec<u8>>,
-    /// Whether there are no others.
+    /// True if there are no further names.
     pub(super) is_all: bool,
-    /// When the folder was read.
+    /// Time at which the folder was read.
     pub(super) read_at: Instant,
 }
 
@@ -38,11 +38,11 @@ struct Kept {
     behind: Names,
 }
 
-/// Lists of names that are likely to be asked for.
+/// Lists of names that are likely to be needed.
 #[derive(Debug)]
 pub struct Listings {
     kept: Mutex<VecDeque<Kept>>,
-    /// How many names of a folder may be read at once.
+    /// Maximum number of names kept from one reading of a folder.
     pub(super) names_max: usize,
     age_max: Duration,
 }
@@ -62,7 +62,7 @@ impl Listings {
         }
     }
 
-    /// The names behind `after`, if they are known to be enough for a page.
+    /// Takes the names after `after`, if they are enough for a page.
     pub(super) fn take(
         &self,
         owner: &str,
@@ -79,7 +79,7 @@ impl Listings {
         (found.is_all || found.names.len() >= limit).then_some(found)
     }
 
-    /// Keeps the names behind `after` for the next page.
+    /// Keeps the names after `after` for the next page.
     pub(super) fn keep(&self, owner: &str, folder: &str, after: &[u8], behind: Names) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|one| one.behind.read_at.elapsed() < self.age_max);

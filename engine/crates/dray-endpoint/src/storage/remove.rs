@@ -1,7 +1,7 @@
-//! Removing files, links and folders, with everything in them if asked.
+//! Removes files, links and folders, on request with everything below them.
 //!
-//! Folders are read and emptied by handle, from the root down, so that a link put in the way leads
-//! nowhere. Open folders are those on the way down, no more.
+//! Folders are read and emptied by handle, from the root down, so a link put in the path is not
+//! followed. Only the folders on the way down are open.
 
 use super::{Given, above, failed};
 use crate::roots::Root;
@@ -12,7 +12,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Folders in each other that are removed at once: each is open meanwhile (guess, revisit).
+/// Maximum depth of folders that are removed together: each is open during the removal (guess,
+/// revisit).
 const DEPTH_MAX: usize = 128;
 
 const FOLDER: OFlags = OFlags::RDONLY
@@ -20,12 +21,12 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Removes what stands at `path`. Says how many entries went; what dray itself left in a folder
-/// that goes is not counted.
+/// Removes the entry at `path`. Returns the number of removed entries, without dray's own files in
+/// removed folders.
 ///
 /// # Errors
-/// `NotFound`; `AlreadyExists` for a folder that is not empty, unless `recursive`. What was removed
-/// before an error stays removed.
+/// `NotFound`; `AlreadyExists` for a folder that is not empty, unless `recursive`. Entries that
+/// were removed before an error stay removed.
 pub fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given) -> Result<u64> {
     if root.path().is_none() {
         return super::stored::remove(root, path, recursive, given);
@@ -75,7 +76,7 @@ impl Sweep<'_> {
         }
         let folder =
             rustix::fs::openat(above, name.as_bytes(), FOLDER, Mode::empty()).map_err(&wrong)?;
-        // What is read while it changes may lack entries: again, until a round finds nothing.
+        // Reading a folder that changes may miss entries, so rounds repeat until one finds nothing.
         while self.round(&folder, path, depth)? {}
         match rustix::fs::unlinkat(above, name.as_bytes(), AtFlags::REMOVEDIR) {
             Ok(()) => self.removed += 1,
@@ -85,8 +86,9 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Removes what a look at the folder finds. Says whether it found anything: each round either
-    /// removes something or fails, so the rounds end when others stop to write here.
+    /// Removes all entries that one reading of the folder finds. Returns true if it removed
+    /// anything: each round either removes an entry or fails, so the rounds end when others stop
+    /// writing here.
     fn round(&mut self, folder: &OwnedFd, path: &RelPath, depth: usize) -> Result<bool> {
         let mut has_found = false;
         for item in Dir::read_from(folder).map_err(failed("remove", path))? {
@@ -109,7 +111,7 @@ impl Sweep<'_> {
                     has_found = true;
                 }
                 Err(Errno::NOENT) => {}
-                // File systems that do not say in a listing what an entry is.
+                // Some file systems do not report the type of an entry in a listing.
                 Err(Errno::ISDIR) => {
                     self.folder(folder, &name, &below, depth + 1)?;
                     has_found = true;

@@ -1,4 +1,4 @@
-//! The same calls for a root of another store: through the store's own interface.
+//! The same calls for a root of another store, through the store's own interface.
 //!
 //! Each page of a list reads the folder again and holds one page.
 
@@ -11,7 +11,7 @@ use dray_core::{End, EntryKind, Error, ErrorKind, RelPath, Result};
 use dray_store::{FileKind, FileState, ListOptions, Listed, StoreExt, SyncItem};
 use std::collections::BTreeMap;
 
-/// Folders in each other that are removed at once (guess, revisit).
+/// Maximum depth of folders that are removed together (guess, revisit).
 const DEPTH_MAX: usize = 128;
 
 /// See [`super::stat`].
@@ -101,7 +101,7 @@ pub(super) fn list(
     Ok(EntryList { entries, next })
 }
 
-/// Calls `met` with each entry of a folder; entries that cannot be listed fail the call.
+/// Calls `met` with each entry of a folder. An entry that cannot be listed fails the call.
 fn children(
     root: &Root,
     folder: &RelPath,
@@ -161,7 +161,7 @@ fn remove_folder(root: &Root, folder: &RelPath, given: &Given, depth: usize) -> 
             .remedy("remove what is deeper first"));
     }
     let mut inside = Vec::new();
-    // Partial data of transfers goes with the folder, and is not counted.
+    // Partial data of transfers is removed with the folder, and is not counted.
     for own in [false, true] {
         let options = ListOptions {
             contents: true,
@@ -218,7 +218,7 @@ pub(super) fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
     })
 }
 
-/// A call that only a folder of this host can serve.
+/// The error of a call that only a folder of this host can serve.
 pub(super) fn unsupported(root: &Root, operation: &str) -> Error {
     let error = Error::new(ErrorKind::Unsupported, End::Here, operation);
     error

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The first entries, for somebody.
+/// The first page of a folder, for one owner.
 const FIRST: PageOf<'static> = PageOf {
     owner: "alice",
     limit: 10,
@@ -202,13 +202,14 @@ fn a_folder_is_not_read_again_for_each_page() {
         |cursor, owner, listings| names_kept(&house, "/data/many", (2, cursor), owner, listings);
     let next = |text: &str| Some(text.to_owned());
     assert_eq!(page(None, "alice", &listings), ("a b".into(), next("b")));
-    // Made and removed since: seen by a page that is read, and what is gone by none.
+    // Changes since the first page: a page that reads the folder shows the new name, and no page
+    // shows the removed one.
     fs::write(folder.join("bb"), b"").expect("written");
     fs::remove_file(folder.join("d")).expect("removed");
     let read = ("bb c".into(), next("c"));
     assert_eq!(page(Some("b"), "bob", &listings), read, "another's");
     assert_eq!(page(Some("b"), "alice", &listings), ("c".into(), next("d")));
-    // One name is left of what may be held, and there are others: read again, to the end.
+    // One kept name is left, and the folder has more: it is read again, to the end.
     assert_eq!(
         page(Some("d"), "alice", &listings),
         ("e f".into(), next("f"))
@@ -366,7 +367,7 @@ fn each_entry_is_looked_at_right_before_it_goes() {
         let mut judge = |below: &dray_core::RelPath, seen: &Seen| {
             judged += 1;
             if judged == 1 && change {
-                // Whoever is judged after the first has been written to meanwhile.
+                // The other files change after the first check.
                 for at in 0..6 {
                     let path = house.inside.join(format!("run/{at}"));
                     if !path.ends_with(below.to_string()) {
@@ -402,7 +403,7 @@ fn each_entry_is_looked_at_right_before_it_goes() {
     let rest = freed(false, false);
     assert_eq!((rest.removed, rest.kept), (7, 0), "the folder too");
     assert!(!house.inside.join("run").exists());
-    // A link leads nowhere, and what it leads to stays.
+    // A link is not followed: its target stays.
     let mut judge = |_: &dray_core::RelPath, _: &Seen| Ok(None);
     let link = free(
         &house.root,
