@@ -180,7 +180,7 @@ def test_what_a_store_cannot_do_as_a_root_ends_the_start(
         for options, words in [
             ({"store": url}, "read_only = true"),
             ({"store": server.at("none")}, "does not exist"),
-            ({"store": "root://127.0.0.1:1//d"}, "cannot reach"),
+            ({"store": "root://127.0.0.1:1//d"}, "Connection error"),
             ({"store": "ftp://127.0.0.1/d"}, "no store has URLs"),
             ({"store": server.at("top"), "tier": "slow"}, "tier needs a folder"),
         ]:

@@ -39,9 +39,9 @@ pub struct Export {
 }
 
 enum Opened {
-    /// Of this host.
+    /// A folder of this host.
     Folder(LocalFolder),
-    /// Of a store that a URL names.
+    /// A folder of a store that a URL names.
     Stored(StoredRoot),
 }
 
