@@ -1,8 +1,9 @@
-//! Orphaned partial data goes: by age, and sooner while space is short. Never silently.
+//! Removes orphaned partial data by age, and sooner while space is short. Each removal is audited.
 //!
-//! Not for: finding and removing it (`dray_runtime::sweep`, whose rules nobody here can loosen).
+//! Not for: finding and removing orphans (`dray_runtime::sweep`, whose rules the janitor cannot
+//! loosen).
 //!
-//! Invariant owned here: nothing is removed that the audit log has not been told of before.
+//! Invariant owned here: each removal is in the audit log before it happens.
 
 mod choice;
 
@@ -21,40 +22,41 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// After a start the transfers of before come first.
+/// Time from the start to the first round: restored transfers come first.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
 
-/// Between two looks.
+/// Interval between two rounds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// Orphans of one root that are thought of in one look, the oldest: the others are there in an hour.
+/// Maximum number of orphans of one root in one round, the oldest; the round an hour later has the
+/// others.
 const ORPHANS_MAX: usize = 10_000;
 
-/// Things that could not be looked at, of which one look says so many.
+/// Maximum number of unreadable entries that one round reports for a root.
 const UNREADABLE_MAX: u32 = 20;
 
-/// Work without a rest, and the rest after it: a quarter of one thread's time, and so of what it asks
-/// of the storage (guess, revisit).
+/// Time of work without a pause. With the pause after it, the janitor takes a quarter of one
+/// thread's time, and loads the storage accordingly (guess, revisit).
 const WORK: Duration = Duration::from_millis(20);
-/// See [`WORK`].
+/// Time of the pause; see [`WORK`].
 const REST: Duration = Duration::from_millis(60);
 
-/// Whether a transfer has not ended: its data is no orphan, however old.
+/// Returns true if a transfer has not ended: its data is no orphan, however old.
 pub type IsWanted = Box<dyn Fn(&TransferId) -> Result<bool> + Send + Sync>;
 
-/// See the module's head.
+/// Removes orphans; see the module's head.
 pub struct Janitor {
     roots: Roots,
     policy: Policy,
     audit: Arc<Audit>,
     metrics: Arc<Metrics>,
     is_wanted: IsWanted,
-    /// What a dry run has said already: root, path, when it was touched.
+    /// Orphans that a dry run has reported: root, path, time of the last change.
     said: Mutex<BTreeSet<(String, RelPath, ModifiedTime)>>,
 }
 
 impl Janitor {
-    /// For these roots.
+    /// Creates a janitor for these roots.
     #[must_use]
     pub fn new(
         roots: Roots,
@@ -73,7 +75,8 @@ impl Janitor {
         }
     }
 
-    /// Looks once an hour, until `sleep` says that it is time to stop: it waits, and returns false then.
+    /// Runs a round every hour, until `sleep` returns false. `sleep` waits for the given time and
+    /// returns false when the endpoint stops.
     pub fn run(&self, sleep: &dyn Fn(Duration) -> bool) {
         let mut wait = FIRST_LOOK;
         while sleep(wait) {
@@ -91,8 +94,8 @@ impl Janitor {
         }
     }
 
-    /// Looks through all roots as of `now`. `rest` is called between folders and removals; when it
-    /// returns false it is time to stop.
+    /// Runs a round over all roots as of `now`. Calls `rest` between folders and removals, and
+    /// stops when it returns false.
     pub fn look(&self, now: SystemTime, rest: &mut dyn FnMut() -> bool) {
         let mut said = BTreeSet::new();
         for root in self.roots.iter().filter(|root| !root.is_read_only) {
@@ -110,7 +113,7 @@ impl Janitor {
         rest: &mut dyn FnMut() -> bool,
         said: &mut BTreeSet<(String, RelPath, ModifiedTime)>,
     ) -> Result<()> {
-        // The janitor looks in folders of this host only.
+        // The janitor handles only folders of this host.
         let Some(path) = root.path() else {
             return Ok(());
         };
@@ -144,7 +147,7 @@ impl Janitor {
         Ok(())
     }
 
-    /// The oldest orphans of a root; nothing when it is time to stop.
+    /// Returns the oldest orphans of a root; `None` when the endpoint stops.
     fn find(
         &self,
         root: &Root,
@@ -182,7 +185,8 @@ impl Janitor {
         Ok(goes_on.then(|| oldest.into_values().collect()))
     }
 
-    /// Whether a transfer of ours still wants it; one that cannot be asked about does.
+    /// Returns true if a transfer of this endpoint still needs the data, or if that cannot be
+    /// determined.
     fn is_kept(&self, found: &Found) -> bool {
         let asked = found
             .transfer

@@ -1,8 +1,8 @@
-//! What moves at this endpoint right now, whoever drives it: who, with whom, how fast, in how much
-//! memory.
+//! The sessions that run at this endpoint, whichever end drives them: their owners, peers, rates
+//! and memory.
 //!
-//! Invariant owned here: the memory of all sessions together never exceeds the configured bound, and
-//! a session that finds its place free always finds its least memory free too.
+//! Invariant owned here: the memory of all sessions together never exceeds the configured bound,
+//! and a session that finds a free slot always finds its minimum memory free too.
 
 mod moving;
 mod rates;
@@ -18,50 +18,53 @@ use rates::Rates;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Of what is free beyond every place's least part, a newcomer gets one in so many: the first of
-/// many gets a lot, the last still gets its part (guess, revisit).
+/// A new session gets one part in this many of the memory that is free beyond the minimum of every
+/// slot: the first sessions get much, the last still gets a part (guess, revisit).
 const EXTRA_PART: u64 = 8;
 
-/// Memory for entries that are announced and not closed, besides an eighth of what buffers have.
+/// Memory for entries that are announced and not closed, in addition to an eighth of the buffers'
+/// memory.
 const LIVE_BYTES: u64 = 24 << 20;
 
-/// What one of them takes at each end, however long its name is (measured: 900 bytes with a name of usual
-/// length, 1 700 with one of 200 bytes).
+/// Memory of one such entry at each end, however long its name is (measured: 900 bytes with a name
+/// of usual length, 1 700 bytes with one of 200 bytes).
 const LIVE_ENTRY_BYTES: u64 = 2 << 10;
 
-/// Entries of one session, when there is room: two sync groups of small files.
+/// Entries of one session if enough are free: two sync groups of small files.
 const LIVE_ENTRIES_MOST: u32 = 8 << 10;
 
-/// Entries that every session gets, however many there are: far more than folders lie in each other.
+/// Entries that every session gets, however many sessions run: far more than the depth of any
+/// folder tree.
 const LIVE_ENTRIES_LEAST: u32 = 256;
 
-/// Of the entries that nobody has, a newcomer gets one in so many at the most (guess, revisit).
+/// A new session gets at most one part in this many of the free entries (guess, revisit).
 const LIVE_ENTRIES_PART: u32 = 4;
 
-/// Memory for compiled patterns, besides a sixteenth of what buffers have.
+/// Memory for compiled patterns, in addition to a sixteenth of the buffers' memory.
 const PATTERN_BYTES: u64 = 40 << 20;
 
-/// Bounds on what moves at once.
+/// Bounds on the sessions that run concurrently.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Bytes of all buffers.
+    /// Bytes of the buffers of all sessions.
     pub memory: u64,
-    /// Sessions at once, this endpoint's own and others'.
+    /// Concurrent sessions, driven by this endpoint or by others.
     pub sessions: u32,
-    /// Of these, as many as this endpoint may drive: the rest is kept for those that others drive.
+    /// Concurrent sessions that this endpoint may drive; the other slots are reserved for sessions
+    /// that others drive.
     pub own: u32,
-    /// Sessions of one owner.
+    /// Concurrent sessions of one owner.
     pub per_owner: u32,
-    /// Of these, as many as this endpoint may drive.
+    /// Concurrent sessions of one owner that this endpoint may drive.
     pub own_of_owner: u32,
 }
 
-/// Why there is no place for one more session that this endpoint would drive.
+/// The limit that permits no further session driven by this endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// Its owner has as many as one may have.
+    /// The limit of the owner's sessions.
     OfOwner,
-    /// There is none for anybody.
+    /// The limit of all sessions.
     InAll,
 }
 
@@ -73,7 +76,7 @@ struct Table {
     sessions: BTreeMap<u64, (Arc<Moving>, u64)>,
 }
 
-/// All sessions.
+/// All sessions of this endpoint.
 #[derive(Clone)]
 pub struct Live(Arc<Inner>);
 
@@ -83,26 +86,26 @@ struct Inner {
     table: Mutex<Table>,
 }
 
-/// A session's place; given back when dropped.
+/// A session's slot, which is freed when this is dropped.
 pub struct Seat {
     live: Live,
-    /// What sits here.
+    /// The session in this slot.
     pub moving: Arc<Moving>,
-    /// Bytes it may use for buffers.
+    /// Bytes that the session may use for buffers.
     pub memory: u64,
-    /// Entries that may be announced in it and not closed.
+    /// Maximum number of entries of the session that are announced and not closed.
     pub live_entries: u32,
 }
 
 impl Live {
-    /// Nothing moves.
+    /// Creates a table without sessions and without configured rates.
     #[cfg(test)]
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self::with(bounds, Rates::default())
     }
 
-    /// An endpoint without sessions, with the rates of the configuration.
+    /// Creates a table without sessions, with the rates of the configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self::with(Bounds::of(config), Rates::of(config))
@@ -123,7 +126,7 @@ impl Live {
     /// Adds a session, with a first rate that holds until the next round of shares.
     ///
     /// # Errors
-    /// [`ErrorKind::NoPlace`] when there is none, or the owner has as many as one may have.
+    /// [`ErrorKind::NoPlace`] if no slot is free, or the owner has the maximum number of sessions.
     pub fn enter(&self, mut moving: Moving) -> Result<Seat> {
         let bounds = self.0.bounds;
         let mut table = self.table();
@@ -168,7 +171,7 @@ impl Live {
         })
     }
 
-    /// What moves now.
+    /// Returns all sessions.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Moving>> {
         let table = self.table();
@@ -179,14 +182,14 @@ impl Live {
             .collect()
     }
 
-    /// Why there is no place for one more that this endpoint would drive for this owner; `None` when
-    /// there is.
+    /// Returns the limit that permits no further session of this owner driven by this endpoint;
+    /// `None` if a slot is free.
     #[must_use]
     pub fn lack(&self, owner: &str) -> Option<Lack> {
         self.table().lack(&self.0.bounds, owner, true)
     }
 
-    /// What moves now and is held at neither end: who may use a share.
+    /// Returns the sessions that are held at neither end, and so can use a share.
     #[must_use]
     pub fn flowing(&self) -> Vec<Arc<Moving>> {
         let mut all = self.all();
@@ -194,7 +197,7 @@ impl Live {
         all
     }
 
-    /// Sessions under a ticket.
+    /// Returns the sessions under a ticket.
     #[must_use]
     pub fn of_ticket(&self, ticket: &str) -> Vec<Arc<Moving>> {
         let mut all = self.all();
@@ -202,7 +205,7 @@ impl Live {
         all
     }
 
-    /// Bytes of buffers given out.
+    /// Bytes of buffers that sessions have.
     #[cfg(test)]
     fn memory(&self) -> u64 {
         self.table().memory
@@ -233,7 +236,8 @@ impl Table {
                 && is_full(bounds.own_of_owner, &|other| {
                     is_owners(other) && other.is_own
                 });
-        // First: a stranger's session that makes room would leave none to this owner.
+        // The owner's limit is checked first: if another owner's session gave up its slot, this
+        // owner could still not use it.
         if is_owner_full {
             return Some(Lack::OfOwner);
         }
@@ -244,7 +248,7 @@ impl Table {
 }
 
 impl Bounds {
-    /// As a configuration says.
+    /// Returns the bounds of a configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let limits = &config.limits;
@@ -252,9 +256,10 @@ impl Bounds {
         Self::for_active(limits.memory.0, active, of_owner)
     }
 
-    /// Bytes of the largest object that fits every session, however little memory it gets: one that
-    /// went on with more than the next gets would leave that objects it cannot hold. A power of two:
-    /// no block of the storage lies in two objects.
+    /// Returns the size in bytes of the largest object that fits every session, with the least
+    /// memory too. If a session with more memory resumed a transfer with larger objects, the next
+    /// session could not hold them. A power of two, so that no block of the storage lies in two
+    /// objects.
     #[must_use]
     pub fn object_bytes_max(&self) -> u64 {
         let fits = self.least() / BUFFERS_MIN;
@@ -262,14 +267,14 @@ impl Bounds {
         power.min(plan::OBJECT_BYTES_MAX)
     }
 
-    /// With places for `active` transfers that this endpoint drives beside as many that others do, and
-    /// for `of_owner` of one owner. What is promised may take a quarter more, out of those of others:
-    /// the rest of these stays theirs, so that two endpoints with all they can drive to each other
-    /// always have places for each other.
+    /// Returns bounds with slots for `active` transfers that this endpoint drives beside as many
+    /// that others drive, and for `of_owner` of one owner. Promised transfers may take a quarter
+    /// more, out of the others' slots. The rest of those stays reserved: two endpoints that drive
+    /// the maximum to each other always have slots for each other.
     #[must_use]
     pub fn for_active(memory: u64, active: u32, of_owner: u32) -> Self {
         let own = |active: u32| active.saturating_add(active.div_ceil(4));
-        // Of one alone a quarter more would be all there is.
+        // With one active transfer, a quarter more would take all slots.
         let all = |active: u32| active.saturating_mul(2).max(own(active).saturating_add(1));
         let (active, of_owner) = (active.max(1), of_owner.max(1));
         Self {
@@ -281,15 +286,15 @@ impl Bounds {
         }
     }
 
-    /// Entries that are announced and not closed, of all sessions together: they take a part of the memory
-    /// that the buffers leave alone.
+    /// Returns the maximum number of entries of all sessions that are announced and not closed.
+    /// Their memory is a part that the buffers leave free.
     fn live_entries_all(&self) -> u32 {
         let all = (self.memory / 8).saturating_add(LIVE_BYTES) / LIVE_ENTRY_BYTES;
         u32::try_from(all).unwrap_or(u32::MAX)
     }
 
-    /// The same of one more session when `count` have `used`: the first of many get all they can use, the
-    /// last still gets its part.
+    /// Returns the entries for one more session when `count` sessions have `used` entries. The
+    /// first sessions get all they can use, the last still gets its part.
     fn live_entries(&self, count: u32, used: u32) -> u32 {
         let (all, sessions) = (self.live_entries_all(), self.sessions.max(1));
         let least = LIVE_ENTRIES_LEAST.min(all / sessions).max(1);
@@ -298,19 +303,21 @@ impl Bounds {
         least + (free / LIVE_ENTRIES_PART).min(LIVE_ENTRIES_MOST.saturating_sub(least))
     }
 
-    /// Entries of the session that gets the most.
+    /// Returns the entries of the session that gets the most.
     #[must_use]
     pub fn live_entries_max(&self) -> u32 {
         self.live_entries(0, 0)
     }
 
-    /// Bytes that the compiled patterns of all sessions may take, beside the buffers.
+    /// Returns the bytes that the compiled patterns of all sessions may take, in addition to the
+    /// buffers.
     #[must_use]
     pub fn patterns(&self) -> u64 {
         (self.memory / 16).saturating_add(PATTERN_BYTES)
     }
 
-    /// Bytes that every session gets at the least: four fifths of the memory are kept for that.
+    /// Returns the bytes that every session gets at least: four fifths of the memory are reserved
+    /// for that.
     #[must_use]
     pub fn least(&self) -> u64 {
         let places = u64::from(self.sessions.max(1));
@@ -318,7 +325,7 @@ impl Bounds {
     }
 }
 
-/// Memory for one more session when `count` have `used` bytes.
+/// Returns the memory in bytes for one more session when `count` sessions have `used` bytes.
 fn share(bounds: &Bounds, count: u32, used: u64) -> u64 {
     let places = u64::from(bounds.sessions.max(1));
     let least = bounds.least();
@@ -410,14 +417,14 @@ mod tests {
             assert!(bounds.own < bounds.sessions && bounds.own_of_owner < bounds.per_owner);
             assert!(bounds.sessions >= 2 * active);
         }
-        // Two of an owner, and four in all; one more each for what is promised.
+        // Two sessions of an owner and four in all, with one more each for promised transfers.
         let live = Live::new(Bounds::for_active(1 << 30, 4, 2));
         let mut seats: Vec<_> = (0..3)
             .map(|_| live.enter(own("a")).expect("room"))
             .collect();
         assert_eq!(live.lack("a"), Some(Lack::OfOwner));
         assert!(live.enter(own("a")).is_err());
-        // What another end drives for the same owner finds its place.
+        // A session of the same owner that another end drives finds a slot.
         seats.push(live.enter(moving("a")).expect("room"));
         assert!(live.enter(moving("a")).is_err(), "four of an owner in all");
         assert_eq!(live.lack("b"), None);
@@ -489,7 +496,7 @@ mod tests {
         };
         assert_eq!(numbers(live.flowing()), [other.moving.number()]);
         assert_eq!(live.all().len(), 2, "it keeps its place");
-        // What the other end holds is as still.
+        // A session that the other end holds is as still.
         let mut progress = dray_session::Progress {
             is_held_there: true,
             ..dray_session::Progress::default()
@@ -499,7 +506,7 @@ mod tests {
         progress.is_held_there = false;
         other.moving.note(&progress);
         assert_eq!(numbers(live.flowing()), [other.moving.number()]);
-        // What is given meanwhile waits for it.
+        // A grant during the hold takes effect after it.
         seat.moving.grant(None);
         assert_eq!(seat.moving.handle.rate(), Some(Some(0)));
         seat.moving.grant(Some(9));

@@ -1,10 +1,11 @@
-//! What the tuner found for each pair of endpoints, in a file of the state folder; the command line keeps its
-//! own in the same way.
+//! Keeps the tuner's results for each pair of endpoints in a file of the state folder. The command
+//! line keeps its own file in the same way.
 //!
-//! It is a memory and no record: whoever loses it begins anew with the usual number. So a file that cannot be
-//! read is set aside with a word, and one that cannot be written costs nothing but the word.
+//! The file is a cache: without it, tuning starts from the default again. So a file that cannot be
+//! read is set aside with a warning, and one that cannot be written only causes a warning.
 //!
-//! Invariant owned here: the file is a whole one at every moment, and holds [`PAIRS_MAX`] pairs at the most.
+//! Invariant owned here: the file is complete at every moment, and holds at most [`PAIRS_MAX`]
+//! pairs.
 
 use dray_api::{Timestamp, timestamp};
 use dray_core::plan;
@@ -21,24 +22,26 @@ use std::time::Duration;
 /// The file's name in the state folder.
 pub const FILE: &str = "tuner.json";
 
-/// Pairs that are remembered: a grid has some hundred sites (guess, revisit).
+/// Maximum number of pairs: a grid has some hundred sites (guess, revisit).
 pub const PAIRS_MAX: usize = 1_000;
 
-/// What nobody has found again for so long is forgotten: by then the path is another one (guess, revisit).
+/// Age at which a result that was not found again is dropped: by then the network path may have
+/// changed (guess, revisit).
 const AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// Longest file: each pair has some hundred bytes.
+/// Maximum size of the file: each pair takes some hundred bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Longest name of an endpoint that is kept, as an address of the API may be.
+/// Maximum length of a stored endpoint name; the API permits addresses of this length.
 const NAME_BYTES_MAX: usize = 256;
 
 const VERSION: u32 = 1;
 
-/// This endpoint, as one side of a pair.
+/// The name of this endpoint as one side of a pair.
 const HERE: &str = "here";
 
-/// The pair of this endpoint, which reads or writes, and another, by its key or else its address.
+/// Returns the pair of this endpoint and another, which is named by its key or else its address.
+/// `reads_here` is true if this endpoint is the source.
 #[must_use]
 pub fn pair(other: &str, reads_here: bool) -> Pair {
     let (here, other) = (HERE.to_owned(), other.to_owned());
@@ -63,7 +66,7 @@ struct Line {
     sink: String,
     streams: u32,
     found_at: Timestamp,
-    /// More than so many failed.
+    /// A larger number of streams failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     streams_most: Option<u32>,
     failed_at: Timestamp,
@@ -82,7 +85,7 @@ impl Line {
         }
     }
 
-    /// What it says; nothing when that cannot be.
+    /// Returns the pair and its result; `None` if a value is invalid.
     fn read(self) -> Option<(Pair, Kept)> {
         let streams_most = self.streams_most.unwrap_or(Setting::UNBOUNDED.streams);
         let is_named = |name: &str| (1..=NAME_BYTES_MAX).contains(&name.len());
@@ -119,12 +122,12 @@ impl Line {
     }
 }
 
-/// See the module's head.
+/// Results by pair; see the module's head.
 pub struct Pairs {
-    /// Says what an administrator, or a user, should know.
+    /// Reports a warning to the administrator or user.
     warn: fn(&str),
     file: PathBuf,
-    /// What the file holds was not read, and may be good: nothing is written over it.
+    /// Set when the file could not be read now and may be intact: it is not overwritten.
     leaves_alone: bool,
     memory: Mutex<Memory>,
 }
@@ -149,14 +152,14 @@ impl Pairs {
         }
     }
 
-    /// What was found last.
+    /// Returns the last result of a pair.
     #[must_use]
     pub fn of(&self, pair: &Pair, now: Timestamp) -> Option<Remembered> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.of(pair, timestamp::time(now))
     }
 
-    /// Keeps what was found, over a restart too. The caller is the endpoint's own account.
+    /// Stores a result, also across a restart. The caller runs as the endpoint's own account.
     pub fn keep(&self, pair: Pair, found: Remembered, now: Timestamp) {
         if pair.source.len().max(pair.sink.len()) > NAME_BYTES_MAX {
             return;
@@ -170,7 +173,7 @@ impl Pairs {
             version: VERSION,
             pairs: memory.entries().map(Line::of).collect(),
         };
-        // Under the lock: what is written last is what was found last.
+        // Written under the lock, so the file has the last result.
         if let Err(error) = write(&self.file, &written) {
             let file = self.file.display();
             (self.warn)(&format!(
@@ -181,16 +184,16 @@ impl Pairs {
     }
 }
 
-/// Why nothing is known of a file.
+/// The reason why a file was not read.
 enum Unread {
-    /// The system does not let it be read, now.
+    /// The system does not permit reading it now.
     Now(std::io::Error),
-    /// It does not say what such a file says.
+    /// The content is invalid.
     Damaged(String),
 }
 
 impl Unread {
-    /// Puts a damaged one aside, and says what becomes of it.
+    /// Sets a damaged file aside, and returns the warning.
     fn dealt_with(&self, file: &Path) -> String {
         match self {
             Self::Damaged(cause) => set_aside(file, cause),
@@ -203,7 +206,7 @@ impl Unread {
     }
 }
 
-/// What a file holds: nothing when it is not there.
+/// Reads the results in a file; an empty memory if the file does not exist.
 fn read(file: &Path, now: Timestamp) -> Result<Memory, Unread> {
     let mut memory = Memory::new(PAIRS_MAX, AGE_MAX);
     let opened = match File::open(file) {
@@ -231,7 +234,7 @@ fn read(file: &Path, now: Timestamp) -> Result<Memory, Unread> {
     Ok(memory)
 }
 
-/// Says what becomes of a file that cannot be read.
+/// Sets a damaged file aside, and returns the warning.
 fn set_aside(file: &Path, cause: &str) -> String {
     let aside = file.with_extension("json.damaged");
     let moved = match std::fs::rename(file, &aside) {
@@ -247,13 +250,13 @@ fn set_aside(file: &Path, cause: &str) -> String {
 
 fn write(file: &Path, written: &Written) -> std::io::Result<()> {
     let text = serde_json::to_vec(written)?;
-    // Two commands may end at one time.
+    // Two commands may end at the same time.
     let whole = file.with_extension(format!("json.{}", std::process::id()));
     let mut options = OpenOptions::new();
     let options = options.create(true).write(true).truncate(true);
     let mut new = options.mode(0o600).open(&whole)?;
     new.write_all(&text)?;
-    // Else the name could stand before the bytes, after the host has died.
+    // Without the sync, a crash of the host could leave the new name without its bytes.
     new.sync_data()?;
     std::fs::rename(&whole, file)
 }
@@ -270,7 +273,7 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 3_600);
 
     fn open(state: &Path, now: Timestamp) -> Pairs {
-        // What is said is for people; what is done is looked at.
+        // The test checks files and results; of a warning only its subject.
         Pairs::open(state, now, |words| {
             assert!(words.contains("streams"), "{words}")
         })
@@ -318,7 +321,7 @@ mod tests {
         let state = tempfile::tempdir().expect("a folder");
         let now = clock::now();
         let pairs = open(state.path(), now);
-        // Names as long as they may be: the file must be read again.
+        // Names of the maximum length: the file must still be readable.
         let name = |number: usize| format!("{number:0>256}");
         for number in 0..PAIRS_MAX {
             let mut memory = pairs.memory.lock().expect("not poisoned");
@@ -368,7 +371,7 @@ mod tests {
             let again = open(state.path(), now);
             assert_eq!(again.of(&key(), now), Some(found(3, None)));
         }
-        // One that cannot be read just now may be good.
+        // A file that cannot be read now may be intact.
         std::fs::remove_file(&file).expect("removed");
         std::fs::create_dir(&file).expect("made");
         let pairs = open(state.path(), now);

@@ -1,4 +1,4 @@
-//! Which orphans go: by age, and the oldest of the rest while space is short. Pure.
+//! Chooses the orphans to remove: by age, and the oldest of the rest while space is short. Pure.
 
 use crate::config;
 use dray_runtime::sweep;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// What goes.
+/// The limits by which orphans are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// What nobody has touched for so long,
+    /// Orphans that have not changed for this long are removed.
     pub age: Duration,
-    /// and the oldest of the rest while fewer bytes than this are free.
+    /// Younger orphans are removed, oldest first, while fewer bytes than this are free.
     pub space_min: Option<u64>,
-    /// Whether it is only said.
+    /// True if removals are only reported.
     pub is_dry_run: bool,
 }
 
@@ -27,12 +27,12 @@ impl From<&config::Janitor> for Policy {
     }
 }
 
-/// Why something goes.
+/// The reason for a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// It is old.
+    /// The orphan is older than the policy's age.
     Age,
-    /// Space is short.
+    /// Less space is free than the policy's minimum.
     Space,
 }
 
@@ -45,16 +45,17 @@ impl Reason {
     }
 }
 
-/// What the choice depends on.
+/// The facts about an orphan that the choice depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orphan {
-    /// Time since anybody touched it.
+    /// Time since the last change.
     pub age: Duration,
-    /// Bytes that its removal sets free.
+    /// Bytes that its removal frees.
     pub bytes: u64,
 }
 
-/// Which of `orphans` go, the oldest first, when `free` bytes are free: by index, each with its reason.
+/// Returns the indices of the `orphans` to remove when `free` bytes are free, the oldest first,
+/// each with its reason.
 #[must_use]
 pub fn choose(orphans: &[Orphan], mut free: u64, policy: &Policy) -> Vec<(usize, Reason)> {
     let mut order: Vec<usize> = (0..orphans.len()).collect();
@@ -109,7 +110,7 @@ mod tests {
         let age = |index| (index, Reason::Age);
         let space = |index| (index, Reason::Space);
         assert_eq!(choose(&orphans, 0, &policy(30, None)), [age(1), age(4)]);
-        // Twenty come with age alone.
+        // Removal by age frees twenty bytes.
         assert_eq!(
             choose(&orphans, 30, &policy(30, Some(50))),
             [age(1), age(4)]
@@ -120,7 +121,7 @@ mod tests {
         );
         let all = [age(1), age(4), space(2), space(0)];
         assert_eq!(choose(&orphans, 0, &policy(30, Some(u64::MAX))), all);
-        // Not even a policy of no days takes what is younger than an hour.
+        // A policy of zero days does not remove data younger than an hour either.
         assert_eq!(choose(&orphans[3..4], 0, &policy(0, Some(u64::MAX))), []);
         assert_eq!(choose(&[], 0, &policy(0, Some(1))), []);
     }

@@ -53,7 +53,7 @@ impl House {
         self.folder.path().join("data")
     }
 
-    /// A partial file that no log speaks of.
+    /// Creates a partial file that no log names.
     fn stray(&self, at: &str, bytes: &[u8]) {
         let path = self
             .folder
@@ -64,7 +64,7 @@ impl House {
         std::fs::write(path, bytes).expect("written");
     }
 
-    /// What a transfer that broke off has left: a partial file, and the log that speaks of it.
+    /// Creates the files of an interrupted transfer: a partial file, and the log that names it.
     fn broken_off(&self, transfer: &str, bytes: u64) {
         let top = self.data().join(transfer);
         std::fs::create_dir_all(top.join(".dray-log")).expect("made");

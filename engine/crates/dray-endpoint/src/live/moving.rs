@@ -1,4 +1,4 @@
-//! One session: what it wants, what it was given, and how far it is.
+//! One session: its requested rates, its granted rate and its progress.
 
 use dray_core::rate::Class;
 use dray_core::{TransferId, plan};
@@ -7,27 +7,27 @@ use dray_session::Progress;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Which way the bytes go, seen from here.
+/// Direction of the bytes, seen from this endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// They are read here.
+    /// This endpoint reads them.
     Out,
-    /// They are written here.
+    /// This endpoint writes them.
     In,
-    /// Both.
+    /// This endpoint reads and writes them.
     Within,
 }
 
-/// What a session may take of the rate, changeable while it runs.
+/// The rates that a session requests; they can change while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateWish {
-    /// Its part of what is shared by weight.
+    /// Weight of the session in shared rates.
     pub weight: u32,
-    /// Bytes per second before others get more than theirs.
+    /// Bytes per second that the session gets before others get more than their minimum.
     pub rate_min: Option<u64>,
-    /// Bytes per second at the most.
+    /// Maximum bytes per second.
     pub rate_max: Option<u64>,
-    /// Who comes first when something is spare.
+    /// Class that decides the order of sessions for spare rate.
     pub class: Class,
 }
 
@@ -42,47 +42,49 @@ impl Default for RateWish {
     }
 }
 
-/// What a session may take now.
+/// The present limit of a session.
 #[derive(Debug, Clone, Copy, Default)]
 struct Gate {
-    /// Bytes per second it was given last; `None` for no limit.
+    /// Bytes per second granted last; `None` for no limit.
     granted: Option<u64>,
-    /// Whether it is shut, whatever was given.
+    /// True if the gate is shut, whatever was granted.
     is_held: bool,
 }
 
-/// Somebody who wants to know of an amount.
+/// A callback for a number of moved bytes.
 type Alarm = Box<dyn FnOnce() + Send>;
 
 /// One session.
 pub struct Moving {
-    /// Which session it is: no other of this process has or had this number. 0 before it has a seat.
+    /// The session's number, unique for the life of the process. 0 before the session has a slot.
     pub(super) number: u64,
     /// The transfer.
     pub transfer: TransferId,
-    /// Whom it belongs to.
+    /// Owner of the transfer.
     pub owner: String,
-    /// The other endpoint, as far as it is known by name or address; empty within this one.
+    /// Name or address of the other endpoint, as far as it is known; empty for a transfer within
+    /// this endpoint.
     pub peer: String,
-    /// Which way the bytes go.
+    /// Direction of the bytes.
     pub way: Way,
-    /// Whether this endpoint drives it; else it stands in no queue here.
+    /// True if this endpoint drives the session; else the queue of this endpoint has no transfer
+    /// for it.
     pub is_own: bool,
-    /// The ticket that a driver showed for it, if another drives it.
+    /// The ticket that the driver showed, if another end drives the session.
     pub ticket: Option<String>,
-    /// Bytes that pass a gate as one: an object of it.
+    /// Bytes that pass a gate together: one object of the transfer.
     pub grain: u64,
-    /// Roots of this endpoint that its bytes pass.
+    /// Roots of this endpoint that the session's bytes pass.
     pub roots: Vec<String>,
-    /// Changes it.
+    /// The handle that controls the session.
     pub handle: Handle,
     wish: Mutex<RateWish>,
-    /// Whether its request was changed since somebody looked.
+    /// Set when the transfer's request changed since [`Moving::take_changed`].
     is_changed: AtomicBool,
-    /// Bytes that have been sent or have arrived.
+    /// Bytes that have arrived or are durable.
     moved: AtomicU64,
     gate: Mutex<Gate>,
-    /// Whether the other end has shut its own.
+    /// True if the other end has shut its gate.
     is_held_there: AtomicBool,
     /// Bytes at which `alarm` is called; `u64::MAX` for never.
     alarm_at: AtomicU64,
@@ -90,7 +92,7 @@ pub struct Moving {
 }
 
 impl Moving {
-    /// A session that begins.
+    /// Creates a session that starts.
     #[must_use]
     pub fn new(
         transfer: TransferId,
@@ -120,38 +122,38 @@ impl Moving {
         }
     }
 
-    /// Which session it is: no other of this process has or had this number.
+    /// Returns the session's number, unique for the life of the process.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// What it may take.
+    /// Returns the rates that the session requests.
     #[must_use]
     pub fn wish(&self) -> RateWish {
         *self.wish.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what it may take; in force when the shares are next given out.
+    /// Changes the requested rates; they take effect in the next round of shares.
     pub fn set_wish(&self, wish: RateWish) {
         *self.wish.lock().unwrap_or_else(PoisonError::into_inner) = wish;
     }
 
-    /// Its request was changed.
+    /// Notes that the transfer's request changed.
     pub fn changed(&self) {
         self.is_changed.store(true, Ordering::Release);
     }
 
-    /// Whether it was changed since this was asked last.
+    /// Returns true if the request changed since the last call.
     #[must_use]
     pub fn take_changed(&self) -> bool {
         self.is_changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Notes how far it is.
+    /// Notes the progress of the session.
     pub fn note(&self, progress: &Progress) {
-        // Sent bytes count piece by piece, as they pass (`SharedRates`): a source hands objects to
-        // its streams long before their bytes may pass.
+        // Sent bytes are counted piece by piece as they pass (`SharedRates`): a source hands
+        // objects to its streams long before their bytes may pass.
         let moved = progress
             .bytes_durable
             .saturating_sub(progress.bytes_resumed);
@@ -167,8 +169,8 @@ impl Moving {
         self.ring();
     }
 
-    /// Calls `alarm`, once, as soon as so many bytes have moved in all; in the place of an earlier
-    /// one. It is called from the thread that moves them: it must not block.
+    /// Calls `alarm` once, as soon as `bytes` bytes have moved in all; this replaces an earlier
+    /// alarm. The thread that moves the bytes makes the call, so `alarm` must not block.
     pub fn call_at(&self, bytes: u64, alarm: impl FnOnce() + Send + 'static) {
         *self.alarm.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(alarm));
         self.alarm_at.store(bytes, Ordering::Release);
@@ -190,7 +192,7 @@ impl Moving {
         }
     }
 
-    /// Bytes that have moved.
+    /// Returns the bytes that have moved.
     #[must_use]
     pub fn moved(&self) -> u64 {
         let passed = self.handle.shared_rates().moved();
@@ -201,13 +203,13 @@ impl Moving {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes per second it was given last.
+    /// Returns the bytes per second granted last.
     #[must_use]
     pub fn granted(&self) -> Option<u64> {
         self.gate().granted
     }
 
-    /// Gives it a rate, if it is another than before; in force when it is not held.
+    /// Grants a rate if it differs from the last one; it takes effect when the session is not held.
     pub fn grant(&self, rate: Option<u64>) {
         let mut gate = self.gate();
         if gate.granted != rate {
@@ -218,20 +220,20 @@ impl Moving {
         }
     }
 
-    /// Whether its gate is shut.
+    /// Returns true if the session's gate is shut.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.gate().is_held
     }
 
-    /// Whether it is held at either end: then a share is of no use to it.
+    /// Returns true if the session is held at either end, so that it cannot use a share.
     #[must_use]
     pub fn is_still(&self) -> bool {
         self.is_held() || self.is_held_there.load(Ordering::Relaxed)
     }
 
-    /// Shuts its gate within an object, or opens it to what it was given last. It keeps its session,
-    /// its partial files and its place.
+    /// Shuts the session's gate, also within an object, or opens it to the rate granted last. The
+    /// session keeps its connections, its partial files and its slot.
     pub fn hold(&self, is_held: bool) {
         let mut gate = self.gate();
         if gate.is_held != is_held {
@@ -277,7 +279,8 @@ mod tests {
         moving.arrived(1);
         moving.arrived(100);
         assert_eq!(count(), 1);
-        // What has been reached already is told at once; a later wish takes an earlier one's place.
+        // An amount that was already reached calls the alarm immediately; a later alarm replaces an
+        // earlier one.
         moving.call_at(50, ring(&rung));
         assert_eq!(count(), 2);
         moving.call_at(200, ring(&rung));

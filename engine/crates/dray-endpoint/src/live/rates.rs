@@ -52,7 +52,7 @@ impl Rates {
         }
     }
 
-    /// The bounds that apply to a session's bytes.
+    /// Returns the bounds that apply to a session's bytes.
     fn passed(&self, moving: &Moving) -> Vec<Bound> {
         let first = |is_meant: &dyn Fn(&Share) -> bool| {
             let mut shares = self.shares.iter();
@@ -67,8 +67,8 @@ impl Rates {
         above.chain(roots.map(|(_, bound)| bound.clone())).collect()
     }
 
-    /// The rates that a session draws on, and its first rate beside `others`: the unused part of
-    /// each bound, but at least an even share.
+    /// Returns the rates that a session draws on, and its first rate beside `others`: the unused
+    /// part of each bound, but at least an even share.
     pub(super) fn first<'a>(
         &self,
         moving: &Moving,
@@ -137,7 +137,8 @@ mod tests {
         assert_eq!(first(&slow, &others), Some(15 * MEGA));
         let fast = moving("alice", "c.example", "fast");
         assert_eq!(first(&fast, &others), Some(25 * MEGA));
-        // All of it is in use: an even share, and the shared rate keeps the sum.
+        // The bound is fully used: the session gets an even share, and the shared rate keeps the
+        // sum.
         others[0].grant(Some(20 * MEGA));
         assert_eq!(first(&slow, &others), Some(10 * MEGA));
         // A held session uses nothing.
