@@ -1,9 +1,9 @@
-//! What the policy (dray-sched) is shown, and what its decision asks for.
+//! Builds the policy's view (dray-sched), and converts the policy's decision to a plan.
 //!
-//! Not for: carrying it out.
+//! Not for: executing the plan.
 //!
-//! Invariant owned here: what is shown grows with the lines, not with what waits in them, and of each
-//! line as much is shown as could run.
+//! Invariant owned here: the view grows with the number of lines, not with the transfers waiting in
+//! them, and contains as many transfers of each line as could run.
 
 use super::rules::{Place, limits, limits_beside, max_running, settings};
 use super::time;
@@ -18,15 +18,17 @@ use dray_core::{Time, TransferId};
 use dray_sched::policy::{self, Pair, Phase, Transfer, View};
 use std::collections::{HashMap, HashSet};
 
-/// Queued transfers that are shown for one decision: where so many lines are that this is too few,
-/// the next decision begins with those it left out.
+/// Maximum number of queued transfers in the view of one decision. If there are too many lines for
+/// that, the next decision starts with the lines that were left out.
 const WAITING_MAX: usize = 2_000;
 
-/// The oldest of all that `fair` sees besides: one of them is begun out of turn when it has waited too
-/// long. More than a few are of owners who have as many running as they may (guess, revisit).
+/// Number of the oldest transfers of all that `fair` sees in addition: one of them is started out
+/// of turn if it has waited too long. If more than a few wait, they belong to owners at their limit
+/// of sessions (guess, revisit).
 const OLDEST: u32 = 50;
 
-/// Transfers whose last session's end is remembered; of others the process's beginning counts.
+/// Maximum number of transfers whose last session's end is remembered; for others the start of the
+/// process counts.
 const LEFT_MAX: usize = 10_000;
 
 /// A transfer as a policy sees it.
@@ -61,7 +63,7 @@ impl Seen {
             class: self.class,
             priority: self.priority,
             deadline: self.deadline.map(time),
-            // Whose time has not come stands in no line.
+            // A transfer is not a candidate before its `not_before`.
             not_before: None,
             submitted: self.submitted,
             phase: self.phase,
@@ -71,32 +73,32 @@ impl Seen {
     }
 }
 
-/// What one decision asks for.
+/// The actions of one decision.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// To be begun, the first first.
+    /// Transfers to start, in this order.
     pub(super) start: Vec<TransferId>,
-    /// Moves, and is to be held.
+    /// Transfers whose sessions run and are to be held.
     pub(super) hold: Vec<TransferId>,
-    /// Is held, and goes on.
+    /// Transfers whose sessions are held and are to resume.
     pub(super) go_on: Vec<TransferId>,
-    /// Gives up its session and is queued again.
+    /// Transfers that give up their session and are queued again.
     pub(super) release: Vec<TransferId>,
-    /// When to ask again at the latest.
+    /// Latest time of the next decision.
     pub(super) look_again: Option<Time>,
-    /// When to ask again too: as soon as one of these has moved so many bytes in all.
+    /// Decide again also as soon as one of these transfers has moved this many bytes in all.
     pub(super) look_after: Vec<(TransferId, u64)>,
 }
 
-/// The policy, and what it is to be told.
+/// The policy, and the state that its view needs.
 pub(super) struct Chooser {
     scheduler: policy::Scheduler,
     rules: Scheduling,
-    /// The line to begin with in the next choice.
+    /// The line that the next choice starts with.
     from: String,
-    /// What has left its session since the last decision, with all it moved.
+    /// Transfers that left their session since the last decision, with all bytes they moved.
     ended: Vec<Seen>,
-    /// When the last session of what is queued again has ended.
+    /// Time at which the last session ended, of transfers that are queued again.
     left: HashMap<TransferId, Timestamp>,
     began: Timestamp,
 }
@@ -117,14 +119,14 @@ impl Chooser {
         &self.rules
     }
 
-    /// Changes the policy, or what it goes by; in force with the next decision.
+    /// Changes the policy or its rules; they take effect with the next decision.
     pub(super) fn change(&mut self, patch: &SchedulingPatch) {
         self.rules = patch.apply(&self.rules);
         self.scheduler.change(settings(&self.rules));
         self.from.clear();
     }
 
-    /// A session has ended; unless its transfer has too, that is queued again.
+    /// Notes that a session has ended. Its transfer is queued again unless `has_ended`.
     pub(super) fn left(&mut self, seen: Seen, now: Timestamp, has_ended: bool) {
         self.left.remove(&seen.id);
         if !has_ended {
@@ -139,8 +141,8 @@ impl Chooser {
         self.ended.push(seen);
     }
 
-    /// What to look at when `running` have a session and `free` more could move; `None` when no
-    /// decision could change anything.
+    /// Returns the query for waiting transfers when `free` more could move and `held` are held;
+    /// `None` if no decision could change anything.
     pub(super) fn sight(
         &self,
         config: &Config,
@@ -150,7 +152,7 @@ impl Chooser {
         let limits = &config.limits;
         let max_running = max_running(&self.rules, config);
         let (lines, depth, oldest) = match (self.rules.policy, self.rules.round_robin_by) {
-            // It holds nobody.
+            // This policy never holds a session.
             (PolicyName::Fair, _) if free == 0 && held == 0 => return None,
             (PolicyName::Fair, _) => {
                 let free = u32::try_from(free).unwrap_or(u32::MAX);
@@ -159,7 +161,7 @@ impl Chooser {
             (PolicyName::Fcfs | PolicyName::Priority, _)
             | (PolicyName::RoundRobin, RoundRobinBy::Owners) => (Lines::Ages, max_running, 0),
             (PolicyName::RoundRobin, RoundRobinBy::Pairs) => (Lines::Pairs, max_running, 0),
-            // One of each.
+            // One transfer of each line.
             (PolicyName::Pairs, _) => (Lines::Pairs, 1, 0),
         };
         Some(CandidateQuery {
@@ -171,17 +173,17 @@ impl Chooser {
         })
     }
 
-    /// The line that the next choice begins with.
+    /// Sets the line that the next choice starts with.
     pub(super) fn go_on_from(&mut self, line: Option<String>) {
         self.from = line.unwrap_or_default();
     }
 
-    /// Nothing is decided: what has ended is nobody's concern.
+    /// Drops the ended sessions, because no decision is made.
     pub(super) fn skip(&mut self) {
         self.ended.clear();
     }
 
-    /// A queued transfer as the policy sees it.
+    /// Converts a queued transfer to the policy's view of it.
     pub(super) fn waiting(&self, one: &QueuedTransfer, config: &Config) -> Seen {
         let since = match one.has_run {
             false => one.waits_since,
@@ -209,8 +211,8 @@ impl Chooser {
         }
     }
 
-    /// Asks the policy. `seen` is what has a session and what is queued; `beside` what is not its own to
-    /// decide about, but takes places.
+    /// Asks the policy. `seen` has the transfers with a session and the queued ones; `beside` has
+    /// transfers that the policy does not decide about, but that occupy slots.
     pub(super) fn decide(
         &mut self,
         seen: &[Seen],
@@ -256,7 +258,7 @@ impl Chooser {
     }
 }
 
-/// Whose they are, and whether they have places.
+/// Returns the owner and the phase of each transfer.
 fn places_of(all: &[Seen]) -> Vec<Place<'_>> {
     let places = all.iter().map(|one| Place {
         owner: &one.owner,
@@ -362,7 +364,7 @@ mod tests {
         let plan = chooser.decide(&[own.clone(), bobs.clone()], &[], &config, now);
         assert_eq!(plan.look_after, [(own.id.clone(), 100)]);
         own.served = 100;
-        // It has left, and is queued again: what it moved is charged once.
+        // It has left its session and is queued again: its bytes are charged once.
         chooser.left(own.clone(), now, false);
         own.phase = Phase::Waiting;
         let plan = chooser.decide(&[own.clone(), bobs.clone()], &[], &config, now);
@@ -443,8 +445,8 @@ mod tests {
         for name in ["fair", "fcfs", "priority", "round_robin", "pairs"] {
             let mut chooser = chooser(&config);
             chooser.change(&patch(json!({"policy": name})));
-            // More than an owner may have, and than there may be: what runs goes on, and what is
-            // held keeps its session.
+            // More than the limits of an owner and of the endpoint: a running session continues,
+            // and a held one keeps its session.
             let own = [seen("a", 3, Phase::Running)];
             let plan = chooser.decide(&own, &many, &config, now);
             assert_eq!((plan.hold.len(), plan.release.len()), (0, 0), "{name}");
@@ -453,7 +455,7 @@ mod tests {
             let begun = (plan.start.len(), plan.go_on.len(), plan.release.len());
             let held_max = limits(chooser.rules(), &config).held_max;
             assert_eq!(begun, (0, 0, 1_usize.saturating_sub(held_max)), "{name}");
-            // One of three places, and of the two of its owner.
+            // One of the three slots, and of the two of its owner.
             let mut bobs = seen("c", 3, Phase::Waiting);
             bobs.owner = "bob".to_owned();
             bobs.peer = Some("c.example".to_owned());
@@ -465,7 +467,8 @@ mod tests {
             ];
             let plan = chooser.decide(&waiting, &many[..1], &config, now);
             let begun = match name {
-                // These run one at a time, whatever is promised beside.
+                // These policies run one transfer at a time, however many promised ones run beside
+                // it.
                 "priority" | "round_robin" => vec!["a"],
                 _ => vec!["a", "c"],
             };
@@ -488,7 +491,7 @@ mod tests {
             let plan = chooser.decide(&both, std::slice::from_ref(&promised), &config, now);
             assert!(plan.hold.is_empty(), "{served}");
         }
-        // Nor when it ends.
+        // The end of the promised transfer does not use up the turn either.
         chooser.left(promised, now, true);
         let plan = chooser.decide(&[own, bobs], &[], &config, now);
         assert!(plan.hold.is_empty());
@@ -523,7 +526,7 @@ mod tests {
             (one.source.as_str(), one.sink.as_str()),
             ("b.example:4735", "a.example")
         );
-        // It ran in a process before this one.
+        // It ran in an earlier process.
         queued.has_run = true;
         assert_eq!(
             chooser.waiting(&queued, &config).since,
@@ -532,7 +535,7 @@ mod tests {
         let then = Timestamp::from_ms(50_000).after(Duration::from_secs(9));
         chooser.left(one.clone(), then, false);
         assert_eq!(chooser.waiting(&queued, &config).since, then);
-        // It ends, and a later attempt has not run.
+        // It ends, and a later attempt has not run yet.
         chooser.left(one, then, true);
         assert!(chooser.left.is_empty());
     }

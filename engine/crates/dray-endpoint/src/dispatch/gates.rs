@@ -1,5 +1,5 @@
-//! What the policy is told of what has a session, and how its word reaches a session: gates that are
-//! shut and opened, and sessions that are given up.
+//! Builds the policy's view of the sessions, and applies its decisions to them: shuts and opens
+//! gates, and ends sessions.
 
 use super::choose::{Plan, Seen};
 use super::preempt::Starts;
@@ -11,7 +11,7 @@ use dray_sched::policy::Phase;
 use std::collections::BTreeSet;
 
 impl Shared {
-    /// What callers have changed of what runs.
+    /// Reads again the requests that callers have changed of running transfers.
     pub(super) fn refresh(&self) {
         let stale: Vec<TransferId> = {
             let state = self.state();
@@ -19,7 +19,8 @@ impl Shared {
             stale.map(|(id, _)| id.clone()).collect()
         };
         for id in stale {
-            // Before it is asked: what is changed meanwhile is asked for again.
+            // Cleared before the request is read, so that a change during the read causes another
+            // one.
             if let Some(running) = self.state().running.get_mut(&id) {
                 running.is_stale = false;
             }
@@ -41,7 +42,8 @@ impl Shared {
         }
     }
 
-    /// What the policy says, and what it saw waiting. `movers` are not its own to decide about.
+    /// Asks the policy; returns its plan and the waiting transfers in its view. The policy does not
+    /// decide about the `movers`.
     pub(super) fn plan(&self, movers: &Starts<'_>) -> Result<(Plan, Vec<QueuedTransfer>)> {
         let mut chooser = self.chooser();
         let (mut seen, known, held) = {
@@ -63,20 +65,21 @@ impl Shared {
         };
         let (mut queued, next) = self.queue.runnable(sight)?;
         chooser.go_on_from(next);
-        // Its session may not have left yet.
+        // The session of a queued transfer may not have left yet.
         queued.retain(|one| !known.contains(&one.id));
         seen.extend(queued.iter().map(|one| chooser.waiting(one, &self.config)));
-        // What the plan has moving is bounded by admission, and no policy's to begin or to hold.
+        // Admission bounds the promised transfers that move by plan; no policy starts or holds
+        // them.
         let (beside, seen): (Vec<Seen>, Vec<Seen>) =
             (seen.into_iter()).partition(|one| movers.contains_key(one.id.as_str()));
         let mut plan = chooser.decide(&seen, &beside, &self.config, clock::now());
-        // Held before it was promised, or before its time had come.
+        // These were held before they were promised, or before their planned time.
         let held = beside.iter().filter(|one| one.phase == Phase::Held);
         plan.go_on.extend(held.map(|one| one.id.clone()));
         Ok((plan, queued))
     }
 
-    /// Shuts the gate of what moves, or opens it again.
+    /// Shuts the gate of a running session, or opens it again.
     pub(super) fn hold(&self, id: &TransferId, is_held: bool) {
         if let Some(running) = self.state().running.get_mut(id) {
             running.seen.phase = if is_held { Phase::Held } else { Phase::Running };
@@ -86,8 +89,9 @@ impl Shared {
         self.queue.held(id, is_held);
     }
 
-    /// Ends a session for others' sake: its transfer is queued again, what is safe stays safe. It is told
-    /// so when the session has ended thus, for it may be done before.
+    /// Ends a session in favour of another transfer: its own transfer is queued again, and durable
+    /// data is kept. The transfer gets its notice when the session has ended for this reason,
+    /// because the session may finish first.
     pub(super) fn release(&self, id: &TransferId) {
         if let Some(running) = self.state().running.get_mut(id) {
             running.is_leaving = true;

@@ -1,11 +1,11 @@
-//! Starts what may run, holds what is not to, and writes down how it ended.
+//! Starts the transfers that may run, holds sessions, and records how they ended.
 //!
-//! Which transfers run is decided by dray-sched; how one ended means what `queue` says. One
-//! thread looks each second and whenever the queue, a counter or the policy wakes it; each session
-//! has a thread of its own.
+//! dray-sched decides which transfers run; `queue` decides how a transfer continues after a
+//! session. One thread runs a round each second, and whenever the queue, a counter or the policy
+//! wakes it; each session has a thread of its own.
 //!
-//! Invariant owned here: a transfer has at most one session of this endpoint at a time.
-//! Locks are taken in the order chooser, state.
+//! Invariant owned here: a transfer has at most one session of this endpoint at a time. Locks are
+//! taken in the order chooser, state.
 
 mod choose;
 mod gates;
@@ -41,20 +41,20 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it looks when nobody wakes it.
+/// Interval between two rounds if nothing wakes the dispatcher.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the sessions may take to leave when the endpoint ends.
+/// Maximum time for sessions to end when the endpoint stops.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// A transfer's session.
 struct Running {
     seen: Seen,
-    /// What earlier sessions sent.
+    /// Bytes that earlier sessions sent.
     base: u64,
-    /// Whether it was told to give up its session: the policy has no more to do with it.
+    /// Set when the session was told to end in favour of another: the policy no longer sees it.
     is_leaving: bool,
-    /// Whether its request was changed since the policy saw it.
+    /// Set when the request changed since the policy saw it.
     is_stale: bool,
     moving: Arc<Moving>,
 }
@@ -64,7 +64,7 @@ impl Running {
         stop(&self.moving, wish);
     }
 
-    /// As it is now.
+    /// Returns the policy's view with the present byte count.
     fn seen(&self) -> Seen {
         Seen {
             served: self.base.saturating_add(self.moving.moved()),
@@ -73,8 +73,9 @@ impl Running {
     }
 }
 
-/// Ends a session as wished. What it wrote here is removed when it has ended, with a word on what it
-/// was ([`purge`]); elsewhere only a session can.
+/// Ends a session as requested. When a purged session has ended, its partial data at this endpoint
+/// is removed and reported ([`purge`]); partial data at another endpoint can only be removed by the
+/// session itself.
 fn stop(moving: &Moving, wish: Wish) {
     moving
         .handle
@@ -87,13 +88,13 @@ struct State {
     purging: BTreeSet<TransferId>,
     is_woken: bool,
     is_stopping: bool,
-    /// When the policy wants to be asked again.
+    /// Time of the next decision that the policy asked for.
     look_at: Option<Time>,
-    /// Transfers that have ended without a session, which could not be written down yet.
+    /// Transfers that ended without a session, and whose end could not be written to the queue yet.
     unwritten: Vec<(TransferId, Ending)>,
 }
 
-/// See the module's head.
+/// Starts and ends sessions; see the module's head.
 #[derive(Clone)]
 pub struct Dispatcher(Arc<Shared>);
 
@@ -110,7 +111,7 @@ struct Shared {
 }
 
 impl Dispatcher {
-    /// Ready to run; hears of changes from now on.
+    /// Creates a dispatcher, which receives the queue's commands from now on.
     #[must_use]
     pub fn new(
         queue: Arc<Queue>,
@@ -139,10 +140,10 @@ impl Dispatcher {
         dispatcher
     }
 
-    /// Runs until [`Dispatcher::stop`], and then until all sessions have left.
+    /// Runs until [`Dispatcher::stop`], and then until all sessions have ended.
     ///
     /// # Errors
-    /// When what was interrupted cannot be queued again, or the system gives no thread.
+    /// If interrupted transfers cannot be queued again, or the system creates no thread.
     pub fn run(&self) -> Result<()> {
         let shared = &self.0;
         let interrupted = shared.queue.requeue_interrupted()?;
@@ -179,7 +180,7 @@ impl Dispatcher {
         self.drain();
     }
 
-    /// Begins nothing more and ends what runs; what is safe stays.
+    /// Starts no further session and ends the running ones; durable data is kept.
     pub fn stop(&self) {
         let mut state = self.0.state();
         state.is_stopping = true;
@@ -204,18 +205,18 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the policy, and does what it says.
+    /// Asks the policy, and executes its plan.
     fn begin(&self) -> Result<()> {
         let shared = &self.0;
         shared.write_down_again();
         shared.refresh();
-        // What the plan has moving, for all of this look.
+        // The transfers that move by plan, for the whole round.
         let movers = shared.queue.promises().movers(clock::now());
         let starts = preempt::starts(&movers);
-        // The plan counts on them, whoever waits besides and however many run.
+        // The plan depends on these, however many other transfers wait or run.
         self.begin_promised(&movers, &starts);
         let (plan, queued) = shared.plan(&starts)?;
-        // First what makes room.
+        // Holds and releases come first, because they free slots.
         for id in &plan.hold {
             shared.hold(id, true);
         }
@@ -228,7 +229,7 @@ impl Dispatcher {
         for id in &plan.start {
             if let Some(chosen) = queued.iter().find(|one| one.id == *id) {
                 if let Err(error) = self.begin_one(chosen) {
-                    // What one row has against it holds nobody else up.
+                    // An error in one row does not stop the others.
                     tracing::error!(transfer = %id, "cannot begin a transfer: {error}");
                     continue;
                 }
@@ -241,7 +242,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Wakes when the policy wants to be asked again.
+    /// Sets up the wakes that the policy asked for.
     fn watch(&self, plan: &Plan) {
         let mut state = self.0.state();
         state.look_at = plan.look_again;
@@ -251,7 +252,8 @@ impl Dispatcher {
             Some((Arc::clone(&running.moving), left))
         });
         let watched: Vec<_> = watched.collect();
-        // Who has moved so much already rings at once, and takes this lock.
+        // A session that has already moved enough calls the alarm immediately, and the alarm takes
+        // this lock.
         drop(state);
         for (moving, bytes) in watched {
             let shared = Arc::downgrade(&self.0);
@@ -264,10 +266,10 @@ impl Dispatcher {
         }
     }
 
-    /// Begins one, if it still may and there is a place.
+    /// Starts a transfer if it still may run and a slot is free.
     fn begin_one(&self, chosen: &QueuedTransfer) -> Result<()> {
         let shared = &self.0;
-        // As patched by now; it may be gone.
+        // With the patches until now; the transfer may be deleted.
         let Some(request) = shared.queue.request(&chosen.id)? else {
             return Ok(());
         };
@@ -277,8 +279,8 @@ impl Dispatcher {
             Ok(seat) => seat,
             Err(error) if error.kind == ErrorKind::NoPlace => return Ok(()),
             Err(error) => {
-                // It names nothing that is here any more, or what its owner may not touch: the
-                // configuration was changed.
+                // The configuration changed: a root no longer exists, or the owner no longer has
+                // access.
                 if shared.queue.begin(&chosen.id, chosen.version)?.is_some() {
                     shared.write_down_here(&chosen.id, Ending::Failed(error));
                 }
@@ -292,7 +294,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Gives a session its thread.
+    /// Starts a session in a thread of its own.
     fn start(&self, job: Job, chosen: &QueuedTransfer, seat: Seat) {
         let shared = Arc::clone(&self.0);
         let id = job.id.clone();
@@ -310,7 +312,7 @@ impl Dispatcher {
                 },
                 base: job.counters.bytes.sent,
                 is_leaving: false,
-                // It may have been changed since it was looked at.
+                // The request may have changed since it was read.
                 is_stale: true,
                 moving: Arc::clone(&seat.moving),
             };
@@ -347,8 +349,7 @@ impl Commands for Dispatcher {
     }
 
     fn changed(&self, id: &TransferId) {
-        // The shares ask for the request when they are given out next; the queue's order is looked
-        // at anew.
+        // The shares read the request in their next round; the queue's order is evaluated again.
         if let Some(running) = self.0.state().running.get_mut(id) {
             running.moving.changed();
             running.is_stale = true;
@@ -385,7 +386,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a wake or the next look; false when it is to end.
+    /// Waits for a wake or the next round; returns false when the dispatcher is to end.
     fn wait(&self) -> bool {
         let mut state = self.state();
         if !state.is_woken && !state.is_stopping {
@@ -408,7 +409,7 @@ impl Shared {
         self.state().is_stopping
     }
 
-    /// The other endpoint of a transfer, with the source that its next session begins with.
+    /// Returns the other endpoint of a transfer, for the source that its next session uses.
     fn peer(&self, one: &QueuedTransfer) -> Option<String> {
         [&one.source_url, &one.destination_url]
             .into_iter()
@@ -419,7 +420,7 @@ impl Shared {
             })
     }
 
-    /// Whether what was allowed when it was submitted is allowed now.
+    /// Checks that the access that was allowed at submission is still allowed.
     fn ask_again(&self, one: &QueuedTransfer, request: &Request, is_staging: bool) -> Result<()> {
         let ask = |action, url: &str| match self.config.side(url)? {
             Side::Local(path) => {
@@ -460,7 +461,7 @@ impl Shared {
         self.live.enter(moving)
     }
 
-    /// Runs one session and writes down how it ended.
+    /// Runs one session and records how it ended.
     fn session(self: &Arc<Self>, job: &Job, seat: Seat) {
         let source = job.source as usize;
         let session = Session {
@@ -473,7 +474,8 @@ impl Shared {
             live_entries: seat.live_entries,
         };
         let monitor = Monitor::new(&self.queue, job, Arc::clone(&seat.moving));
-        // A wish may have come between the begin and the place in the table.
+        // A request to stop may have come between the start of the transfer and its entry in the
+        // table.
         if let Ok(Some(wish)) = self.queue.wish(&job.id) {
             stop(&seat.moving, wish);
         }
@@ -488,7 +490,7 @@ impl Shared {
             self.queue.lets_go(&job.id);
         }
         self.tell(job, &ended, &seat.moving);
-        // The place first: whoever is begun next finds it free.
+        // The slot is freed first, so that the next transfer finds it free.
         drop(seat);
         let state = self.write_down(&job.id, ending);
         self.leave(&job.id, state.is_some_and(TransferState::is_terminal));
@@ -497,7 +499,8 @@ impl Shared {
     fn leave(&self, id: &TransferId, has_ended: bool) {
         let left = self.state().running.get(id).map(Running::seen);
         if let Some(seen) = left {
-            // Before its place is free: the next decision knows what it has moved.
+            // Before the slot is free, so that the next decision knows the bytes that the session
+            // moved.
             self.chooser().left(seen, clock::now(), has_ended);
         }
         let mut state = self.state();
@@ -506,8 +509,8 @@ impl Shared {
         self.woken.notify_all();
     }
 
-    /// Tries until it stands: a transfer that ended and is not known to have would be lost. Says
-    /// where it stands now.
+    /// Records how a session ended; retries until that succeeds, because an unrecorded end would be
+    /// lost. Returns the new state of the transfer.
     fn write_down(&self, id: &TransferId, ending: Ending) -> Option<TransferState> {
         let mut wait = Duration::from_millis(100);
         loop {
@@ -516,7 +519,7 @@ impl Shared {
                 Err(error) => tracing::error!(transfer = %id, "cannot note how it ended: {error}"),
             }
             if self.is_stopping() {
-                // The next process finds it interrupted.
+                // The next process finds the transfer interrupted.
                 return None;
             }
             std::thread::sleep(wait);
@@ -524,7 +527,8 @@ impl Shared {
         }
     }
 
-    /// The same in the dispatcher's own thread, which others wait for: tried once in each look.
+    /// As [`Shared::write_down`], for the dispatcher's own thread, which must not block: tries once
+    /// in each round.
     fn write_down_here(&self, id: &TransferId, ending: Ending) {
         if let Err(error) = self.queue.ended(id, ending.clone()) {
             tracing::error!(transfer = %id, "cannot note how it ended: {error}");

@@ -1,4 +1,4 @@
-//! Watches one session: counters to the queue, outcomes of files to the list of files.
+//! Watches one session: writes counters to the queue, and outcomes of files to the list of files.
 
 use crate::live::Moving;
 use crate::promises::asks_promise;
@@ -13,14 +13,14 @@ use dray_wire::message::{BlockHead, SegmentKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the files of a session tell of how it went.
+/// The failures and counters of a session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
-    /// The first failure that trying again may mend.
+    /// The first failure that a retry may solve.
     pub(super) temporary: Option<Error>,
     /// The first failure of all.
     pub(super) first: Option<Error>,
-    /// Whether all failures were the source's.
+    /// True if all failures were the source's.
     pub(super) is_sources: bool,
     /// Counters at the end.
     pub(super) counters: Counters,
@@ -30,21 +30,21 @@ pub(super) struct Report {
 struct Notes {
     report: Report,
     failed_elsewhere: bool,
-    /// None after it could not be written: said once.
+    /// `None` after a write error, which is reported once.
     manifest: Option<Manifest>,
 }
 
-/// See the module's head.
+/// The observer of one session; see the module's head.
 pub(super) struct Monitor<'q> {
     queue: &'q Queue,
     id: TransferId,
     moving: Arc<Moving>,
     notes: Mutex<Notes>,
-    /// What came in, at a sink: its machine does not know what was sent.
+    /// Bytes that arrived, at a sink: the sink's machine does not know the bytes sent.
     arrived_bytes: AtomicU64,
     arrived_objects: AtomicU64,
-    /// Whether it was seen to be listed: what could not be promised while its size was not known can
-    /// be by then.
+    /// Set when the listing was seen to be complete: a promise that failed for lack of the size may
+    /// be possible then.
     is_listed: AtomicBool,
 }
 
@@ -116,7 +116,7 @@ impl<'q> Monitor<'q> {
         }
     }
 
-    /// All files are listed: what it asks for by now may be promised.
+    /// Handles a completed listing: the transfer may now be promised what it asks for.
     fn listed(&self, bytes: u64) -> Result<()> {
         let request = self.queue.request(&self.id)?;
         let is_promised = || self.queue.promises().is_promised(self.id.as_str());
@@ -126,7 +126,7 @@ impl<'q> Monitor<'q> {
         Ok(())
     }
 
-    /// The session is over.
+    /// Ends the watch: writes the last counters, and returns the report.
     pub(super) fn finish(self, ended: &Ended) -> Report {
         let counters = self.counters(&ended.progress);
         self.queue.progress(&self.id, &counters);
@@ -187,19 +187,19 @@ impl Observer for Monitor<'_> {
             && !self.is_listed.swap(true, Ordering::Relaxed)
             && let Err(error) = self.listed(progress.bytes_listed)
         {
-            // Asked again with the next progress.
+            // The next progress tries again.
             self.is_listed.store(false, Ordering::Relaxed);
             tracing::error!(transfer = %self.id, "{error}");
         }
         let mut notes = self.notes();
         if let Some(manifest) = &mut notes.manifest {
-            // What cannot be written is said at the next line.
+            // The next added line reports a write error.
             let _ = manifest.flush();
         }
     }
 
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
-        // A source's own counter knows what it sends.
+        // A source's own counter has the bytes sent.
         if stream.is_some() {
             return;
         }
@@ -233,7 +233,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// A queue with one transfer that has begun.
+    /// Creates a queue with one transfer that has started.
     fn begun(folder: &Path) -> (Arc<Queue>, Job) {
         let text = format!(
             "name = \"a.example\"\nstate = {folder:?}\nrate = \"100MB/s\"\n\
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(bottleneck, Some(StageWord::Write));
         assert_eq!(profile.source, [(StageWord::Credit, 5.0)].into());
         assert_eq!(profile.sink, [(StageWord::Write, 4.5)].into());
-        // As it is kept.
+        // As the queue stores them.
         let counters = monitor.counters(&progress);
         let kept = serde_json::to_string(&counters).expect("JSON");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Notices of promises that will be missed by what does not run: written down beside the rounds that
-//! give out rates, all of them, however long the state's disk takes.
+//! Notices about expected misses of transfers without a session. A thread writes all of them, so
+//! that the rounds of shares do not wait for the disk of the state folder.
 
 use crate::queue::Queue;
 use dray_core::Time;
@@ -7,27 +7,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Notices that wait to be written down; more were told and stand in the log alone.
+/// Maximum number of notices that wait to be written; further ones are only in the log.
 const NOTES_MAX: usize = 100_000;
 
-/// So long after notices could not be written down they are tried again.
+/// Time after which notices that could not be written are tried again.
 const WRITE_AGAIN: Duration = Duration::from_secs(2);
 
-/// Whose notice, and what it says.
+/// The id of a transfer, and its notice.
 pub(super) type Note = (String, String);
 
-/// Those that wait. What cannot be written by their end is in the log alone.
+/// The waiting notices. Notices that still cannot be written when this is dropped are only in the
+/// log.
 pub(super) struct Notes {
     queue: Arc<Queue>,
     waiting: Vec<Note>,
-    /// Writes what was taken. Ends with what it could not write.
+    /// The thread that writes the taken notices. Returns the ones it could not write.
     writing: Option<JoinHandle<Vec<Note>>>,
-    /// When they are written next at the earliest.
+    /// Earliest time of the next write.
     write_at: Time,
 }
 
 impl Notes {
-    /// None yet.
+    /// Creates an empty list.
     pub(super) const fn new(queue: Arc<Queue>) -> Self {
         Self {
             queue,
@@ -37,14 +38,14 @@ impl Notes {
         }
     }
 
-    /// Notes one more.
+    /// Adds a notice.
     pub(super) fn push(&mut self, note: Note) {
         if self.waiting.len() < NOTES_MAX {
             self.waiting.push(note);
         }
     }
 
-    /// Has what is noted written down, as soon as what was before is.
+    /// Starts to write the waiting notices, unless the previous write still runs.
     pub(super) fn write(&mut self, now: Time) {
         let is_writing = self.writing.as_ref();
         if is_writing.is_some_and(|thread| !thread.is_finished()) {
@@ -72,8 +73,8 @@ impl Notes {
         }
     }
 
-    /// Puts back, before what has come since, what could not be written; waits for whoever writes. Says
-    /// whether there was any.
+    /// Waits for the writing thread, and puts the notices that it could not write before the newer
+    /// ones. Returns true if there were any.
     fn take_unwritten(&mut self) -> bool {
         let written = self.writing.take().map(JoinHandle::join);
         let mut left = written.and_then(Result::ok).unwrap_or_default();
@@ -92,7 +93,7 @@ impl Drop for Notes {
     }
 }
 
-/// Writes these down; answers with those that cannot be written now.
+/// Writes notices; returns the ones that cannot be written now.
 fn write(queue: &Queue, mut notes: Vec<Note>) -> Vec<Note> {
     if let Err(error) = queue.note_all(&mut notes) {
         tracing::error!("cannot note which promises will be missed: {error}");
@@ -139,7 +140,7 @@ mod tests {
             queue.execute(&format!("ALTER TABLE {from} RENAME TO {to}"));
         };
         rename("transfers", "elsewhere");
-        // More than one write takes.
+        // More notices than one write takes.
         for number in 0..1_200 {
             notes.push(("one".to_owned(), format!("word {number}")));
         }

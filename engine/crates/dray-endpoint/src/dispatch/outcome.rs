@@ -1,4 +1,4 @@
-//! What a session's end means for its transfer: pure.
+//! Decides how a transfer continues after the end of a session. Pure.
 
 use super::monitor::Report;
 use crate::queue::{Ending, Job};
@@ -18,19 +18,20 @@ pub(super) fn panicked() -> Ended {
     }
 }
 
-/// Whether it gave up its session to others, as it was told to: it may have ended by itself before.
+/// Returns true if the session gave up its slot as it was told to; it may have ended by itself
+/// before.
 pub(super) const fn has_let_go(ending: &Ending, is_leaving: bool) -> bool {
     is_leaving && matches!(ending, Ending::Stopped)
 }
 
-/// How `job` goes on after its session ended so.
+/// Decides how `job` continues after its session ended.
 pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool) -> Ending {
     let before = &job.counters;
     let has_progressed = report.counters.bytes.durable > before.bytes.durable
         || report.counters.files.done > before.files.done;
     let broken = |error: Error, is_sources: bool| {
-        // Another replica may be better than one that has failed by itself; after the last the
-        // first has its turn again, unless trying cannot help.
+        // If a replica failed by itself, the next one is tried. After the last replica the first is
+        // tried again, unless a retry cannot help.
         let count = u32::try_from(job.request.origins()).unwrap_or(1);
         let next = job.source + 1;
         let has_next = is_sources && next < count;
@@ -77,7 +78,7 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
             let count = u32::try_from(job.request.origins()).unwrap_or(1);
             Ending::TurnedAway {
                 error: error.clone(),
-                // Another replica may have one.
+                // Another replica may have a free slot.
                 source: (error.end != End::Sink).then(|| (job.source + 1) % count.max(1)),
             }
         }
@@ -98,7 +99,7 @@ mod tests {
     use dray_runtime::drive::{self, Ended};
     use dray_session::Progress;
 
-    /// With so many sources, of which the one of that number was tried.
+    /// Creates a job with `sources` sources, of which number `source` was tried.
     fn job(sources: u32, source: u32) -> Job {
         let place = |at: u32| serde_json::json!({"url": format!("dray://s{at}.example/data/x")});
         let request = serde_json::json!({
@@ -121,7 +122,7 @@ mod tests {
         }
     }
 
-    /// What it means in a word, and the source to begin with next.
+    /// Returns the ending as a word, and the source that the next session uses.
     fn said(job: &Job, ended: drive::Ending, is_stopped: bool) -> (&'static str, Option<u32>) {
         let ended = Ended {
             ending: ended,
@@ -149,7 +150,7 @@ mod tests {
         let one = job(1, 0);
         let (first, last) = (job(2, 0), job(2, 1));
         let table = [
-            // Who has no place: whatever else is said of the session.
+            // Without a free slot at an end, in every form of the ending.
             (&one, Refused(full(End::Network)), ("turned away", Some(0))),
             (&one, Refused(full(End::Source)), ("turned away", Some(0))),
             (&one, Refused(full(End::Sink)), ("turned away", None)),
@@ -159,7 +160,7 @@ mod tests {
                 Unreachable(full(End::Source)),
                 ("turned away", Some(0)),
             ),
-            // Another replica has its turn, and after the last the first: none costs a try.
+            // The next replica is tried, and after the last the first: neither costs a try.
             (&first, Refused(full(End::Source)), ("turned away", Some(1))),
             (
                 &first,
@@ -168,7 +169,8 @@ mod tests {
             ),
             (&last, Refused(full(End::Source)), ("turned away", Some(0))),
             (&last, Refused(full(End::Sink)), ("turned away", None)),
-            // Busy storage, a process without threads or one that stops is no place that is taken.
+            // Busy storage, a process without threads and a stopping process do not count as an
+            // occupied slot.
             (
                 &one,
                 Refused(error(ErrorKind::Busy, End::Sink)),
@@ -194,7 +196,7 @@ mod tests {
                 Refused(error(ErrorKind::Busy, End::Source)),
                 ("again", Some(1)),
             ),
-            // What is refused for good is, unless another replica may have it.
+            // A permanent refusal stays permanent, unless another replica may have the file.
             (
                 &one,
                 Refused(error(ErrorKind::NotFound, End::Source)),

@@ -1,12 +1,13 @@
-//! Who gives up a session when another is to begin and no place is free.
+//! Chooses the session that ends when another transfer is to start and no slot is free.
 //!
-//! The plan of what is promised counts bytes, not places. So what is promised begins in the order of its
-//! latest start, and takes a place from whoever can wait: held ones first, then what nobody was
-//! promised, the background before the rest, then what is promised and has time.
+//! The plan of promised transfers counts bytes, not session slots. So promised transfers start in
+//! the order of their latest start, and take a slot from a transfer that can wait: first held ones,
+//! then unpromised ones with the background class first, then promised ones that have time.
 //!
-//! Invariant owned here: nobody gives up a session to somebody who would give it back: what is
-//! promised gives way only to what is in a hurry, by more than that hurry. Only a link that gives more
-//! since than it gave then makes another of it.
+//! Invariant owned here: a session is never ended for a transfer that would later have to return
+//! the slot. A promised transfer is released only for one in a hurry, and only if it has more time
+//! by more than [`HURRY`]. Only a link that gives more than it gave at that time changes this
+//! order.
 
 use super::{Dispatcher, Shared, time};
 use crate::clock;
@@ -20,18 +21,19 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// A promised transfer is in a hurry when its latest start is no farther away than this; another gives
-/// way that has so much more time. Many times what it takes to end a session and to begin one. Guess,
-/// revisit.
+/// A promised transfer is in a hurry if its latest start is at most this far away; another is
+/// released for it only if its latest start is later by more than this. Many times the time to end
+/// one session and start another. Guess, revisit.
 const HURRY: Duration = Duration::from_secs(60);
 
-/// Sessions that are given up for what is promised at the same time. Guess, revisit.
+/// Maximum number of sessions that are being released for promised transfers at the same time.
+/// Guess, revisit.
 const LEAVING_MAX: usize = 8;
 
-/// Promised transfers that are begun in one look; all are looked at.
+/// Maximum number of promised transfers that one round starts; the round inspects all.
 const BEGUN_MAX: usize = 256;
 
-/// What has a session and could give it up.
+/// A transfer with a session that it could give up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sitting {
     id: TransferId,
@@ -39,11 +41,11 @@ struct Sitting {
     is_held: bool,
     class: Class,
     since: Timestamp,
-    /// Of what the plan has moving: when it would have to begin at the latest.
+    /// Latest start, for a transfer that moves by plan.
     latest_start: Option<Time>,
 }
 
-/// Who has found no place.
+/// A transfer that found no free slot.
 #[derive(Debug, Clone, Copy)]
 struct Newcomer<'n> {
     owner: &'n str,
@@ -52,19 +54,20 @@ struct Newcomer<'n> {
     latest_start: Option<Time>,
 }
 
-/// In the order in which they give way.
+/// Ranks in the order in which sessions are released.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// The longest held first.
+    /// Held sessions, the longest held first.
     Held(Timestamp),
-    /// What is owed least, then what began last: it has least to lose.
+    /// Unpromised transfers, the least urgent class first, then the one that started last, which
+    /// has the least to lose.
     Unpromised(Reverse<Class>, Reverse<Timestamp>),
-    /// Who has most time.
+    /// Promised transfers, the one with the most time first.
     Promised(Reverse<Time>),
 }
 
 impl Sitting {
-    /// Where it stands among those that give way to a newcomer; `None` when it does not.
+    /// Returns the rank of this session for a newcomer; `None` if it is not released for it.
     fn rank(&self, newcomer: &Newcomer<'_>, now: Time) -> Option<Rank> {
         if newcomer.lack == Lack::OfOwner && self.owner != newcomer.owner {
             return None;
@@ -72,7 +75,7 @@ impl Sitting {
         let (Some(own), Some(other)) = (self.latest_start, newcomer.latest_start) else {
             return match (self.latest_start, newcomer.latest_start) {
                 (None, _) if self.is_held => Some(Rank::Held(self.since)),
-                // Among those to whom nothing is promised the policy decides.
+                // Among unpromised transfers the policy decides.
                 (None, Some(_)) => Some(Rank::Unpromised(Reverse(self.class), Reverse(self.since))),
                 _ => None,
             };
@@ -83,14 +86,15 @@ impl Sitting {
     }
 }
 
-/// Who of them gives way.
+/// Returns the index of the session that is released for the newcomer.
 fn gives_way(sitting: &[Sitting], newcomer: &Newcomer<'_>, now: Time) -> Option<usize> {
     let ranks = sitting.iter().enumerate();
     let ranks = ranks.filter_map(|(at, one)| Some((one.rank(newcomer, now)?, at)));
     ranks.min().map(|(_, at)| at)
 }
 
-/// Who gives way to all of these, in their order. `leaving` have done so already, for some of them.
+/// Returns the sessions to release for all these newcomers, in their order. The sessions of
+/// `leaving` are already released for some of the newcomers.
 fn give_way(
     mut sitting: Vec<Sitting>,
     newcomers: &[Newcomer<'_>],
@@ -116,7 +120,7 @@ fn give_way(
     given
 }
 
-/// When those that the plan has moving have to begin at the latest, by id.
+/// Latest starts of the transfers that move by plan, by id.
 pub(super) type Starts<'m> = HashMap<&'m str, Time>;
 
 pub(super) fn starts(movers: &[Mover]) -> Starts<'_> {
@@ -124,14 +128,14 @@ pub(super) fn starts(movers: &[Mover]) -> Starts<'_> {
     starts.map(|one| (&*one.id, one.latest_start)).collect()
 }
 
-/// Has those of these begun that find a place, in their order; answers with who finds none, and why.
-/// `begin` says whether one wants none any more.
+/// Starts those of these transfers that find a free slot, in their order; returns the others, each
+/// with the exhausted limit. `begin` returns true if the transfer no longer needs a slot.
 fn sit_down<'m>(
     waiting: &[&'m Mover],
     lack: impl Fn(&str) -> Option<Lack>,
     mut begin: impl FnMut(&Mover) -> bool,
 ) -> Vec<(&'m Mover, Lack)> {
-    // Who finds no place in this look is asked for once.
+    // An owner without a free slot is checked only once per round.
     let mut lacks: HashMap<&str, Lack> = HashMap::new();
     let mut begun = 0;
     let mut seatless = Vec::new();
@@ -157,7 +161,8 @@ fn sit_down<'m>(
 }
 
 impl Dispatcher {
-    /// Begins what the plan has moving now, whoever waits besides: who has to begin first.
+    /// Starts the transfers that move by plan now, in the order of their latest start, whatever
+    /// else waits.
     pub(super) fn begin_promised(&self, movers: &[Mover], starts: &Starts<'_>) {
         let shared = &self.0;
         let running: HashSet<String> = {
@@ -180,7 +185,7 @@ impl Dispatcher {
         let seatless = sit_down(&waiting, lack, |one| {
             let begun = self.begin_waiting(&one.id);
             begun.unwrap_or_else(|error| {
-                // What one row has against it holds nobody else up.
+                // An error in one row does not stop the others.
                 tracing::error!(transfer = %one.id, "cannot begin a transfer: {error}");
                 true
             })
@@ -200,7 +205,7 @@ impl Dispatcher {
         shared.make_room(&newcomers, starts, now);
     }
 
-    /// Begins one that waited when it was looked for; says whether it waits no more.
+    /// Starts a transfer that waited when the queue was read; returns true if it no longer waits.
     fn begin_waiting(&self, id: &str) -> Result<bool> {
         let Some(chosen) = self.0.queue.waiting(id)? else {
             return Ok(true);
@@ -211,8 +216,8 @@ impl Dispatcher {
 }
 
 impl Shared {
-    /// There is no place for a transfer that the policy has chosen: one that is held gives up its own.
-    /// One at a time.
+    /// Releases a held session if no slot is free for a transfer that the policy has chosen. One at
+    /// a time.
     pub(super) fn make_room_beside_held(&self, owner: &str, starts: &Starts<'_>) {
         let Some(lack) = self.live.lack(owner) else {
             return;
@@ -338,7 +343,7 @@ mod tests {
         );
         let late = newcomer("alice", Lack::InAll, NOW - 5);
         assert_eq!(ways(&tomorrow, &[late]), ["tomorrow"]);
-        // Nobody's place is taken back by whom it was taken from, however time goes by.
+        // A transfer never takes a slot back from the one that took it, however much time passes.
         let hurry = HURRY.as_secs();
         for own in [
             NOW - 5,
@@ -492,17 +497,18 @@ mod tests {
     const LINK: ResourceId = ResourceId(0);
     const STEP: u64 = 20;
 
-    /// Promised transfers on one link, and the one place there is.
+    /// Promised transfers on one link, and the only slot.
     struct OnePlace {
         broker: Broker,
         left: BTreeMap<u64, u64>,
         sits: Option<u64>,
-        /// Who took its place from whom, the link's rate then, and the most it gave since.
+        /// For each pair of a transfer that took the slot and the one that lost it: the link's rate
+        /// then, and its highest rate since.
         taken: BTreeMap<(u64, u64), (u64, u64)>,
     }
 
     impl OnePlace {
-        /// Of each so many bytes, and when it is due.
+        /// Creates promises of these numbers of bytes and due times.
         fn new(wishes: &[(u64, u64)]) -> Self {
             let mut broker = Broker::new(Config::default());
             broker.set_resource(LINK, Some(BytesPerSecond(100)));
@@ -524,7 +530,7 @@ mod tests {
             start.expect("it is promised")
         }
 
-        /// Goes on for a step, in which so many hundredths of the rate are used.
+        /// Advances one step, in which this many hundredths of the rate are used.
         fn step(&mut self, now: Time, rate: u64, hundredths: u64) {
             self.broker.set_resource(LINK, Some(BytesPerSecond(rate)));
             self.taken

@@ -1,7 +1,9 @@
-//! Removes the partial data of what was cancelled so, and says what that was.
+//! Removes the partial data of transfers that were cancelled with a purge, and reports what was
+//! removed.
 //!
-//! What was written here is removed here, by the rule of `dray_runtime::sweep::Purged`. What was
-//! written at another endpoint only a session there can remove: one that is cancelled as it begins.
+//! Data that was written at this endpoint is removed here, by the rule of
+//! `dray_runtime::sweep::Purged`. Data at another endpoint can only be removed by a session there:
+//! one that is cancelled as it starts.
 
 use super::{Shared, outcome};
 use crate::queue::{PurgeJob, PurgeReport};
@@ -13,13 +15,13 @@ use serde_json::json;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Cancelled transfers whose partial data is removed in one look.
+/// Maximum number of cancelled transfers whose partial data one round starts to remove.
 const PURGES_MAX: u32 = 8;
 
-/// Number of the session that purges: behind all that moved anything.
+/// Number of the session that purges: higher than all sessions that moved data.
 const SESSION: u32 = u32::MAX - 1;
 
-/// Gives each of those that wait for it a thread.
+/// Starts a thread for each transfer that waits for its purge.
 pub(super) fn begin(shared: &Arc<Shared>) {
     let found = match shared.queue.to_purge(PURGES_MAX) {
         Ok(found) => found,
@@ -76,7 +78,7 @@ fn note(shared: &Shared, job: &PurgeJob, report: PurgeReport) {
         "what": report.notice,
     }));
     if let Err(error) = told {
-        // That its owner wished it was told before.
+        // The audit log already has the owner's request.
         tracing::error!("{error}");
     }
     if let Err(error) = shared.queue.purged(&job.id, Some(report)) {
@@ -103,7 +105,7 @@ fn purge(shared: &Shared, job: &PurgeJob) -> Result<PurgeReport> {
     }
 }
 
-/// What was removed, or why nothing.
+/// Describes the removed data, or the reason why nothing was removed.
 fn words(purged: &Purged) -> String {
     match purged {
         Purged::All { files: 1, bytes } => format!("purged: 1 partial file, {bytes} bytes"),
@@ -135,7 +137,7 @@ fn elsewhere(shared: &Shared, session: &Session) -> Result<PurgeReport> {
     }
 }
 
-/// Watches nothing.
+/// An observer that ignores everything.
 struct Nobody;
 
 impl dray_runtime::observe::Observer for Nobody {}

@@ -1,5 +1,4 @@
-//! Keeps tickets of transfers that are not ended good: those at other endpoints, as long as the
-//! transfer waits or runs.
+//! Renews the tickets of transfers at other endpoints, as long as the transfer waits or runs.
 
 use super::Shared;
 use crate::clock;
@@ -16,26 +15,28 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often it looks.
+/// Interval between two rounds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Transfers looked at in one look; the next go on behind them.
+/// Maximum number of transfers in one round; the next round continues after them.
 const PAGE: u32 = 500;
 
-/// Calls in one look, so that the queue of a dead peer holds nobody else up for long.
+/// Maximum number of calls in one round, so that a peer that does not answer delays the others only
+/// briefly.
 const CALLS_MAX: usize = 64;
 
-/// A ticket that could not be renewed is tried again after so long, or in a part of the time that is
-/// left to it: an endpoint that is away for a moment must not cost the ticket.
+/// Maximum time until a ticket that could not be renewed is tried again. Shorter if the ticket ends
+/// soon: then the fraction [`AGAIN_PART`] of its remaining time. An endpoint that is briefly
+/// unreachable must not cost the ticket.
 const AGAIN: Duration = Duration::from_secs(30);
 const AGAIN_PART: i64 = 4;
 
 /// The tickets of a transfer.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
-    /// When they are looked at next.
+    /// Time of the next renewal.
     next: Timestamp,
-    /// When the first of them ends, as far as that is known.
+    /// Time at which the first ticket ends, as far as it is known.
     expires: Option<Timestamp>,
 }
 
@@ -65,12 +66,12 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// Looks at a page; says how far it came.
+/// Renews the due tickets of a page; returns the number of the last transfer that was handled.
 fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) -> Option<i64> {
     let now = clock::now();
     let mut calls = 0;
     let mut last = None;
-    // Endpoints that do not answer now: one wait for each is enough.
+    // Endpoints that do not answer in this round: one timeout for each is enough.
     let mut away = BTreeSet::new();
     for (seq, id, request) in page {
         if calls >= CALLS_MAX || shared.is_stopping() {
@@ -114,7 +115,7 @@ fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) -
 /// An endpoint that does not answer.
 struct Away;
 
-/// Renews one; says until when it is good now, if it could be renewed.
+/// Renews one ticket; returns its new end, if the ticket could be renewed.
 fn renew(shared: &Shared, place: &Place) -> Result<Option<Timestamp>, Away> {
     let Ok(Side::Remote { address, .. }) = shared.config.side(&place.url) else {
         return Ok(None);
@@ -142,27 +143,27 @@ fn renew(shared: &Shared, place: &Place) -> Result<Option<Timestamp>, Away> {
         }
         Err(error) if drive::is_lost(&error) => Err(Away),
         Err(error) => {
-            // The session itself will say it to whom it concerns.
+            // The session itself reports the error to the owner.
             tracing::debug!(peer = client.address, "cannot renew a ticket: {error}");
             Ok(None)
         }
     }
 }
 
-/// In the middle between now and then.
+/// Returns the time half way from `now` to `then`.
 fn half_way(now: Timestamp, then: Timestamp) -> Timestamp {
     let left = then.as_ms().saturating_sub(now.as_ms()).max(2_000);
     Timestamp::from_ms(now.as_ms() + left / 2)
 }
 
-/// When a ticket that could not be renewed is tried again.
+/// Returns the time at which a ticket that could not be renewed is tried again.
 fn again(now: Timestamp, expires: Option<Timestamp>) -> Timestamp {
     let left = expires.map(|expires| expires.as_ms().saturating_sub(now.as_ms()));
     let longest = i64::try_from(AGAIN.as_millis()).unwrap_or(i64::MAX);
     let shortest = i64::try_from(LOOK_INTERVAL.as_millis()).unwrap_or(longest);
     let wait = match left {
         Some(left) if left > 0 => (left / AGAIN_PART).clamp(shortest, longest),
-        // It has ended, or nobody knows: there is no hurry any more, or it was just made.
+        // The ticket has ended, so there is no hurry; or its end is unknown, and it was just made.
         _ => longest / AGAIN_PART,
     };
     Timestamp::from_ms(now.as_ms().saturating_add(wait))
@@ -177,7 +178,7 @@ mod tests {
     fn a_ticket_is_tried_again_often_enough_before_it_ends() {
         for lifetime in [5_000, 12_000, 60_000, 3_600_000] {
             let ends = Timestamp::from_ms(lifetime);
-            // From the first try on, all in vain.
+            // From the first try on; all tries fail.
             let mut now = half_way(Timestamp::from_ms(0), ends);
             let mut tries = 0;
             while now < ends {

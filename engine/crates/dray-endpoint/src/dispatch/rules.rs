@@ -1,4 +1,4 @@
-//! The rules that were configured or changed, in the policy's own words.
+//! Converts the configured or changed rules to the policy's types.
 
 use crate::config::Config;
 use dray_api::Scheduling;
@@ -7,7 +7,7 @@ use dray_sched::policy::{self, Limits, Name, OwnerRules, Phase};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-/// What the rules mean to the policy.
+/// Converts the rules to the policy's settings.
 pub(super) fn settings(rules: &Scheduling) -> policy::Settings {
     policy::Settings {
         name: match rules.policy {
@@ -28,24 +28,24 @@ pub(super) fn settings(rules: &Scheduling) -> policy::Settings {
     }
 }
 
-/// How many the policy runs side by side at the most.
+/// Returns the maximum number of transfers that the policy runs concurrently.
 pub(super) fn max_running(rules: &Scheduling, config: &Config) -> u32 {
     let usual = match rules.policy {
         PolicyName::Priority | PolicyName::RoundRobin => 1,
         PolicyName::Fair | PolicyName::Fcfs | PolicyName::Pairs => u32::MAX,
     };
     let count = match rules.policy {
-        // It knows no other bound than the endpoint's.
+        // This policy has no bound other than the endpoint's.
         PolicyName::Fair => usual,
         _ => rules.max_running.unwrap_or(usual),
     };
     count.min(config.limits.transfers_active)
 }
 
-/// How many may run and be held, in all and of each owner.
+/// Returns the limits of running and held transfers, in all and for each owner.
 pub(super) fn limits(rules: &Scheduling, config: &Config) -> Limits {
     let active = config.limits.transfers_active;
-    // Who is held has a seat, buffers and a connection; seats are for as many as may run.
+    // A held session has a slot, buffers and a connection; there are slots for as many as may run.
     let seats = active.saturating_sub(max_running(rules, config));
     let mut owners = BTreeMap::new();
     for share in &config.share {
@@ -67,15 +67,15 @@ pub(super) fn limits(rules: &Scheduling, config: &Config) -> Limits {
     }
 }
 
-/// Whose a transfer is, and whether it has a place.
+/// The owner of a transfer, and its phase.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'p> {
     pub(super) owner: &'p str,
     pub(super) phase: Phase,
 }
 
-/// What is left of the limits beside those that have places by other rights. What runs keeps its own:
-/// they may have more than there were.
+/// Subtracts from the limits the slots of transfers that the policy does not decide about. Running
+/// transfers keep their slots, even if the sum then exceeds the limits.
 pub(super) fn limits_beside(
     mut limits: Limits,
     seen: &[Place<'_>],
@@ -111,14 +111,14 @@ mod tests {
         let running = place(Phase::Running);
         let (held, waiting) = (place(Phase::Held), place(Phase::Waiting));
         let table = [
-            // Nobody has a place by other rights, or only would like one.
+            // No transfer beside the policy's has a slot, or one only waits.
             (vec![], vec![], (4, None)),
             (vec![], vec![waiting("alice")], (4, Some(2))),
-            // Whoever has one takes it from its owner and from all.
+            // Each of those with a slot counts against its owner and the total.
             (vec![], vec![running("alice")], (3, Some(1))),
             (vec![], vec![held("alice"), running("bob")], (2, Some(1))),
             (vec![], vec![running("bob")], (3, None)),
-            // More than there are: none is left, but to what runs.
+            // They exceed the limits: no slot is left, except for running transfers.
             (
                 vec![waiting("alice")],
                 vec![running("alice"); 5],

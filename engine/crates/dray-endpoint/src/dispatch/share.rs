@@ -1,5 +1,6 @@
-//! Gives out the endpoint's rate: endpoint -> peer -> owner -> transfer, what is promised and floors
-//! first, the rest by class and weight (dray-sched decides; here is who stands where).
+//! Divides the endpoint's rate: endpoint -> peer -> owner -> transfer. Planned rates and floors
+//! come first, the rest is divided by class and weight. dray-sched computes the division; this
+//! module builds the tree.
 
 use crate::clock;
 use crate::config::Config;
@@ -16,20 +17,21 @@ use dray_sched::shares::{Demand, NodeId, Share, Tree};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// What is spare goes to who is of class realtime, deadline, background by these, as in the broker;
-/// realtime takes nearly all.
+/// Weights for spare rate of the classes realtime, deadline and background, as in the broker;
+/// realtime gets nearly all.
 const CLASS_WEIGHTS: (u32, u32, u32) = (512, 8, 1);
 
-/// Of bytes that are on their way at most so many count as done: a transfer that is sent again from
-/// an earlier point has sent more than it has left behind. The most that is not yet safe of a sync
-/// group.
+/// Maximum number of bytes on their way that count as done: a transfer that is sent again from an
+/// earlier point has sent more than it has made durable. A sync group has at most this many bytes
+/// that are not durable.
 const ON_THE_WAY_MAX: u64 = 64 << 20;
 
-/// Times that rates of roots, of owners and of the endpoint are fitted to each other in a round.
+/// Number of iterations per round that fit the rates of roots, of owners and of the endpoint to
+/// each other.
 const FITS: usize = 3;
 
-/// Where the capacity is measured, so much more is given out, in parts of it: else nobody would see
-/// that there is more.
+/// Where the capacity is measured, one part in this many is granted in addition: otherwise a higher
+/// capacity would never be observed.
 const PROBE_PART: u64 = 4;
 
 /// The shares of one endpoint.
@@ -38,20 +40,20 @@ pub struct Shares {
     live: Live,
     queue: Arc<Queue>,
     clock: Clock,
-    /// By the number of the session.
+    /// The demand of each session, by its number.
     demands: HashMap<u64, Demand>,
-    /// What will be missed, of what does not run.
+    /// Notices about expected misses of transfers without a session.
     notes: Notes,
 }
 
-/// A place in the tree: the other endpoint, then the owner.
+/// A node of the tree: the other endpoint, then the owner.
 type Place = (String, String);
 
-/// What is passed by sessions that stand in several places of the tree.
+/// A bound on sessions that are in several places of the tree.
 #[derive(Debug, Clone, Copy)]
 enum Across<'a> {
     Root(&'a str),
-    /// Whoever the other endpoint is.
+    /// All sessions of an owner, with any other endpoint.
     Owner(&'a str),
 }
 
@@ -65,7 +67,7 @@ impl Across<'_> {
 }
 
 impl Shares {
-    /// Nobody has anything yet.
+    /// Creates the shares before the first round.
     #[must_use]
     pub fn new(config: Arc<Config>, live: Live, queue: Arc<Queue>) -> Self {
         Self {
@@ -78,7 +80,7 @@ impl Shares {
         }
     }
 
-    /// One round: to be called each 200 ms. Says how many sessions there are.
+    /// Runs one round; to be called every 200 ms. Returns the number of sessions.
     pub fn round(&mut self) -> i64 {
         let count = i64::try_from(self.live.all().len()).unwrap_or(i64::MAX);
         let all = self.live.flowing();
@@ -87,7 +89,7 @@ impl Shares {
         let look = self.look(&all, &wants);
         let rates = match self.is_bounded(&all, &look) {
             true => self.fitted(&all, &wants, &look),
-            // Nothing to share: no gate.
+            // No bound exists: no gate.
             false => vec![None; all.len()],
         };
         for (moving, rate) in all.iter().zip(rates) {
@@ -113,7 +115,7 @@ impl Shares {
             || all.iter().any(is_bound)
     }
 
-    /// Takes up what is promised, and tells what has to be said of it.
+    /// Runs the round of promises, and reports its events.
     fn look(&mut self, all: &[Arc<Moving>], wants: &[Option<BytesPerSecond>]) -> Look {
         let seen = all.iter().zip(wants).map(|(moving, wants)| {
             let own = moving.is_own.then(|| moving.transfer.as_str());
@@ -185,7 +187,7 @@ impl Shares {
         }
     }
 
-    /// The rates of all, no root and no owner above their own.
+    /// Returns the rates of all sessions, within the rates of every root and every owner.
     fn fitted(
         &self,
         all: &[Arc<Moving>],
@@ -216,7 +218,7 @@ impl Shares {
         rates
     }
 
-    /// The rates of all by the tree; `wants` is what each can use.
+    /// Returns the rates of all sessions by the tree; `wants` is the rate that each can use.
     fn given(
         &self,
         all: &[Arc<Moving>],
@@ -253,8 +255,9 @@ impl Shares {
             .collect()
     }
 
-    /// What each is owed: first what is promised, then realtime as much as is left, then the floors of
-    /// those to whom nothing is promised, in proportion where they are too much.
+    /// Returns the guaranteed rate of each session: first planned rates, then the remaining rate
+    /// for realtime sessions, then the floors of unpromised sessions, in proportion if their sum is
+    /// too high.
     fn leaves(
         &self,
         all: &[Arc<Moving>],
@@ -305,7 +308,7 @@ impl Shares {
         shares
     }
 
-    /// What callers have changed since.
+    /// Takes the requests that callers have changed since the last round.
     fn take_wishes(&self, all: &[Arc<Moving>]) {
         let changed = all
             .iter()
@@ -319,13 +322,13 @@ impl Shares {
                     class: request.class(),
                 }),
                 Ok(None) => {}
-                // Asked again in the next round.
+                // The next round asks again.
                 Err(_) => moving.changed(),
             }
         }
     }
 
-    /// What each can use; nothing for as much as it gets.
+    /// Returns the rate that each session can use; `None` for a session that uses all it gets.
     fn demands(&mut self, all: &[Arc<Moving>]) -> Vec<Option<BytesPerSecond>> {
         let now = self.clock.now();
         let mut kept = HashMap::new();
@@ -355,8 +358,9 @@ impl Shares {
     }
 }
 
-/// Lowers what those can use who pass a root, or are an owner's, so that together they stay within its
-/// rate. Who gets less than their part elsewhere leaves the rest to the others.
+/// Lowers the usable rates of the sessions that pass a root, or belong to an owner, so that their
+/// sum stays within its rate. A session that gets less than its part elsewhere leaves the rest to
+/// the others.
 fn bound_across(
     (across, rate): (Across<'_>, u64),
     all: &[Arc<Moving>],
@@ -396,7 +400,7 @@ const fn class_weight(class: Class) -> u32 {
     }
 }
 
-/// A node counts as much as the best class of those below it.
+/// Multiplies a node's weight by that of the best class below it.
 fn by_class(share: Share, all: &[Arc<Moving>], is_below: impl Fn(&Moving) -> bool) -> Share {
     let below = all.iter().filter(|moving| is_below(moving));
     let weight = below.map(|moving| class_weight(moving.wish().class)).max();
@@ -406,7 +410,7 @@ fn by_class(share: Share, all: &[Arc<Moving>], is_below: impl Fn(&Moving) -> boo
     }
 }
 
-/// What the configuration gives a peer or an owner.
+/// Returns the share that the configuration gives a peer or an owner.
 fn configured(share: Option<&crate::config::Share>) -> Share {
     let Some(share) = share else {
         return Share::default();
