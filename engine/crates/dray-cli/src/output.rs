@@ -1,12 +1,13 @@
 //! The only module that writes to the terminal. A write error does not stop a transfer: the output
 //! is dropped. Unless the reader closed the pipe, the error is reported here and in the exit code.
 
+use dray_core::lock::LockExt;
 use dray_core::url::drives_terminal;
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::io::Write;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// The progress bar on the screen, if any: lines are written above it.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -50,7 +51,7 @@ pub(crate) fn set_quiet(json: bool) {
 
 /// Sets the bar above which lines are shown; `None` removes it.
 pub(crate) fn set_bar(bar: Option<ProgressBar>) {
-    *BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+    *BAR.lock_unpoisoned() = bar;
 }
 
 /// Writes a result: one line on standard output.
@@ -93,7 +94,7 @@ fn error_line(line: &str) {
     let write = || {
         let _ = writeln!(std::io::stderr().lock(), "{line}");
     };
-    let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let bar = BAR.lock_unpoisoned().clone();
     match bar {
         Some(bar) => bar.suspend(write),
         None => write(),

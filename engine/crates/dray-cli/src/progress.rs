@@ -8,6 +8,7 @@ use crate::output;
 use crate::report::held_up_by;
 use crate::trace::Trace;
 use crate::units::{duration, human};
+use dray_core::lock::LockExt;
 use dray_core::profile::{Profile, Stage, Times};
 use dray_core::{Error, RelPath, StreamId, Sums, TransferId};
 use dray_runtime::drive::Watch;
@@ -21,7 +22,7 @@ use serde_json::json;
 use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -114,7 +115,7 @@ impl Feed {
 
     /// Resets the counters for a new attempt, which retries the failed files.
     fn restart(&self) {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock_unpoisoned();
         shared.progress = Progress::default();
         shared.collected.failures.clear();
         shared.collected.failures_total = 0;
@@ -129,7 +130,7 @@ impl Feed {
     pub(crate) fn so_far(&self) -> impl Fn() -> (Progress, Collected) + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move || {
-            let shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let shared = shared.lock_unpoisoned();
             (shared.progress, shared.collected.clone())
         }
     }
@@ -141,7 +142,7 @@ impl Feed {
         if let Some(trace) = &self.trace {
             trace.finish();
         }
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock_unpoisoned();
         std::mem::take(&mut shared.collected)
     }
 }
@@ -162,7 +163,7 @@ impl Observer for Feed {
             Event::FileDone { .. } if self.quiet_files => return,
             Event::FileDone { path, size, sums } => Line::Done(path.clone(), *size, *sums),
             Event::Failed(failure) => {
-                let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut shared = self.shared.lock_unpoisoned();
                 let collected = &mut shared.collected;
                 collected.failures_total += 1;
                 if collected.failures.len() < KEPT_MAX {
@@ -171,7 +172,7 @@ impl Observer for Feed {
                 Line::Failed(failure.clone())
             }
             Event::Notice(error) => {
-                let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut shared = self.shared.lock_unpoisoned();
                 if shared.collected.notices.len() < KEPT_MAX {
                     shared.collected.notices.push(error.clone());
                 }
@@ -183,7 +184,7 @@ impl Observer for Feed {
     }
 
     fn progress(&self, progress: &Progress) {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock_unpoisoned();
         shared.progress = *progress;
     }
 
@@ -289,7 +290,7 @@ impl Drawer {
     }
 
     fn progress(&self) -> Progress {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = self.shared.lock_unpoisoned();
         shared.progress
     }
 

@@ -6,6 +6,7 @@ use crate::exit::{Exit, Stop, usage};
 use crate::peer::{read_token, state_folder};
 use crate::units::{count, human};
 use crate::{output, signals};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_open::export::Export;
 use dray_open::locations;
@@ -26,7 +27,7 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Minimum interval between two log lines on rejected callers, so that strangers cannot fill the
@@ -370,7 +371,7 @@ impl Handler for House {
     }
 
     fn rejected(&self, peer: SocketAddr, error: &Error) {
-        let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rejected = self.rejected.lock_unpoisoned();
         let (last, unsaid) = &mut *rejected;
         if last.is_some_and(|last| last.elapsed() < REJECTED_INTERVAL) {
             *unsaid += 1;

@@ -4,12 +4,13 @@
 
 use crate::exit::Exit;
 use crate::output;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::threads::refused;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 type Hook = Box<dyn Fn() + Send>;
@@ -71,7 +72,7 @@ fn is_ignored(signal: i32) -> bool {
 }
 
 fn on_signal(words: &str) {
-    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = STATE.lock_unpoisoned();
     state.asked += 1;
     if state.asked > 1 {
         if let Some(last_words) = &state.at_once {
@@ -87,7 +88,7 @@ fn on_signal(words: &str) {
 
 /// Sets the action of the first signal, and runs it immediately if the signal has already come.
 pub(crate) fn on_stop(stop: impl Fn() + Send + 'static) {
-    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = STATE.lock_unpoisoned();
     if state.asked > 0 {
         stop();
     }
@@ -96,6 +97,6 @@ pub(crate) fn on_stop(stop: impl Fn() + Send + 'static) {
 
 /// Sets the last output before the second signal ends the program.
 pub(crate) fn at_once(last_words: impl Fn() + Send + 'static) {
-    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = STATE.lock_unpoisoned();
     state.at_once = Some(Box::new(last_words));
 }

@@ -13,6 +13,7 @@ use dray_api::{
     STREAMS_MAX, Streams, Transfer,
 };
 use dray_client::Client;
+use dray_core::lock::LockExt;
 use dray_core::options::{Durability, Order, Overwrite};
 use dray_core::url::Url;
 use dray_core::{Error, Result, Status, TransferId};
@@ -22,7 +23,7 @@ use dray_runtime::threads;
 use hyper::Method;
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle};
 
 /// Returns true if all paths of a command are at other hosts.
@@ -91,15 +92,12 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     let (seen, json) = (Arc::clone(&last_seen), cp.what.json);
     signals::on_stop(move || {
         if json && signals::may_tell() {
-            tell(&seen.lock().unwrap_or_else(PoisonError::into_inner), true);
+            tell(&seen.lock_unpoisoned(), true);
         }
         dray_open::xrootd::end_process(Exit::Interrupted as u8)
     });
     let ended = wait(&active, &id, |transfer| {
-        last_seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(transfer);
+        last_seen.lock_unpoisoned().clone_from(transfer);
         if !cp.what.json {
             output::note(&line(&transfer.read));
         }

@@ -4,6 +4,7 @@
 //! "object", "stream", "target", "parts": [{"file", "offset", "length", "hole"}]}` for each object,
 //! when it is handed to its stream; at a local sink when it arrives, without a stream.
 
+use dray_core::lock::LockExt;
 use dray_core::{End, EntryKind, Error, ErrorKind, Result, StreamId};
 use dray_session::source::Listed;
 use dray_wire::message::{BlockHead, SegmentKind};
@@ -11,7 +12,7 @@ use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 /// Returns true if the path holds a file that a trace must not replace: a file that is neither
@@ -55,7 +56,7 @@ impl Trace {
 
     fn write(&self, mut line: serde_json::Value) {
         line["at_us"] = json!(self.began.elapsed().as_micros() as u64);
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock_unpoisoned();
         let _ = writeln!(file, "{line}");
     }
 
@@ -91,7 +92,7 @@ impl Trace {
 
     /// Writes the buffered lines.
     pub(crate) fn finish(&self) {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock_unpoisoned();
         let _ = file.flush();
     }
 }

@@ -6,6 +6,7 @@
 //! room: a call that was never sent, or that may be made twice, is made again on a new one.
 
 use dray_api::api_path;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
 use dray_runtime::net::{Identity, Trust, client_config};
 use dray_runtime::threads::refused;
@@ -20,7 +21,7 @@ use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -65,7 +66,7 @@ pub struct Keeper(Arc<Mutex<Option<Kept>>>);
 impl Keeper {
     /// What is kept, if such a call may use it: what has closed meanwhile is none.
     fn take(&self, method: &Method) -> Option<Kept> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = self.0.lock_unpoisoned().take();
         let most = match method.is_idempotent() {
             true => KEPT,
             false => KEPT_FOR_ONCE,
@@ -80,7 +81,7 @@ impl Keeper {
     }
 
     fn put(&self, kept: Kept) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        *self.0.lock_unpoisoned() = Some(kept);
     }
 }
 

@@ -16,6 +16,7 @@ pub mod entry;
 pub mod error;
 mod fingerprint;
 pub mod ids;
+pub mod lock;
 pub mod maps;
 pub mod options;
 pub mod path;

@@ -6,6 +6,7 @@
 use crate::clock;
 use crate::tickets;
 use dray_api::ErrorParts;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_session::Progress;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Strangers that are turned away fill one line in so much time, not the disk.
@@ -123,10 +124,7 @@ impl Audit {
 
     /// Somebody was turned away before anything was known of him.
     pub fn stranger(&self, peer: &str, error: &Error) {
-        let mut strangers = self
-            .strangers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut strangers = self.strangers.lock_unpoisoned();
         if strangers
             .last
             .is_some_and(|last| last.elapsed() < STRANGERS_INTERVAL)
@@ -160,7 +158,7 @@ impl Audit {
         let Some(book) = &self.book else {
             return Ok(());
         };
-        let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut book = book.lock_unpoisoned();
         // One write, so that lines of several programs stay whole; behind one that was cut short a new
         // one begins.
         let start = if book.is_torn { "\n" } else { "" };

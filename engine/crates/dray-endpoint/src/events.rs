@@ -8,9 +8,10 @@
 
 use dray_api::Event;
 use dray_api::Timestamp;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 
 /// Events that are kept.
@@ -188,10 +189,7 @@ impl Hub {
     /// # Errors
     /// `Busy` when there is none.
     pub fn listen(self: &Arc<Self>, owner: &str) -> Result<Listening> {
-        let mut listeners = self
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.listeners.lock_unpoisoned();
         let count = listeners.entry(owner.to_owned()).or_default();
         if *count >= self.listeners_per_owner {
             return Err(Error::new(ErrorKind::Busy, End::Here, "listen to events")
@@ -208,15 +206,12 @@ impl Hub {
     /// Listeners there are.
     #[must_use]
     pub fn listeners(&self) -> u32 {
-        let listeners = self
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let listeners = self.listeners.lock_unpoisoned();
         listeners.values().sum()
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock_unpoisoned()
     }
 }
 
@@ -230,7 +225,7 @@ pub struct Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         let listeners = &self.hub.listeners;
-        let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = listeners.lock_unpoisoned();
         if let Some(count) = listeners.get_mut(&self.owner) {
             *count -= 1;
             if *count == 0 {

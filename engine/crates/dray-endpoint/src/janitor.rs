@@ -12,6 +12,7 @@ pub use choice::{Orphan, Policy, Reason, choose};
 use crate::audit::Audit;
 use crate::metrics::Metrics;
 use crate::roots::{Root, Roots};
+use dray_core::lock::LockExt;
 use dray_core::path::escape;
 use dray_core::{Error, ErrorKind, ModifiedTime, RelPath, Result, TransferId};
 use dray_runtime::sweep::{self, Found, Met, Place, Removed};
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Time from the start to the first round: restored transfers come first.
@@ -103,7 +104,7 @@ impl Janitor {
                 tracing::warn!(root = root.name(), "the janitor cannot look: {error}");
             }
         }
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said;
+        *self.said.lock_unpoisoned() = said;
     }
 
     fn look_in(
@@ -132,7 +133,7 @@ impl Janitor {
             let line = line(root, one, reason, now);
             if self.policy.is_dry_run {
                 let key = (root.name().to_owned(), one.path.clone(), one.changed);
-                let before = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+                let before = self.said.lock_unpoisoned();
                 if !before.contains(&key) {
                     self.tell(&line, "would_remove", None)?;
                 }

@@ -10,13 +10,14 @@ mod rates;
 pub use moving::{Moving, RateWish, Way};
 
 use crate::config::Config;
+use dray_core::lock::LockExt;
 use dray_core::plan;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::assembly::BUFFERS_MIN;
 use dray_runtime::drive::Handle;
 use rates::Rates;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A new session gets one part in this many of the memory that is free beyond the minimum of every
 /// slot: the first sessions get much, the last still gets a part (guess, revisit).
@@ -120,7 +121,7 @@ impl Live {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.table.lock_unpoisoned()
     }
 
     /// Adds a session, with a first rate that holds until the next round of shares.

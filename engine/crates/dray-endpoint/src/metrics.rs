@@ -5,10 +5,11 @@
 use crate::queue::Queue;
 use axum::http::Method;
 use dray_core::Result;
+use dray_core::lock::LockExt;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Upper ends of the histogram's buckets, in seconds.
@@ -49,13 +50,13 @@ impl Metrics {
             _ => "other",
         };
         let seconds = took.as_secs_f64();
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock_unpoisoned();
         let key = (method.to_owned(), route.to_owned(), code);
         if requests.len() < SERIES_MAX || requests.contains_key(&key) {
             *requests.entry(key).or_default() += 1;
         }
         drop(requests);
-        let mut latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latency = self.latency.lock_unpoisoned();
         let key = (method.to_owned(), route.to_owned());
         if latency.len() < SERIES_MAX || latency.contains_key(&key) {
             let histogram = latency.entry(key).or_default();
@@ -195,7 +196,7 @@ impl Metrics {
     fn api(&self, text: &mut String) {
         let name = "dray_api_requests_total";
         head(text, name, "counter", "Calls answered, by route and code.");
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = self.requests.lock_unpoisoned();
         for ((method, route, code), count) in &*requests {
             let labels = format!("method=\"{method}\",route=\"{route}\",code=\"{code}\"");
             line(text, name, &labels, count);
@@ -203,7 +204,7 @@ impl Metrics {
         drop(requests);
         let name = "dray_api_seconds";
         head(text, name, "histogram", "How long calls take, by route.");
-        let latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
+        let latency = self.latency.lock_unpoisoned();
         for ((method, route), histogram) in &*latency {
             let labels = format!("method=\"{method}\",route=\"{route}\"");
             let mut sum = 0;

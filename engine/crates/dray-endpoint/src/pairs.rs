@@ -8,6 +8,7 @@
 //! pairs.
 
 use dray_api::{Timestamp, timestamp};
+use dray_core::lock::LockExt;
 use dray_core::plan;
 use dray_sched::tuner::memory::{Kept, Memory, Pair};
 use dray_sched::tuner::{Remembered, Setting};
@@ -16,7 +17,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// The file's name in the state folder.
@@ -155,7 +156,7 @@ impl Pairs {
     /// Returns the last result of a pair.
     #[must_use]
     pub fn of(&self, pair: &Pair, now: Timestamp) -> Option<Remembered> {
-        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = self.memory.lock_unpoisoned();
         memory.of(pair, timestamp::time(now))
     }
 
@@ -164,7 +165,7 @@ impl Pairs {
         if pair.source.len().max(pair.sink.len()) > NAME_BYTES_MAX {
             return;
         }
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self.memory.lock_unpoisoned();
         memory.keep(pair, found, timestamp::time(now));
         if self.leaves_alone {
             return;

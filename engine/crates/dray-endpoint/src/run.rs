@@ -23,6 +23,7 @@ use crate::staging::Expiry;
 use crate::storage::Given;
 use crate::supervisor::Supervisor;
 use crate::ticket_store::TicketStore;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_runtime::assembly::{self, Buffers};
 use dray_runtime::net::{Fingerprint, Identity, Listener, Serve, server_config};
@@ -72,7 +73,7 @@ struct Stop {
 impl Stop {
     fn ask(&self) {
         self.is_asked.store(true, Ordering::Release);
-        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _held = self.lock.lock_unpoisoned();
         self.asked.notify_all();
     }
 
@@ -83,7 +84,7 @@ impl Stop {
     /// Waits; false when somebody asked to stop.
     fn sleep(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
-        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.lock.lock_unpoisoned();
         while !self.is_asked() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -13,6 +13,7 @@ use crate::config::Limits;
 use crate::connection::{PeerAddress, PeerCertificates, Room};
 use crate::metrics::Metrics;
 use axum::Router;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::net::Lack;
 use dray_runtime::threads::refused;
@@ -23,7 +24,7 @@ use io::{Patience, Timely};
 use rustls::ServerConfig;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -267,7 +268,7 @@ impl Server {
     pub fn stop(&self, patience: Duration) {
         self.stopping.send_replace(true);
         let drivers = {
-            let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut drivers = self.drivers.lock_unpoisoned();
             std::mem::take(&mut *drivers)
         };
         if drivers.is_empty() {

@@ -9,6 +9,7 @@
 //! threads for blocking work panic then, which is why there are these.
 
 use dray_core::Result;
+use dray_core::lock::LockExt;
 use dray_runtime::threads::refused;
 use std::collections::VecDeque;
 use std::io;
@@ -114,7 +115,7 @@ impl Drop for Workers {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock_unpoisoned()
     }
 
     fn is_busy(&self) -> bool {

@@ -2,12 +2,13 @@
 //! the copy gets its name. What the caller demands is another thing: that decides what is adopted as well.
 
 use crate::registry::Location;
+use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, Result, Status, Sums};
 use dray_runtime::panic_guard::caught;
 use dray_runtime::sink::FinalCheck;
 use dray_runtime::threads;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// How long a copy that is there waits for the answer: a server that has none stored reads the file for
@@ -70,7 +71,7 @@ impl Offer {
 
     fn hear(&self) -> &Said {
         self.heard.get_or_init(|| {
-            let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+            let words = self.words.lock_unpoisoned();
             let (kind, cause) = match words.recv_timeout(self.patience) {
                 Ok(Word::Said(said)) => return said,
                 Ok(Word::Stop) => (ErrorKind::Cancelled, "the copy is to stop"),

@@ -6,6 +6,7 @@
 //! the transfer.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::local::{self, Ends, Stopper};
 use dray_runtime::observe::Observer;
@@ -13,7 +14,7 @@ use dray_runtime::threads::refused;
 use dray_runtime::{sink, source};
 use dray_session::{Event, Failure, Progress};
 use pyo3::prelude::*;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Minimum interval between two calls of the progress callback.
@@ -56,7 +57,7 @@ struct Watcher {
 impl Observer for Watcher {
     fn event(&self, event: &Event) {
         if let Event::Failed(failure) = event {
-            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failures = self.failures.lock_unpoisoned();
             if failures.len() < FAILURES_MAX {
                 failures.push(failure.clone());
             }
@@ -68,7 +69,7 @@ impl Observer for Watcher {
     }
 
     fn progress(&self, progress: &Progress) {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(*progress);
+        *self.progress.lock_unpoisoned() = Some(*progress);
     }
 }
 
@@ -140,10 +141,7 @@ where
         let now = Instant::now();
         if now >= next_progress && call.goes_on() && callbacks.progress.is_some() {
             next_progress = now + PROGRESS_INTERVAL;
-            let newest = progress
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            let newest = progress.lock_unpoisoned().take();
             if let (Some(newest), Some(callback)) = (newest, &mut callbacks.progress) {
                 call.check(py, callback(&newest, begin.elapsed().as_secs_f64()));
             }
@@ -157,7 +155,7 @@ where
     if let Some(callback) = &mut callbacks.progress {
         callback(&ends.progress(), seconds)?;
     }
-    let failures = std::mem::take(&mut *failures.lock().unwrap_or_else(PoisonError::into_inner));
+    let failures = std::mem::take(&mut *failures.lock_unpoisoned());
     Ok(Finished {
         ends,
         failures,

@@ -14,7 +14,6 @@ mod event_loop;
 mod extent;
 pub mod link;
 pub mod local;
-mod lock;
 pub mod net;
 mod numa;
 pub mod observe;

@@ -12,7 +12,7 @@
 
 mod load;
 
-use crate::lock::lock;
+use dray_core::lock::LockExt;
 use load::Load;
 use rustix::thread::CpuSet;
 use std::collections::BTreeMap;
@@ -195,7 +195,7 @@ pub(crate) fn node_here() -> Option<u32> {
 /// Returns true if these processors are known to be busy.
 fn are_busy(cpus: &[usize]) -> bool {
     static LOAD: OnceLock<Mutex<Load>> = OnceLock::new();
-    let mut load = lock(LOAD.get_or_init(Mutex::default));
+    let mut load = LOAD.get_or_init(Mutex::default).lock_unpoisoned();
     if let Ok(stat) = fs::read_to_string("/proc/stat") {
         load.look(&stat, Instant::now());
     }

@@ -1,11 +1,12 @@
 //! The sink's open partial files: a bounded number of handles, whatever the number of files.
 
+use dray_core::lock::LockExt;
 use dray_core::{RelPath, Result};
 use dray_log::FileNumber;
 use dray_store::{Partial, PartialId, PartialRequest, Store};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Maximum number of open handles: half of the 1024 descriptors that a process has by default. The
 /// other half is for folders, streams and files being read.
@@ -100,7 +101,7 @@ impl Handles {
     /// # Errors
     /// `NotFound` if the partial file is gone: then none of its ranges is durable.
     pub(crate) fn of(&self, file: &Arc<OpenFile>) -> Result<Arc<dyn Partial>> {
-        let mut handle = file.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handle = file.handle.lock_unpoisoned();
         if let Some(handle) = &*handle {
             return Ok(Arc::clone(handle));
         }
@@ -117,7 +118,7 @@ impl Handles {
     }
 
     fn note(&self, file: &Arc<OpenFile>) {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock_unpoisoned();
         opened.push_back(Arc::downgrade(file));
         let oldest = if opened.len() > OPEN_MAX {
             opened.pop_front()
@@ -127,11 +128,7 @@ impl Handles {
         drop(opened);
         if let Some(oldest) = oldest.and_then(|file| file.upgrade()) {
             // A thread that writes with it keeps it alive until then.
-            oldest
-                .handle
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            oldest.handle.lock_unpoisoned().take();
         }
     }
 }

@@ -8,6 +8,7 @@
 //! plus one piece for each stream; after a pause a session catches up at most a fifth of a second.
 
 use crate::clock::Clock;
+use dray_core::lock::LockExt;
 use dray_core::rate::BytesPerSecond;
 use dray_sched::pace::Pacer;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -84,7 +85,7 @@ impl SharedRate {
     }
 
     fn pacer(&self) -> MutexGuard<'_, Pacer> {
-        self.pacer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pacer.lock_unpoisoned()
     }
 }
 
@@ -199,7 +200,7 @@ impl Gate {
     }
 
     fn shared(&self) -> MutexGuard<'_, SharedRates> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock_unpoisoned()
     }
 
     fn is_shut_down(&self) -> MutexGuard<'_, bool> {

@@ -7,8 +7,8 @@
 //! object are in the processor's cache.
 
 use crate::extent::Extent;
-use crate::lock::lock;
 use crate::numa::node_here;
+use dray_core::lock::LockExt;
 use dray_core::{BufferId, End, Error, ErrorKind, Result};
 use memmap2::{MmapMut, MmapOptions};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -172,11 +172,11 @@ impl Pool {
     pub fn buffer(&self, id: BufferId) -> Option<MutexGuard<'_, Buffer>> {
         // A panicked thread leaves arbitrary bytes, but a valid buffer.
         let buffer = self.buffers.get(id.0 as usize)?;
-        Some(lock(buffer))
+        Some(buffer.lock_unpoisoned())
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<BufferId>> {
-        lock(&self.free)
+        self.free.lock_unpoisoned()
     }
 
     /// Takes a free buffer (for receivers; a source's machine assigns its buffers). On hosts with

@@ -3,7 +3,7 @@
 //! A pattern without a slash is matched against the last name, a pattern with a slash against the
 //! whole path below the transfer's root. `*` and `?` match within a name, `**` crosses folders.
 
-use crate::lock::lock;
+use dray_core::lock::LockExt;
 use dray_core::patterns::{self, COMPILED_BYTES_PER_BYTE, WILD_BYTES_MAX};
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_wire::message::Selection;
@@ -127,7 +127,7 @@ impl Filter {
         let bytes = patterns::check(&selection.include, &selection.exclude)?;
         let share = Share::take(bytes)?;
         // Compilation temporarily needs more memory than its result, so it is serialised.
-        let _one = lock(&COMPILING);
+        let _one = COMPILING.lock_unpoisoned();
         Ok(Self {
             _share: share,
             include: Patterns::compile(&selection.include)?,

@@ -11,11 +11,11 @@ mod bottleneck;
 
 use crate::drive::Handle;
 use crate::link::{SinkEvent, SourceEvent};
-use crate::lock::lock;
 use crate::net::Growth;
 use crate::observe::Observer;
 use bottleneck::{BottleneckFinder, Seen};
 use crossbeam_channel::Sender;
+use dray_core::lock::LockExt;
 use dray_core::options::Options;
 use dray_core::{Result, StreamId};
 use dray_sched::tuner::{Bottleneck, Bounds, Errors, Remembered, Sample, Setting, Tuner};
@@ -65,7 +65,7 @@ impl Found {
 
     /// Returns the setting worth keeping.
     pub(crate) fn kept(&self) -> Option<Remembered> {
-        *lock(&self.kept)
+        *self.kept.lock_unpoisoned()
     }
 
     /// Returns the initial number of streams of the next session, with up to `streams_most`
@@ -87,7 +87,7 @@ impl Found {
             least: setting(STREAMS_LEAST.min(most)),
             most: setting(most),
         };
-        match &*lock(&self.next) {
+        match &*self.next.lock_unpoisoned() {
             Some(known) => Tuner::recall(&bounds, known),
             None => Tuner::new(&bounds, setting(STREAMS_FIRST.into())),
         }
@@ -214,13 +214,13 @@ impl<'a> Tuned<'a> {
 
     /// Ends the session and keeps its results.
     pub(crate) fn finish(self) {
-        let state = lock(&self.state);
+        let state = self.state.lock_unpoisoned();
         let had = |found| had(found, self.session.granted, state.live_most);
         if state.has_moved {
-            *lock(&self.found.next) = Some(had(state.tuner.remembered()));
+            *self.found.next.lock_unpoisoned() = Some(had(state.tuner.remembered()));
         }
         if let Some(found) = state.tuner.found() {
-            *lock(&self.found.kept) = Some(had(found));
+            *self.found.kept.lock_unpoisoned() = Some(had(found));
         }
     }
 
@@ -231,7 +231,7 @@ impl<'a> Tuned<'a> {
     }
 
     fn look(&self, progress: &Progress) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         let took = state.at.elapsed();
         if took < SAMPLE {
             return;
@@ -308,7 +308,7 @@ impl Observer for Tuned<'_> {
             Machine::Sink(_) => {
                 let live = u32::try_from(self.session.growth.live()).unwrap_or(u32::MAX);
                 let mut told = *progress;
-                told.streams = lock(&self.state).streams.min(live);
+                told.streams = self.state.lock_unpoisoned().streams.min(live);
                 self.watch.progress(&told);
             }
         }

@@ -1,10 +1,11 @@
 //! Credentials: headers for one server only. They are never shown.
 
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Interval between reads of the token's file: renewing programs replace the token in time.
@@ -120,7 +121,7 @@ impl Token {
             Self::Given(token) => return Ok(token.clone()),
             Self::File { path, read } => (path, read),
         };
-        let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = read.lock_unpoisoned();
         if let Some((at, token)) = &*read
             && at.elapsed() < FILE_FRESH
         {

@@ -4,9 +4,10 @@
 //! While the pause of any reader lasts, no reader of the same client sends requests to that server.
 
 use crate::url::Origin;
+use dray_core::lock::LockExt;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 /// The first pause without `Retry-After`; later pauses double.
@@ -81,7 +82,7 @@ impl Pauses {
         let Some(until) = Instant::now().checked_add(wait) else {
             return;
         };
-        let mut pauses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pauses = self.0.lock_unpoisoned();
         let held = pauses.entry(server.to_string()).or_insert(until);
         *held = until.max(*held);
     }
@@ -90,7 +91,7 @@ impl Pauses {
     pub(crate) fn sit_out(&self, server: &Origin) {
         loop {
             let left = {
-                let mut pauses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut pauses = self.0.lock_unpoisoned();
                 if pauses.is_empty() {
                     return;
                 }

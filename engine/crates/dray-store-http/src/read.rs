@@ -3,6 +3,7 @@
 use crate::client::{Answer, Ask};
 use crate::redirect::Place;
 use crate::store::{Known, Said, Server};
+use dray_core::lock::LockExt;
 use dray_core::{ByteRange, ErrorKind, ModifiedTime, RelPath, Result, Sums};
 use dray_store::{ReadHandle, ReadState};
 use std::io::Read;
@@ -66,7 +67,7 @@ impl HttpFile {
     }
 
     fn last(&self) -> std::sync::MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock_unpoisoned()
     }
 
     /// Requests a range, first from the place of the last answer, and from the home server if that

@@ -8,6 +8,7 @@ use crate::list::Walk;
 use crate::read::{HttpFile, or_unknown, read_content_range};
 use crate::redirect::Place;
 use crate::url::{HttpUrl, Origin};
+use dray_core::lock::LockExt;
 use dray_core::path::PATH_LENGTH_MAX;
 use dray_core::{Checksum, End, Error, ErrorKind, ModifiedTime, RelPath, Result};
 use dray_store::{
@@ -17,7 +18,7 @@ use dray_store::{
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Maximum length of an answer about one folder: a few hundred thousand files (guess, revisit).
@@ -114,10 +115,7 @@ impl Server {
 
     /// Remembers a file's state from a listing until the file is opened.
     pub(crate) fn remember(&self, path: &RelPath, known: Known) {
-        let mut remembered = self
-            .remembered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = self.remembered.lock_unpoisoned();
         if remembered.len() >= REMEMBERED_MAX {
             remembered.clear();
         }
@@ -127,12 +125,9 @@ impl Server {
     /// Forgets the remembered state of a changed file: requests with the old state would fail again
     /// and again.
     pub(crate) fn forget(&self, path: &RelPath) {
-        let mut remembered = self
-            .remembered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = self.remembered.lock_unpoisoned();
         remembered.remove(path);
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock_unpoisoned();
         said.remove(path);
     }
 
@@ -141,7 +136,7 @@ impl Server {
         if *now == Said::default() {
             return true;
         }
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock_unpoisoned();
         if said.len() >= REMEMBERED_MAX {
             said.clear();
         }
@@ -153,10 +148,7 @@ impl Server {
 
     /// Returns the remembered state of a file.
     pub(crate) fn recall(&self, path: &RelPath) -> Option<Known> {
-        let remembered = self
-            .remembered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let remembered = self.remembered.lock_unpoisoned();
         remembered.get(path).cloned()
     }
 

@@ -8,7 +8,8 @@
 //! of another one, so the sink keeps one barrier file for each.
 
 use crate::client::{Mode, RemoteFile, client};
-use crate::server::{OWN_MODE, Server, lock, random};
+use crate::server::{OWN_MODE, Server, random};
+use dray_core::lock::LockExt;
 use dray_core::{Name, RelPath, Result};
 use std::collections::HashSet;
 
@@ -60,7 +61,7 @@ impl Server {
     }
 
     fn settle_device(&self, device: u32, folder: &RelPath) -> Result<()> {
-        let mut barriers = lock(&self.barriers);
+        let mut barriers = self.barriers.lock_unpoisoned();
         // A failed barrier is not used again.
         let mut made = match barriers.remove(&device) {
             Some(made) => made,

@@ -6,7 +6,8 @@
 //! for use, since an open one blocks clients that want the lock.
 
 use crate::client::{Alone, Mode, RemoteFile};
-use crate::server::{OWN_MODE, Server, folder_of, lock};
+use crate::server::{OWN_MODE, Server, folder_of};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_store::{ControlFile, ControlMode, Publish};
 use std::sync::{Arc, Mutex};
@@ -68,7 +69,7 @@ impl RemoteControl {
     }
 
     fn reader(&self) -> Result<Arc<RemoteFile>> {
-        let mut handle = lock(&self.handle);
+        let mut handle = self.handle.lock_unpoisoned();
         if let Handle::Reading(file) | Handle::Writing(file) | Handle::Locked(file) = &*handle {
             return Ok(Arc::clone(file));
         }
@@ -78,7 +79,7 @@ impl RemoteControl {
     }
 
     fn writer(&self) -> Result<Arc<RemoteFile>> {
-        let mut handle = lock(&self.handle);
+        let mut handle = self.handle.lock_unpoisoned();
         if let Handle::Writing(file) | Handle::Locked(file) = &*handle {
             return Ok(Arc::clone(file));
         }
@@ -138,7 +139,7 @@ impl RemoteControl {
     /// Checks that the server enforces locks: it may be configured to let every client write
     /// everything (`nolock`).
     fn check_locks(&self) -> Result<()> {
-        let mut has_locks = lock(&self.server.has_locks);
+        let mut has_locks = self.server.has_locks.lock_unpoisoned();
         if *has_locks {
             return Ok(());
         }
@@ -185,7 +186,7 @@ impl ControlFile for RemoteControl {
 
     fn sync(&self) -> Result<()> {
         // Sync by the handle that has written: a server makes nothing durable by another.
-        match &*lock(&self.handle) {
+        match &*self.handle.lock_unpoisoned() {
             Handle::Writing(file) | Handle::Locked(file) => self.about(file.sync()),
             Handle::None | Handle::Reading(_) => Ok(()),
         }
@@ -209,7 +210,7 @@ impl ControlFile for RemoteControl {
         self.about(written)?;
         let which = Server::id(&self.about(file.state(true))?);
         drop(file);
-        let mut handle = lock(&self.handle);
+        let mut handle = self.handle.lock_unpoisoned();
         // The next opening gets the new file.
         *handle = Handle::None;
         self.server
@@ -219,7 +220,7 @@ impl ControlFile for RemoteControl {
     }
 
     fn try_lock(&self) -> Result<bool> {
-        let mut handle = lock(&self.handle);
+        let mut handle = self.handle.lock_unpoisoned();
         if matches!(*handle, Handle::Locked(_)) {
             return Ok(true);
         }
@@ -243,7 +244,7 @@ impl ControlFile for RemoteControl {
     }
 
     fn unlock(&self) -> Result<()> {
-        let mut handle = lock(&self.handle);
+        let mut handle = self.handle.lock_unpoisoned();
         if matches!(*handle, Handle::Locked(_)) {
             *handle = Handle::None;
         }

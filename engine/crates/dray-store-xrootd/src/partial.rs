@@ -11,7 +11,8 @@
 
 use crate::client::{Found, Mode, RemoteFile};
 use crate::ledger::{Ledger, Mark};
-use crate::server::{OWN_MODE, Server, WRITES, is_lost, lock};
+use crate::server::{OWN_MODE, Server, WRITES, is_lost};
+use dray_core::lock::LockExt;
 use dray_core::{ByteRange, ErrorKind, ModifiedTime, RelPath, Result, Sums};
 use dray_store::{Attributes, Partial, PartialId, Publish};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -79,7 +80,10 @@ impl Open {
             syncing: Mutex::new(()),
             is_ready: Mutex::default(),
         });
-        lock(&server.begun).insert(partial.clone(), Arc::downgrade(&open));
+        server
+            .begun
+            .lock_unpoisoned()
+            .insert(partial.clone(), Arc::downgrade(&open));
         open
     }
 
@@ -100,7 +104,7 @@ impl Open {
                     .remedy("run the same command again; durable data is kept and not sent again"),
             );
         }
-        let mut first = lock(&self.first);
+        let mut first = self.first.lock_unpoisoned();
         if let Some(file) = &*first {
             return Ok(Arc::clone(file));
         }
@@ -115,7 +119,7 @@ impl Open {
         if login == 0 {
             return Ok(first);
         }
-        let mut others = lock(&self.others);
+        let mut others = self.others.lock_unpoisoned();
         if others.len() <= login {
             others.resize(login + 1, None);
         }
@@ -131,7 +135,7 @@ impl Open {
     fn forget(&self, login: usize) {
         if login == 0 {
             self.is_doubted.store(true, Ordering::SeqCst);
-        } else if let Some(slot) = lock(&self.others).get_mut(login) {
+        } else if let Some(slot) = self.others.lock_unpoisoned().get_mut(login) {
             *slot = None;
         }
     }
@@ -140,11 +144,11 @@ impl Open {
     /// sync in between may have reached the server before it.
     pub(crate) fn soil(self: &Arc<Self>) {
         self.ledger.changed();
-        *lock(&self.is_ready) = None;
-        let mut dirty = lock(&self.server.dirty);
+        *self.is_ready.lock_unpoisoned() = None;
+        let mut dirty = self.server.dirty.lock_unpoisoned();
         // Replaces an earlier file of the same name.
         dirty.insert(self.partial.clone(), Arc::clone(self));
-        lock(&self.server.clean).remove(&self.partial);
+        self.server.clean.lock_unpoisoned().remove(&self.partial);
     }
 
     /// Changes the file.
@@ -170,7 +174,8 @@ impl Open {
         };
         let end = offset.saturating_add(bytes.len() as u64);
         // A sync sends the length of the file: no write may extend the file meanwhile.
-        let longer = (end > self.bytes.load(Ordering::SeqCst)).then(|| lock(&self.syncing));
+        let longer =
+            (end > self.bytes.load(Ordering::SeqCst)).then(|| self.syncing.lock_unpoisoned());
         let written = self.change(|| file.write(offset, bytes, self.server.pages));
         if longer.is_some() {
             self.bytes.fetch_max(end, Ordering::SeqCst);
@@ -193,7 +198,7 @@ impl Open {
 
     /// Returns the pending sync and its handle; `None` if all data is durable.
     fn start_sync(&self) -> Result<Option<Started<'_>>> {
-        let one = lock(&self.syncing);
+        let one = self.syncing.lock_unpoisoned();
         if self.ledger.is_clean() {
             return Ok(None);
         }
@@ -213,29 +218,32 @@ impl Open {
             self.is_doubted.store(true, Ordering::SeqCst);
             return Server::about(&self.path, Err(error));
         }
-        let mut dirty = lock(&self.server.dirty);
+        let mut dirty = self.server.dirty.lock_unpoisoned();
         self.ledger.settled(mark);
         let is_own = dirty
             .get(&self.partial)
             .is_some_and(|open| std::ptr::eq(&**open, self));
         if is_own && self.ledger.is_clean() {
             dirty.remove(&self.partial);
-            lock(&self.server.clean).insert(self.partial.clone());
+            self.server
+                .clean
+                .lock_unpoisoned()
+                .insert(self.partial.clone());
         }
         Ok(())
     }
 
     /// Closes the server's handles: while one is open, no other client may open the name.
     fn close(&self) {
-        *lock(&self.first) = None;
-        lock(&self.others).clear();
+        *self.first.lock_unpoisoned() = None;
+        self.others.lock_unpoisoned().clear();
     }
 
     /// Removes the file from the partial files.
     fn forget_name(&self) {
         self.close();
-        lock(&self.server.dirty).remove(&self.partial);
-        lock(&self.server.clean).remove(&self.partial);
+        self.server.dirty.lock_unpoisoned().remove(&self.partial);
+        self.server.clean.lock_unpoisoned().remove(&self.partial);
     }
 
     /// Performs all of publishing except the renaming. May take as long as the server needs to read
@@ -260,7 +268,7 @@ impl Open {
             let set = Server::client()?.set_mode(&self.server.login(), &asked, wanted.mode);
             Server::about(&self.path, set)?;
         }
-        *lock(&self.is_ready) = Some(wanted);
+        *self.is_ready.lock_unpoisoned() = Some(wanted);
         Ok(())
     }
 
@@ -273,7 +281,7 @@ impl Open {
     }
 
     fn publish(self: &Arc<Self>, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
-        let ready = *lock(&self.is_ready);
+        let ready = *self.is_ready.lock_unpoisoned();
         if ready != Some(Ready::of(attributes)) || !self.ledger.is_clean() {
             self.ready(attributes)?;
         }
@@ -294,7 +302,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let mut begun = lock(&self.server.begun);
+        let mut begun = self.server.begun.lock_unpoisoned();
         // Another file may have its name by now.
         if begun
             .get(&self.partial)
@@ -410,7 +418,7 @@ impl Partial for RemotePartial {
     fn set_len(&self, size_bytes: u64) -> Result<()> {
         let open = &self.0;
         let file = open.first()?;
-        let alone = lock(&open.syncing);
+        let alone = open.syncing.lock_unpoisoned();
         let cut = open.change(|| file.truncate(size_bytes));
         if cut.is_ok() {
             open.bytes.store(size_bytes, Ordering::SeqCst);

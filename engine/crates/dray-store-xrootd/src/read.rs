@@ -3,10 +3,11 @@
 use crate::client::{Found, Mode, RemoteFile, client};
 use crate::key;
 use crate::url::Url;
+use dray_core::lock::LockExt;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use dray_store::{ReadHandle, ReadState};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Maximum age of the server's size and time during reads: a query for each object would cost a
@@ -92,7 +93,7 @@ impl RemoteReader {
         };
         let slots: Vec<Slot> = (0..count).map(|_| Slot::default()).collect();
         if let Some(slot) = slots.first() {
-            *slot.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(first);
+            *slot.file.lock_unpoisoned() = Some(first);
         }
         Ok(Self {
             url: url.clone(),
@@ -113,7 +114,7 @@ impl RemoteReader {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock_unpoisoned()
     }
 
     /// Returns the connection with the fewest reads in progress, the first of several.
@@ -132,7 +133,7 @@ impl RemoteReader {
     /// Returns the file as opened on a connection; opens it if needed. Returns `None` if the entry
     /// is now another version than the one opened first, and this connection has read nothing.
     fn file(&self, number: usize, slot: &Slot) -> Result<Option<Arc<RemoteFile>>> {
-        let mut file = slot.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = slot.file.lock_unpoisoned();
         if let Some(file) = &*file {
             return Ok(Some(Arc::clone(file)));
         }
@@ -162,7 +163,7 @@ impl RemoteReader {
 
     /// Drops a failed connection: a retry opens another.
     fn forget(slot: &Slot, failed: &Arc<RemoteFile>) {
-        let mut file = slot.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = slot.file.lock_unpoisoned();
         if file.as_ref().is_some_and(|file| Arc::ptr_eq(file, failed)) {
             *file = None;
         }

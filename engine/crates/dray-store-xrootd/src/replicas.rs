@@ -8,9 +8,10 @@ use crate::choice::{Track, choose};
 use crate::located::Located;
 use crate::read::{How, RemoteReader};
 use crate::url::Url;
+use dray_core::lock::LockExt;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use dray_store::{ReadHandle, ReadState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Maximum seconds of a server's call while others have the file: far beyond the time of an object,
@@ -27,10 +28,6 @@ pub(crate) struct ReplicaReader {
     /// know others.
     readers: Vec<Mutex<Option<Arc<RemoteReader>>>>,
     tracks: Mutex<Vec<Track>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ReplicaReader {
@@ -51,11 +48,11 @@ impl ReplicaReader {
     /// of failures when it was chosen. An error of the kind `SourceChanged` means that the replica
     /// holds another version.
     fn reader(&self, number: usize, failures: u32) -> Result<Arc<RemoteReader>> {
-        let mut reader = lock(&self.readers[number]);
+        let mut reader = self.readers[number].lock_unpoisoned();
         if let Some(reader) = &*reader {
             return Ok(Arc::clone(reader));
         }
-        if lock(&self.tracks)[number].failures() != failures {
+        if self.tracks.lock_unpoisoned()[number].failures() != failures {
             // Another thread tried while this one waited for the lock, and an opening may take
             // long.
             return Err(
@@ -103,7 +100,7 @@ impl ReplicaReader {
         loop {
             let began = Instant::now();
             let chosen = {
-                let mut tracks = lock(&self.tracks);
+                let mut tracks = self.tracks.lock_unpoisoned();
                 let chosen = choose(&tracks, meant, &tried, began);
                 chosen.map(|number| {
                     tracks[number].begin(began);
@@ -119,7 +116,7 @@ impl ReplicaReader {
                 Err(error) => Err(error.clone()),
             };
             let now = Instant::now();
-            let mut tracks = lock(&self.tracks);
+            let mut tracks = self.tracks.lock_unpoisoned();
             let track = &mut tracks[number];
             track.end(began, read.as_ref().ok().map(|(_, took)| *took), now);
             let error = match read {

@@ -7,13 +7,14 @@ use crate::note::{ATTRIBUTE, BIRTH, Note};
 use crate::partial::Open;
 use crate::url::{Url, asked};
 use dray_core::connections::{Direction, Flow, Rule};
+use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, ModifiedTime, RelPath, Result, Sums};
 use dray_store::PartialId;
 use dray_store::connections::{ConnectionOptions, Connections};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Writes to the server. Each call is answered before its thread makes the next.
 pub(crate) const WRITES: Flow = Flow {
@@ -59,10 +60,6 @@ pub(crate) struct Server {
     data_server: Mutex<Option<String>>,
     /// Set once the server has refused a second writer.
     pub(crate) has_locks: Mutex<bool>,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the error for a URL that does not name a single server.
@@ -200,7 +197,7 @@ impl Server {
     /// Checks that an opened file is on the same server as the first.
     fn check_server(&self, file: RemoteFile) -> Result<RemoteFile> {
         let server = file.server()?;
-        let mut known = lock(&self.data_server);
+        let mut known = self.data_server.lock_unpoisoned();
         match known.as_ref() {
             Some(known) if *known != server => Err(not_one(
                 &self.url,

@@ -4,10 +4,11 @@ use crate::client::{Mode, RemoteFile};
 use crate::control::RemoteControl;
 use crate::note::Note;
 use crate::partial::{self, Open, RemotePartial, open_same};
-use crate::server::{FILE_MODE, FOLDER_MODE, OWN_MODE, Server, folder_of, is_lost, lock};
+use crate::server::{FILE_MODE, FOLDER_MODE, OWN_MODE, Server, folder_of, is_lost};
 use crate::small::{self, beside};
 use crate::store::{XrootdOptions, XrootdStore};
 use crate::url::Url;
+use dray_core::lock::LockExt;
 use dray_core::{ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
 use dray_store::{
     Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileState,
@@ -107,7 +108,10 @@ impl XrootdSink {
 
     /// Returns a partial file written by another process, to be made durable.
     fn adopted(&self, path: &RelPath, partial: &RelPath) -> Result<Arc<Open>> {
-        let known = lock(&self.server.begun)
+        let known = self
+            .server
+            .begun
+            .lock_unpoisoned()
             .get(partial)
             .and_then(Weak::upgrade);
         let open = match known {
@@ -130,7 +134,7 @@ impl XrootdSink {
 impl Drop for XrootdSink {
     fn drop(&mut self) {
         // Each `Open` holds a reference to the server, which holds the map.
-        lock(&self.server.dirty).clear();
+        self.server.dirty.lock_unpoisoned().clear();
     }
 }
 
@@ -282,7 +286,7 @@ impl Store for XrootdSink {
         if let Some(id) = request.reuse {
             // Return the open file with this process's writes that are not durable yet, if there is
             // one.
-            if let Some(open) = lock(&self.server.dirty).get(&partial)
+            if let Some(open) = self.server.dirty.lock_unpoisoned().get(&partial)
                 && open.id().is(&id)
             {
                 return Ok(Box::new(RemotePartial(Arc::clone(open))));
@@ -355,8 +359,8 @@ impl Store for XrootdSink {
     fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()> {
         let at = beside(path, partial)?;
         self.server.discard(path, &at, only)?;
-        lock(&self.server.dirty).remove(&at);
-        lock(&self.server.clean).remove(&at);
+        self.server.dirty.lock_unpoisoned().remove(&at);
+        self.server.clean.lock_unpoisoned().remove(&at);
         Ok(())
     }
 
@@ -369,8 +373,8 @@ impl Store for XrootdSink {
                 SyncItem::Partial { path, name } => {
                     let at = beside(path, name)?;
                     let (open, is_clean) = {
-                        let dirty = lock(&self.server.dirty);
-                        let is_clean = lock(&self.server.clean).contains(&at);
+                        let dirty = self.server.dirty.lock_unpoisoned();
+                        let is_clean = self.server.clean.lock_unpoisoned().contains(&at);
                         (dirty.get(&at).cloned(), is_clean)
                     };
                     let open = match open {

@@ -3,7 +3,8 @@
 use crate::client::{Renaming, Small};
 use crate::note::{ATTRIBUTE, Note};
 use crate::partial::file_mode;
-use crate::server::{Server, folder_of, id_of, lock, number_of};
+use crate::server::{Server, folder_of, id_of, number_of};
+use dray_core::lock::LockExt;
 use dray_core::{Name, RelPath, Result};
 use dray_store::{PartialId, Publish, SmallFile, SmallName};
 
@@ -78,7 +79,7 @@ pub(crate) fn write(server: &Server, files: &[SmallFile<'_>]) -> Vec<Result<Part
                 let _ = server.discard(file.path, &at, Some(id));
                 return Err(error.file(file.path));
             }
-            lock(&server.clean).insert(at);
+            server.clean.lock_unpoisoned().insert(at);
             Ok(id)
         }
         Err(failed) => {
@@ -121,7 +122,7 @@ pub(crate) fn publish(server: &Server, files: &[SmallName<'_>]) -> Vec<Result<()
     };
     let answers = about.into_iter().zip(moved).map(|((file, at), moved)| {
         Server::about(file.path, moved)?;
-        lock(&server.clean).remove(&at);
+        server.clean.lock_unpoisoned().remove(&at);
         Ok(())
     });
     unsift(said, answers.collect())

@@ -11,6 +11,7 @@
 //! connection; it never hands out a broken connection again.
 
 use dray_core::connections::{Call, Flow, Outcome, Place, Rule, Setting, Switchboard};
+use dray_core::lock::LockExt;
 use dray_core::time::nanos;
 use dray_core::{Result, Time};
 use std::collections::{BTreeMap, VecDeque};
@@ -247,7 +248,7 @@ impl<C> Shared<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<C>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock_unpoisoned()
     }
 }
 

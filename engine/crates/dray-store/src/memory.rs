@@ -10,10 +10,11 @@ use crate::types::{
     Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, ListOptions, MadeDir,
     PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
 };
+use dray_core::lock::RwLockExt;
 use dray_core::path::PATH_LENGTH_MAX;
 use dray_core::{ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
 use handle::MemoryHandle;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tree::{Body, Content, Inode, Tree, above, beside, key_of};
 
 /// The device number of everything in memory.
@@ -63,11 +64,11 @@ impl MemoryStore {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tree> {
-        self.tree.read().unwrap_or_else(PoisonError::into_inner)
+        self.tree.read_unpoisoned()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Tree> {
-        self.tree.write().unwrap_or_else(PoisonError::into_inner)
+        self.tree.write_unpoisoned()
     }
 
     fn error(&self, kind: ErrorKind, operation: &str, path: &RelPath) -> Error {

@@ -1,6 +1,7 @@
 //! Finds the storage target of a folder: by configuration, else by device.
 
 use crate::types::Target;
+use dray_core::lock::RwLockExt;
 use dray_core::{RelPath, TargetId};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -86,44 +87,38 @@ impl Targets {
             return id;
         }
         {
-            let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+            let devices = self.devices.read_unpoisoned();
             if let Some(id) = devices.get(&device) {
                 return *id;
             }
         }
         let id = self.named(&device_name(device));
         self.meet(id, device);
-        let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
+        let mut devices = self.devices.write_unpoisoned();
         *devices.entry(device).or_insert(id)
     }
 
     fn meet(&self, id: TargetId, device: u64) {
-        let known = self
-            .first_devices
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let known = self.first_devices.read_unpoisoned();
         if known.contains_key(&id) {
             return;
         }
         drop(known);
-        let mut devices = self
-            .first_devices
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut devices = self.first_devices.write_unpoisoned();
         devices.entry(id).or_insert(device);
     }
 
     /// Returns the number of the target with this name; assigns a new one to an unknown name.
     #[must_use]
     pub fn named(&self, name: &str) -> TargetId {
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names.write_unpoisoned();
         number(&mut names, name)
     }
 
     /// Returns all targets seen so far.
     #[must_use]
     pub fn all(&self) -> Vec<Target> {
-        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let names = self.names.read_unpoisoned();
         let devices = self.first_devices.read();
         let devices = devices.unwrap_or_else(PoisonError::into_inner);
         (0u32..)

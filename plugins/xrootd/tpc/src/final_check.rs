@@ -5,13 +5,14 @@ use crate::config::{Compare, Config};
 use crate::digest;
 use crate::log;
 use crate::placeholder::Placeholder;
+use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, Metadata, ModifiedTime, Result, Status, Sums};
 use dray_runtime::drive::Handle;
 use dray_runtime::threads::refused;
 use dray_store::wrap::{Call, Hook};
 use dray_store::{Attributes, ReadState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -118,7 +119,7 @@ impl FinalCheck {
 
     /// Waits for the server's answer. A server without a stored checksum reads the file for it.
     fn hear(&self) -> Result<&Said> {
-        let answers = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let answers = self.said.lock_unpoisoned();
         let until = Instant::now() + self.patience;
         while self.heard.get().is_none() {
             let said = match answers.recv_timeout(LOOK_EVERY) {

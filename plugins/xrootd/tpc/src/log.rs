@@ -2,8 +2,9 @@
 //! contains ": ". So only the line of a failure contains it.
 
 use dray_core::Error;
+use dray_core::lock::LockExt;
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Possibly secret parts of the source's URL, which must not be logged.
 static HIDDEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -19,7 +20,7 @@ pub(crate) fn hide(cgi: &str) {
         let pieces = value.split("%20").map(str::to_owned);
         pieces.chain([value.to_owned()]).collect::<Vec<_>>()
     });
-    let mut hidden = HIDDEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut hidden = HIDDEN.lock_unpoisoned();
     hidden.extend(values.filter(|value| value.len() >= SECRET_BYTES_MIN));
     // Replace the whole value before its pieces.
     hidden.sort_by_key(|value| std::cmp::Reverse(value.len()));
@@ -28,7 +29,7 @@ pub(crate) fn hide(cgi: &str) {
 /// Remembers the words of a header's value and removes them from all later output.
 pub(crate) fn hide_value(value: &str) {
     let words = value.split_whitespace().map(str::to_owned);
-    let mut hidden = HIDDEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut hidden = HIDDEN.lock_unpoisoned();
     hidden.extend(words.filter(|word| word.len() > SECRET_BYTES_MIN));
     hidden.sort_by_key(|value| std::cmp::Reverse(value.len()));
 }
@@ -36,7 +37,7 @@ pub(crate) fn hide_value(value: &str) {
 /// Returns the text without hidden values, on one line.
 pub(crate) fn shown(text: &str) -> String {
     let mut text = text.replace(['\n', '\r'], " ");
-    for secret in HIDDEN.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    for secret in HIDDEN.lock_unpoisoned().iter() {
         text = text.replace(secret, "(hidden)");
     }
     text

@@ -1,12 +1,13 @@
 //! Observes a copy while it runs, and reports its outcome.
 
 use crate::{log, process};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::drive::{Ended, Ending, Watch};
 use dray_runtime::observe::Observer;
 use dray_session::{Event, Failure, Progress};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Receives the counters.
 pub(crate) type Tell = Box<dyn Fn(&Progress) + Sync>;
@@ -34,7 +35,7 @@ impl Observer for Ear {
     fn event(&self, event: &Event) {
         match event {
             Event::Failed(failure) => {
-                let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failures = self.failures.lock_unpoisoned();
                 failures.push(failure.clone());
             }
             Event::Notice(notice) => log::note(&format!("note: {notice}")),
@@ -61,8 +62,7 @@ pub(crate) fn told(ended: &Ended, ear: &Ear) -> Result<()> {
         progress.bytes_resumed,
         progress.bytes_durable
     ));
-    let failures =
-        std::mem::take(&mut *ear.failures.lock().unwrap_or_else(PoisonError::into_inner));
+    let failures = std::mem::take(&mut *ear.failures.lock_unpoisoned());
     let failure = failures.into_iter().next().map(|failure| failure.error);
     match (ended.ending.clone(), failure) {
         (Ending::Done { failed: 0 }, None) if ear.is_done.load(Ordering::Relaxed) => Ok(()),

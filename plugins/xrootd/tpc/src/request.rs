@@ -10,6 +10,7 @@ use crate::copy::{self, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened, Target
 use crate::final_check::Origin;
 use crate::outcome::Ear;
 use crate::{log, process};
+use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_runtime::drive::Handle;
 use dray_store::{ReadOnly, ReadState};
@@ -21,8 +22,8 @@ use std::fs::File;
 use std::io::{BufRead, Write, stdin};
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Option that selects this mode.
@@ -289,7 +290,7 @@ impl Counters {
 
     /// Reports the counters at most every [`PROGRESS_EVERY`].
     fn note(&self, bytes: u64) {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.now.lock_unpoisoned();
         now.0 = bytes;
         if now.1.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
             now.1 = Some(Instant::now());
@@ -300,7 +301,7 @@ impl Counters {
 
     /// Reports the present counters.
     fn tell(&self) {
-        let (bytes, _) = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let (bytes, _) = *self.now.lock_unpoisoned();
         tell(&json!({"progress": {"bytes_durable": bytes, "remote": self.remote}}));
     }
 }

@@ -11,12 +11,13 @@ use dray_auth::jwk::KeySet;
 use dray_auth::mint::SigningKey;
 use dray_auth::x509::{Revocation, Trust};
 use dray_auth::{Issuer, Issuers, Mapping, Resource, Verified};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use ring::rand::SystemRandom;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often files of authorities and revocation lists are looked at.
@@ -110,10 +111,7 @@ impl Authenticator {
     }
 
     fn by_certificate(&self, chain: &[CertificateDer<'static>]) -> Result<Principal> {
-        let mut held = self
-            .certificates
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.certificates.lock_unpoisoned();
         let Some(held) = held.as_mut() else {
             return Err(
                 Error::new(ErrorKind::Unauthorized, End::Here, "accept the certificate")

@@ -11,6 +11,7 @@ use super::Future;
 use super::now;
 use dray_auth::jwk::KeySet;
 use dray_auth::{Issuers, Refusal, Verified};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, Status};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -67,7 +68,7 @@ struct Known {
 
 impl Known {
     fn asked(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock_unpoisoned()
     }
 }
 

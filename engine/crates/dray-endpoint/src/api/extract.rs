@@ -10,12 +10,13 @@ use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, R
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use dray_api::{Check, with_valid_name};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long a caller may take to send a body.
@@ -44,7 +45,7 @@ pub(super) struct Taken {
 
 impl Places {
     fn take(self: &Arc<Self>, owner: &str, most: u32) -> Answer<Taken> {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.0.lock_unpoisoned();
         let count = places.entry(owner.to_owned()).or_default();
         if *count >= most {
             let error = Error::new(ErrorKind::Busy, End::Here, "answer")
@@ -63,7 +64,7 @@ impl Places {
 impl Drop for Taken {
     fn drop(&mut self) {
         let places = &self.places.0;
-        let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = places.lock_unpoisoned();
         if let Some(count) = places.get_mut(&self.owner) {
             *count -= 1;
             if *count == 0 {
@@ -109,11 +110,11 @@ pub(super) struct Caller {
 impl CallHold {
     /// What there is to hold until the answer is out.
     pub(super) fn take(&self) -> Option<Hold> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock_unpoisoned().take()
     }
 
     fn put(&self, hold: Hold) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold);
+        *self.0.lock_unpoisoned() = Some(hold);
     }
 }
 

@@ -8,9 +8,10 @@
 //! Invariant owned here: a place that is free and may be taken is not waited for.
 
 use super::refusal::{Answer, Refusal};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -112,7 +113,7 @@ impl FairSemaphore {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock_unpoisoned()
     }
 
     /// Waits for a turn, and not for long.

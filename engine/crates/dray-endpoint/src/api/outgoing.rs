@@ -7,10 +7,11 @@
 use super::extract::Hold;
 use axum::body::{Body as HttpBody, Bytes};
 use axum::http::Response;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind};
 use hyper::body::{Body, Frame, SizeHint};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -41,7 +42,7 @@ struct Shared(Mutex<Left>);
 
 impl Shared {
     fn left(&self) -> MutexGuard<'_, Left> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock_unpoisoned()
     }
 }
 

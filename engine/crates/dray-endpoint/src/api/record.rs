@@ -9,8 +9,9 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use dray_api::Check;
 use dray_api::api_path::without_secrets;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Calls with a body that change nothing.
 const ASKS: [&str; 4] = [
@@ -35,7 +36,7 @@ pub(super) struct Record(Arc<Mutex<Slots>>);
 impl Record {
     /// The caller is known.
     pub(super) fn by(&self, principal: &Principal) {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.0.lock_unpoisoned();
         slots.principal = Some((principal.owner.clone(), principal.name.clone()));
     }
 
@@ -46,19 +47,19 @@ impl Record {
         }
         let paths = what.about();
         let noted = paths.iter().map(|path| without_secrets(path).into_owned());
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.0.lock_unpoisoned();
         slots.paths.extend(noted);
     }
 
     /// The transfer that it is about is known.
     pub(super) fn concerns(&self, transfer: &str) {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.0.lock_unpoisoned();
         slots.transfer = Some(named(transfer).to_owned());
     }
 
     /// What stands for `{id}` in the route.
     pub(super) fn with_id(&self, id: &str) {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.0.lock_unpoisoned();
         slots.id = Some(named(id).to_owned());
     }
 }
@@ -109,7 +110,7 @@ impl Call {
             let kind = refused.unwrap_or(ErrorKind::Other);
             Error::new(kind, End::Here, "answer the call").cause(status.to_string())
         };
-        let slots = self.record.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.record.0.lock_unpoisoned();
         let (owner, principal) = slots.principal.clone().unwrap_or_default();
         if principal.is_empty() {
             // A stranger, refused or lost: as often as he likes, so not each time, and nothing of what

@@ -3,10 +3,11 @@
 //! those who come after.
 
 use crate::metrics::Metrics;
+use dray_core::lock::LockExt;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -92,7 +93,7 @@ impl Room {
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.places.lock_unpoisoned()
     }
 
     /// Admits a connection. When requests of all connections are in progress, it gets one of a few

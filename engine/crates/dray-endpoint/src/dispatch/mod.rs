@@ -33,6 +33,7 @@ use choose::{Chooser, Plan, Seen};
 use dray_api::api_path::Side;
 use dray_api::timestamp::time;
 use dray_api::{Request, Scheduling, SchedulingPatch, State as TransferState};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, Time, TransferId};
 use dray_runtime::{drive, threads};
 use dray_sched::policy::Phase;
@@ -379,11 +380,11 @@ impl Scheduler for Dispatcher {
 
 impl Shared {
     fn chooser(&self) -> MutexGuard<'_, Chooser> {
-        self.chooser.lock().unwrap_or_else(PoisonError::into_inner)
+        self.chooser.lock_unpoisoned()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock_unpoisoned()
     }
 
     /// Waits for a wake or the next round; returns false when the dispatcher is to end.

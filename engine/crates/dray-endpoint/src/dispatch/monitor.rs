@@ -5,6 +5,7 @@ use crate::promises::asks_promise;
 use crate::queue::{Counters, Job, Manifest, Queue};
 use dray_api::api_path;
 use dray_api::{Bytes, ErrorParts, FileOutcome, FileState, Files, Objects};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, Result, Status, StreamId, TransferId};
 use dray_runtime::drive::{Ended, Watch};
 use dray_runtime::observe::Observer;
@@ -69,7 +70,7 @@ impl<'q> Monitor<'q> {
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock_unpoisoned()
     }
 
     fn write(&self, outcome: &FileOutcome) {

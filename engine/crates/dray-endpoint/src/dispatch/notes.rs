@@ -3,7 +3,8 @@
 
 use crate::queue::Queue;
 use dray_core::Time;
-use std::sync::{Arc, Mutex, PoisonError};
+use dray_core::lock::LockExt;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -102,7 +103,7 @@ fn write(queue: &Queue, mut notes: Vec<Note>) -> Vec<Note> {
 }
 
 fn take(notes: &Mutex<Vec<Note>>) -> Vec<Note> {
-    std::mem::take(&mut notes.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut notes.lock_unpoisoned())
 }
 
 #[cfg(test)]

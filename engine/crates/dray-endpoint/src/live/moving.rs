@@ -1,11 +1,12 @@
 //! One session: its requested rates, its granted rate and its progress.
 
+use dray_core::lock::LockExt;
 use dray_core::rate::Class;
 use dray_core::{TransferId, plan};
 use dray_runtime::drive::Handle;
 use dray_session::Progress;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Direction of the bytes, seen from this endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,12 +132,12 @@ impl Moving {
     /// Returns the rates that the session requests.
     #[must_use]
     pub fn wish(&self) -> RateWish {
-        *self.wish.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.wish.lock_unpoisoned()
     }
 
     /// Changes the requested rates; they take effect in the next round of shares.
     pub fn set_wish(&self, wish: RateWish) {
-        *self.wish.lock().unwrap_or_else(PoisonError::into_inner) = wish;
+        *self.wish.lock_unpoisoned() = wish;
     }
 
     /// Notes that the transfer's request changed.
@@ -172,7 +173,7 @@ impl Moving {
     /// Calls `alarm` once, as soon as `bytes` bytes have moved in all; this replaces an earlier
     /// alarm. The thread that moves the bytes makes the call, so `alarm` must not block.
     pub fn call_at(&self, bytes: u64, alarm: impl FnOnce() + Send + 'static) {
-        *self.alarm.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(alarm));
+        *self.alarm.lock_unpoisoned() = Some(Box::new(alarm));
         self.alarm_at.store(bytes, Ordering::Release);
         self.ring();
     }
@@ -182,11 +183,7 @@ impl Moving {
             return;
         }
         self.alarm_at.store(u64::MAX, Ordering::Release);
-        let alarm = self
-            .alarm
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let alarm = self.alarm.lock_unpoisoned().take();
         if let Some(alarm) = alarm {
             alarm();
         }
@@ -200,7 +197,7 @@ impl Moving {
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gate.lock_unpoisoned()
     }
 
     /// Returns the bytes per second granted last.

@@ -29,12 +29,13 @@ use crate::config::Config;
 use dray_api::timestamp::{Timestamp, of_time, time};
 use dray_api::{Admitted, MissAnswer, ReasonWord};
 use dray_core::Time;
+use dray_core::lock::LockExt;
 use dray_core::rate::{BytesPerSecond, Class};
 use dray_sched::broker::{Answer, Broker, Grant, Rate, Reason, ResourceId, TransferKey, Wish};
 use link::Link;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use wish::Places;
 
@@ -165,7 +166,7 @@ impl Promises {
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.desk.lock_unpoisoned()
     }
 
     /// Returns the answers that these requests would get; changes nothing.

@@ -5,10 +5,11 @@
 
 use super::schema;
 use dray_core::Result;
+use dray_core::lock::LockExt;
 use rusqlite::{Connection, ErrorCode};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Lists are answered beside each other and beside writes.
 const READERS: usize = 4;
@@ -40,7 +41,7 @@ impl Readers {
         let mut order = (0..READERS).map(|at| &self.all[(turn + at) % READERS]);
         match order.find_map(|reader| reader.try_lock().ok()) {
             Some(reader) => reader,
-            None => lock(&self.all[turn % READERS]),
+            None => self.all[turn % READERS].lock_unpoisoned(),
         }
     }
 
@@ -51,7 +52,7 @@ impl Readers {
     /// has to be done again before anything else.
     pub(super) fn reopen(&self, writer: &mut Connection) -> Result<()> {
         let failed = schema::sql("open the queue again");
-        let mut readers: Vec<_> = self.all.iter().map(lock).collect();
+        let mut readers: Vec<_> = self.all.iter().map(LockExt::lock_unpoisoned).collect();
         *writer = Connection::open_in_memory().map_err(&failed)?;
         for reader in &mut readers {
             **reader = Connection::open_in_memory().map_err(&failed)?;
@@ -62,10 +63,6 @@ impl Readers {
         }
         Ok(())
     }
-}
-
-fn lock(reader: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
-    reader.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a lock of the database is stuck, by how writes begin.

@@ -6,6 +6,7 @@ use crate::events::Hub;
 use dray_api::Timestamp;
 use dray_api::api_path;
 use dray_api::{Bytes, ErrorParts, Event, EventKind, Files, Objects, PathError, Rates, State};
+use dray_core::lock::LockExt;
 use dray_core::profile::Profile;
 use dray_core::{Error, RelPath, Result};
 use dray_session::Found;
@@ -13,7 +14,7 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Failures, and notices, that stand with a transfer; all failures are in its list of files.
@@ -230,7 +231,7 @@ pub struct Holds {
 
 impl Live {
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<String, Run>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.lock_unpoisoned()
     }
 
     pub(super) fn progress(&self, hub: &Hub, id: &str, session: &Counters, now: Timestamp) {

@@ -49,6 +49,7 @@ use crate::promises::Promises;
 use crate::tickets::shown_id;
 use connections::Readers;
 use dray_api::{EtaAnswer, RetryWish, Transfer};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use live::Live;
 use row::Row;
@@ -57,7 +58,7 @@ use rustix::fs::FlockOperation;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use writer::{Around, Effects, Writer};
 
@@ -260,7 +261,7 @@ impl Queue {
     }
 
     fn asked(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock_unpoisoned()
     }
 
     /// Bytes sent by all transfers since the process began.
@@ -271,7 +272,7 @@ impl Queue {
 
     fn asked_for(&self, transfer: &Transfer) {
         if transfer.request.bound_seconds.is_some() && !transfer.state.is_terminal() {
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut asked = self.asked.lock_unpoisoned();
             asked.transfers.insert(transfer.id.clone(), Instant::now());
         }
     }

@@ -11,10 +11,10 @@ use super::submit::unasked;
 use super::{Queue, RetryWish, not_found};
 use crate::clock;
 use dray_api::{Request, State, Timestamp};
+use dray_core::lock::LockExt;
 use dray_core::{Error, RelPath, Result, Status, TransferId};
 use rusqlite::Connection;
 use std::collections::HashSet;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -303,7 +303,7 @@ impl Queue {
             let transfers: HashSet<&str> = bound.iter().map(|row| row.id.as_str()).collect();
             let owners: HashSet<&str> = bound.iter().map(|row| row.owner.as_str()).collect();
             // Callers wait for this lock, and answer nobody meanwhile.
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut asked = self.asked.lock_unpoisoned();
             (asked.transfers).retain(|id, _| transfers.contains(id.as_str()));
             (asked.owners).retain(|owner, _| owners.contains(owner.as_str()));
         }

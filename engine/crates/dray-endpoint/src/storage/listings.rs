@@ -6,8 +6,9 @@
 //! Invariant owned here: the cache is bounded in names, lists and time, and its names are returned
 //! only to the owner whose call read them.
 
+use dray_core::lock::LockExt;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Names kept of one folder: names of 255 bytes take 9 MiB (guess, revisit).
@@ -70,7 +71,7 @@ impl Listings {
         after: &[u8],
         limit: usize,
     ) -> Option<Names> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock_unpoisoned();
         kept.retain(|one| one.behind.read_at.elapsed() < self.age_max);
         let at = kept
             .iter()
@@ -81,7 +82,7 @@ impl Listings {
 
     /// Keeps the names after `after` for the next page.
     pub(super) fn keep(&self, owner: &str, folder: &str, after: &[u8], behind: Names) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock_unpoisoned();
         kept.retain(|one| one.behind.read_at.elapsed() < self.age_max);
         while kept.len() >= LISTS_MAX {
             kept.pop_front();

@@ -5,6 +5,7 @@ use crate::local;
 use crate::pace::SharedRates;
 use crossbeam_channel::Sender;
 use dray_core::Error;
+use dray_core::lock::LockExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,7 @@ impl Handle {
     }
 
     fn wishes(&self) -> MutexGuard<'_, Wishes> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock_unpoisoned()
     }
 
     /// Requests a stop. Durable data is kept, unless `purge` is set.

@@ -13,8 +13,8 @@ use super::handshake::Greeted;
 use super::hub::Hub;
 use super::socket::{Socket, shut};
 use crate::link::ControlSender;
-use crate::lock::lock;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_session::PING_VALUE;
 use dray_wire::codec::{Decoder, encode};
@@ -74,13 +74,13 @@ impl Shared {
 
     /// Ends the connection for this reason; an earlier reason is kept.
     fn fail(&self, error: Error) {
-        lock(&self.reason).get_or_insert(error);
+        self.reason.lock_unpoisoned().get_or_insert(error);
         shut(self.socket.stream());
     }
 
     /// Encrypts and writes, in the order of the calls.
     fn transmit(&self, plain: &[u8]) -> io::Result<()> {
-        self.transmit_in(&mut lock(&self.out), plain)
+        self.transmit_in(&mut self.out.lock_unpoisoned(), plain)
     }
 
     /// As [`Self::transmit`], with the lock of `out` held.
@@ -102,7 +102,7 @@ impl Shared {
 
     /// Encrypts `plain`, and also appends TLS's own pending records.
     fn encrypt(&self, plain: &[u8], cipher: &mut Vec<u8>) -> io::Result<()> {
-        let mut tls = lock(&self.tls);
+        let mut tls = self.tls.lock_unpoisoned();
         tls.writer().write_all(plain)?;
         while tls.wants_write() {
             tls.write_tls(cipher)?;
@@ -139,7 +139,7 @@ impl Shared {
             .stream()
             .set_write_timeout(Some(self.timing.linger));
         self.say_last_words();
-        lock(&self.tls).send_close_notify();
+        self.tls.lock_unpoisoned().send_close_notify();
         let _ = self.transmit(&[]);
         let _ = self.socket.stream().shutdown(Shutdown::Write);
     }
@@ -150,15 +150,15 @@ impl Shared {
         let mut words = Vec::new();
         let message = Message::GoAway(error.clone());
         if encode(&message, &self.limits, &mut words).is_ok() {
-            lock(&self.last_words).get_or_insert(words);
+            self.last_words.lock_unpoisoned().get_or_insert(words);
         }
     }
 
     /// Sends the stored reason to the peer, if it was not sent. May block if the peer does not
     /// read.
     pub(super) fn say_last_words(&self) {
-        let mut cipher = lock(&self.out);
-        let words = lock(&self.last_words).take();
+        let mut cipher = self.out.lock_unpoisoned();
+        let words = self.last_words.lock_unpoisoned().take();
         if let Some(words) = words {
             let _ = self.transmit_in(&mut cipher, &words);
         }
@@ -336,7 +336,7 @@ impl ReceiverThread {
             Ok(()) => fail::lost("the connection ended in the middle of a message"),
             Err(error) => error,
         };
-        let reason = lock(&self.shared.reason).take();
+        let reason = self.shared.reason.lock_unpoisoned().take();
         let is_its_fault = matches!(error.kind, ErrorKind::Protocol | ErrorKind::LimitExceeded);
         if reason.is_none() && is_its_fault {
             self.say_why(&error);
@@ -369,7 +369,7 @@ impl ReceiverThread {
         while !raw.is_empty() {
             plain.clear();
             let has_answer = {
-                let mut tls = lock(&self.shared.tls);
+                let mut tls = self.shared.tls.lock_unpoisoned();
                 let taken = tls
                     .read_tls(&mut raw)
                     .map_err(|error| fail::io_error("receive from the peer", &error))?;

@@ -1,10 +1,11 @@
 //! Reports a listener without free descriptors: callers wait, and their users would not know the
 //! reason.
 
+use dray_core::lock::LockExt;
 use dray_core::{End, Error};
 use dray_store::errno::too_many_open;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Interval between two reports.
@@ -20,7 +21,7 @@ impl Lack {
     #[must_use]
     pub fn of(&self, error: &io::Error) -> Option<Error> {
         let lack = too_many_open(End::Here, "accept connections", error)?;
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock_unpoisoned();
         if told.is_some_and(|told| told.elapsed() < INTERVAL) {
             return None;
         }

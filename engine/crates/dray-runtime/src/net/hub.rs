@@ -13,6 +13,7 @@ use crate::panic_guard::caught;
 use crate::pool::Pool;
 use crate::threads::refused;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, StreamId};
 use dray_session::{sink, source};
 use dray_wire::message::{BlockState, Limits, Message};
@@ -21,7 +22,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -220,7 +221,7 @@ impl Hub {
     }
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+        self.streams.lock_unpoisoned()
     }
 
     pub(super) const fn limits(&self) -> &Limits {

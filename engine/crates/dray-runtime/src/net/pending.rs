@@ -5,9 +5,10 @@
 //! again; then its oldest.
 
 use super::socket::shut;
+use dray_core::lock::LockExt;
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Address of a place's holder; for IPv6 its /64 prefix, which is assigned to a network as a whole.
 type Holder = Option<IpAddr>;
@@ -77,7 +78,7 @@ impl Pending {
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.places.lock_unpoisoned()
     }
 
     /// Takes a place for a connection, and evicts others if all are taken.

@@ -2,11 +2,12 @@
 
 use super::hub::Hub;
 use super::join::{proof_holds, random};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_wire::codec::Challenge;
 use dray_wire::message::Join;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Maximum number of ended sessions that are remembered (guess, revisit).
@@ -70,7 +71,7 @@ impl Sessions {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock_unpoisoned()
     }
 
     /// Reserves a slot before any file is opened for a session.

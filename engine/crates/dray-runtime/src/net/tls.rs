@@ -4,6 +4,7 @@
 use super::fail::internal;
 use super::identity::{Identity, fingerprint_of};
 use dray_core::Fingerprint;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -20,7 +21,7 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, PeerIncompatible,
     RootCertStore, ServerConfig, SignatureScheme,
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Prefers AES-128: DTNs have instructions for it, and it is the cheapest per byte (ten rounds, not
 /// fourteen) and sufficiently strong.
@@ -47,7 +48,7 @@ impl Pinned {
     /// Returns the key that the server offered, if it is not the pinned one.
     #[must_use]
     pub fn other_key(&self) -> Option<Fingerprint> {
-        *self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.offered.lock_unpoisoned()
     }
 }
 
@@ -64,7 +65,7 @@ impl ServerCertVerifier for Pinned {
         if offered == self.pin {
             return Ok(ServerCertVerified::assertion());
         }
-        *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = Some(offered);
+        *self.offered.lock_unpoisoned() = Some(offered);
         Err(CertificateError::ApplicationVerificationFailure.into())
     }
 

@@ -14,7 +14,7 @@ use super::lease_watch::Lease;
 use super::log_file::StoredLog;
 use super::neighbours::{Neighbours, Speaker};
 use super::probe;
-use crate::lock::lock;
+use dray_core::lock::LockExt;
 use dray_core::{ContentKey, ErrorKind, Name, RelPath, Result};
 use dray_log::neighbours::{Claim, adopt, claim};
 use dray_log::{
@@ -47,7 +47,7 @@ struct Wanted<'a> {
 
 impl Space {
     pub(super) fn neighbours(&self) -> Option<MutexGuard<'_, Option<Neighbours>>> {
-        let guard = lock(&self.neighbours);
+        let guard = self.neighbours.lock_unpoisoned();
         guard.is_some().then_some(guard)
     }
 
@@ -63,7 +63,7 @@ impl Space {
         let Some(neighbours) = guard.as_mut() else {
             return Ok(());
         };
-        let mut others = lock(&self.others);
+        let mut others = self.others.lock_unpoisoned();
         (others.refused, others.adopted) = (HashMap::new(), HashMap::new());
         neighbours.look_soon();
         let mut free: BTreeMap<(bool, RelPath), (Speaker, Vec<Wanted<'_>>)> = BTreeMap::new();
@@ -197,12 +197,12 @@ impl Space {
 
     /// Returns the error for a file that another transfer writes.
     pub(super) fn refused(&self, path: &RelPath) -> Option<dray_core::Error> {
-        lock(&self.others).refused.get(path).cloned()
+        self.others.lock_unpoisoned().refused.get(path).cloned()
     }
 
     /// Returns the ranges of a file that was just adopted.
     pub(super) fn adopted(&self, path: &RelPath) -> Option<Resume> {
-        lock(&self.others).adopted.remove(path)
+        self.others.lock_unpoisoned().adopted.remove(path)
     }
 
     /// Adopts files of a log without a holder. If another transfer takes the log meanwhile, it is
@@ -226,7 +226,7 @@ impl Space {
             let log = (&mut file, &recovery);
             if let Some(resume) = self.take_file(destination, log, one, theirs)? {
                 ends.push(theirs.number);
-                lock(&self.met).insert(one.path.clone());
+                self.met.lock_unpoisoned().insert(one.path.clone());
                 others.adopted.insert(one.path.clone(), resume);
             }
         }

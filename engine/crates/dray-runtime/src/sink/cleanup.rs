@@ -4,13 +4,13 @@
 //! dropped for good is removed before its records: an interruption then leaves no file that is not
 //! in a log.
 
-use crate::lock::lock;
 use crate::open_files::OpenFile;
 use crate::sink::destination::Destination;
 use crate::sink::files::{Space, folder_of};
 use crate::sink::find_logs::{LogStep, about_folder};
 use crate::sink::neighbours::Neighbours;
 use crate::sink::probe;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_log::trust::FoundPartial;
 use dray_log::{Ending, LoggedFile, ObjectLog};
@@ -98,7 +98,7 @@ impl Space {
     /// Removes a failed small file, which has no record and is of no use to the next run. Another
     /// writer's file of the same name stays.
     pub(super) fn discard_small(&self, path: &RelPath) -> Result<()> {
-        let small = lock(&self.small).remove(path);
+        let small = self.small.lock_unpoisoned().remove(path);
         if let Some(small) = small {
             let discarded = self.store.discard(path, &small.name, Some(small.id));
             self.noting(path, discarded)?;
@@ -115,14 +115,14 @@ impl Space {
         if self.check_lease().is_err() {
             return;
         }
-        let mut neighbours = lock(&self.neighbours);
+        let mut neighbours = self.neighbours.lock_unpoisoned();
         let Ok(mut destination) = self.destination() else {
             return;
         };
         if destination.is_log_removed {
             return;
         }
-        let met = lock(&self.met);
+        let met = self.met.lock_unpoisoned();
         let _ = self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
             met.contains(path) && file.done.bytes() == 0
         });
@@ -135,7 +135,7 @@ impl Space {
 
     /// Removes small files without a final name: they have no records, so no run can resume them.
     pub(super) fn clear_small(&self) {
-        let left: Vec<RelPath> = lock(&self.small).keys().cloned().collect();
+        let left: Vec<RelPath> = self.small.lock_unpoisoned().keys().cloned().collect();
         for path in left {
             if self.check_lease().is_err() {
                 return;
@@ -157,9 +157,9 @@ impl Space {
         self.check_lease()?;
         self.tidy_logs(self.names.own_log());
         self.remove_strays()?;
-        let mut neighbours = lock(&self.neighbours);
+        let mut neighbours = self.neighbours.lock_unpoisoned();
         let mut destination = self.destination()?;
-        let met = lock(&self.met);
+        let met = self.met.lock_unpoisoned();
         // The log belongs to this transfer alone, but it did not meet files that could not be
         // listed.
         self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
@@ -187,10 +187,12 @@ impl Space {
         self.clear_small();
         self.check_lease()?;
         self.remove_strays()?;
-        let mut neighbours = lock(&self.neighbours);
+        let mut neighbours = self.neighbours.lock_unpoisoned();
         let mut destination = self.destination()?;
         let other = match neighbours.as_mut() {
-            Some(neighbours) if destination.found.is_none() && lock(&self.met).is_empty() => {
+            Some(neighbours)
+                if destination.found.is_none() && self.met.lock_unpoisoned().is_empty() =>
+            {
                 neighbours.look_again();
                 neighbours.same_claims(&destination.owner, &destination.claims)?
             }

@@ -6,7 +6,7 @@
 //! Invariant: at most one writer at a time has a job of a locked file, and that writer also does
 //! the queued jobs.
 
-use crate::lock::lock;
+use dray_core::lock::LockExt;
 use dray_core::maps::HashMap;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -25,7 +25,7 @@ impl<K: Hash + Eq, J> FileLocks<K, J> {
     /// Returns the job if it can be done now. If another writer has locked the file, queues the job
     /// for that writer and returns `None`.
     pub(super) fn begin(&self, file: K, job: J) -> Option<J> {
-        match lock(&self.0).entry(file) {
+        match self.0.lock_unpoisoned().entry(file) {
             Entry::Occupied(mut left) => {
                 left.get_mut().push_back(job);
                 None
@@ -40,7 +40,7 @@ impl<K: Hash + Eq, J> FileLocks<K, J> {
     /// Returns the next queued job for the writer that has locked the file; without one, unlocks
     /// the file.
     pub(super) fn next(&self, file: &K) -> Option<J> {
-        let mut turns = lock(&self.0);
+        let mut turns = self.0.lock_unpoisoned();
         let left = turns.get_mut(file).and_then(VecDeque::pop_front);
         if left.is_none() {
             turns.remove(file);

@@ -1,7 +1,6 @@
 //! The sink's files: existing entries, partial files and their records, durability, names.
 
 use crate::extent::Extent;
-use crate::lock::lock;
 use crate::open_files::{Handles, OpenFile};
 use crate::sink::adopt::Others;
 use crate::sink::asked::Asked;
@@ -14,6 +13,7 @@ use crate::sink::names::Names;
 use crate::sink::neighbours::Neighbours;
 use crate::sink::read_back::ReadBack;
 use crate::sink::tidy::Strays;
+use dray_core::lock::LockExt;
 use dray_core::maps::{HashMap, HashSet};
 use dray_core::options::{Durability, Options};
 use dray_core::{
@@ -143,14 +143,14 @@ impl Space {
 
     /// Adds a notice for the end of the session, up to [`NOTICES_MAX`].
     pub(super) fn tell(&self, notice: Error) {
-        let mut notices = lock(&self.notices);
+        let mut notices = self.notices.lock_unpoisoned();
         if notices.len() < NOTICES_MAX {
             notices.push(notice);
         }
     }
 
     pub(super) fn take_notices(&self) -> Vec<Error> {
-        std::mem::take(&mut *lock(&self.notices))
+        std::mem::take(&mut *self.notices.lock_unpoisoned())
     }
 
     /// Returns the locked log with its state.
@@ -234,7 +234,7 @@ impl Space {
         let (name, partial) = self.names.claim(path, begin)?;
         self.touch(folder_of(path));
         let id = partial.id();
-        lock(&self.met).insert(path.clone());
+        self.met.lock_unpoisoned().insert(path.clone());
         let begin = FileBegin {
             path: logged_path,
             key,
@@ -280,7 +280,7 @@ impl Space {
 
     pub(super) fn commit(&self, destination: &mut Destination) -> Result<()> {
         destination.log.commit()?;
-        for (path, name) in lock(&self.ended).drain(..) {
+        for (path, name) in self.ended.lock_unpoisoned().drain(..) {
             self.names.release(&path, &name);
         }
         Ok(())
@@ -362,13 +362,18 @@ impl Space {
             id,
             bytes: bytes.len() as u64,
         };
-        lock(&self.small).insert(path.clone(), small.clone());
+        self.small
+            .lock_unpoisoned()
+            .insert(path.clone(), small.clone());
         Ok(small)
     }
 
     /// Returns the name of a small file's partial file; `None` once it is published or discarded.
     pub(super) fn small_name(&self, path: &RelPath) -> Option<Name> {
-        lock(&self.small).get(path).map(|small| small.name.clone())
+        self.small
+            .lock_unpoisoned()
+            .get(path)
+            .map(|small| small.name.clone())
     }
 
     pub(super) fn log(&self, records: &[(FileNumber, ByteRange, Sums)]) -> Result<()> {
@@ -385,7 +390,7 @@ impl Space {
     pub(super) fn hurry(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.read_back.stop();
-        if let Some(check) = lock(&self.destination).final_check() {
+        if let Some(check) = self.destination.lock_unpoisoned().final_check() {
             check.give_up();
         }
     }
@@ -397,7 +402,7 @@ impl Space {
 
     pub(super) fn publish(&self, open: Option<&Arc<OpenFile>>, item: &PublishItem) -> Result<()> {
         // Without the lock: the answer may take long.
-        let check = lock(&self.destination).final_check();
+        let check = self.destination.lock_unpoisoned().final_check();
         if let Some(check) = check {
             check.compare(&item.sums)?;
         }
@@ -415,7 +420,7 @@ impl Space {
             let small = if item.size == 0 {
                 self.make_small(path, &[], &[], &attributes)?
             } else {
-                let written = lock(&self.small).get(path).cloned();
+                let written = self.small.lock_unpoisoned().get(path).cloned();
                 written.ok_or_else(|| no_partial("publish the file"))?
             };
             if small.bytes != item.size {
@@ -427,7 +432,7 @@ impl Space {
                 );
             }
             self.store.publish_small(path, &small.name, small.id, how)?;
-            lock(&self.small).remove(path);
+            self.small.lock_unpoisoned().remove(path);
             self.names.release(path, &small.name);
             if item.size == 0 {
                 self.note_unsynced(path);
@@ -445,7 +450,7 @@ impl Space {
         self.note_unsynced(&item.path);
         // Without durability no later step needs the name's durability.
         if self.options.durability != Durability::None {
-            lock(&self.undurable).insert(item.path.clone());
+            self.undurable.lock_unpoisoned().insert(item.path.clone());
         }
         Ok(())
     }
@@ -453,14 +458,14 @@ impl Space {
     fn note_unsynced(&self, path: &RelPath) {
         // Without durability nothing is ever synced.
         if self.options.durability != Durability::None {
-            lock(&self.unsynced).insert(path.clone());
+            self.unsynced.lock_unpoisoned().insert(path.clone());
         }
     }
 
     pub(super) fn touch(&self, folder: RelPath) {
         // As in [`Self::note_unsynced`].
         if self.options.durability != Durability::None {
-            lock(&self.touched).insert(folder);
+            self.touched.lock_unpoisoned().insert(folder);
         }
     }
 
@@ -474,7 +479,7 @@ impl Space {
     /// stay for the next run. If a crash may still undo the name, the record stays too, and the
     /// next run resumes from it.
     pub(super) fn close(&self, open: &Arc<OpenFile>) {
-        let is_undurable = lock(&self.undurable).remove(&open.path);
+        let is_undurable = self.undurable.lock_unpoisoned().remove(&open.path);
         if open.is_published() && !is_undurable {
             // Effective with the next commit; until then another run finds the final name and no
             // partial file, and relies on that.
@@ -483,7 +488,9 @@ impl Space {
             };
             let ended = destination.log.end_file(open.number, Ending::Published);
             if ended.is_ok() {
-                lock(&self.ended).push((open.path.clone(), open.name.clone()));
+                self.ended
+                    .lock_unpoisoned()
+                    .push((open.path.clone(), open.name.clone()));
             }
         }
     }

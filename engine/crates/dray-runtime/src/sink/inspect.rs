@@ -1,9 +1,9 @@
 //! Inspects or makes entries before any data comes: makes folders and links, and for files reports
 //! the existing entry and the log's record.
 
-use crate::lock::lock;
 use crate::sink::files::{Space, folder_of, how, unless};
 use crate::sink::probe;
+use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
 use dray_core::options::Overwrite;
 use dray_core::{ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result};
@@ -28,12 +28,12 @@ pub(super) struct Folders {
 impl Folders {
     /// Returns true if this transfer made the folder.
     pub(super) fn is_fresh(&self, folder: &RelPath) -> bool {
-        lock(&self.fresh).contains(folder)
+        self.fresh.lock_unpoisoned().contains(folder)
     }
 }
 
 fn remember(folders: &Mutex<HashSet<RelPath>>, path: &RelPath) {
-    let mut folders = lock(folders);
+    let mut folders = folders.lock_unpoisoned();
     if folders.len() >= FOLDERS_MAX {
         folders.clear();
     }
@@ -44,7 +44,7 @@ impl Space {
     pub(super) fn inspect(&self, item: InspectItem) -> Result<Inspected> {
         let InspectItem { path, task, .. } = item;
         self.strays.pass(&folder_of(&path));
-        let is_refused = |folder| lock(&self.folders.refused).contains(&folder);
+        let is_refused = |folder| self.folders.refused.lock_unpoisoned().contains(&folder);
         if path.parent().is_some_and(is_refused) {
             // The machine has the folder's error. No entry is made in the folder, nor below, even
             // if it was requested together with it.
@@ -178,7 +178,7 @@ impl Space {
             return Ok(None);
         };
         let file: LoggedFile = file.clone();
-        lock(&self.met).insert(path.clone());
+        self.met.lock_unpoisoned().insert(path.clone());
         let sink = trust::Sink {
             log: &destination.log_words,
             owner: &destination.owner,

@@ -3,10 +3,11 @@
 //! Not for: taking a lease (`lease`), and its format (`dray_log::lease`).
 
 use dray_core::Result;
+use dray_core::lock::LockExt;
 use dray_log::LeaseRecord;
 use dray_log::lease::{self, LEASE_BYTES};
 use dray_store::ControlFile;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Maximum age of a lease check for calls on every small file or object. On network storage each
@@ -40,7 +41,7 @@ impl Lease {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock_unpoisoned()
     }
 
     /// Checks that it is still held.

@@ -5,7 +5,7 @@
 //! another transfer's partial file is removed only if no log names it.
 
 use super::other_logs::{OtherLogs, Place};
-use crate::lock::lock;
+use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_log::layout::{partial_name_at_turn, partial_name_of_log};
@@ -58,7 +58,7 @@ impl Names {
 
     /// Records that `path` has a partial file of this name. Returns true if the name was free.
     pub(super) fn take(&self, path: &RelPath, name: &Name) -> bool {
-        lock(&self.taken).insert(place_of(path, name))
+        self.taken.lock_unpoisoned().insert(place_of(path, name))
     }
 
     /// Takes the first name for the partial file of `path`, if no other file of this transfer has
@@ -73,12 +73,13 @@ impl Names {
 
     /// Returns true if a file of this transfer, or of its log, has this partial file.
     pub(super) fn is_taken(&self, path: &RelPath, name: &Name) -> bool {
-        lock(&self.taken).contains(&place_of(path, name))
+        self.taken.lock_unpoisoned().contains(&place_of(path, name))
     }
 
     /// Returns true if [`Self::clear`] kept the last partial file because of an unreadable log.
     pub(super) fn is_unread(&self) -> bool {
-        lock(&self.others)
+        self.others
+            .lock_unpoisoned()
             .as_ref()
             .is_some_and(OtherLogs::is_unread)
     }
@@ -86,7 +87,7 @@ impl Names {
     /// Releases a name: the partial file no longer exists, or has its final name, and no valid
     /// record names it.
     pub(super) fn release(&self, path: &RelPath, name: &Name) {
-        lock(&self.taken).remove(&place_of(path, name));
+        self.taken.lock_unpoisoned().remove(&place_of(path, name));
     }
 
     /// Makes the partial file of `path` under an unused name. `make` returns `None` if an entry of
@@ -185,7 +186,7 @@ impl Names {
             born: self.store.born(&at)?,
         };
         let place = (folder, name);
-        if let Some(others) = &mut *lock(&self.others)
+        if let Some(others) = &mut *self.others.lock_unpoisoned()
             && others.speak_of(&place)?
         {
             return Ok(false);

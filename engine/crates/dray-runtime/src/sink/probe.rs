@@ -7,7 +7,7 @@ use super::lease;
 use super::log_file::StoredLog;
 use super::neighbours::{Neighbours, Speaker};
 use super::{compare, find_logs};
-use crate::lock::lock;
+use dray_core::lock::LockExt;
 use dray_core::{ContentKey, Layout, RelPath, Result, TargetId};
 use dray_log::trust::{self, FoundPartial};
 use dray_log::{BootId, LoggedFile, Recovery, layout, recover};
@@ -75,7 +75,7 @@ impl Peek {
         let Some(neighbours) = &self.neighbours else {
             return Ok(None);
         };
-        let mut neighbours = lock(neighbours);
+        let mut neighbours = neighbours.lock_unpoisoned();
         neighbours.look_again();
         let mut best: Option<Result<Resume, dray_core::Error>> = None;
         for speaker in neighbours.speaking_of(path, &|_| false)? {
@@ -113,7 +113,7 @@ impl Peek {
     }
 
     fn read(&self, speaker: &Speaker) -> Result<Option<Arc<Recovery>>> {
-        let mut read = lock(&self.read);
+        let mut read = self.read.lock_unpoisoned();
         if let Some(known) = read.get(speaker.log()) {
             return Ok(Some(Arc::clone(known)));
         }

@@ -2,8 +2,8 @@
 //!
 //! Not for: choosing names (`names`); a file whose name is taken is written separately.
 
-use crate::lock::lock;
 use crate::sink::files::{Small, Space, how};
+use dray_core::lock::LockExt;
 use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result, Sums};
 use dray_session::sink::PublishItem;
 use dray_store::{Attributes, SmallFile, SmallName};
@@ -85,7 +85,9 @@ impl Space {
                 Ok(id) => {
                     let bytes = file.content.len() as u64;
                     let small = Small { name, id, bytes };
-                    lock(&self.small).insert(file.path.clone(), small);
+                    self.small
+                        .lock_unpoisoned()
+                        .insert(file.path.clone(), small);
                     Ok(())
                 }
                 Err(error) => {
@@ -116,7 +118,7 @@ impl Space {
             Err(error) => return items.iter().map(|_| Err(error.clone())).collect(),
         };
         let known = items.iter().map(|item| {
-            let small = lock(&self.small).get(&item.path).cloned();
+            let small = self.small.lock_unpoisoned().get(&item.path).cloned();
             small.filter(|small| small.bytes == item.size && !is_checked)
         });
         let known: Vec<Option<Small>> = known.collect();
@@ -138,7 +140,7 @@ impl Space {
                 return self.publish(None, item);
             };
             published.next().unwrap_or_else(|| Err(no_answer()))?;
-            lock(&self.small).remove(&item.path);
+            self.small.lock_unpoisoned().remove(&item.path);
             self.names.release(&item.path, &small.name);
             Ok(())
         })

@@ -1,8 +1,8 @@
 //! Makes a group durable: determines the items to sync for each of the machine's items.
 
-use crate::lock::lock;
 use crate::open_files::OpenFile;
 use crate::sink::files::{Space, folder_of};
+use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
 use dray_core::{Error, ErrorKind, RelPath, Result};
 use dray_store::SyncItem;
@@ -34,7 +34,7 @@ impl Space {
         let mut names = Vec::with_capacity(items.len());
         let mut files = Vec::new();
         let mut published = HashSet::default();
-        let mut folders = std::mem::take(&mut *lock(&self.touched));
+        let mut folders = std::mem::take(&mut *self.touched.lock_unpoisoned());
         for item in items {
             match item {
                 SyncPath::Partial(open) => names.push((&open.path, open.name.clone())),
@@ -44,7 +44,7 @@ impl Space {
                 }
                 SyncPath::Published(path) => {
                     // Before its folder: that sync then finds the journal written.
-                    if lock(&self.unsynced).remove(path) {
+                    if self.unsynced.lock_unpoisoned().remove(path) {
                         files.push(path);
                         published.insert(path);
                     }
@@ -85,7 +85,7 @@ impl Space {
                 (SyncItem::Folder(folder), Err(error)) => {
                     // Later entries in the folder need its sync too, unless it no longer exists.
                     if error.kind != ErrorKind::NotFound {
-                        lock(&self.touched).insert((*folder).clone());
+                        self.touched.lock_unpoisoned().insert((*folder).clone());
                     }
                     without.push((*folder, error));
                 }
@@ -101,7 +101,7 @@ impl Space {
             match (without.iter().find(is_lost), item) {
                 (Some((_, error)), _) => failed.push((path.clone(), error.clone().file(path))),
                 (None, SyncPath::Published(_)) => {
-                    lock(&self.undurable).remove(path);
+                    self.undurable.lock_unpoisoned().remove(path);
                 }
                 (None, _) => {}
             }

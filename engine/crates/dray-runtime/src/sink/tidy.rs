@@ -12,7 +12,7 @@ use super::log_file::StoredLog;
 use super::neighbours::Neighbours;
 use super::probe::found_partial;
 use super::sweep;
-use crate::lock::lock;
+use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
 use dray_core::{End, EntryKind, Error, ErrorKind, Metadata, Name, RelPath, Result};
 use dray_log::{Limits, Recovery, layout, recover_within};
@@ -105,7 +105,7 @@ impl Strays {
     }
 
     fn remember(&self, folder: &RelPath) {
-        let mut folders = lock(&self.folders);
+        let mut folders = self.folders.lock_unpoisoned();
         if folders.len() < FOLDERS_MAX && !folders.contains(folder) {
             folders.insert(folder.clone());
         }
@@ -127,7 +127,7 @@ impl Space {
         if !self.strays.is_any.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let folders = std::mem::take(&mut *lock(&self.strays.folders));
+        let folders = std::mem::take(&mut *self.strays.folders.lock_unpoisoned());
         for folder in folders {
             self.check_lease()?;
             let removed = self.keeping_time(&folder, || {

@@ -3,12 +3,12 @@
 
 use crate::extent::Extent;
 use crate::link::SourceEvent;
-use crate::lock::lock;
 use crate::origin::Origin;
 use crate::pool::{PIECE_BYTES, Pool};
 use crate::target_pools::Worker;
 use crossbeam_channel::Sender;
 use dray_core::checksum::Summer;
+use dray_core::lock::LockExt;
 use dray_core::{BlockId, BufferId, ByteRange, End, Error, ErrorKind, Result};
 use dray_session::source::{Input, ReadOutcome, ReadPart};
 use dray_store::{InodeState, Noted, ReadHandle, ReadState};
@@ -246,7 +246,7 @@ fn fill(
 
 /// Records the file's state before its first read, for comparison after each read.
 fn note_before(handle: &dyn ReadHandle, origin: &Origin) -> Result<()> {
-    let mut noted = lock(&origin.noted);
+    let mut noted = origin.noted.lock_unpoisoned();
     if noted.is_none() {
         *noted = handle.noted()?;
     }
@@ -256,7 +256,7 @@ fn note_before(handle: &dyn ReadHandle, origin: &Origin) -> Result<()> {
 /// Returns true if the content may have been changed by a program that restored the modification
 /// time.
 fn is_rewritten(handle: &dyn ReadHandle, origin: &Origin, now: Option<InodeState>) -> Result<bool> {
-    let mut noted = lock(&origin.noted);
+    let mut noted = origin.noted.lock_unpoisoned();
     let (Some(before), Some(inode)) = (*noted, now) else {
         return Ok(false);
     };

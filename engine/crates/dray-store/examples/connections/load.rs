@@ -2,6 +2,7 @@
 
 use super::server::{ANSWER, BYTES_MAX, Rates, Request, Server};
 use dray_core::connections::{Direction, Flow, Rule, Setting};
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind};
 use dray_store::connections::{Carried, ConnectionOptions, Connections, Lease};
 use std::collections::HashMap;
@@ -9,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,10 +60,6 @@ struct Open {
     answered: Sender<()>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Wire {
     fn dial(address: SocketAddr) -> io::Result<Arc<Self>> {
         let stream = TcpStream::connect(address)?;
@@ -74,7 +71,7 @@ impl Wire {
             // The thread ends with the connection; no caller waits for the requests that were open
             // then.
             let _ = take_answers(reader, &of_reader);
-            lock(&of_reader).clear();
+            of_reader.lock_unpoisoned().clear();
         });
         let (writer, next) = (Mutex::new(stream), AtomicU64::new(0));
         Ok(Arc::new(Self { writer, open, next }))
@@ -90,7 +87,7 @@ fn take_answers(mut stream: TcpStream, open: &Mutex<HashMap<u64, Open>>) -> io::
         let bytes = u32::from_le_bytes(bytes) as usize;
         let data = data.get_mut(..bytes).ok_or(io::ErrorKind::InvalidData)?;
         stream.read_exact(data)?;
-        let answered = lock(open).remove(&u64::from_le_bytes(id));
+        let answered = open.lock_unpoisoned().remove(&u64::from_le_bytes(id));
         if let Some(Open { lease, answered }) = answered {
             lease.carried();
             // A caller that does not wait has dropped the receiver.
@@ -103,8 +100,10 @@ fn submit(lease: Lease<Arc<Wire>>, mut request: Request, data: &[u8]) -> io::Res
     let wire = Arc::clone(&lease);
     let (answered, answer) = channel();
     request.id = wire.next.fetch_add(1, Ordering::Relaxed);
-    lock(&wire.open).insert(request.id, Open { lease, answered });
-    let mut writer = lock(&wire.writer);
+    wire.open
+        .lock_unpoisoned()
+        .insert(request.id, Open { lease, answered });
+    let mut writer = wire.writer.lock_unpoisoned();
     writer.write_all(&request.encode())?;
     if request.is_write {
         writer.write_all(&data[..request.bytes as usize])?;
@@ -163,7 +162,7 @@ pub(crate) fn run(case: &Case, rates: Rates) -> Result<Came, Box<dyn std::error:
                 format!("dial {address}: {cause}"),
             )
         })?;
-        lock(&opened).push(Arc::clone(&wire));
+        opened.lock_unpoisoned().push(Arc::clone(&wire));
         Ok(wire)
     });
     let is_over = AtomicBool::new(false);
@@ -208,8 +207,8 @@ pub(crate) fn run(case: &Case, rates: Rates) -> Result<Came, Box<dyn std::error:
             setting,
         })
     });
-    for wire in lock(&wires).drain(..) {
-        lock(&wire.writer).shutdown(Shutdown::Both)?;
+    for wire in wires.lock_unpoisoned().drain(..) {
+        wire.writer.lock_unpoisoned().shutdown(Shutdown::Both)?;
     }
     Ok(came?)
 }

@@ -3,11 +3,12 @@
 //! it must become durable. Writes of one file over several connections therefore wait for each
 //! other and block their connections.
 
+use dray_core::lock::LockExt;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -138,10 +139,6 @@ impl Pace {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
@@ -180,7 +177,7 @@ impl Shared {
         let length = Duration::from_secs_f64(bytes / connection);
         if let Some(whole) = whole {
             let until = {
-                let mut free = lock(&self.free);
+                let mut free = self.free.lock_unpoisoned();
                 *free = (*free).max(Instant::now()) + Duration::from_secs_f64(bytes / whole);
                 *free
             };
@@ -190,13 +187,18 @@ impl Shared {
             return pace.spend(length);
         }
         pace.spend(length.mul_f64(1.0 - locked));
-        let file = lock(&self.files).entry(request.file).or_default().clone();
+        let file = self
+            .files
+            .lock_unpoisoned()
+            .entry(request.file)
+            .or_default()
+            .clone();
         let _held = match file.try_lock() {
             Ok(held) => held,
             Err(TryLockError::Poisoned(held)) => held.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 let began = Instant::now();
-                let held = lock(&file);
+                let held = file.lock_unpoisoned();
                 let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 self.lock_waits.fetch_add(1, Ordering::Relaxed);
                 self.lock_nanos.fetch_add(nanos, Ordering::Relaxed);

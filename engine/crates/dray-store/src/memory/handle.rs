@@ -4,9 +4,10 @@ use super::tree::{self, Body, Content, Inode, Key, above, now};
 use super::{DEVICE, MemoryStore, set};
 use crate::store::{ControlFile, Partial, ReadHandle};
 use crate::types::{Attributes, PartialId, Publish, ReadState};
+use dray_core::lock::RwLockExt;
 use dray_core::{ByteRange, ErrorKind, RelPath, Result, Sums};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// An open file of a [`MemoryStore`], for any purpose.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl MemoryHandle {
     }
 
     fn inode(&self) -> Arc<Inode> {
-        Arc::clone(&self.inode.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.inode.read_unpoisoned())
     }
 
     fn change(&self, operation: &str, end: u64, work: impl FnOnce(&mut Content)) -> Result<()> {
@@ -215,7 +216,7 @@ impl ControlFile for MemoryHandle {
         if let Some(folder) = above(&self.key) {
             tree.sync_folder(folder);
         }
-        *self.inode.write().unwrap_or_else(PoisonError::into_inner) = inode;
+        *self.inode.write_unpoisoned() = inode;
         Ok(())
     }
 

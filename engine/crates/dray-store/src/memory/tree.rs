@@ -1,10 +1,11 @@
 //! The names and contents of a memory store, as they are and as they would be after a crash.
 
+use dray_core::lock::{LockExt, RwLockExt};
 use dray_core::{Metadata, ModifiedTime, RelPath, Sums};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A path with zeros for slashes. Zero sorts before every byte of a name, so byte order is the
@@ -109,7 +110,7 @@ impl Inode {
     }
 
     pub(super) fn meta(&self) -> MutexGuard<'_, Meta> {
-        self.meta.lock().unwrap_or_else(PoisonError::into_inner)
+        self.meta.lock_unpoisoned()
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -143,9 +144,7 @@ impl Inode {
     }
 
     fn durable_meta(&self) -> MutexGuard<'_, Meta> {
-        self.durable_meta
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.durable_meta.lock_unpoisoned()
     }
 
     fn crash(&self) {
@@ -269,11 +268,11 @@ pub(super) fn is_in(name: &[u8], folder: &[u8]) -> bool {
 }
 
 pub(super) fn read(content: &RwLock<Content>) -> std::sync::RwLockReadGuard<'_, Content> {
-    content.read().unwrap_or_else(PoisonError::into_inner)
+    content.read_unpoisoned()
 }
 
 pub(super) fn write(content: &RwLock<Content>) -> std::sync::RwLockWriteGuard<'_, Content> {
-    content.write().unwrap_or_else(PoisonError::into_inner)
+    content.write_unpoisoned()
 }
 
 /// Returns the wall-clock time, as a file system would record it.

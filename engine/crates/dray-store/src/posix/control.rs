@@ -8,12 +8,13 @@ use super::{Place, PosixStore, size_of};
 use crate::CONTROL_NAMES_MAX;
 use crate::store::ControlFile;
 use crate::types::ControlMode;
+use dray_core::lock::RwLockExt;
 use dray_core::{Error, ErrorKind, Name, RelPath, Result};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
 const PRIVATE_FOLDER: Mode = Mode::from_raw_mode(0o700);
@@ -133,7 +134,7 @@ pub(super) struct PosixControl {
 
 impl PosixControl {
     fn file(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.file.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.file.read_unpoisoned())
     }
 
     fn named(&self, operation: &str) -> impl Fn(Errno) -> Error {
@@ -223,7 +224,7 @@ impl ControlFile for PosixControl {
             })
             .map_err(self.named(operation))?;
         // The name refers to the new file now, durable or not.
-        *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(file);
+        *self.file.write_unpoisoned() = Arc::new(file);
         self.is_name_durable
             .store(synced.is_ok(), Ordering::Release);
         synced.map_err(|errno| match errno {

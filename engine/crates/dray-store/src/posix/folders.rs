@@ -5,11 +5,12 @@ use super::resolve::{Root, split};
 use super::sync::{FileSystem, FileSystems};
 use crate::targets::Targets;
 use dray_core::TargetId;
+use dray_core::lock::LockExt;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, Result};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Maximum number of folders kept open: a quarter of the usual soft limit of 1024 open files.
@@ -153,14 +154,14 @@ impl Folders {
     /// Closes folders that are too old to be used again, at most once per [`AGE_MAX`]. Open folders
     /// would hold the space of a removed folder, and keep its mount busy.
     fn sweep(&self, now: Instant) {
-        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut swept = self.swept.lock_unpoisoned();
         if now.duration_since(*swept) < AGE_MAX {
             return;
         }
         *swept = now;
         drop(swept);
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock_unpoisoned();
             shard.retain(|_, slot| now.duration_since(slot.found) < AGE_MAX);
         }
     }
@@ -184,9 +185,7 @@ impl Folders {
 
     fn shard(&self, path: &[u8]) -> std::sync::MutexGuard<'_, HashMap<Box<[u8]>, Slot>> {
         let at = self.hasher.hash_one(path) as usize % SHARDS;
-        self.shards[at]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shards[at].lock_unpoisoned()
     }
 }
 

@@ -8,12 +8,13 @@
 use super::folders::Folder;
 use super::{Place, PosixStore};
 use crate::types::SyncItem;
+use dray_core::lock::LockExt;
 use dray_core::{Error, ErrorKind, Name, RelPath, Result, Status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 
 /// Maximum number of items of one file system that are synced one by one. Measured with
 /// `examples/small_files.rs` on ext4, files of 16 KiB, host under load: one `fsync` takes 3 to 5
@@ -65,7 +66,7 @@ impl FileSystems {
     /// Returns the file system `device`, watched from now on. Called for each folder that is
     /// opened, so before any write there. Returns `None` if no folder of it could be read so far.
     pub(super) fn of(&self, folder: BorrowedFd<'_>, device: u64) -> Option<Arc<FileSystem>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock_unpoisoned();
         if let Some(found) = known.get(&device) {
             return Some(Arc::clone(found));
         }
@@ -169,10 +170,7 @@ impl PosixStore {
         let Some(system) = &any.folder.system else {
             return Err(place.error("sync", Errno::ACCESS));
         };
-        let mut has_failed = system
-            .has_failed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut has_failed = system.has_failed.lock_unpoisoned();
         if *has_failed {
             return Err(lost(&place));
         }

@@ -3,10 +3,11 @@
 
 use super::{Call, Hook, Operation};
 use crate::store::Store;
+use dray_core::lock::{LockExt, RwLockExt};
 use dray_core::rate::BytesPerSecond;
 use dray_core::{TargetId, units};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 /// Burst after a pause, as time at the full rate: long enough that the coarseness of a sleep costs
@@ -111,7 +112,7 @@ impl Limit {
 
     fn bucket(&self, target: TargetId) -> Option<Arc<Bucket>> {
         {
-            let numbers = self.numbers.read().unwrap_or_else(PoisonError::into_inner);
+            let numbers = self.numbers.read_unpoisoned();
             if let Some(known) = numbers.get(&target) {
                 return known.clone();
             }
@@ -119,7 +120,7 @@ impl Limit {
         let targets = self.store.targets();
         let name = targets.into_iter().find(|known| known.id == target);
         let bucket = name.and_then(|known| self.targets.get(&known.name).cloned());
-        let mut numbers = self.numbers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = self.numbers.write_unpoisoned();
         numbers.insert(target, bucket.clone());
         bucket
     }
@@ -171,7 +172,7 @@ impl Bucket {
     fn take(&self, bytes: u64, begin: Instant) {
         let now = Instant::now();
         let go = {
-            let mut even = self.even.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut even = self.even.lock_unpoisoned();
             let earliest = now.checked_sub(BURST).unwrap_or(now);
             let start = (*even).max(earliest);
             let rate = self.rate.at(start.saturating_duration_since(begin));

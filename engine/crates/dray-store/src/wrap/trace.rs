@@ -2,8 +2,9 @@
 
 use super::{Call, Hook};
 use dray_core::Error;
+use dray_core::lock::LockExt;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// One completed call.
@@ -72,7 +73,7 @@ pub fn json_lines(writer: impl Write + Send + 'static) -> TraceSink {
         if let Some(error) = event.error {
             line["error"] = error.to_string().into();
         }
-        let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = writer.lock_unpoisoned();
         // One write per line keeps lines whole; a trace must not fail a transfer.
         let _ = writer.write_all(format!("{line}\n").as_bytes());
     })

@@ -23,11 +23,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use dray_api::{Scheduling, SchedulingPatch};
+use dray_core::lock::LockExt;
 use http_body_util::BodyExt;
 use no_tickets::NoTickets;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tower::ServiceExt;
 
 /// Rules that nobody goes by.
@@ -35,12 +36,12 @@ struct Rules(Mutex<Scheduling>);
 
 impl Scheduler for Rules {
     fn rules(&self) -> Scheduling {
-        let rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.0.lock_unpoisoned();
         rules.clone()
     }
 
     fn change(&self, patch: &SchedulingPatch) -> Scheduling {
-        let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = self.0.lock_unpoisoned();
         *rules = patch.apply(&rules);
         rules.clone()
     }
