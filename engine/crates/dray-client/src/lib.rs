@@ -1,9 +1,10 @@
-//! Calls to the control API of an endpoint: those of the command line, and an endpoint's own to the
-//! other side of a transfer.
+//! Calls to the control API of an endpoint, made by the command line and by an endpoint that asks
+//! the other side of a transfer.
 //!
-//! Whoever waits for each answer keeps one connection for the next call: on a long way making one
-//! takes longer than the call. One that was kept may be dead by then, or its end may close it to make
-//! room: a call that was never sent, or that may be made twice, is made again on a new one.
+//! A program that waits for each answer keeps one connection for the next call: over a long round
+//! trip, connecting takes longer than the call. A kept connection may be dead, or the endpoint may
+//! close it to free a slot. The client repeats a call on a new connection if the call was never
+//! sent, or if its method is idempotent.
 
 use dray_api::api_path;
 use dray_core::lock::LockExt;
@@ -30,41 +31,41 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
-/// Bytes of an answer that are read: a page of a thousand transfers with room to spare.
+/// Maximum number of bytes of an answer: a page of a thousand transfers, with a margin.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// How long connecting and the handshake may take.
+/// Maximum time of connecting, name lookup and TLS handshake included.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long an answer may take, long polls (60 s) included.
+/// Maximum time of an answer, long polls (60 s) included.
 const ANSWER: Duration = Duration::from_secs(90);
 
-/// What was not used for so long is not used again: a firewall may have forgotten it without a word.
-/// Endpoints close idle ones later.
+/// Idle time after which a connection is not used again: a firewall may have dropped its state
+/// silently. Endpoints close idle connections later.
 const KEPT: Duration = Duration::from_secs(20);
 
-/// A call that must not be made twice uses what was used so long ago at the most.
+/// The same for a call whose method is not idempotent.
 const KEPT_FOR_ONCE: Duration = Duration::from_secs(2);
 
-/// How long what was sent may stay without an acknowledgement before the connection counts as dead.
+/// Time without an acknowledgement of sent data after which the connection counts as dead.
 const UNHEARD: Duration = Duration::from_secs(10);
 
 /// The sending half of a connection.
 type Sender = http1::SendRequest<Full<Bytes>>;
 
-/// A connection, and what its other half runs on.
+/// A connection, and the runtime of its other half.
 struct Kept {
     runtime: Runtime,
     sender: Sender,
     used_at: Instant,
 }
 
-/// The connection that a client keeps; its copies share it.
+/// The connection that a client keeps. Clones of the client share it.
 #[derive(Clone, Default)]
 pub struct Keeper(Arc<Mutex<Option<Kept>>>);
 
 impl Keeper {
-    /// What is kept, if such a call may use it: what has closed meanwhile is none.
+    /// Takes the kept connection, if it is open and recent enough for a call with `method`.
     fn take(&self, method: &Method) -> Option<Kept> {
         let kept = self.0.lock_unpoisoned().take();
         let most = match method.is_idempotent() {
@@ -72,7 +73,7 @@ impl Keeper {
             false => KEPT_FOR_ONCE,
         };
         let mut kept = kept.filter(|kept| kept.used_at.elapsed() <= most)?;
-        // The other half sees now that it was closed.
+        // Lets the other half notice that the peer closed the connection.
         let ready = kept.runtime.block_on(async {
             tokio::task::yield_now().await;
             tokio::time::timeout(CONNECT, kept.sender.ready()).await
@@ -85,14 +86,14 @@ impl Keeper {
     }
 }
 
-/// What became of a call.
+/// Outcome of a call.
 enum Called {
-    /// An answer, or an answer that refuses.
+    /// An answer, or a refusal by the endpoint.
     Answered(Result<Value>),
-    /// None came.
+    /// No answer came.
     Lost {
         error: Error,
-        /// Whether the other end may have had it.
+        /// True if the endpoint may have received the call.
         may_be_done: bool,
     },
 }
@@ -106,42 +107,42 @@ impl Called {
     }
 }
 
-/// An answer, read and as it came.
+/// An answer, parsed and as raw JSON.
 #[derive(Debug, Clone)]
 pub struct Answer<T> {
-    /// The answer as a type.
+    /// The parsed answer.
     pub read: T,
     /// Its JSON, with the fields that this version does not know.
     pub json: Value,
 }
 
-/// One endpoint, and as whom it is asked.
+/// One endpoint, and the credentials for calls to it.
 #[derive(Clone)]
 pub struct Client {
     /// `HOST:PORT`.
     pub address: String,
-    /// How it is known.
+    /// The check of the endpoint's identity.
     pub trust: Trust,
-    /// The key that is shown, if any.
+    /// The key that the client presents, if any.
     pub identity: Option<Arc<Identity>>,
-    /// The bearer token that is shown, if any.
+    /// The bearer token that the client presents, if any.
     pub token: Option<String>,
-    /// The connection that calls that are waited for use one after the other.
+    /// The connection for successive calls of [`Client::call_and_wait`].
     pub kept: Keeper,
 }
 
-// A token must not get into a log by way of a debug line.
+// A debug line must not carry a token into a log.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client({})", self.address)
     }
 }
 
-/// The addresses of `HOST:PORT`, by a thread of its own: a runtime's way panics where the system refuses
-/// one.
+/// Resolves `HOST:PORT` on a thread of its own: the runtime's resolver panics if the system refuses
+/// a thread.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// If the system refuses the thread.
 fn resolve(address: &str) -> Result<oneshot::Receiver<io::Result<Vec<SocketAddr>>>> {
     let (tell, told) = oneshot::channel();
     if let Ok(one) = address.parse() {
@@ -155,16 +156,16 @@ fn resolve(address: &str) -> Result<oneshot::Receiver<io::Result<Vec<SocketAddr>
 }
 
 impl Client {
-    /// Calls, and waits for the answer. Not for use within an asynchronous task.
+    /// Calls, and blocks until the answer comes. Must not run within an asynchronous task.
     ///
     /// # Errors
-    /// [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], [`ErrorKind::Unauthorized`] when it is
-    /// not who was meant; else what it refuses the call with.
+    /// [`ErrorKind::Unreachable`]; [`ErrorKind::TimedOut`]; [`ErrorKind::Unauthorized`] if the
+    /// endpoint is not the expected one; otherwise the endpoint's refusal.
     pub fn call_and_wait(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         if let Some(kept) = self.kept.take(&method) {
             match self.call_on(kept, method.clone(), path, body) {
                 Called::Answered(answer) => return answer,
-                // It was closed meanwhile.
+                // The endpoint had closed the kept connection.
                 Called::Lost { may_be_done, .. } if !may_be_done || method.is_idempotent() => {}
                 Called::Lost { error, .. } => return Err(error),
             }
@@ -175,10 +176,10 @@ impl Client {
         }
     }
 
-    /// Calls, waits for the answer, and reads it.
+    /// Calls, blocks until the answer comes, and parses it.
     ///
     /// # Errors
-    /// As [`Client::call_and_wait`]; [`ErrorKind::Protocol`] for an answer of another form.
+    /// As [`Client::call_and_wait`]; [`ErrorKind::Protocol`] if the answer has another form.
     pub fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -197,7 +198,7 @@ impl Client {
         }
     }
 
-    /// Connects for a call that is to come soon.
+    /// Connects for a call that follows soon.
     ///
     /// # Errors
     /// As [`Client::call_and_wait`].
@@ -221,7 +222,7 @@ impl Client {
         })
     }
 
-    /// Calls on a connection, which is kept if an answer came.
+    /// Calls on `kept`, and keeps the connection if an answer came.
     fn call_on(&self, mut kept: Kept, method: Method, path: &str, body: Option<&Value>) -> Called {
         let exchange = self.exchange(&mut kept.sender, method, path, body);
         match kept.runtime.block_on(self.in_time(exchange)) {
@@ -234,8 +235,8 @@ impl Client {
         }
     }
 
-    /// Calls `path` (with its query), on a connection of its own, and gives the answer's JSON; null for
-    /// an empty answer.
+    /// Calls `path` (with its query) on a connection of its own, and returns the answer's JSON;
+    /// null for an empty answer.
     ///
     /// # Errors
     /// As [`Client::call_and_wait`].
@@ -297,7 +298,7 @@ impl Client {
                 let lack = too_many_open(End::Here, &self.operation(), &error);
                 lack.unwrap_or_else(|| lost(&error))
             })?;
-            // A call is written at once, and waits for nothing that could go with it.
+            // Sends a call immediately: no more data follows that could share its segment.
             let _ = socket.set_nodelay(true);
             let _ = rustix::net::sockopt::set_tcp_user_timeout(
                 &socket,
@@ -322,7 +323,7 @@ impl Client {
         let (sender, connection) = http1::handshake(TokioIo::new(socket))
             .await
             .map_err(|error| lost(&error))?;
-        // Ends with the sender.
+        // The task ends when `sender` is dropped.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -335,7 +336,7 @@ impl Client {
         body: Option<&Value>,
     ) -> std::result::Result<(StatusCode, Bytes), Called> {
         let lost = |error: hyper::Error| Called::Lost {
-            // Closed before a byte of it was written.
+            // Cancelled: hyper had not written a byte of the request.
             may_be_done: !error.is_canceled(),
             error: self.error(ErrorKind::Unreachable, error),
         };
@@ -378,7 +379,7 @@ impl Client {
         }
     }
 
-    /// An answer that no endpoint gives.
+    /// The error for an answer that no endpoint gives.
     fn odd(&self, status: StatusCode) -> Error {
         self.error(
             ErrorKind::Protocol,
@@ -388,12 +389,12 @@ impl Client {
     }
 }
 
-/// The error in an answer.
+/// Returns the error that an answer holds.
 fn told(json: &Value) -> Option<Error> {
     let parts = json.get("error")?;
     let text = |field: &str| parts.get(field).and_then(Value::as_str).unwrap_or_default();
     let word = |field: &str| parts.get(field).cloned().unwrap_or_default();
-    // A newer endpoint may know kinds that are not known here.
+    // A newer endpoint may use kinds that this version does not know.
     let kind = serde_json::from_value(word("kind")).unwrap_or(ErrorKind::Other);
     let end = serde_json::from_value(word("end")).unwrap_or(End::Network);
     let status: Option<Status> = serde_json::from_value(word("status")).ok();
