@@ -1,5 +1,5 @@
-//! The doorkeeper: believes tokens and certificates (dray-auth), maps them to owners, and says what
-//! may be done to which path.
+//! Verifies tokens and certificates (dray-auth), maps them to owners, and decides which actions a
+//! principal may do on a path.
 
 use super::keyring::Keyring;
 use super::keys::{certificates, files, keys_missing, read, source};
@@ -20,27 +20,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How often files of authorities and revocation lists are looked at.
+/// Interval between checks of the files of authorities and revocation lists.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// First byte of a certificate or a list that is not PEM.
+/// First byte of a certificate or a revocation list in DER form.
 const DER_SEQUENCE: u8 = 0x30;
 
-/// What a file was when it was read: its path, bytes and time.
+/// State of each file when it was read: path, size in bytes and modification time.
 type Seen = Vec<(PathBuf, u64, SystemTime)>;
 
-/// Certificates that are believed.
+/// The accepted certificate authorities and revocation lists.
 struct Certificates {
     trust: Trust,
     seen: Seen,
     looked: Instant,
 }
 
-/// See the module's head.
+/// See the module documentation.
 pub struct Authenticator {
     keyring: Keyring,
     tls: Tls,
-    /// None without authorities: then no certificate is.
+    /// None if the configuration names no authorities: no client certificate is accepted then.
     certificates: Mutex<Option<Certificates>>,
     mapping: Mapping,
     administrators: Vec<String>,
@@ -50,10 +50,10 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    /// With what the configuration says; keys of issuers are fetched when they are needed first.
+    /// Opens the authenticator of `config`. The keys of issuers are fetched at their first use.
     ///
     /// # Errors
-    /// What is wrong in the configuration, or in a file that it names.
+    /// If the configuration is wrong, or if a file that it names cannot be read.
     pub fn open(config: &Config, roots: Roots) -> Result<Self> {
         config.map.check()?;
         let issuer = |issuer: &crate::config::Issuer| Issuer {
@@ -77,14 +77,15 @@ impl Authenticator {
         let certificates = match &config.tls.client_ca {
             Some(_) => Some(read_certificates(&config.tls)?),
             None => {
-                // Lists that nobody needs yet are read all the same: they would be believed to count.
+                // Without authorities the revocation lists are not used. A wrong list is still an
+                // error: the administrator would believe that it counts.
                 read_certificates(&config.tls)?;
                 None
             }
         };
         for issuer in &config.issuer {
             if let Some(word) = keys_missing(issuer) {
-                // Not the end: it may come, and tokens of others are good.
+                // Not fatal: the file may appear later, and tokens of other issuers work.
                 tracing::warn!("{word}");
             }
         }
@@ -128,8 +129,8 @@ impl Authenticator {
             match new {
                 Ok(Some(new)) => *held = new,
                 Ok(None) => {}
-                // Those of before are better than none: who was revoked stays so. Said again at each
-                // look, until somebody mends it.
+                // Keeps the lists of before, so that revoked certificates stay revoked. The error
+                // is logged again at each check until the file is corrected.
                 Err(error) => tracing::error!(
                     "cannot reload the authorities and revocation lists; the previous ones stay \
                      in force: {error}"
@@ -185,7 +186,7 @@ impl Access for Authenticator {
         action: Action,
         path: &ApiPath,
     ) -> Result<()> {
-        // A token's is `sub@iss`, a certificate's its subject.
+        // The principal of a token is `sub@iss`; that of a certificate is its subject.
         let is_of = |issuer: &String| {
             let subject = principal.strip_suffix(issuer.as_str());
             subject.is_some_and(|subject| subject.ends_with('@'))
@@ -200,15 +201,15 @@ impl Access for Authenticator {
     }
 }
 
-/// Whether it is a certificate's subject. A token's `sub` may begin as one does, but behind it stands
-/// its issuer, which is a URL.
+/// Returns true if `principal` is the subject of a certificate. The `sub` of a token may begin with
+/// `/` as well, but its issuer's URL follows.
 fn is_certificate(principal: &str) -> bool {
     let place = principal.rsplit_once('@').map(|(_, place)| place);
     principal.starts_with('/') && !place.is_some_and(|place| place.starts_with("https://"))
 }
 
 impl Authenticator {
-    /// What the root and its rules say.
+    /// Checks the rules of the root of `path`.
     fn ask_root(
         &self,
         owner: &str,
@@ -229,7 +230,7 @@ impl Authenticator {
         };
         let is_ruled_out = match rule {
             Some(owners) => !owners.include(owner),
-            // Without a rule the scopes decide alone; a certificate has none.
+            // Without a rule the token's scopes decide; a certificate has no scopes.
             None => !has_scopes,
         };
         if is_ruled_out {
@@ -267,7 +268,7 @@ const fn scope_action(action: Action) -> dray_auth::Action {
     }
 }
 
-/// A path as scopes see it: the root's name is its first part.
+/// Converts a path to the form of scopes: the root's name is its first part.
 fn resource(path: &ApiPath) -> Result<Resource> {
     let whole = RelPath::parse(path.root.as_bytes())?.join_path(&path.path)?;
     Ok(match path.is_folder {
@@ -276,10 +277,10 @@ fn resource(path: &ApiPath) -> Result<Resource> {
     })
 }
 
-/// The issuer of `dray token mint` at this endpoint.
+/// Returns the issuer of `dray token mint` at this endpoint, and its keys.
 ///
 /// # Errors
-/// When its key cannot be read.
+/// If its key cannot be read.
 pub fn own_issuer(config: &Config, key: &Path) -> Result<(Issuer, KeySet)> {
     let pem = std::fs::read(key).map_err(|error| {
         let operation = format!("read the key of the local issuer {}", key.display());
@@ -298,7 +299,7 @@ pub fn own_issuer(config: &Config, key: &Path) -> Result<(Issuer, KeySet)> {
     Ok((issuer, keys))
 }
 
-/// `iss` and `aud` of this endpoint's own tokens.
+/// Returns the `iss` and `aud` of this endpoint's own tokens.
 #[must_use]
 pub fn own_url(config: &Config) -> String {
     format!("https://{}", config.name)
@@ -319,10 +320,11 @@ fn look(tls: &Tls) -> Result<Seen> {
 }
 
 fn read_certificates(tls: &Tls) -> Result<Certificates> {
-    // What changes while it is read is read once more.
+    // Taken before the files are read: a file that changes during the read is read again.
     let seen = look(tls)?;
     let mut trust = Trust::new(Revocation {
-        // Without lists there is nothing to ask; with them one that is missing is noticed.
+        // An authority without a list revokes nothing. A list past its next update refuses all
+        // certificates of its authority.
         demanded: false,
         stale: false,
     });
@@ -349,14 +351,15 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
     })
 }
 
-/// The same error, naming the file it is about.
+/// Adds the name of the file to an error.
 fn in_file(error: Error, file: &Path) -> Error {
     let cause = format!("{}: {}", file.display(), error.cause);
     error.cause(cause)
 }
 
-/// The lists in a file, PEM or DER. One that is damaged is no list that revokes nothing: what it
-/// revoked would be believed again. `is_named`: the configuration names the file itself.
+/// Reads the revocation lists in a file, PEM or DER. A damaged list is an error, not an empty list:
+/// an empty list would accept the revoked certificates again. `is_named`: the configuration names
+/// the file itself.
 fn revocation_lists(
     file: &Path,
     is_named: bool,
@@ -384,8 +387,8 @@ fn revocation_lists(
     Ok(lists)
 }
 
-/// Whether a file's name says that it is a list: `NAME.crl`, or OpenSSL's `HASH.r0`. A folder of
-/// authorities holds other files too.
+/// Returns true if the file's name is that of a list: `NAME.crl`, or OpenSSL's `HASH.r0`. A folder
+/// of authorities holds other files too.
 fn is_named_a_list(file: &Path) -> bool {
     let extension = file.extension().and_then(|extension| extension.to_str());
     extension.is_some_and(|extension| {
@@ -410,7 +413,7 @@ mod tests {
     fn a_token_is_no_certificate_whatever_its_subject_says() {
         for subject in ["/DC=ch/CN=alice", "/CN=a/emailAddress=a@example.org"] {
             assert!(is_certificate(subject), "{subject}");
-            // Of an issuer that was taken out, say.
+            // For example, a principal of an issuer that was removed.
             assert!(!is_certificate(&format!("{subject}@https://i.example")));
         }
         assert!(!is_certificate("alice@https://i.example"));

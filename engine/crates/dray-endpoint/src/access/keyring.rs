@@ -1,11 +1,11 @@
-//! The issuers of tokens and the keys of theirs that are at hand: what is fetched when, and who
-//! waits for it.
+//! The issuers of tokens and their fetched keys: when keys are fetched, and which calls wait for
+//! them.
 //!
-//! A token of a known key is judged at once. One that needs newer keys waits for them: each issuer
-//! is asked by one task at a time, whoever needs the answer waits for that one, and how often it is
-//! asked does not depend on what strangers show.
+//! A token of a known key is judged immediately. A token that needs newer keys waits for them. One
+//! task at a time asks an issuer, and every call that needs the answer waits for that task. The
+//! rate of these requests does not depend on the tokens that strangers present.
 //!
-//! Invariant owned here: a good token is not refused because somebody else's made us ask.
+//! Invariant owned here: a good token is not refused because of requests that other tokens caused.
 
 use super::Future;
 use super::now;
@@ -17,23 +17,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Where an issuer's keys come from.
+/// The place from which an issuer's keys are fetched.
 pub(super) trait Fetch: Send + Sync {
-    /// Gets the keys. `now` is in seconds since 1970.
+    /// Fetches the keys. `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// When they cannot be had, or are none.
+    /// If the keys cannot be fetched or parsed.
     fn fetch(&self, now: u64) -> Future<'_, Result<KeySet>>;
 }
 
-/// How long and how often an issuer is asked.
+/// The time limit and the intervals of requests to an issuer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    /// One try; who needs the keys waits for no longer.
+    /// Maximum time of one request. No call waits longer for the keys.
     pub(super) fetch: Duration,
-    /// From an answer to the next question.
+    /// Interval between an answer and the next request.
     pub(super) asked: Duration,
-    /// The same after a failure.
+    /// Interval between a failed request and the next one.
     pub(super) failed: Duration,
 }
 
@@ -41,23 +41,23 @@ pub(super) struct Pace {
 pub(super) struct Source {
     /// Its URL.
     pub(super) issuer: String,
-    /// Where its keys come from.
+    /// The place from which its keys are fetched.
     pub(super) keys: Box<dyn Fetch>,
-    /// For how long they are believed without asking.
+    /// Maximum age of keys, in seconds, that are used without a new request.
     pub(super) cache_seconds: u64,
-    /// For how much longer while the issuer cannot be asked.
+    /// Additional seconds during which keys are used while the issuer is unreachable.
     pub(super) stale_seconds: u64,
-    /// How it is asked.
+    /// The time limit and the intervals of requests.
     pub(super) pace: Pace,
 }
 
 #[derive(Default)]
 struct Asked {
-    /// While it is being asked: ends with the answer.
+    /// Set while a request runs; the channel closes with the answer.
     running: Option<watch::Receiver<()>>,
-    /// When it may be asked again.
+    /// Earliest time of the next request.
     next: Option<Instant>,
-    /// Whether the last try brought nothing.
+    /// True if the last request failed.
     has_failed: bool,
 }
 
@@ -72,18 +72,18 @@ impl Known {
     }
 }
 
-/// Whether the keys that a token was judged by should be replaced.
+/// Urgency of a fetch of newer keys, after a token was judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// They are new enough.
+    /// The keys are new enough.
     No,
-    /// Meanwhile, the token is good.
+    /// The token is accepted; newer keys are fetched in the background.
     Soon,
-    /// First, if the issuer can be asked.
+    /// The keys are fetched before the token is judged, if the issuer can be reached.
     First,
 }
 
-/// See the module's head.
+/// See the module documentation.
 #[derive(Clone)]
 pub(super) struct Keyring(Arc<Shared>);
 
@@ -93,7 +93,7 @@ struct Shared {
 }
 
 impl Keyring {
-    /// `sources` are those of `issuers` whose keys have to be fetched.
+    /// Creates a keyring. `sources` holds the issuers of `issuers` whose keys are fetched.
     pub(super) fn new(issuers: Issuers, sources: impl IntoIterator<Item = Source>) -> Self {
         let known = sources.into_iter().map(|source| Known {
             source,
@@ -105,11 +105,11 @@ impl Keyring {
         }))
     }
 
-    /// Judges a token; may wait for its issuer's keys.
+    /// Judges a token. May wait for its issuer's keys.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] says what is wrong with it; [`ErrorKind::Unreachable`] when there
-    /// are no keys to judge it by.
+    /// [`ErrorKind::Unauthorized`] if the token is wrong; [`ErrorKind::Unreachable`] if there are
+    /// no keys to judge it by.
     pub(super) async fn verify(&self, token: &str) -> Result<Verified> {
         let issuer = match self.judge(token, now()) {
             Ok((verified, Need::No)) => return Ok(verified),
@@ -122,10 +122,10 @@ impl Keyring {
             Err(Refusal::Refused(error)) => return Err(error),
         };
         if let Some(mut answered) = self.ask(&issuer) {
-            // Its end is the answer: there is never a value.
+            // The channel closes with the answer and never carries a value.
             let _ended = answered.changed().await;
         }
-        // Also when nobody may be asked: the answer may have come a moment ago.
+        // Judged again even without a request: keys may have arrived since the first try.
         match self.judge(token, now()) {
             Ok((verified, _)) => Ok(verified),
             Err(refusal) => Err(refusal.into()),
@@ -172,7 +172,7 @@ impl Keyring {
             ));
             return Err(Refusal::UnknownKey { issuer, error });
         } else if known.asked().has_failed {
-            // It was asked since they are so old, or just before: nobody waits for that again.
+            // A recent request failed: no other call waits for the issuer again.
             Need::Soon
         } else {
             Need::First
@@ -180,8 +180,8 @@ impl Keyring {
         Ok((verified, need))
     }
 
-    /// Has an issuer asked for its keys, unless that was done a moment ago; what is returned ends
-    /// when it has answered.
+    /// Starts a request for an issuer's keys, unless the last one is too recent. The returned
+    /// channel closes when the issuer has answered.
     fn ask(&self, issuer: &str) -> Option<watch::Receiver<()>> {
         let known = self.known(issuer)?;
         let mut asked = known.asked();
@@ -195,9 +195,10 @@ impl Keyring {
         }
         let (answers, running) = watch::channel(());
         asked.running = Some(running.clone());
-        // Holds also when the task dies.
+        // The limit also holds if the task dies.
         asked.next = Some(Instant::now() + known.source.pace.failed);
-        // A caller that goes away must not take the answer from those who wait for it too.
+        // The request has a task of its own: other calls wait for it even if this caller
+        // disconnects.
         let (keyring, issuer) = (self.clone(), issuer.to_owned());
         tokio::spawn(async move {
             keyring.fetch(&issuer).await;
@@ -237,7 +238,7 @@ impl Keyring {
     }
 }
 
-/// Nobody can say whether the token is good.
+/// The error for a token that cannot be judged because its issuer has no usable keys.
 fn no_keys(cause: &str) -> Error {
     Error::new(ErrorKind::Unreachable, End::Here, "judge the token")
         .cause(cause)

@@ -1,6 +1,6 @@
-//! Where keys and certificates are read from: files, folders, and the URLs of issuers.
+//! Reads keys and certificates from files, folders, and the URLs of issuers.
 //!
-//! Not for: when an issuer is asked (`keyring`).
+//! Not for: the schedule of requests to an issuer (`keyring`).
 
 use super::Future;
 use super::keyring::{Fetch, Pace, Source};
@@ -16,42 +16,43 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How an issuer is asked. Once a minute is enough for a key that was changed, and an attacker with
-/// bad tokens must not make us knock.
+/// Limits of requests to an issuer over the network. One request a minute suffices for a changed
+/// key, and an attacker with bad tokens must not raise the rate.
 const URL_PACE: Pace = Pace {
     fetch: Duration::from_secs(10),
     asked: Duration::from_secs(60),
     failed: Duration::from_secs(5),
 };
 
-/// The same for a file.
+/// The same limits for a file.
 const FILE_PACE: Pace = Pace {
     asked: Duration::from_secs(5),
     ..URL_PACE
 };
 
-/// Bytes of a key file or of a certificate file that are read.
+/// Maximum number of bytes that are read of a key file or a certificate file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Where the document that names an issuer's keys is (OpenID Connect Discovery 1.0, section 4).
+/// Path of the document that names the URL of an issuer's keys (OpenID Connect Discovery 1.0,
+/// section 4).
 const DISCOVERY: &str = "/.well-known/openid-configuration";
 
 enum From {
     File(PathBuf),
-    /// The keys themselves.
+    /// The URL of the keys.
     Url(String),
-    /// The document that names their URL.
+    /// The URL of the document that names the URL of the keys.
     Discovery(String),
 }
 
-/// Where one issuer's keys come from.
+/// The place from which one issuer's keys are fetched.
 struct Place {
     issuer: String,
     from: From,
     ca: Option<PathBuf>,
 }
 
-/// How the keys of an issuer are had, as the configuration says.
+/// Returns the source of an issuer's keys, as configured.
 pub(super) fn source(issuer: &Issuer) -> Source {
     let from = match issuer.keys.as_deref() {
         None => From::Discovery(format!("{}{DISCOVERY}", issuer.url.trim_end_matches('/'))),
@@ -62,7 +63,7 @@ pub(super) fn source(issuer: &Issuer) -> Source {
         From::File(_) => FILE_PACE,
         From::Url(_) | From::Discovery(_) => URL_PACE,
     };
-    // Who wants newer keys than the pace would give gets them.
+    // A shorter `cache_seconds` raises the rate of requests.
     let cache = Duration::from_secs(issuer.cache_seconds.max(4));
     pace.asked = pace.asked.min(cache / 4);
     Source {
@@ -78,7 +79,7 @@ pub(super) fn source(issuer: &Issuer) -> Source {
     }
 }
 
-/// What is wrong with an issuer's file of keys, now.
+/// Returns the message about an issuer's key file that cannot be read or parsed now.
 pub(super) fn keys_missing(issuer: &Issuer) -> Option<String> {
     let file = issuer.keys.as_deref();
     let file = file.filter(|file| !file.starts_with("https://"))?;
@@ -146,7 +147,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
     Error::new(error.kind().into(), End::Here, operation).cause(error.to_string())
 }
 
-/// A file, no more of it than one of its kind has.
+/// Reads the first [`FILE_BYTES_MAX`] bytes of a file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
@@ -159,10 +160,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// All certificates in a file, or in the files of a folder, in PEM form; as DER.
+/// Returns all certificates of a PEM file, or of the PEM files in a folder, as DER.
 ///
 /// # Errors
-/// When something cannot be read.
+/// If a file cannot be read.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let mut all = Vec::new();
     for file in files(path)? {
@@ -175,7 +176,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(all)
 }
 
-/// The file, or the files of the folder, in order.
+/// Returns the file itself, or the files of the folder, sorted.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -195,10 +196,10 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The authorities in a file or folder, or the system's.
+/// Returns the authorities in a file or folder, or those of the system.
 ///
 /// # Errors
-/// When there is none.
+/// If there are none, or if a file cannot be read.
 pub fn authorities(path: Option<&Path>) -> Result<Authority> {
     match path {
         Some(path) => Authority::new(certificates(path)?),
@@ -233,7 +234,7 @@ mod tests {
                 assert!(word.contains(part), "{word}");
             }
         }
-        // Who is asked over the net is not asked before a token needs it.
+        // Keys at a URL are not fetched before a token needs them.
         assert_eq!(told(""), None);
         assert_eq!(told("keys = \"https://i.example/keys\"\n"), None);
     }

@@ -1,7 +1,7 @@
-//! Who a caller is, and what may be done to which path.
+//! Authentication of callers, and permissions on paths.
 //!
-//! Here are the words: a [`Principal`], an [`Action`], and the trait [`Access`] that the API asks.
-//! Who believes tokens and certificates stands behind the trait.
+//! This module holds the types that the API uses: a [`Principal`], an [`Action`], and the trait
+//! [`Access`]. [`Authenticator`] implements the trait.
 //!
 //! Invariant owned here: nothing is allowed by default.
 
@@ -20,20 +20,21 @@ use rustls::pki_types::CertificateDer;
 use std::pin::Pin;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a call gets that may have to wait for somebody (an issuer's keys).
+/// The result of a call that may wait for a remote service (an issuer's keys).
 pub type Future<'a, T> = Pin<Box<dyn std::future::Future<Output = T> + Send + 'a>>;
 
-/// What a caller shows.
+/// The credentials that a caller presents.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
     /// A bearer token.
     pub bearer: Option<&'a str>,
     /// The client certificate of the TLS connection and its chain, the certificate first; empty
-    /// without one. That its key is the caller's is proved; whether it is believed is not.
+    /// without a certificate. TLS has proved that the caller holds its key, not that the
+    /// certificate is trusted.
     pub certificates: &'a [CertificateDer<'static>],
 }
 
-// A token must not get into a log by way of a debug line.
+// A debug line must not carry a token into a log.
 impl std::fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credentials")
@@ -43,45 +44,45 @@ impl std::fmt::Debug for Credentials<'_> {
     }
 }
 
-/// What a principal's credential lets it do, beside the rules of the roots.
+/// The rights that come with a principal's credential, in addition to the rules of the roots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rights {
-    /// What the rules allow its owner.
+    /// All rights that the rules give its owner.
     Rules,
-    /// What these scopes of a token say.
+    /// The rights that these scopes of a token give.
     Scopes(dray_auth::Scopes),
 }
 
-/// Who a caller is.
+/// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     /// `sub@iss` of a token, or the subject of a certificate.
     pub name: String,
-    /// Whose transfers are whose.
+    /// The owner of the transfers that it submits.
     pub owner: String,
-    /// Whether it sees and changes all transfers.
+    /// True if it may see and change all transfers.
     pub is_administrator: bool,
-    /// What its credential lets it do.
+    /// The rights that come with its credential.
     pub rights: Rights,
 }
 
 impl Principal {
-    /// Whether it may see and change what belongs to `owner`.
+    /// Returns true if the principal may see and change transfers of `owner`.
     #[must_use]
     pub fn sees(&self, owner: &str) -> bool {
         self.is_administrator || self.owner == owner
     }
 }
 
-/// What is done to a path.
+/// An action on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Read, list, stat, checksum.
     Read,
-    /// Write what is not there yet: a file, or into a folder.
+    /// Write a file that does not exist, or into a folder.
     Create,
-    /// Make an empty folder. Who may write a path may make the folders that lead to it, without
-    /// being allowed to write into those.
+    /// Make an empty folder. The right to write a path includes that of making the folders that
+    /// lead to it, without the right to write into those.
     MakeFolder,
     /// Replace, rename, remove.
     Modify,
@@ -89,26 +90,26 @@ pub enum Action {
     Stage,
 }
 
-/// Who decides.
+/// Authenticates callers and checks permissions.
 pub trait Access: Send + Sync {
-    /// Who shows these credentials.
+    /// Returns the principal of these credentials.
     ///
     /// # Errors
-    /// `Unauthorized` without credentials, or with ones that are not believed.
+    /// `Unauthorized` without credentials, or if they are not accepted.
     fn authenticate<'a>(&'a self, credentials: Credentials<'a>) -> Future<'a, Result<Principal>>;
 
-    /// Whether `principal` may do this to `path`.
+    /// Checks that `principal` may do `action` on `path`.
     ///
     /// # Errors
-    /// `PermissionDenied` says which scope, or which rule, was needed.
+    /// `PermissionDenied`, which names the missing scope or the rule.
     fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()>;
 
-    /// Whether what `principal` submitted, or got a ticket for, as `owner` some time ago may still do
-    /// this to `path`: what its credential allowed was asked then, what the configuration says is
-    /// asked now.
+    /// Checks that an earlier request or ticket of `principal`, as `owner`, may still do `action`
+    /// on `path`. The scopes of the credential were checked at the request; this call checks the
+    /// present configuration.
     ///
     /// # Errors
-    /// As [`Access::allow`]; `NotFound` when the root is gone.
+    /// As [`Access::allow`]; `NotFound` if the root was removed.
     fn still_allow(
         &self,
         owner: &str,

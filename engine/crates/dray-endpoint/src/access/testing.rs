@@ -1,5 +1,5 @@
-//! Access for tests: a token is an owner's name; `NAME-reads` may only read,
-//! and nothing that is called `hidden`.
+//! Access for tests: a token is an owner's name; `NAME-reads` may only read, and nothing whose path
+//! contains `hidden`.
 
 use super::{Access, Action, Credentials, Future, Principal, Rights};
 use dray_api::api_path::ApiPath;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const URL: &str = "https://issuer.example/";
 const OTHER: &str = "https://other.example/";
 
-/// Rare enough that no test meets it by chance.
+/// An interval that no test reaches by chance.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 const PACE: Pace = Pace {
@@ -21,11 +21,11 @@ const PACE: Pace = Pace {
     failed: NEVER,
 };
 
-/// An issuer that is asked here.
+/// An issuer that counts requests for its keys.
 struct Asked {
     keys: Mutex<Option<String>>,
     slow: Duration,
-    /// What its keys' age is when they come.
+    /// Age of its keys when they arrive, in seconds.
     age: AtomicU64,
     count: AtomicU32,
 }
@@ -255,7 +255,7 @@ fn old_keys_count_while_the_issuer_is_away_and_not_for_ever() {
         let keyring = self::keyring(&[(URL, &asked)], pace);
         let good = token(&key, URL);
         assert!(keyring.verify(&good).await.is_ok());
-        // Too old to be believed without asking: who is there to be asked decides.
+        // The cached keys are too old for use without a request; the issuer's new answer decides.
         let new = self::key();
         asked.publish(Some(&new));
         asked.age.store(0, Ordering::Relaxed);
@@ -275,7 +275,7 @@ fn old_keys_count_while_the_issuer_is_away_and_not_for_ever() {
         for _ in 0..20 {
             assert!(keyring.verify(&good).await.is_ok());
         }
-        // One has learnt that it is away; the others need not.
+        // The first call found the issuer unreachable; the others do not ask again.
         assert!(started.elapsed() < SLOW, "{:?}", started.elapsed());
         assert_eq!(away.count(), 2);
     });
