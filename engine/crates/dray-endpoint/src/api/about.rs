@@ -1,4 +1,5 @@
-//! The endpoint itself: what it is, how it feels, what it counts; and whether it would take more.
+//! Handlers about the endpoint itself: description, scheduling rules, health, counters and
+//! admission.
 
 use super::Api;
 use super::extract::{Body, Caller};
@@ -23,7 +24,7 @@ type Shared = State<Arc<Api>>;
     responses((status = 200, description = "The endpoint.", body = EndpointAnswer),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Answer<Json<EndpointAnswer>> {
-    // Whoever decides what runs next has them for as long as that takes.
+    // On a worker: a scheduling round in progress holds the rules until it ends.
     let scheduling = api.call(|api| Ok(api.scheduler.rules())).await?;
     let may = |action, root: &str| {
         let path = ApiPath {
@@ -131,7 +132,7 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
     responses((status = 200, description = "The OpenAPI document.", body = serde_json::Value)))]
 pub(super) async fn document(State(api): Shared) -> impl IntoResponse {
     let kind = "application/json";
-    // The same bytes for all: anybody may ask, and leave the answer lying.
+    // The document is public and the same for all callers, so any cache may keep it.
     ([(header::CONTENT_TYPE, kind)], api.document.clone())
 }
 

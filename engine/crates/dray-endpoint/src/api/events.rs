@@ -21,20 +21,20 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// Events of one answer of a long poll, and of one look of a listener.
+/// Maximum number of events in one answer of a long poll, and in one read by a listener.
 const PAGE_MAX: usize = 1_000;
 
-/// How often a listener that hears nothing is sent a word, so that both ends know of each other.
+/// Interval of keep-alive comments on a silent event stream, so that both ends notice a lost peer.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a listener wants.
+/// The events that a caller asks for.
 struct Wanted {
     api: Arc<Api>,
     owner: Option<String>,
     transfer: Option<String>,
-    /// For as long as it is wanted.
+    /// Marks the transfers as watched while the request runs.
     _asking: Asking,
-    /// Counts as one of its owner's requests as long, and keeps its connection's place.
+    /// Keeps the request counted for its owner, and its connection marked as busy.
     caller: Caller,
 }
 
@@ -64,7 +64,8 @@ impl Wanted {
     }
 }
 
-/// Says that older events are forgotten. Its number is the last one before those that follow.
+/// Returns the event that reports lost events. Its id is the last one before the events that
+/// follow.
 fn gap(heard: &Heard) -> Event {
     let first = heard.events.first().map(|published| published.event.id);
     Event {
@@ -89,7 +90,7 @@ pub(super) async fn events(
     let last = last_event_id(&headers)?;
     if let Some(id) = query.transfer.clone() {
         let principal = caller.clone();
-        // Hidden transfers are not found.
+        // A transfer that the caller may not see gives `NotFound`.
         api.call(move |api| api.queue.show(&principal, &id)).await?;
     }
     let wanted = Wanted {
@@ -149,7 +150,7 @@ async fn poll(wanted: &Wanted, mut after: u64, timeout: Duration) -> Events {
                 last: heard.last,
             };
         }
-        // What is no business of his is not looked at again, and may be forgotten.
+        // Events of others are skipped, so that the hub may forget them without a gap.
         after = heard.last;
         let until = deadline.min(Instant::now() + ALIVE_INTERVAL);
         let _ = timeout_at(until, next(&mut happened, &mut stopping)).await;
@@ -163,12 +164,12 @@ async fn next(happened: &mut watch::Receiver<u64>, stopping: &mut watch::Receive
     }
 }
 
-/// One listener.
+/// One event stream.
 struct Listener {
     wanted: Wanted,
     after: u64,
     waiting: VecDeque<Event>,
-    /// Whether it has had all there was once: from then on it must keep up.
+    /// Set when the listener has received all events once; from then on it must keep up.
     has_caught_up: bool,
     happened: watch::Receiver<u64>,
     stopping: watch::Receiver<bool>,
@@ -202,8 +203,8 @@ fn listen(
 }
 
 impl Listener {
-    /// The next event; `None` when the stream ends: the endpoint stops, or the listener was too
-    /// slow. It may come back with `Last-Event-ID`.
+    /// Returns the next event. `None` ends the stream: the endpoint stops, or the listener was too
+    /// slow. The listener may reconnect with `Last-Event-ID`.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.waiting.pop_front() {

@@ -1,4 +1,5 @@
-//! From a request's parts to what a handler works with; what does not fit is refused in our words.
+//! Extractors: turn parts of a request into the handlers' arguments, and refuse wrong ones in the
+//! form of [`Refusal`].
 
 use super::Api;
 use super::record::Record;
@@ -19,24 +20,25 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long a caller may take to send a body.
+/// Maximum time in which a caller sends a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// Bytes of a body whose caller has proved nothing yet: a ticket is at most 256.
+/// Maximum number of bytes of a body from a caller that is not authenticated: a ticket has at most
+/// 256.
 const SMALL_BYTES_MAX: u64 = 4 << 10;
 
-/// Characters of the reader's words in an error.
+/// Maximum number of characters of a parser's message in an error.
 const WORDS_MAX: usize = 500;
 
-/// Requests under way, by owner.
+/// Number of running requests by owner.
 #[derive(Debug, Default)]
 pub(super) struct Places(Mutex<HashMap<String, u32>>);
 
-/// Requests beyond an owner's bound, for calls that must always be answered: an owner who waits for
-/// many transfers can still cancel one.
+/// Additional requests above an owner's limit, for calls that are always answered: an owner who
+/// waits for many transfers can still cancel one.
 const SPARED: u32 = 8;
 
-/// One request of an owner.
+/// One counted request of an owner.
 #[derive(Debug)]
 pub(super) struct Taken {
     places: Arc<Places>,
@@ -74,7 +76,7 @@ impl Drop for Taken {
     }
 }
 
-/// For as long as one of these stands a call counts as one of its owner's.
+/// A call counts as a request of its owner while a clone of this value exists.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hold(
     #[cfg_attr(not(test), expect(dead_code, reason = "it counts while it stands"))] Arc<Held>,
@@ -83,23 +85,23 @@ pub(super) struct Hold(
 #[derive(Debug, Default)]
 struct Held {
     _taken: Option<Taken>,
-    /// Its connection keeps its place meanwhile.
+    /// Marks the connection as busy meanwhile.
     _busy: Option<Busy>,
 }
 
 #[cfg(test)]
 impl Hold {
-    /// How many of it stand.
+    /// Returns the number of clones.
     pub(super) fn count(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 }
 
-/// What holds the call's place, once its caller is known; among the extensions of the request.
+/// The call's [`Hold`], set when its caller is known; among the extensions of the request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallHold(Arc<Mutex<Option<Hold>>>);
 
-/// Who calls.
+/// The authenticated caller of a request.
 #[derive(Debug)]
 pub(super) struct Caller {
     principal: Principal,
@@ -108,7 +110,7 @@ pub(super) struct Caller {
 }
 
 impl CallHold {
-    /// What there is to hold until the answer is out.
+    /// Takes the value that must be kept until the answer is sent.
     pub(super) fn take(&self) -> Option<Hold> {
         self.0.lock_unpoisoned().take()
     }
@@ -119,7 +121,7 @@ impl CallHold {
 }
 
 impl Caller {
-    /// Notes which transfer the call turned out to be about.
+    /// Records the transfer that the call concerns.
     pub(super) fn concerns(&self, transfer: &str) {
         if let Some(record) = &self.record {
             record.concerns(transfer);
@@ -157,9 +159,9 @@ fn bearer(headers: &HeaderMap) -> Answer<Option<&str>> {
     }
 }
 
-/// Whether a browser asks for a page of another site: it shows its user's certificate whoever has written the
-/// page (`Origin` of Fetch, `Sec-Fetch-Site` of Fetch Metadata Request Headers). Nobody else sends these
-/// fields.
+/// Returns true if a page of another site makes a browser send this request: a browser presents its
+/// user's certificate for any page (`Origin` of Fetch, `Sec-Fetch-Site` of Fetch Metadata Request
+/// Headers). Only browsers send these fields.
 fn is_of_a_page(parts: &Parts) -> bool {
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
     let site = parts.headers.get("sec-fetch-site");
@@ -213,8 +215,8 @@ impl FromRequestParts<Arc<Api>> for Caller {
     }
 }
 
-/// The certificates of whoever calls without a token: one at least, so that nothing is read of whom
-/// no body could help.
+/// The certificates of a caller without a token. Without a certificate the call is refused before
+/// its body is read.
 #[derive(Debug)]
 pub(super) struct Certificates(pub(super) PeerCertificates);
 
@@ -235,7 +237,7 @@ impl FromRequestParts<Arc<Api>> for Certificates {
     }
 }
 
-/// The `ID` of a path.
+/// The parameter `{id}` of a path.
 #[derive(Debug)]
 pub(super) struct Id(pub(super) String);
 
@@ -248,7 +250,7 @@ impl FromRequestParts<Arc<Api>> for Id {
             .map_err(|error| bad("read the id", error))?;
         let id = params.iter().find(|(name, _)| *name == "id");
         let id = id.map_or_else(String::new, |(_, id)| id.to_owned());
-        // A ticket has an id of its own.
+        // The id is that of a ticket, not of a transfer.
         let is_ticket = parts.uri.path().starts_with("/v1/tickets/");
         if let Some(record) = parts.extensions.get::<Record>() {
             record.with_id(&id);
@@ -268,7 +270,7 @@ fn bad(operation: &str, cause: impl std::fmt::Display) -> Refusal {
     Refusal::from(error).quoting()
 }
 
-/// The part of a URL behind the question mark.
+/// The query of a URL, parsed and checked.
 #[derive(Debug)]
 pub(super) struct Query<T>(pub(super) T);
 
@@ -287,7 +289,7 @@ impl<T: DeserializeOwned + Check> FromRequestParts<Arc<Api>> for Query<T> {
     }
 }
 
-/// The error of a query, with the name of its field.
+/// Returns the message of a query's error, with the name of the wrong field.
 fn in_field<T: DeserializeOwned>(query: &str, error: &serde_html_form::de::Error) -> String {
     let words = error.to_string();
     let fails_alike = |pair: &&str| {
@@ -301,7 +303,7 @@ fn in_field<T: DeserializeOwned>(query: &str, error: &serde_html_form::de::Error
     }
 }
 
-/// A JSON body, read and within its bounds.
+/// A JSON body, parsed and checked.
 #[derive(Debug)]
 pub(super) struct Body<T>(pub(super) T);
 
@@ -319,7 +321,7 @@ impl<T: DeserializeOwned + Check> FromRequest<Arc<Api>> for Body<T> {
     }
 }
 
-/// A JSON body of a few bytes, of somebody who is not known yet.
+/// A small JSON body of a caller that is not authenticated.
 #[derive(Debug)]
 pub(super) struct SmallBody<T>(pub(super) T);
 
@@ -331,7 +333,7 @@ impl<T: DeserializeOwned + Check> FromRequest<Arc<Api>> for SmallBody<T> {
     }
 }
 
-/// A JSON body that may be left out.
+/// A JSON body that may be empty.
 #[derive(Debug)]
 pub(super) struct OptionalBody<T>(pub(super) T);
 

@@ -1,11 +1,13 @@
-//! FairSemaphore for calls that may take long: so many at once, and nobody's many keep out another's one.
+//! A semaphore for calls that may take long. It limits concurrent calls, and the many calls of one
+//! owner do not keep out a call of another owner.
 //!
-//! An owner begins another call only while fewer of theirs run than places are free: alone they get
-//! half of the places, two get a third each, and as long as there are fewer owners than places, the
-//! next one finds one (dynamic thresholds: Choudhury and Hahne, 1998). What waits has its turn in the
-//! order of who has least, then of who came first.
+//! An owner starts another call only while its running calls are fewer than the free permits. A
+//! single owner gets half of the permits, two owners a third each. While there are fewer owners
+//! than permits, the next owner finds a free one (dynamic thresholds: Choudhury and Hahne, 1998).
+//! Waiting calls are served in the order of their owners' running calls, fewest first, then by
+//! arrival.
 //!
-//! Invariant owned here: a place that is free and may be taken is not waited for.
+//! Invariant owned here: no call waits for a permit that is free and that it may take.
 
 use super::refusal::{Answer, Refusal};
 use dray_core::lock::LockExt;
@@ -22,7 +24,7 @@ struct State {
     waiting: VecDeque<(String, oneshot::Sender<()>)>,
 }
 
-/// See the module's head.
+/// See the module documentation.
 #[derive(Debug, Clone)]
 pub(super) struct FairSemaphore(Arc<Shared>);
 
@@ -32,24 +34,24 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// How long a call waits for its turn.
+/// Maximum time that a call waits for its turn.
 pub(super) const TURN_TIME: Duration = Duration::from_secs(10);
 
-/// What a caller is told who finds no place among others' calls.
+/// The error of a caller that finds no permit because of other calls.
 pub(super) fn busy(operation: &'static str, cause: String) -> Error {
     Error::new(ErrorKind::Busy, End::Here, operation)
         .cause(cause)
         .remedy("try again in a moment")
 }
 
-/// A place; given back when dropped.
+/// A permit, returned when dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: FairSemaphore,
     owner: String,
 }
 
-/// One that waits. What was given to it while it left goes back.
+/// A waiting call. If it is cancelled after it was granted a permit, the permit is returned.
 struct Wait<'t> {
     turns: &'t FairSemaphore,
     owner: &'t str,
@@ -81,7 +83,7 @@ impl State {
         }
     }
 
-    /// Gives free places to those who wait.
+    /// Grants free permits to waiting calls.
     fn call(&mut self) {
         loop {
             let all = self.waiting.iter().enumerate();
@@ -91,7 +93,7 @@ impl State {
             let Some((owner, turn)) = self.waiting.remove(at) else {
                 return;
             };
-            // Who has gone away needs none.
+            // A cancelled call takes no permit.
             if turn.send(()).is_ok() {
                 self.take(&owner);
             }
@@ -100,7 +102,7 @@ impl State {
 }
 
 impl FairSemaphore {
-    /// So many at once.
+    /// Creates a semaphore with `places` permits.
     pub(super) fn new(places: usize) -> Self {
         let state = State {
             free: places,
@@ -116,10 +118,10 @@ impl FairSemaphore {
         self.0.state.lock_unpoisoned()
     }
 
-    /// Waits for a turn, and not for long.
+    /// Waits for a turn, at most [`TURN_TIME`].
     ///
     /// # Errors
-    /// `Busy`, the owner's own limit where calls of theirs are what it waits for.
+    /// `Busy`; as the owner's own limit if calls of the same owner are running.
     pub(super) async fn enter(&self, owner: &str, operation: &'static str) -> Answer<Turn> {
         if let Ok(turn) = tokio::time::timeout(TURN_TIME, self.take(owner)).await {
             return Ok(turn);
@@ -136,7 +138,7 @@ impl FairSemaphore {
         })
     }
 
-    /// Waits for a turn.
+    /// Waits for a turn without a time limit.
     async fn take(&self, owner: &str) -> Turn {
         let (turn, waiting) = oneshot::channel();
         {
@@ -150,7 +152,7 @@ impl FairSemaphore {
             turn: waiting,
             is_over: false,
         };
-        // The table outlives all who wait, and drops nobody unasked.
+        // The sender is never dropped before it sends: the table outlives its waiters.
         let _given = (&mut wait.turn).await;
         wait.is_over = true;
         Turn {
@@ -190,7 +192,7 @@ mod tests {
     use std::pin::{Pin, pin};
     use std::task::{Context, Poll, Waker};
 
-    /// A turn that need not be waited for.
+    /// Returns a turn if one is free.
     fn now(turns: &FairSemaphore, owner: &str) -> Option<Turn> {
         poll(pin!(turns.take(owner)))
     }
@@ -240,7 +242,7 @@ mod tests {
         assert!(newcomer.is_some());
         assert!(poll(more.as_mut()).is_none() && poll(later.as_mut()).is_none());
         drop(first);
-        // The first call of theirs, and they came before.
+        // Neither owner has a running call now, and this call came first.
         assert!(poll(more.as_mut()).is_some());
     }
 
@@ -249,7 +251,7 @@ mod tests {
         let turns = FairSemaphore::new(1);
         let held = now(&turns, "a");
         {
-            // Never asked again after it was given its turn.
+            // Granted its turn when `held` is dropped, and then dropped without another poll.
             let mut gone = Box::pin(turns.take("b"));
             assert!(poll(gone.as_mut()).is_none());
             drop(held);

@@ -1,9 +1,9 @@
-//! The control API: HTTP requests to calls, errors to codes.
+//! The control API: maps HTTP requests to calls, and errors to status codes.
 //!
-//! Not for: what a transfer is (`queue`), who may do what (`access`), sockets (`server`).
+//! Not for: the states of transfers (`queue`), permissions (`access`), sockets (`server`).
 //!
-//! Invariant owned here: every refusal has the one shape of docs/reference/api.md, whatever
-//! refused.
+//! Invariant owned here: every refusal has the one form of docs/reference/api.md, whichever layer
+//! refuses.
 
 mod about;
 mod events;
@@ -49,20 +49,22 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Calls that wait for the queue's database at once.
+/// Maximum number of concurrent calls to the queue's database.
 const CALLS_MAX: usize = 256;
 
-/// Storage calls at once: each may hold a thread for as long as the storage takes.
+/// Maximum number of concurrent storage calls: each may hold a thread for as long as the storage
+/// takes.
 const STORAGE_CALLS_MAX: usize = 16;
 
-/// Renewals of tickets at once. Anybody may ask for one: those who guess must not take the places of
-/// callers who are known, and hold each other up for moments only.
+/// Maximum number of concurrent renewals of tickets. Anybody may ask for a renewal: callers that
+/// guess tickets must not take the permits of authenticated callers, and delay each other only
+/// briefly.
 const RENEWALS_MAX: usize = 8;
 
-/// How long any call may take but those that last (below): a long poll's minute and some air.
+/// Maximum time of a call, except those of [`LASTING`]: a long poll's minute and a margin.
 const CALL_TIME: Duration = Duration::from_secs(75);
 
-/// Calls that last as long as their caller waits.
+/// Calls without a time limit, which last as long as their caller waits.
 const LASTING: [&str; 4] = [
     "/v1/events",
     "/v1/storage/checksum",
@@ -70,53 +72,53 @@ const LASTING: [&str; 4] = [
     "/v1/staging/{id}/evict",
 ];
 
-/// What the endpoint says of itself.
+/// The endpoint's description of itself.
 #[derive(Debug, Clone)]
 pub struct About {
-    /// Fingerprint of its key.
+    /// Fingerprint of the endpoint's key.
     pub key: String,
-    /// Where it listens for sessions, as others reach it.
+    /// Address for sessions, as others reach it.
     pub address: String,
 }
 
-/// Everything the handlers work with.
+/// The state that all handlers share.
 pub struct Api {
     /// The configuration.
     pub config: Arc<Config>,
     /// The queue.
     pub queue: Arc<Queue>,
-    /// What is exported.
+    /// The exported roots.
     pub roots: Arc<Roots>,
-    /// Who may do what.
+    /// Authentication and permissions.
     pub access: Arc<dyn Access>,
     /// Tickets.
     pub tickets: Arc<dyn Tickets>,
-    /// Whether requests would be served in time.
+    /// Promises of rates and finish times.
     pub admission: Arc<dyn Admission>,
-    /// Which transfers run.
+    /// The rules that decide which transfers run.
     pub scheduler: Arc<dyn Scheduler>,
     /// Counters.
     pub metrics: Arc<Metrics>,
-    /// Who did what.
+    /// The audit log.
     pub audit: Arc<Audit>,
-    /// As whom files are touched.
+    /// The accounts that touch files.
     pub accounts: Arc<Accounts>,
-    /// What the endpoint says of itself.
+    /// The endpoint's description of itself.
     pub about: About,
     places: Arc<Places>,
     calls: Arc<Semaphore>,
     renewals: Arc<Semaphore>,
     storage_calls: FairSemaphore,
     listings: Listings,
-    /// For calls to the queue, and what is written down of calls.
+    /// Threads for calls to the queue and for lines of the audit log.
     workers: Workers,
-    /// For calls to the storage, which may take hours: they keep no other waiting.
+    /// Threads for calls to the storage, which may take hours and must not delay other calls.
     storage_workers: Workers,
     stopping: watch::Sender<bool>,
     document: Bytes,
 }
 
-/// What an [`Api`] is made of.
+/// The parts of an [`Api`].
 pub struct Parts {
     /// See [`Api`].
     pub config: Arc<Config>,
@@ -143,10 +145,11 @@ pub struct Parts {
 }
 
 impl Api {
-    /// Puts the parts together.
+    /// Assembles the API.
     ///
     /// # Errors
-    /// `Internal` when the document of the API cannot be written; `Busy` when the system gives no thread.
+    /// `Internal` if the OpenAPI document cannot be serialised; `Busy` if the system refuses a
+    /// thread.
     pub fn new(parts: Parts) -> Result<Arc<Self>> {
         let document = openapi().to_json().map_err(|error| {
             Error::new(ErrorKind::Internal, End::Here, "describe the API").cause(error.to_string())
@@ -175,12 +178,13 @@ impl Api {
         }))
     }
 
-    /// Waits until what was asked of the queue is done, and all calls are written down, or for so long.
+    /// Waits until calls to the queue are done and all calls are logged, at most `patience`.
     pub fn finish(&self, patience: Duration) {
         self.workers.wait(patience);
     }
 
-    /// From now on the endpoint says that it stops; long polls and listeners are answered at once.
+    /// Reports from now on that the endpoint is stopping, and answers long polls and listeners
+    /// immediately.
     pub fn stop(&self) {
         self.stopping.send_replace(true);
     }
@@ -189,7 +193,7 @@ impl Api {
         *self.stopping.borrow()
     }
 
-    /// Does what blocks, beside the threads that answer.
+    /// Does blocking `work` on a worker thread.
     async fn call<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
@@ -206,14 +210,14 @@ impl Api {
         Ok(done.await.map_err(|_| broken())??)
     }
 
-    /// The same for callers of whom nothing is known before, in places of their own.
+    /// As [`Api::call`], with permits of its own, for callers that are not authenticated before.
     async fn renewal<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
         let turn = Arc::clone(&self.renewals).acquire_owned();
         match tokio::time::timeout(TURN_TIME, turn).await {
-            // Kept until it is done, though its caller has left.
+            // The call keeps its permit until it is done, even if its caller disconnects.
             Ok(Ok(turn)) => {
                 self.call(move |api| {
                     let _turn = turn;
@@ -228,7 +232,8 @@ impl Api {
         }
     }
 
-    /// The same for calls to the storage, as the caller's account; given up when the caller goes away.
+    /// As [`Api::call`], for calls to the storage as the caller's account. `work` is told to stop
+    /// when the caller disconnects.
     async fn storage_call<T: Send + 'static>(
         self: &Arc<Self>,
         caller: &Principal,
@@ -241,7 +246,8 @@ impl Api {
         .await
     }
 
-    /// The same as the endpoint itself: for what it writes down meanwhile.
+    /// As [`Api::storage_call`], as the endpoint's account, for work that also writes the
+    /// endpoint's state.
     async fn storage_turn<T: Send + 'static>(
         self: &Arc<Self>,
         caller: &Principal,
@@ -260,7 +266,7 @@ impl Api {
         let leave = Leave(Arc::clone(&given));
         let done = self.storage_workers.call(move || {
             let _turn = turn;
-            // A store speaks of the end of a transfer that it is, and of a command's options.
+            // A store's error may name an end of a transfer and options of a command.
             work(&api, &given).map_err(|error| match error.end {
                 End::Here => error,
                 _ => in_plain_words(error),
@@ -272,7 +278,7 @@ impl Api {
     }
 }
 
-/// A call that panicked has no answer of its own.
+/// The refusal for a call that panicked.
 fn broken() -> Refusal {
     Refusal::internal("an internal error; see the endpoint's log")
 }
@@ -342,13 +348,13 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(about::document))
 }
 
-/// The document of the API, as `GET /v1/openapi.json` serves it.
+/// Returns the OpenAPI document, as `GET /v1/openapi.json` serves it.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
-/// The routes, ready to be served.
+/// Returns the router of all calls.
 pub fn router(api: Arc<Api>) -> Router {
     let (router, _) = routes().split_for_parts();
     router
@@ -358,8 +364,8 @@ pub fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-/// Calls that are always answered, even when all connections wait: an orchestrator must see that
-/// the endpoint lives, and an owner must be able to cancel a transfer.
+/// Returns true for calls that are always answered, even if all connections are busy: an
+/// orchestrator must see that the endpoint lives, and an owner must be able to cancel a transfer.
 fn is_spared(method: &Method, route: &str) -> bool {
     match route {
         "/healthz" | "/metrics" => true,
@@ -374,7 +380,7 @@ fn no_connection() -> Error {
         .remedy("try again later, or share a connection between calls")
 }
 
-/// What is done around each call: it is timed, and ended when it takes too long.
+/// Wraps each call: limits its time, counts it and logs it.
 async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -411,13 +417,13 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     let code = response.status().as_u16();
     api.metrics.answered(&method, &route, code, began.elapsed());
     if is_spare {
-        // The next call may get a regular connection.
+        // The next call of this peer may get a regular connection.
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
     }
     let status = response.status();
     let told = response.extensions_mut().remove().map(|Told(error)| error);
-    // A line is written, to a disk that may be slow.
+    // On a worker: the audit log may be on a slow disk.
     let audit = Arc::clone(&api.audit);
     api.workers
         .hand_in(move || call.answered(&audit, &route, status, told));

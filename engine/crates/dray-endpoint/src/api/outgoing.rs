@@ -1,8 +1,8 @@
-//! Answers on their way out. A peer of HTTP/2 that gives a stream no window leaves its answer where it
-//! is, and answers the questions whether it is there: no clock of the connection runs for that stream.
+//! Bodies of answers while they are sent. A peer of HTTP/2 that gives a stream no window leaves its
+//! answer unread and still answers pings: no timeout of the connection ends that stream.
 //!
-//! Invariant owned here: an answer counts as one of its owner's calls until its last byte was taken, and
-//! one of which nothing is taken for [`PATIENCE`] is given up, and its memory with it.
+//! Invariant owned here: an answer counts as a call of its owner until its last byte is taken. An
+//! answer of which nothing is taken for [`PATIENCE`] is dropped, with its memory.
 
 use super::extract::Hold;
 use axum::body::{Body as HttpBody, Bytes};
@@ -17,23 +17,24 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a peer may leave an answer untouched: as long as a connection that takes nothing at all.
+/// Maximum time that a peer may leave an answer untouched; the same as for a connection that takes
+/// no bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes given away at once: what was given away lies with the stream, out of reach from here. A frame of
-/// HTTP/2 (RFC 9113, section 4.2).
+/// Maximum number of bytes per frame of the body: bytes that were passed on stay with the stream
+/// and cannot be dropped here. The size of a frame of HTTP/2 (RFC 9113, section 4.2).
 const PIECE_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 struct Left {
-    /// `None` once it was given up.
+    /// `None` after the answer was dropped.
     body: Option<HttpBody>,
-    /// The rest of what it gave last.
+    /// The rest of the last frame of `body`.
     rest: Bytes,
     hold: Option<Hold>,
-    /// Whether the peer waits for us: nobody else is late then.
+    /// True while the peer waits for the body's next frame: the peer is not late then.
     is_awaited: bool,
-    /// When something was asked for last.
+    /// Time of the last frame that was passed on.
     since: Instant,
 }
 
@@ -46,14 +47,14 @@ impl Shared {
     }
 }
 
-/// A body that knows whether anybody takes it.
+/// A body that notices if its peer stops reading.
 #[derive(Debug)]
 struct Outgoing {
     shared: Arc<Shared>,
     watcher: AbortHandle,
 }
 
-/// Holds `hold` until the answer is out, or given up.
+/// Keeps `hold` until the answer is sent or dropped.
 pub(super) fn held(response: Response<HttpBody>, hold: Option<Hold>) -> Response<HttpBody> {
     held_for(response, hold, PATIENCE)
 }

@@ -1,5 +1,5 @@
-//! What calls are written into the audit log: those that change something, and those that are
-//! refused for who calls.
+//! Records of calls for the audit log: calls that change something, and calls that are refused
+//! because of their caller (401 and 403).
 
 use crate::access::Principal;
 use crate::audit::{Audit, Deed};
@@ -29,18 +29,18 @@ struct Slots {
     paths: Vec<String>,
 }
 
-/// What becomes known of a call while it is answered.
+/// Facts about a call, collected while it is answered.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Record(Arc<Mutex<Slots>>);
 
 impl Record {
-    /// The caller is known.
+    /// Records the caller.
     pub(super) fn by(&self, principal: &Principal) {
         let mut slots = self.0.lock_unpoisoned();
         slots.principal = Some((principal.owner.clone(), principal.name.clone()));
     }
 
-    /// What it is about is known.
+    /// Records the paths and the transfer of a request.
     pub(super) fn about(&self, what: &impl Check) {
         if let Some(transfer) = what.transfer() {
             self.concerns(transfer);
@@ -51,25 +51,26 @@ impl Record {
         slots.paths.extend(noted);
     }
 
-    /// The transfer that it is about is known.
+    /// Records the transfer that the call concerns.
     pub(super) fn concerns(&self, transfer: &str) {
         let mut slots = self.0.lock_unpoisoned();
         slots.transfer = Some(named(transfer).to_owned());
     }
 
-    /// What stands for `{id}` in the route.
+    /// Records the value of `{id}` in the route.
     pub(super) fn with_id(&self, id: &str) {
         let mut slots = self.0.lock_unpoisoned();
         slots.id = Some(named(id).to_owned());
     }
 }
 
-/// An id as it is written down; what is none may be anything, a token or a ticket in the wrong place.
+/// Returns an id for the log. Text that is not an id may be a misplaced token or ticket, and is not
+/// logged.
 fn named(id: &str) -> &str {
     tickets::shown_id(id).unwrap_or("(no id)")
 }
 
-/// A call before it is answered.
+/// A call that is not answered yet.
 pub(super) struct Call {
     record: Record,
     peer: String,
@@ -88,7 +89,8 @@ impl Call {
         }
     }
 
-    /// Writes it down, if it is one that is; `told` is the error that the caller was told.
+    /// Logs the call if it changes something, or if it was refused with 401 or 403. `told` is the
+    /// error that the caller received.
     pub(super) fn answered(
         self,
         audit: &Audit,
@@ -113,12 +115,12 @@ impl Call {
         let slots = self.record.0.lock_unpoisoned();
         let (owner, principal) = slots.principal.clone().unwrap_or_default();
         if principal.is_empty() {
-            // A stranger, refused or lost: as often as he likes, so not each time, and nothing of what
-            // he says.
+            // A caller that was not authenticated: logged at a limited rate, and without any text
+            // that the caller sent.
             audit.stranger(&self.peer, &by_code());
             return;
         }
-        // Never the URL: it holds what a caller wrote there, by mistake too.
+        // Never the URL: a caller may have put a secret into it by mistake.
         let path = route.replace("{id}", slots.id.as_deref().unwrap_or("{id}"));
         let error = (!status.is_success()).then(|| told.unwrap_or_else(by_code));
         let deed = Deed {

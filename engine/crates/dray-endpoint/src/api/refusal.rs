@@ -1,4 +1,4 @@
-//! Errors as answers: the one shape, and the code of each kind.
+//! Errors as answers: the one form, and the status code of each kind.
 
 use crate::queue::Refused;
 use axum::Json;
@@ -7,28 +7,28 @@ use axum::response::{IntoResponse, Response};
 use dray_api::{Admitted, ErrorAnswer, ErrorParts};
 use dray_core::{End, Error, ErrorKind};
 
-/// Seconds after which whoever met a bound may ask again (guess, revisit).
+/// Seconds after which a caller that met a limit may retry (a guess; revisit).
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
-/// A refusal.
+/// A refused call: the error and its status code.
 #[derive(Debug, Clone)]
 pub struct Refusal {
     error: Error,
     code: StatusCode,
     admission: Option<Box<Admitted>>,
-    /// Its cause repeats what was sent, which may be a secret in the wrong place.
+    /// True if the cause quotes the request, which may hold a misplaced secret.
     is_quoting: bool,
 }
 
-/// The error that a caller was told, as the audit log may hold it.
+/// The error that a caller received, as the audit log may hold it.
 #[derive(Debug, Clone)]
 pub(super) struct Told(pub(super) Error);
 
-/// What a handler answers with.
+/// The result of a handler.
 pub(super) type Answer<T> = std::result::Result<T, Refusal>;
 
 impl Refusal {
-    /// A refusal with another code than its kind has.
+    /// Returns a refusal with another code than that of the error's kind.
     #[must_use]
     pub const fn with_code(error: Error, code: StatusCode) -> Self {
         Self {
@@ -39,19 +39,20 @@ impl Refusal {
         }
     }
 
-    /// The same, of which the audit log does not get the cause: it repeats what was sent.
+    /// Marks the refusal as quoting: the audit log gets no cause, because the cause quotes the
+    /// request.
     pub(super) const fn quoting(mut self) -> Self {
         self.is_quoting = true;
         self
     }
 
-    /// The caller's own limits: others are served meanwhile.
+    /// Returns the refusal for a limit of the caller's own; other callers are served meanwhile.
     #[must_use]
     pub const fn own_limit(error: Error) -> Self {
         Self::with_code(error, StatusCode::TOO_MANY_REQUESTS)
     }
 
-    /// A task of the server's ended without an answer.
+    /// Returns the refusal for a task of the server that ended without an answer.
     pub(super) fn internal(cause: impl std::fmt::Display) -> Self {
         Error::new(ErrorKind::Internal, End::Here, "answer")
             .cause(cause.to_string())
@@ -60,7 +61,7 @@ impl Refusal {
     }
 }
 
-/// The code of a kind, as docs/reference/api.md says.
+/// Returns the status code of a kind, by docs/reference/api.md.
 #[must_use]
 pub const fn code_of(kind: ErrorKind) -> StatusCode {
     use ErrorKind as K;
@@ -139,7 +140,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// No such path of the API.
+/// Answers a request to a path that the API does not have.
 pub(super) async fn no_such_call() -> Refusal {
     Error::new(ErrorKind::NotFound, End::Here, "find the call")
         .cause("the API has no such path")
@@ -147,7 +148,7 @@ pub(super) async fn no_such_call() -> Refusal {
         .into()
 }
 
-/// A path of the API with a method it has not.
+/// Answers a request with a method that the path does not have.
 pub(super) async fn no_such_method() -> Refusal {
     let error = Error::new(ErrorKind::InvalidRequest, End::Here, "find the call")
         .cause("the path is not called with this method")
@@ -178,7 +179,7 @@ mod tests {
                     continue;
                 }
                 named += 1;
-                // The caller's own limits are 429, whatever else is busy 503.
+                // The caller's own limits are 429; every other `busy` is 503.
                 if code != 429 {
                     assert_eq!(code_of(*kind).as_u16(), code, "{kind:?}");
                 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 type Shared = State<Arc<Api>>;
 
 impl Api {
-    /// A path that the caller may do this to, and its root.
+    /// Parses a path, checks that the caller may do `action` there, and finds its root.
     fn allowed(
         &self,
         caller: &Principal,

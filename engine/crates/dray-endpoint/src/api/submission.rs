@@ -1,4 +1,5 @@
-//! From a request to a submission: where its sides are, and whether the caller may.
+//! Checks a request and makes a submission of it: the places of its sides, and the caller's
+//! permissions.
 
 use super::Api;
 use crate::access::{Action, Principal};
@@ -11,8 +12,8 @@ use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::select::Filter;
 use dray_wire::message::Selection;
 
-/// Bytes of a request as it is kept and shown again: a recursive copy with a hundred patterns has some
-/// 10 KiB. What would be larger is a list of files, which is better a transfer for each.
+/// Maximum number of bytes of a stored request: a recursive copy with a hundred patterns has some
+/// 10 KiB. A larger request is a list of files, for which a transfer per file is better.
 pub(super) const REQUEST_BYTES_MAX: usize = 64 << 10;
 
 fn refused(cause: &str, remedy: &str) -> Error {
@@ -21,7 +22,7 @@ fn refused(cause: &str, remedy: &str) -> Error {
         .remedy(remedy)
 }
 
-/// What may be done at a destination under this rule.
+/// Returns the action at the destination under an overwrite rule.
 pub(super) const fn writing(overwrite: Overwrite) -> Action {
     match overwrite {
         Overwrite::Never => Action::Create,
@@ -30,7 +31,7 @@ pub(super) const fn writing(overwrite: Overwrite) -> Action {
 }
 
 impl Api {
-    /// Checks a request for everything that can be known before it runs.
+    /// Checks all parts of a request that can be checked before it runs.
     pub(super) fn submission(&self, caller: &Principal, request: Request) -> Result<Submission> {
         request.check()?;
         check_size(&request)?;
@@ -76,7 +77,7 @@ impl Api {
     }
 }
 
-/// One session reads all sources: from one store.
+/// Checks that all sources are in one root: one session reads them from one store.
 fn check_one_root(sources: &[Side]) -> Result<()> {
     let root = |side: &Side| match side {
         Side::Local(path) => (None, path.root.clone()),
@@ -94,7 +95,7 @@ fn check_one_root(sources: &[Side]) -> Result<()> {
 }
 
 fn check_size(request: &Request) -> Result<()> {
-    /// Counts, and keeps nothing.
+    /// Counts bytes and discards them.
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -115,7 +116,8 @@ fn check_size(request: &Request) -> Result<()> {
     Err(error.remedy("write fewer or shorter patterns and labels, or several transfers"))
 }
 
-/// A folder copied into itself never ends; a file onto itself is a mistake.
+/// Refuses a recursive copy of a folder into itself, which would never end, and a copy of a file
+/// onto itself.
 fn refuse_itself(source: &ApiPath, destination: &Side, recursive: bool) -> Result<()> {
     let Side::Local(destination) = destination else {
         return Ok(());

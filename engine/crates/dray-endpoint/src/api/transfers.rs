@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How often whoever waits looks at the transfer itself, events or not: that is what counts as
-/// asking for it.
+/// Interval at which a waiting call reads the transfer, with or without events. Each read counts as
+/// a request for the transfer.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 type Shared = State<Arc<Api>>;
@@ -32,7 +32,7 @@ fn submitted(one: Submitted) -> Response {
     };
     let place = format!("/v1/transfers/{}", one.transfer.id);
     let mut response = (code, Json(one.transfer)).into_response();
-    // An id has no character that a header could not hold.
+    // An id holds only characters that are valid in a header.
     if let Ok(place) = HeaderValue::from_str(&place) {
         response.headers_mut().insert(header::LOCATION, place);
     }
@@ -173,10 +173,10 @@ pub(super) async fn wait(
             && published.event.transfer.as_deref() == Some(id.as_str())
     };
     loop {
-        // Read before the transfer: what happens in between is seen as well.
+        // Read before the transfer, so that no event between the two reads is missed.
         let mut seen = hub.last();
         let transfer = look(&api, &caller, &id).await?;
-        // Only who may see it asks for it.
+        // Only after `look`: a caller that may not see the transfer must not mark it as watched.
         asking.get_or_insert_with(|| api.queue.asking(Some(&id), &caller.owner));
         let is_awaited = match query.after {
             Some(version) => transfer.version > version,
@@ -272,7 +272,7 @@ pub(super) async fn retry(
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
     api.call(move |api| {
-        // What was allowed once may not be by now.
+        // The permissions may have changed since the first submission.
         let transfer = api.queue.show(&principal, &id)?;
         api.submission(&principal, transfer.request)?;
         api.queue.retry(&principal, &id)
