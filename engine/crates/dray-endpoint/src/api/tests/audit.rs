@@ -1,4 +1,4 @@
-//! What the audit log says of calls.
+//! Lines of calls in the audit log.
 
 use super::house;
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ async fn a_refused_read_is_noted_with_its_path_and_no_body_is_quoted() {
     assert_eq!(line["error"]["kind"], "invalid_request");
     assert!(!line.to_string().contains("drt_secret"), "{line}");
 
-    // A read that is answered is not noted; of one that is refused the path is the question.
+    // A successful read is not logged; a refused read is logged with its path.
     let (code, _) = house
         .get("carol-reads", "/v1/storage/list?path=/slow/hidden")
         .await;
@@ -105,7 +105,7 @@ async fn a_ticket_or_a_token_in_the_place_of_an_id_is_not_noted() {
     let house = house();
     let ticket = crate::tickets::Secret::draw().expect("drawn");
     let ticket = ticket.expose();
-    // A token of few claims is shorter than what is cut off.
+    // A token with few claims is so short that truncation alone would not hide it.
     let token = format!("eyJhIjoxfQ.eyJiIjoyfQ.{}", "s".repeat(86));
     for secret in [ticket, token.as_str()] {
         for (method, path) in [
@@ -125,7 +125,7 @@ async fn a_ticket_or_a_token_in_the_place_of_an_id_is_not_noted() {
     assert_eq!(line["paths"][0], "/slow/drt_(hidden)");
     house.audited("DELETE /v1/transfers/(no id)").await;
     house.audited("DELETE /v1/tickets/(no id)").await;
-    // A name may begin as a ticket does.
+    // An id may begin with a ticket's prefix.
     let call = "DELETE /v1/transfers/drt_run1";
     let (code, told) = house.call("alice", call, json!({})).await;
     assert!(
@@ -142,7 +142,7 @@ async fn a_ticket_or_a_token_in_the_place_of_an_id_is_not_noted() {
     for secret in [ticket, token.as_str()] {
         assert!(!text.contains(&secret[4..]), "{text}");
     }
-    // What leads nowhere is nobody's, and does not fill the disk.
+    // Calls to unknown paths have no principal, and are logged at a limited rate.
     assert_eq!(text.matches("\"call\"").count(), 8, "{text}");
     assert_eq!(text.matches("turned_away").count(), 1, "{text}");
 }

@@ -1,4 +1,4 @@
-//! The API as callers meet it, without a socket.
+//! Tests of the API by calls to its router, without a socket.
 
 mod audit;
 mod calls;
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tower::ServiceExt;
 
-/// Rules that nobody goes by.
+/// Scheduling rules that are stored and not applied.
 struct Rules(Mutex<Scheduling>);
 
 impl Scheduler for Rules {
@@ -64,7 +64,7 @@ pub(crate) fn house() -> House {
     house
 }
 
-/// With a root that is neither fast nor slow.
+/// Opens a house with a third root that is neither fast nor slow.
 fn with_a_third_root(more: &str, accounts: impl Fn(&Config) -> Accounts) -> House {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["slow", "fast", "third"] {
@@ -133,7 +133,7 @@ fn open_roots(
 }
 
 impl House {
-    /// The newest line of the audit log about such a call, once it is written.
+    /// Waits for a line of the audit log about the call `what`, and returns the newest one.
     async fn audited(&self, what: &str) -> Value {
         for _ in 0..500 {
             let text = std::fs::read_to_string(self.place.join("calls.jsonl")).expect("read");
@@ -231,7 +231,7 @@ fn every_call_of_the_reference_is_in_the_document() {
     }
     let reference = include_str!("../../../../../../docs/reference/api.md");
     let mut named = Vec::new();
-    // `POST /v1/a`, `/b` stands for POST /v1/a and POST /v1/b; what follows a ? is left out.
+    // `POST /v1/a`, `/b` means POST /v1/a and POST /v1/b; a query after ? is dropped.
     for line in reference.lines() {
         let mut last = String::new();
         for word in line.split('`').skip(1).step_by(2) {
@@ -330,7 +330,7 @@ fn bounds_stand_in_the_document() {
     assert_eq!(streams[0]["maximum"], json!(64));
     assert_eq!(streams[1]["enum"], json!(["auto"]));
     assert!(field("id")["pattern"].is_string());
-    // Every reference leads somewhere.
+    // Every reference names an existing schema.
     let text = document.to_string();
     for part in text.split("\"#/components/schemas/").skip(1) {
         let name = part.split('"').next().expect("a name");

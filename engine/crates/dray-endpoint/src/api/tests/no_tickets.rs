@@ -1,4 +1,4 @@
-//! An endpoint without tickets, for tests of all else.
+//! Tickets that are always refused, for tests of the other calls.
 
 use crate::access::Principal;
 use crate::traits::Tickets;
@@ -8,7 +8,7 @@ use dray_api::{
 use dray_core::{End, Error, ErrorKind, Result};
 use rustls::pki_types::CertificateDer;
 
-/// An endpoint without tickets: says so.
+/// Refuses every call about tickets with `Unsupported`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NoTickets;
 

@@ -1,4 +1,4 @@
-//! Staging as callers meet it: who may evict what, and when.
+//! Tests of staging by calls to the API: permissions, pins and times of evictions.
 
 use super::{House, house, with_a_third_root};
 use crate::accounts::Accounts;
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Has `owner` stage `what` in, under an id of the same name, and makes the copy.
+/// Stages `what` in for `owner` under `id`, and makes the fast copy.
 pub(super) async fn staged(house: &House, owner: &str, id: &str, what: &str, more: Value) {
     let mut wanted = json!({"id": id, "path": format!("/slow/{what}"), "recursive": true});
     for (key, value) in more.as_object().expect("fields") {
@@ -90,7 +90,7 @@ async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
         "{cause}"
     );
     assert!(house.place.join("fast/run/a").exists(), "all or nothing");
-    // A pin that was taken away protects nothing; what lay in it is gone for its owner too.
+    // A removed pin protects nothing. The eviction also evicts bob's entry inside the folder.
     let (code, one) = unpin(&house, "bob", "one").await;
     assert_eq!((code, &one["pinned_until"]), (200, &Value::Null), "{one}");
     assert_eq!(unpin(&house, "bob", "one").await.0, 200, "twice is once");
@@ -168,7 +168,7 @@ async fn what_is_over_goes_by_itself_unless_it_must_stay() {
     look(30, false);
     look(70, false);
     assert!(is_there() && std::fs::read(&log).expect("read").is_empty());
-    // By this clock the pin is over as well, but the clock that an eviction goes by says no.
+    // The pin is over by the time that `look` passes in, but not by the clock of the eviction.
     look(100, false);
     assert!(is_there(), "a pin holds");
     let pin = json!({"lifetime_seconds": 1});
@@ -302,7 +302,7 @@ async fn past_the_fast_root_there_is_no_fast_copy() {
             && refused.to_string().contains("without bypass"),
         "{refused}"
     );
-    // It ends, and what was brought stays.
+    // The entry ends as evicted, and the files that bypassed the fast root are kept.
     let (code, gone) = evict(&house, "alice", "x").await;
     assert_eq!((code, &gone["state"]), (200, &json!("evicted")));
     assert!(house.place.join("third/run").exists());
@@ -320,7 +320,7 @@ async fn a_copy_is_evicted_as_its_owners_account() {
     let of = |path: &str| house.place.join(path);
     std::fs::set_permissions(&house.place, Permissions::from_mode(0o755)).expect("its mode");
     fill(&house);
-    // Bob's is a folder that alice may not enter; the endpoint's own state nobody else may.
+    // Alice may not enter bob's folder, and only the endpoint may enter its state folder.
     for owner in ["alice", "bob"] {
         staged(
             &house,
@@ -342,7 +342,7 @@ async fn a_copy_is_evicted_as_its_owners_account() {
     };
     chown("fast/alice", ALICE);
     std::fs::set_permissions(of("state"), Permissions::from_mode(0o700)).expect("its mode");
-    // The folder above is not alice's: her account may not remove what lies in it.
+    // The parent folder is not alice's: her account may not remove its entries.
     let (code, error) = evict(&house, "alice", "alice").await;
     assert_eq!(code, 409, "{error}");
     let cause = error["error"]["cause"].to_string();
@@ -359,7 +359,7 @@ async fn a_copy_is_evicted_as_its_owners_account() {
         of("fast/bob/a").exists(),
         "bob's account may not, though the endpoint might"
     );
-    // A pin is known all the same, and then it goes.
+    // The pin is found as well; without it the eviction succeeds.
     let pin = json!({"lifetime_seconds": 60});
     house.post("alice", "/v1/staging/alice/pin", pin).await;
     let (code, error) = evict(&house, "alice", "alice").await;

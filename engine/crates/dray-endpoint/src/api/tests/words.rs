@@ -1,4 +1,4 @@
-//! What callers of the storage are told: in their words, not in those of a transfer or a command.
+//! Errors of storage calls: they name no end of a transfer and no option of a command.
 
 use super::{House, house};
 use serde_json::{Value, json};
