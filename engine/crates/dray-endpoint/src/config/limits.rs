@@ -1,4 +1,4 @@
-//! Bounds, and how long things are kept. Every one has a default that a small host can bear.
+//! Limits and retention times. Each has a default that suits a small host.
 
 use super::values::{Rate, Size};
 use dray_api::{PolicyName, RoundRobinBy};
@@ -23,129 +23,131 @@ macro_rules! section {
 }
 
 section!(
-    /// Bounds of one endpoint.
+    /// Limits of one endpoint.
     Limits {
-        /// Transfers that run at once.
+        /// Maximum number of transfers that run concurrently.
         transfers_active: u32 = 50,
-        /// Transfers that are not ended, in all.
+        /// Maximum number of transfers that have not ended, in all.
         transfers_queued: u64 = 100_000,
-        /// Transfers of one owner that are not ended.
+        /// Maximum number of transfers of one owner that have not ended.
         per_owner_queued: u64 = 50_000,
-        /// Transfers of one owner that run at once.
+        /// Maximum number of transfers of one owner that run concurrently.
         per_owner_active: u32 = 25,
-        /// Data connections of one session, whoever drives it.
+        /// Maximum number of data connections of one session, whichever side drives it.
         streams_per_session: u16 = 64,
-        /// Memory of all buffers.
+        /// Memory of all buffers, in bytes.
         memory: Size = Size(1 << 30),
-        /// Bytes of a request's body.
+        /// Maximum number of bytes of a request's body.
         body_bytes: Size = Size(1 << 20),
-        /// Connections of callers at once.
+        /// Maximum number of concurrent connections of callers.
         connections: u32 = 512,
-        /// Requests of one owner that are worked on at once, long polls and listeners included.
+        /// Maximum number of concurrent requests of one owner, long polls and listeners included.
         connections_per_owner: u32 = 64,
-        /// Connections from one address at once.
+        /// Maximum number of concurrent connections from one address.
         connections_per_address: u32 = 128,
-        /// Listeners to events of one owner.
+        /// Maximum number of event listeners of one owner.
         events_listeners_per_owner: u32 = 16,
-        /// Events that a listener may be behind before it is cut.
+        /// Number of events by which a listener may be behind before its stream ends.
         events_behind: u64 = 2_000,
     }
 );
 
 section!(
-    /// Tickets for other endpoints.
+    /// Tickets that the endpoint issues for other endpoints.
     Tickets {
-        /// Seconds that a ticket lives when nobody says.
+        /// Lifetime in seconds of a ticket whose request names none.
         lifetime: u64 = 3_600,
-        /// Seconds from its first day to its last, however often it is renewed.
+        /// Maximum number of seconds from a ticket's issue to its end, with all renewals.
         lifetime_max: u64 = 7 * 24 * 3_600,
-        /// Tickets of one owner that are kept: used, unused and those that may still be renewed.
+        /// Maximum number of stored tickets of one owner: used ones, unused ones, and those that
+        /// may still be renewed.
         per_owner: u64 = 200_000,
     }
 );
 
 section!(
-    /// How long ended transfers are remembered.
+    /// Retention of ended transfers.
     History {
-        /// Days after the end.
+        /// Days after a transfer's end.
         keep_days: u32 = 30,
-        /// How many, the newest; older ones go first.
+        /// Maximum number of ended transfers; the oldest are deleted first.
         keep_count: u64 = 100_000,
     }
 );
 
 section!(
-    /// What is done with partial files that nobody goes on with.
+    /// Removal of abandoned partial files.
     Janitor {
         /// Days since the last byte.
         age_days: u32 = 30,
-        /// Free space below which younger ones go as well, the oldest first.
+        /// Free space in bytes below which younger files are removed too, the oldest first.
         space_min: Option<Size> = None,
-        /// Say what would go, and remove nothing.
+        /// True to log the removals without doing them.
         dry_run: bool = false,
     }
 );
 
 section!(
-    /// Who may read the counters.
+    /// Access to the counters.
     Metrics {
-        /// Everybody; else administrators.
+        /// True if every caller may read the counters; otherwise only administrators may.
         open: bool = false,
     }
 );
 
 section!(
-    /// What a request gets that says nothing of trying again.
+    /// Retries of a request that does not set them.
     Retry {
-        /// Tries without anything new being safe, before a transfer has failed.
+        /// Number of successive tries without new durable data after which a transfer fails.
         tries: u32 = 5,
-        /// Seconds between them.
+        /// Interval between tries, in seconds.
         interval_seconds: u64 = 10,
     }
 );
 
 section!(
-    /// Which transfers run, and which are held meanwhile.
+    /// Rules that decide which transfers run, and which are held meanwhile.
     Scheduling {
-        /// Who decides.
+        /// The scheduling policy.
         policy: PolicyName = PolicyName::Fair,
-        /// Transfers side by side; what suits the policy when left out.
+        /// Maximum number of concurrent transfers. Default: that of the policy.
         max_running: Option<u32> = None,
         /// Bytes of one turn of `round_robin` (Liu et al., 2010, figure 14).
         quota: Size = Size(400_000_000),
-        /// Who takes turns in `round_robin`.
+        /// The parties that take turns in `round_robin`.
         round_robin_by: RoundRobinBy = RoundRobinBy::Owners,
-        /// With `priority` what waits rises one step in each.
+        /// With `priority`: seconds of waiting that raise a transfer by one step.
         aging_seconds: u64 = 300,
-        /// With `fair` one start in each goes to what has waited longest.
+        /// With `fair`: seconds in which one start goes to the transfer that has waited longest.
         patience_seconds: u64 = 900,
-        /// Held transfers that keep their sessions.
+        /// Maximum number of held transfers that keep their sessions.
         held_max: u32 = 10,
     }
 );
 
-/// A share of the endpoint's rate, of a peer or of an owner.
+/// A share of the endpoint's rate, for a peer or an owner.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// The other endpoint's name; one of this and `owner`.
+    /// The other endpoint's name. Either this or `owner` is set.
     pub peer: Option<String>,
     /// The owner.
     pub owner: Option<String>,
-    /// What is left is shared by weight.
+    /// Weight of the share when the remaining rate is divided.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// Bytes per second that it gets before others get more than theirs.
+    /// Bytes per second that it gets before others get more than their minimum.
     pub rate_min: Option<Rate>,
-    /// Bytes per second that it never exceeds.
+    /// Maximum bytes per second.
     pub rate_max: Option<Rate>,
-    /// Of an owner: turns of an activity against the owner's others, where it is not the usual weight.
+    /// For an owner: weights of its activities against each other, where they differ from the
+    /// default.
     #[serde(default)]
     pub activities: BTreeMap<String, u32>,
 }
 
 impl Share {
-    /// Whether the share is for this peer (`HOST` or `HOST:PORT`).
+    /// Returns true if the share is for this peer (`HOST` or `HOST:PORT`).
     #[must_use]
     pub fn is_of_peer(&self, peer: &str) -> bool {
         let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);

@@ -1,12 +1,11 @@
-//! What an administrator writes: one TOML file.
+//! The endpoint's configuration: one TOML file, written by an administrator.
 //!
-//! Purpose: the file as types that cannot be wrong: sizes with units, names that are names, rules
-//! that name roots there are. Each key is explained in the example ([`EXAMPLE`]), which is tested
-//! to be read.
+//! Purpose: the file as types that hold only valid values: sizes with units, valid names, rules
+//! that name existing roots. The example ([`EXAMPLE`]) explains each key; a test parses it.
 //!
-//! Not for: opening anything. A folder that does not exist is met by whoever opens it.
+//! Not for: opening files. A missing folder is an error of the code that opens it.
 //!
-//! Invariant owned here: a key that nobody knows is refused, with its file and line.
+//! Invariant owned here: an unknown key is refused, with its file and line.
 
 mod limits;
 mod read;
@@ -23,10 +22,10 @@ use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A configuration with every key in it and what it is for; as shipped.
+/// A configuration with every key and its explanation, as shipped.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-/// Everything about one endpoint.
+/// The configuration of one endpoint.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -35,11 +34,11 @@ pub struct Config {
     /// Other names that mean this endpoint.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// Folder of the queue, the manifests and what else must survive a restart.
+    /// Folder of the queue, the manifests and all other state that must survive a restart.
     pub state: PathBuf,
-    /// Folder of the host's key; that of the state when left out.
+    /// Folder of the host's key. Default: the state folder.
     pub identity: Option<PathBuf>,
-    /// Where TLS and sessions are listened for.
+    /// Addresses for TLS and sessions.
     #[serde(default = "default_listen")]
     pub listen: Vec<Address>,
     /// Plain HTTP, for local callers.
@@ -48,63 +47,63 @@ pub struct Config {
     /// Certificates.
     #[serde(default)]
     pub tls: Tls,
-    /// What is exported.
+    /// The exported roots.
     #[serde(default)]
     pub root: Vec<Root>,
-    /// Whose tokens are believed.
+    /// Issuers whose tokens are accepted.
     #[serde(default)]
     pub issuer: Vec<Issuer>,
     /// This endpoint's own tokens.
     pub issuer_local: Option<IssuerLocal>,
-    /// Which principal is which owner; the first rule that fits counts.
+    /// Rules that map principals to owners; the first matching rule applies.
     #[serde(default)]
     pub map: Mapping,
-    /// Owners who see and change all transfers.
+    /// Owners who may see and change all transfers.
     #[serde(default)]
     pub administrators: Vec<String>,
-    /// Bounds.
+    /// Limits.
     #[serde(default)]
     pub limits: Limits,
     /// Bytes per second of the whole endpoint.
     pub rate: Option<Rate>,
-    /// Data connections of transfers whose request says nothing of them.
+    /// Data connections of a transfer whose request does not set them.
     #[serde(default = "default_streams")]
     pub streams: Streams,
-    /// How the rate is shared.
+    /// Shares of the rate.
     #[serde(default)]
     pub share: Vec<Share>,
-    /// Which transfers run, and which are held meanwhile.
+    /// Rules that decide which transfers run, and which are held meanwhile.
     #[serde(default)]
     pub scheduling: Scheduling,
-    /// Tickets for other endpoints.
+    /// Tickets that the endpoint issues for other endpoints.
     #[serde(default)]
     pub tickets: Tickets,
-    /// How long ended transfers are remembered.
+    /// Retention of ended transfers.
     #[serde(default)]
     pub history: History,
-    /// What is done with partial files that nobody goes on with.
+    /// Removal of abandoned partial files.
     #[serde(default)]
     pub janitor: Janitor,
-    /// Who may read the counters.
+    /// Access to the counters.
     #[serde(default)]
     pub metrics: Metrics,
-    /// Where it is written down who did what.
+    /// The audit log.
     pub audit: Option<Audit>,
-    /// What a request gets that says nothing of trying again.
+    /// Retries of a request that does not set them.
     #[serde(default)]
     pub retry: Retry,
-    /// Whether files are read and written as the owner's account.
+    /// True if files are read and written as the owner's account.
     #[serde(default)]
     pub setuid: bool,
-    /// Accounts with lower numbers are the system's own and refused.
+    /// Lowest accepted account number. Accounts with lower numbers belong to the system.
     #[serde(default = "default_setuid_min")]
     pub setuid_min: u32,
-    /// Whether data may run outside of TLS when a transfer asks for it.
+    /// True if data may travel outside of TLS when a transfer asks for it.
     #[serde(default)]
     pub clear_data: bool,
-    /// Where others reach this endpoint, `HOST:PORT`, where that is not its name and port.
+    /// Address `HOST:PORT` at which others reach this endpoint, if it is not its name and port.
     pub advertise: Option<Address>,
-    /// Where it listens; known once it does.
+    /// The addresses on which it listens; empty until it does.
     #[serde(skip)]
     own_addresses: Vec<SocketAddr>,
 }
@@ -113,7 +112,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListenPlain {
-    /// Where it is spoken; loopback unless somebody knows better.
+    /// Its addresses. Loopback only, unless the network is trusted.
     #[serde(default)]
     pub addresses: Vec<Address>,
 }
@@ -122,15 +121,16 @@ pub struct ListenPlain {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// Certificate chain in PEM form. Without one the host's own key stands in.
+    /// Certificate chain in PEM form. Default: the host's own key.
     pub certificate: Option<PathBuf>,
     /// Its private key.
     pub key: Option<PathBuf>,
-    /// Whose client certificates are believed: a file or a folder.
+    /// Authorities of accepted client certificates: a file or a folder.
     pub client_ca: Option<PathBuf>,
-    /// Revocation lists: a file or a folder, read anew.
+    /// Revocation lists: a file or a folder, read again when it changes.
     pub crl: Option<PathBuf>,
-    /// Whose certificates other endpoints may show instead of a pinned key: a file or a folder.
+    /// Authorities of certificates that other endpoints may present instead of a pinned key: a file
+    /// or a folder.
     pub peers_ca: Option<PathBuf>,
 }
 
@@ -142,48 +142,50 @@ pub struct Root {
     pub name: RootName,
     /// The folder of this host.
     pub path: Option<PathBuf>,
-    /// In its place the URL of a folder of another store: `root://HOST//PATH`, or
+    /// Instead of `path`, the URL of a folder of another store: `root://HOST//PATH`, or
     /// `https://HOST/PATH`.
     pub store: Option<String>,
-    /// Who may read; a token must allow it as well. Left out: tokens by their scopes alone, and
-    /// nobody by a certificate.
+    /// Owners who may read; a token must allow it as well. Default: tokens by their scopes alone,
+    /// no access by a certificate.
     pub read: Option<Owners>,
-    /// Who may write; the same.
+    /// Owners who may write; the same default.
     pub write: Option<Owners>,
-    /// Who may stage; the same.
+    /// Owners who may stage; the same default.
     pub stage: Option<Owners>,
-    /// Whether nobody may change anything in it, whatever token he has.
+    /// True if no caller may change anything in it, whatever the token allows.
     #[serde(default)]
     pub read_only: bool,
-    /// Which side of staging it is.
+    /// Its side of staging.
     pub tier: Option<Tier>,
-    /// Folders that lie on a storage target of their own.
+    /// Folders that are on a storage target of their own.
     #[serde(default)]
     pub targets: Vec<TargetFolder>,
-    /// What a storage target gives at the most.
+    /// Maximum rates of its storage targets.
     #[serde(default)]
     pub limit_targets: Vec<TargetLimit>,
-    /// Readers, or writers, of each of its storage targets.
+    /// Number of readers, or writers, of each of its storage targets.
     #[serde(default)]
     pub threads: ThreadsOf,
-    /// Whether large files are read and written past the page cache, where its file system lets that.
+    /// True if large files are read and written past the page cache, where the file system supports
+    /// it.
     #[serde(default)]
     pub direct_io: bool,
-    /// Whether the space of large files is taken when they begin, where its file system can do that.
+    /// True if the space of a large file is allocated at its start, where the file system supports
+    /// it.
     #[serde(default)]
     pub preallocate: bool,
-    /// Bytes per second that all transfers together may read from it and write to it.
+    /// Maximum bytes per second that all transfers together read from it and write to it.
     pub rate: Option<Rate>,
 }
 
 impl Config {
-    /// What the configuration gives a peer (`HOST` or `HOST:PORT`).
+    /// Returns the configured share of a peer (`HOST` or `HOST:PORT`).
     #[must_use]
     pub fn share_of_peer(&self, peer: &str) -> Option<&Share> {
         self.share.iter().find(|share| share.is_of_peer(peer))
     }
 
-    /// What the configuration gives an owner.
+    /// Returns the configured share of an owner.
     #[must_use]
     pub fn share_of_owner(&self, owner: &str) -> Option<&Share> {
         let mut shares = self.share.iter();
@@ -191,28 +193,29 @@ impl Config {
     }
 }
 
-/// Somebody who issues tokens.
+/// An issuer of tokens.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
     /// `iss` of its tokens.
     pub url: String,
-    /// `aud` that mean this endpoint.
+    /// Values of `aud` that mean this endpoint.
     pub audiences: Vec<String>,
-    /// Its public keys: a file, or a URL. Left out: found by way of its `url`.
+    /// Its public keys: a file, or a URL. Default: found by the discovery document at its `url`.
     pub keys: Option<String>,
-    /// Whose certificate the server of the keys has: a file. Left out: the system's authorities.
+    /// File of the authorities of the server that serves the keys. Default: the system's
+    /// authorities.
     pub ca: Option<PathBuf>,
-    /// The API path that its scopes' paths begin at.
+    /// API path at which the paths of its scopes begin.
     #[serde(default = "default_base")]
     pub base: String,
-    /// Whether its tokens follow the WLCG profile 1.0.
+    /// True if its tokens follow the WLCG profile 1.0.
     #[serde(default = "yes")]
     pub wlcg: bool,
-    /// How long its keys are believed before they are asked for again.
+    /// Seconds for which its keys are used before they are fetched again.
     #[serde(default = "default_cache_seconds")]
     pub cache_seconds: u64,
-    /// For how much longer while it cannot be asked.
+    /// Additional seconds for which they are used while the issuer is unreachable.
     #[serde(default = "default_cache_seconds")]
     pub stale_seconds: u64,
 }
@@ -225,22 +228,23 @@ pub struct IssuerLocal {
     pub key: PathBuf,
 }
 
-/// Where it is written down who did what.
+/// The audit log.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Audit {
-    /// One JSON object a line is added to it.
+    /// File to which one JSON object per line is appended.
     pub file: PathBuf,
 }
 
 impl Config {
-    /// Folder of the host's key.
+    /// Returns the folder of the host's key.
     #[must_use]
     pub fn identity_folder(&self) -> &std::path::Path {
         self.identity.as_deref().unwrap_or(&self.state)
     }
 
-    /// Notes where it listens: URLs of these addresses, and of its names at these ports, are local.
+    /// Sets the addresses on which the endpoint listens: URLs of these addresses, and of its names
+    /// at these ports, are local.
     pub fn listens_at(&mut self, addresses: &[SocketAddr]) {
         self.own_addresses = addresses.to_vec();
     }
@@ -253,7 +257,7 @@ impl Config {
         Side::parse(url, |address| self.is_own(address))
     }
 
-    /// Whether `HOST:PORT` of a URL is this endpoint.
+    /// Returns true if `HOST:PORT` of a URL is this endpoint.
     #[must_use]
     pub fn is_own(&self, address: &str) -> bool {
         let advertised = self.advertise.as_ref().map(Address::as_str);
@@ -271,14 +275,15 @@ impl Config {
         (is_own_name && is_own_port) || is_own_address
     }
 
-    /// Where others reach it.
+    /// Returns the address at which others reach the endpoint.
     #[must_use]
     pub fn advertised(&self, addresses: &[SocketAddr]) -> String {
         if let Some(address) = &self.advertise {
             return address.as_str().to_owned();
         }
         match addresses.first() {
-            // An endpoint that only this host can reach is reached as it listens.
+            // An endpoint on loopback is reachable only from this host, by the address on which it
+            // listens.
             Some(at) if at.ip().is_loopback() => at.to_string(),
             Some(at) => format!("{}:{}", self.name, at.port()),
             None => self.name.clone(),
@@ -307,6 +312,6 @@ const fn yes() -> bool {
 }
 
 const fn default_cache_seconds() -> u64 {
-    // Half a day: key rotations overlap for longer, and an issuer may be away for a night (guess).
+    // Half a day: key rotations overlap for longer, and an issuer may be down for a night (guess).
     12 * 3600
 }

@@ -1,4 +1,4 @@
-//! From the file's text to [`Config`], or to an error that names the line.
+//! Parses the file's text to a [`Config`], or to an error that names the line.
 
 use super::{Config, Tier};
 use dray_api::STREAMS_MAX;
@@ -6,26 +6,27 @@ use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Longest file; a thousand roots take less (guess, revisit).
+/// Maximum number of bytes of the file; a thousand roots take less (guess, revisit).
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Transfers that can run at once at the most: each has threads (guess, revisit).
+/// Upper bound of `limits.transfers_active`: each transfer has threads (guess, revisit).
 const TRANSFERS_ACTIVE_MAX: u32 = 1_000;
 
-/// Data connections that one session can have at the most, as of `dray cp`.
+/// Upper bound of `limits.streams_per_session`; the same as of `dray cp`.
 const SESSION_STREAMS_MAX: u16 = 256;
 
-/// Longest request body that can be allowed.
+/// Upper bound of `limits.body_bytes`.
 const BODY_BYTES_MAX: u64 = 64 << 20;
 
-/// Shortest life of a ticket: those who keep it good look each second.
+/// Minimum lifetime of a ticket, in seconds: the renewal checks once per second.
 const LIFETIME_MIN: u64 = 4;
 
 impl Config {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// `NotFound` and the like; `InvalidRequest` names the file, the line and the key.
+    /// `NotFound` and the like if the file cannot be read; `InvalidRequest`, which names the file,
+    /// the line and the key.
     pub fn load(path: &Path) -> Result<Self> {
         let place = path.display().to_string();
         let failed = |error: std::io::Error| {
@@ -45,10 +46,10 @@ impl Config {
         Self::parse(&place, &text)
     }
 
-    /// Reads a configuration; `place` is what errors call it.
+    /// Parses a configuration. Errors name it as `place`.
     ///
     /// # Errors
-    /// `InvalidRequest` names the line and the key.
+    /// `InvalidRequest`, which names the line and the key.
     pub fn parse(place: &str, text: &str) -> Result<Self> {
         let config: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map(|span| line_of(text, span.start));
@@ -60,7 +61,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What no single value can know: the key to blame, and why.
+    /// Checks values against each other. An error is the wrong key and its cause.
     fn check(&self) -> Result<(), (&'static str, String)> {
         if self.name.is_empty() || self.name.contains(['/', ':', '@', ' ']) {
             let cause = "write the host's name alone, without a port".to_owned();
@@ -110,7 +111,7 @@ impl Config {
         Ok(())
     }
 
-    /// A root is a folder of this host, or of a store that a URL names.
+    /// Checks that a root is a folder of this host, or of a store that a URL names.
     fn check_location(&self, root: &super::Root) -> Result<(), (&'static str, String)> {
         let name = &root.name;
         match (&root.path, &root.store) {
@@ -171,7 +172,7 @@ impl Config {
             let first = issuer.base.split('/').nth(1).unwrap_or_default();
             let is_known = |root: &super::Root| root.name.as_str() == first;
             if !first.is_empty() && !self.root.iter().any(is_known) {
-                // Its tokens would be believed, and allow nothing.
+                // Otherwise its tokens would be accepted and allow nothing.
                 return Err(("base", format!("{:?} is in no root", issuer.base)));
             }
             let keys = issuer.keys.as_deref().unwrap_or("/");
@@ -248,7 +249,7 @@ fn refused(place: &str, line: Option<usize>, cause: &str) -> Error {
         Some(line) => format!("{place}, line {line}"),
         None => place.to_owned(),
     };
-    // The reader's own words may go over several lines; an error is one.
+    // The parser's message may have several lines; an error has one.
     let cause = cause.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     Error::new(
         ErrorKind::InvalidRequest,
@@ -268,7 +269,7 @@ fn line_of(text: &str, at: usize) -> usize {
         + 1
 }
 
-/// The first line that sets `key`, or opens it as a table.
+/// Returns the number of the first line that sets `key`, or opens it as a table.
 fn line_with(text: &str, key: &str) -> Option<usize> {
     let sets = |line: &str| {
         let line = line.trim_start().trim_start_matches('[');

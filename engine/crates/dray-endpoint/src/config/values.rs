@@ -1,4 +1,4 @@
-//! Single values of the file: each is checked when it is read, so that an error names its line.
+//! Single values of the file. Each is checked when it is parsed, so that an error names its line.
 
 use dray_core::units;
 use dray_runtime::assembly::{THREADS_MAX, Threads};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Longest name of a root.
+/// Maximum length of a root's name, in bytes.
 const ROOT_NAME_BYTES_MAX: usize = 64;
 
 macro_rules! number_with_unit {
@@ -41,13 +41,13 @@ macro_rules! number_with_unit {
 }
 
 number_with_unit!(
-    /// Bytes: `4096`, `"64KiB"`, `"1GiB"`.
+    /// A number of bytes: `4096`, `"64KiB"`, `"1GiB"`.
     Size,
     units::size,
     "\"1GiB\""
 );
 number_with_unit!(
-    /// Bytes per second: `"100MiB"`, `"100MiB/s"`; never zero.
+    /// A number of bytes per second: `"100MiB"`, `"100MiB/s"`; never zero.
     Rate,
     units::rate,
     "\"100MiB/s\""
@@ -82,13 +82,13 @@ impl<'de> Deserialize<'de> for ThreadsOf {
     }
 }
 
-/// The name of an exported root: `[A-Za-z0-9._-]`, not of dots alone, not dray's own.
+/// The name of an exported root: 1 to 64 characters of `[A-Za-z0-9._-]`, not beginning with a dot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct RootName(String);
 
 impl RootName {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -120,19 +120,19 @@ impl fmt::Display for RootName {
     }
 }
 
-/// `HOST:PORT`, an IPv6 address in brackets.
+/// A `HOST:PORT`; an IPv6 address is in brackets.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Address(String);
 
 impl Address {
-    /// Where an endpoint listens when nobody says: this host alone can reach it.
+    /// Returns the default address, which only this host can reach.
     #[must_use]
     pub fn loopback() -> Self {
         Self(format!("127.0.0.1:{}", dray_open::locations::PORT))
     }
 
-    /// `HOST:PORT`.
+    /// Returns `HOST:PORT`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -153,20 +153,20 @@ impl TryFrom<String> for Address {
     }
 }
 
-/// Owners that something is allowed to.
+/// A set of owners that a rule names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Owners {
-    /// Nobody.
+    /// No owner.
     #[default]
     Nobody,
-    /// Whoever is somebody's owner at all.
+    /// Every owner.
     All,
-    /// These.
+    /// These owners.
     Named(Vec<String>),
 }
 
 impl Owners {
-    /// Whether `owner` is among them.
+    /// Returns true if `owner` is in the set.
     #[must_use]
     pub fn include(&self, owner: &str) -> bool {
         match self {
@@ -197,23 +197,23 @@ impl<'de> Deserialize<'de> for Owners {
     }
 }
 
-/// Which side of staging a root is.
+/// The sides of staging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// Small and quick: burst buffers, flash.
+    /// Small and fast: burst buffers, flash.
     Fast,
-    /// Large and slow: disks, tape's cache.
+    /// Large and slow: disks, a tape library's cache.
     Slow,
 }
 
-/// `FOLDER=TARGET`.
+/// A folder's storage target, written `FOLDER=TARGET`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TargetFolder {
     /// The folder, absolute or beneath its root.
     pub folder: PathBuf,
-    /// The storage target it lies on.
+    /// The storage target of the folder.
     pub target: String,
 }
 
@@ -230,13 +230,13 @@ impl TryFrom<String> for TargetFolder {
     }
 }
 
-/// `TARGET=RATE`.
+/// The maximum rate of a storage target, written `TARGET=RATE`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TargetLimit {
     /// The storage target.
     pub target: String,
-    /// Bytes per second that it gives at the most.
+    /// Maximum bytes per second.
     pub rate: u64,
 }
 
