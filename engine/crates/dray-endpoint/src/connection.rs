@@ -1,11 +1,11 @@
-//! What a caller's connection brings to each of its requests: an address, certificates, a place among
-//! the connections.
+//! Facts of a caller's connection that each of its requests needs: address, certificates, and a
+//! slot among the connections.
 //!
-//! Not for: serving it (`server`), what is asked over it (`api`); both know this module, which knows
-//! neither.
+//! Not for: serving the connection (`server`), or the calls on it (`api`). Both know this module;
+//! this module knows neither.
 //!
-//! Invariant owned here: connections are never more than the configured number, in all and from one
-//! address.
+//! Invariant owned here: the number of connections never exceeds the configured limits, in all and
+//! from one address, by more than a few reserved slots.
 
 mod limit;
 
@@ -16,11 +16,11 @@ use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Where the connection comes from; stands among the extensions of each request.
+/// The remote address of the connection; among the extensions of each request.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// The client certificates of the connection, the client's own first; stands among the extensions
-/// of each request.
+/// The client certificates of the connection, the client's own first; among the extensions of each
+/// request.
 #[derive(Debug, Clone, Default)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);

@@ -1,11 +1,12 @@
 //! Connections of callers: from an accepted socket to the API's router.
 //!
-//! Purpose: HTTP/1.1 and HTTP/2 over TLS or plain, each connection bounded in time, in headers and
-//! in streams; how many there are, in all and from one address; a stop that lets calls end.
+//! Purpose: HTTP/1.1 and HTTP/2 over TLS or plain, with limits of time, headers and streams per
+//! connection; limits of connections, in all and from one address; a stop that lets running calls
+//! end.
 //!
-//! Not for: accepting, looking at the first byte, sessions.
+//! Not for: accepting connections of the data port, looking at their first byte, sessions.
 //!
-//! Invariant owned here: a peer that does nothing costs a place for a bounded time only.
+//! Invariant owned here: a peer that does nothing occupies a slot for a limited time only.
 
 mod io;
 
@@ -32,38 +33,39 @@ use tokio::runtime::{Builder as RuntimeBuilder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 
-/// Threads that answer, each with connections of its own: what one is long busy with holds up no more than
-/// its own.
+/// Number of threads that answer. Each has its own connections, so that long work on one thread
+/// delays only those.
 const THREADS: usize = 2;
 
-/// How long a thread that answers may take to end when it was told to.
+/// Maximum time in which a thread that answers ends after it was told to.
 const END_TIME: Duration = Duration::from_secs(1);
 
-/// How long a TLS handshake may take.
+/// Maximum time of a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
-/// How long the head of a request may take, and so how long an idle HTTP/1.1 connection stays.
+/// Maximum time of a request's head, and so the maximum idle time of an HTTP/1.1 connection.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 
-/// How long a peer may leave what is written to it unread.
+/// Maximum time that a peer may leave written bytes unread.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// How often an HTTP/2 peer is asked whether it is there, and how long it may think.
+/// Interval of pings to an HTTP/2 peer, and maximum time of each answer.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const ALIVE_TIME: Duration = Duration::from_secs(20);
 
-/// Headers of a request, and bytes of all of them: a token with many groups is 8 KiB.
+/// Maximum number of headers of a request, and maximum bytes of all headers: a token with many
+/// groups has 8 KiB.
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
 
-/// Calls of one HTTP/2 connection at once.
+/// Maximum number of concurrent calls of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 64;
 
-/// Longest pause after an accept that failed for want of something (open files).
+/// Pause after a failed accept, for example because open files are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves connections on runtimes of its own, each of one thread; calls that block are done by others
-/// ([`crate::workers`]).
+/// Serves connections on runtimes of its own, each with one thread. Other threads do calls that
+/// block ([`crate::workers`]).
 pub struct Server {
     drivers: Mutex<Vec<Driver>>,
     handles: [Handle; THREADS],
@@ -74,7 +76,7 @@ pub struct Server {
     stopping: watch::Sender<bool>,
 }
 
-/// A thread that answers. It ends when this is dropped.
+/// A thread that answers. It ends when this value is dropped.
 struct Driver {
     thread: JoinHandle<()>,
     ends: oneshot::Sender<()>,
@@ -82,9 +84,9 @@ struct Driver {
 
 impl Driver {
     /// # Errors
-    /// `Busy` when the system gives no thread.
+    /// `Busy` if the system refuses the thread.
     fn start() -> Result<(Self, Handle)> {
-        // A runtime with threads of its own panics where the system refuses one.
+        // A runtime with threads of its own panics if the system refuses one.
         let runtime = RuntimeBuilder::new_current_thread()
             .enable_all()
             .build()
@@ -101,7 +103,7 @@ impl Driver {
         Ok((Self { thread, ends }, handle))
     }
 
-    /// Waits until it has ended, or for so long. Not by itself.
+    /// Waits until the thread has ended, at most [`END_TIME`]. Must not be called on that thread.
     fn end(self) {
         let _ = self.ends.send(());
         let until = Instant::now() + END_TIME;
@@ -129,7 +131,7 @@ impl Server {
     /// Starts the runtimes.
     ///
     /// # Errors
-    /// `Busy` when the system gives no thread.
+    /// `Busy` if the system refuses a thread.
     pub fn new(router: Router, limits: &Limits, metrics: Arc<Metrics>) -> Result<Self> {
         let (first, second) = (Driver::start()?, Driver::start()?);
         Ok(Self {
@@ -143,23 +145,24 @@ impl Server {
         })
     }
 
-    /// Where its tasks run, for others that have some.
+    /// Returns the handle of a runtime, for tasks of other modules.
     #[must_use]
     pub const fn handle(&self) -> &Handle {
         &self.handles[0]
     }
 
-    /// Where the next connection is served.
+    /// Returns the runtime of the next connection.
     fn next(&self) -> &Handle {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         &self.handles[turn % THREADS]
     }
 
-    /// Serves one connection that was accepted and looked at (peeked, not read). With `tls` its
-    /// handshake comes first. Returns at once.
+    /// Serves one accepted connection, whose first byte may have been peeked but not read. With
+    /// `tls` its handshake comes first. Returns immediately.
     ///
     /// # Errors
-    /// When there is no place for it, or the system does not let it be served; it is closed then.
+    /// If there is no slot for it, or if the system refuses a resource; the connection is closed
+    /// then.
     pub fn serve_connection(
         &self,
         stream: TcpStream,
@@ -201,12 +204,12 @@ impl Server {
                     }
                     Some(config) => {
                         let handshake = TlsAcceptor::from(config).accept(stream);
-                        // Who does not get through it hears it from TLS.
+                        // TLS itself reports a failed handshake to the peer.
                         let done = tokio::time::timeout(HANDSHAKE_TIME, handshake).await;
                         if let Ok(Ok(stream)) = done {
                             let shown = stream.get_ref().1.peer_certificates();
                             let shown = shown.unwrap_or_default().iter().cloned().collect();
-                            // Around TLS: what counts is what the peer says within.
+                            // Around TLS, so that the time limits apply to decrypted bytes.
                             let stream = Timely::new(stream, patience);
                             let shown = PeerCertificates(shown);
                             converse(stream, router, shown, peer, stopping).await;
@@ -216,18 +219,18 @@ impl Server {
             };
             tokio::select! {
                 () = served => {}
-                // Somebody else has its place now.
+                // A newcomer has taken the slot.
                 () = seat.cut() => {}
             }
         });
         Ok(())
     }
 
-    /// Listens for plain HTTP on an address until the server stops. Says which it is (a port of 0
-    /// is any).
+    /// Listens for plain HTTP on an address until the server stops, and returns the actual address
+    /// (port 0 means any port).
     ///
     /// # Errors
-    /// When the address cannot be listened on.
+    /// If the address cannot be listened on.
     pub fn listen_plain(self: &Arc<Self>, address: &str) -> Result<std::net::SocketAddr> {
         let operation = format!("listen on {address}");
         let wrong = |error: std::io::Error| failed(&operation, &error);
@@ -249,7 +252,7 @@ impl Server {
                     return;
                 };
                 match accepted.and_then(|(stream, _)| stream.into_std()) {
-                    // One that is turned away is counted, and closed.
+                    // `serve_connection` counts and closes a refused connection.
                     Ok(stream) => drop(server.serve_connection(stream, None)),
                     Err(error) => {
                         if let Some(lack) = lack.of(&error) {
@@ -263,8 +266,9 @@ impl Server {
         Ok(local)
     }
 
-    /// Stops: takes no more calls, lets those under way end for so long, then closes. The API's own
-    /// `stop` comes first, so that long polls end. Must not be called from one of its tasks.
+    /// Stops the server: accepts no more calls, lets running ones end for at most `patience`, then
+    /// closes all connections. The API's own `stop` comes first, so that long polls end. Must not
+    /// be called from one of the server's tasks.
     pub fn stop(&self, patience: Duration) {
         self.stopping.send_replace(true);
         let drivers = {
@@ -278,7 +282,7 @@ impl Server {
         while self.metrics.connections.load(Ordering::Relaxed) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Whoever is not done by then is cut.
+        // Closes the connections that are still open.
         drivers.into_iter().for_each(Driver::end);
     }
 }
@@ -312,7 +316,7 @@ async fn converse<S>(
         .keep_alive_timeout(ALIVE_TIME)
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX);
-    // The connection's certificates stand beside each request.
+    // The certificates and the address are among the extensions of each request.
     let service = TowerToHyperService::new(
         router
             .layer(axum::Extension(certificates))
@@ -321,7 +325,7 @@ async fn converse<S>(
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {
-        // What a peer does wrong ends its connection and is nobody else's business.
+        // An error of a peer ends its own connection, and is not reported.
         _ = connection.as_mut() => return,
         _ = stopping.wait_for(|stopping| *stopping) => {}
     }

@@ -1,6 +1,6 @@
-//! How many connections there are, in all and from one address. In a full room a newcomer takes the
-//! place of one that has proved nothing, so that holding places costs the holder his own and not
-//! those who come after.
+//! The limits of connections, in all and from one address. If all slots are taken, a newcomer gets
+//! the slot of a connection that was not authenticated. A caller that occupies slots without a
+//! credential therefore keeps no later caller out.
 
 use crate::metrics::Metrics;
 use dray_core::lock::LockExt;
@@ -11,29 +11,29 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Time to shake hands and ask: who has just come is not the first to go, or those who hold places
-/// with a token of theirs would keep everybody else out.
+/// Time for the handshake and the first request. A new connection is not the first to lose its
+/// slot; otherwise holders of slots who have a token could keep everybody else out.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Connections beyond the bounds, for one address and in all: their calls are refused, except the
-/// calls that must always be answered (guess, revisit: a monitor, and a few cancellations).
+/// Slots above the limits, for one address and in all. Calls on these connections are refused,
+/// except the calls that are always answered (guess, revisit: a monitor, and a few cancellations).
 const SPARE_OF_ADDRESS: usize = 8;
 const SPARE: usize = 32;
 
-/// Interval between two log lines about full bounds.
+/// Interval between two log lines about full limits.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// What is known of a connection.
+/// The state of a connection.
 #[derive(Debug)]
 struct Place {
     address: IpAddr,
-    /// Since when it waits: since it came, or since its last request was answered.
+    /// Start of its idle time: its arrival, or the answer to its last request.
     since: Instant,
-    /// Whether a request of it was authenticated.
+    /// True if a request on it was authenticated.
     has_proved: bool,
-    /// Authenticated requests that are being worked on.
+    /// Number of authenticated requests in progress.
     busy: u32,
-    /// Whether the connection is beyond the bounds.
+    /// True if the connection is above the limits.
     is_spare: bool,
     cut: Arc<Notify>,
 }
@@ -42,11 +42,11 @@ struct Place {
 struct Places {
     next: u64,
     taken: BTreeMap<u64, Place>,
-    /// Time of the last log line about full bounds.
+    /// Time of the last log line about full limits.
     told: Option<Instant>,
 }
 
-/// See the module's head.
+/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Room {
     all_max: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Room {
     places: Mutex<Places>,
 }
 
-/// One connection's place.
+/// The slot of one connection, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     room: Arc<Room>,
@@ -65,7 +65,7 @@ pub(crate) struct Seat {
     cut: Arc<Notify>,
 }
 
-/// Where a request's connection sits; stands among the extensions of each request.
+/// The slot of a request's connection; among the extensions of each request.
 #[derive(Debug, Clone)]
 pub struct Sitting {
     room: Arc<Room>,
@@ -73,7 +73,7 @@ pub struct Sitting {
     is_spare: bool,
 }
 
-/// An authenticated request that is being worked on: its connection keeps its place.
+/// An authenticated request in progress: its connection keeps its slot.
 #[derive(Debug)]
 pub struct Busy(Sitting);
 
@@ -96,8 +96,8 @@ impl Room {
         self.places.lock_unpoisoned()
     }
 
-    /// Admits a connection. When requests of all connections are in progress, it gets one of a few
-    /// places beyond the bounds, or none.
+    /// Admits a connection. If all connections have requests in progress, it gets one of a few
+    /// slots above the limits, or none.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr, metrics: &Arc<Metrics>) -> Option<Seat> {
         let mut places = self.places();
         let here = places.taken.values();
@@ -149,9 +149,10 @@ impl Room {
 }
 
 impl Places {
-    /// Whom a newcomer takes the place of: who has proved nothing though there was time to, then who
-    /// is idle, then who has only just come; of those the longest there; of one address, when that
-    /// is what is full.
+    /// Returns the idle connection whose slot a newcomer takes. The order is: connections that were
+    /// not authenticated within `grace`, authenticated connections, new connections. Among equals,
+    /// the one that has waited longest comes first. With `address`, only connections from there
+    /// count.
     fn weakest(&self, address: Option<IpAddr>, grace: Duration, is_spare: bool) -> Option<u64> {
         let all = self.taken.iter();
         let idle = all.filter(|(_, place)| {
@@ -176,7 +177,7 @@ impl Places {
         here >= SPARE_OF_ADDRESS || spares().count() >= SPARE
     }
 
-    /// Logs a line about full bounds, at intervals.
+    /// Logs a line about full limits, at most one per [`TOLD_EVERY`].
     fn tell(&mut self, address: IpAddr, is_full_here: bool) {
         if self.told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
             return;
@@ -194,7 +195,7 @@ impl Places {
 }
 
 impl Seat {
-    /// Waits until somebody else takes the place.
+    /// Waits until a newcomer takes the slot.
     pub(crate) async fn cut(&self) {
         self.cut.notified().await;
     }
@@ -216,13 +217,13 @@ impl Drop for Seat {
 }
 
 impl Sitting {
-    /// Whether its connection is beyond the bounds.
+    /// Returns true if the connection is above the limits.
     #[must_use]
     pub const fn is_spare(&self) -> bool {
         self.is_spare
     }
 
-    /// A request of it was authenticated; the place is kept for as long as what is given stands.
+    /// Marks the connection as authenticated. It keeps its slot while the returned value exists.
     #[must_use]
     pub fn works(&self) -> Busy {
         if let Some(place) = self.room.places().taken.get_mut(&self.number) {

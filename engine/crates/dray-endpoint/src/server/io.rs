@@ -1,4 +1,4 @@
-//! A stream that a peer cannot hold up: not by never beginning, not by not reading.
+//! A stream that fails if its peer sends no request or does not read.
 
 use std::io;
 use std::pin::Pin;
@@ -7,27 +7,27 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Bytes after which a peer has begun: the preface of HTTP/2 (RFC 9113, 3.4), which is read before
-/// any other clock runs. No request of HTTP/1.1 that means anything is shorter.
+/// Number of bytes after which the peer has begun: the preface of HTTP/2 (RFC 9113, section 3.4),
+/// which is read before any other timeout applies. No valid request of HTTP/1.1 is shorter.
 const OPENING_BYTES: usize = 24;
 
-/// How long a peer may take.
+/// Time limits of a peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// To begin.
+    /// Maximum time until [`OPENING_BYTES`] have arrived.
     pub(super) opening: Duration,
-    /// To take anything of what is written to it.
+    /// Maximum time of a write of which the peer takes no byte.
     pub(super) write: Duration,
 }
 
-/// A stream whose reads and writes fail when the peer takes longer.
+/// A stream whose reads and writes fail when the peer exceeds its time limits.
 pub(super) struct Timely<S> {
     stream: S,
     write: Duration,
-    /// Until when it must have begun; `None` once it has.
+    /// Timer of the opening bytes; `None` once they have arrived.
     opening: Option<Pin<Box<Sleep>>>,
     begun: usize,
-    /// Since when a write has been waiting, as the end of its time.
+    /// Timer of a pending write; `None` if no write is pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 

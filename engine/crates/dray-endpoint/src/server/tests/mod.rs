@@ -67,7 +67,7 @@ fn plain_and_tls_lead_to_the_same_router() {
         ask(&mut stream, HEALTH)
     });
     let (stream, _) = listener.accept().expect("accepted");
-    // Whoever accepts looks at the first byte and leaves it there.
+    // The data port's listener peeks at the first byte and does not read it.
     let mut first = [0];
     stream.peek(&mut first).expect("looked");
     assert_eq!(first, [0x16]);
@@ -91,7 +91,7 @@ fn http2_is_spoken_as_well() {
     assert_eq!(head[3], 0x04, "SETTINGS");
     let mut settings = vec![0; usize::from(head[2])];
     stream.read_exact(&mut settings).expect("settings");
-    // MAX_CONCURRENT_STREAMS (3) is ours.
+    // The server's MAX_CONCURRENT_STREAMS (3).
     assert!(
         settings.chunks(6).any(|s| s == [0, 3, 0, 0, 0, 64]),
         "{settings:?}"
@@ -105,7 +105,7 @@ fn a_body_over_the_limit_is_refused_over_the_wire() {
                 Content-Length: 70000\r\nConnection: close\r\n\r\n";
     let mut stream = connect(running.plain);
     stream.write_all(head.as_bytes()).expect("sent");
-    // It may close before all of it is taken.
+    // The server may close before it has read the whole body.
     let _ = stream.write_all(&vec![b'x'; 70_000]);
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
@@ -131,7 +131,7 @@ fn one_address_has_a_bounded_number_of_connections() {
         assert!(Instant::now() < until, "six are served");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // One more takes the place of the first, who has said nothing for the longest.
+    // One more connection takes the slot of the first, which has been silent the longest.
     let answer = ask(&mut connect(running.plain), HEALTH);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert_eq!(metrics.connections_refused.load(Ordering::Relaxed), 1);
@@ -239,7 +239,8 @@ fn answers_stay_quick_while_many_are_queued_and_run() {
         is_over.store(true, Ordering::Relaxed);
     });
     took.sort();
-    // A build without optimisation on a busy host; the promise itself is 100 ms at the 99th.
+    // For a build without optimisation on a busy host; the promise is 100 ms at the 99th
+    // percentile.
     assert!(took[197] < Duration::from_secs(1), "{:?}", &took[190..]);
 }
 
