@@ -1,9 +1,9 @@
-//! With `setuid`: sessions act as the account that their owner is called after.
+//! With `setuid`: a session acts as the account that has its owner's name.
 //!
-//! Not for: becoming one (`dray_runtime::account`).
+//! Not for: changing the account of a thread (`dray_runtime::account`).
 //!
-//! Invariant owned here: a thread that acts as an owner opens for itself what it touches, because a
-//! folder that somebody has open is a way past the folders above it.
+//! Invariant owned here: a thread that acts as an owner opens every folder itself, because an open
+//! folder bypasses the permissions of the folders above it.
 
 use crate::config::Config;
 use crate::roots::Root;
@@ -13,18 +13,18 @@ use dray_runtime::threads::refused;
 use std::ops::Deref;
 use std::sync::mpsc::{RecvError, sync_channel};
 
-/// Whether sessions act as accounts, and as which.
+/// The accounts of sessions, or none if sessions act as the endpoint.
 pub struct Accounts {
-    /// Accounts below are refused; none: sessions act as the endpoint itself.
+    /// Lowest accepted account number. None: sessions act as the endpoint itself.
     uid_min: Option<u32>,
     host: Box<dyn account::Accounts>,
 }
 
-/// A root as a session or a storage call may use it.
+/// A root as a session or a storage call uses it.
 pub enum Opened<'r> {
-    /// Together with all others.
+    /// The open root that all threads share.
     Shared(&'r Root),
-    /// By itself.
+    /// A root that the calling thread opened itself.
     Own(Box<Root>),
 }
 
@@ -40,11 +40,11 @@ impl Deref for Opened<'_> {
 }
 
 impl Accounts {
-    /// As the configuration says.
+    /// Opens the accounts of `config`.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] when sessions are to act as accounts and this process has not
-    /// the right to.
+    /// [`ErrorKind::PermissionDenied`] if `setuid` is set and this process has not the right to
+    /// change its account.
     pub fn open(config: &Config) -> Result<Self> {
         if config.setuid {
             account::check_rights().map_err(|error| {
@@ -61,17 +61,17 @@ impl Accounts {
         })
     }
 
-    /// With accounts that no host has.
+    /// Returns accounts that `host` makes up, for tests.
     #[cfg(test)]
     pub(crate) fn made(host: Box<dyn account::Accounts>) -> Self {
         let uid_min = Some(account::UID_MIN_DEFAULT);
         Self { uid_min, host }
     }
 
-    /// The calling thread, which is the session's own, acts as `owner` from now on.
+    /// Makes the calling thread act as `owner` from now on. The thread must belong to one session.
     ///
     /// # Errors
-    /// As [`account::become_account`]: the session ends.
+    /// As [`account::become_account`]; the session must end then.
     pub fn enter(&self, owner: &str) -> Result<()> {
         match self.uid_min {
             Some(uid_min) => account::become_account(owner, uid_min, self.host.as_ref()),
@@ -79,11 +79,11 @@ impl Accounts {
         }
     }
 
-    /// Does `work` as `owner`, on a thread of its own where that is another; the calling one stays
-    /// who it is, for what is the endpoint's own.
+    /// Does `work` as `owner`, with `setuid` on a thread of its own. The calling thread stays the
+    /// endpoint's.
     ///
     /// # Errors
-    /// As [`Accounts::enter`]; those of `work`.
+    /// As [`Accounts::enter`], and those of `work`.
     pub fn act_as<T: Send>(
         &self,
         owner: &str,
@@ -92,8 +92,8 @@ impl Accounts {
         self.act_as_asking(owner, |_: &mut dyn FnMut(()) -> Result<()>| work(), Ok)
     }
 
-    /// As [`Accounts::act_as`], where `work` asks for things that are the endpoint's own: the calling
-    /// thread answers meanwhile.
+    /// As [`Accounts::act_as`], for `work` that asks for resources of the endpoint. The calling
+    /// thread answers these questions as the endpoint.
     ///
     /// # Errors
     /// As [`Accounts::act_as`].
@@ -109,10 +109,10 @@ impl Accounts {
         }
     }
 
-    /// A root for the calling thread, which has become whom it acts as.
+    /// Returns a root for the calling thread, which has entered its account.
     ///
     /// # Errors
-    /// When the account cannot open it.
+    /// If the account cannot open the root.
     pub fn root<'r>(&self, root: &'r Root) -> Result<Opened<'r>> {
         match self.uid_min {
             Some(_) => Ok(Opened::Own(Box::new(root.anew()?))),
@@ -121,7 +121,8 @@ impl Accounts {
     }
 }
 
-/// Does `work` on a thread of its own, which `enter` makes somebody else's; the calling one answers.
+/// Does `work` on a thread of its own, which `enter` moves to another account. The calling thread
+/// answers.
 fn asking<Q: Send, A: Send, T: Send>(
     enter: impl FnOnce() -> Result<()> + Send,
     work: impl FnOnce(&mut dyn FnMut(Q) -> Result<A>) -> Result<T> + Send,
@@ -138,20 +139,20 @@ fn asking<Q: Send, A: Send, T: Send>(
         })
     };
     std::thread::scope(|scope| {
-        // Gone with this closure when `answer` panics: else the thread, which the scope waits for, would
-        // wait for its answer.
+        // This closure drops `answers` if `answer` panics. Otherwise the thread would wait for its
+        // answer, and the scope for the thread.
         let answers = answers;
         let acting = std::thread::Builder::new()
             .name("dray-account".to_owned())
             .spawn_scoped(scope, acts)
             .map_err(|error| refused(&error))?;
-        // Ends when the thread has: its end of the channel goes with it.
+        // Ends when the thread drops its end of the channel.
         for question in asked {
             if answers.send(answer(question)).is_err() {
                 break;
             }
         }
-        // A panic is the caller's to catch, as without a thread.
+        // A panic of `work` reaches the caller, as without a thread.
         let ended = acting.join();
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
@@ -174,7 +175,7 @@ pub(crate) mod tests {
     pub(crate) const ALICE: u32 = 54_321;
     const BOB: u32 = 54_322;
 
-    /// Alice and Bob.
+    /// The accounts of Alice and Bob.
     pub(crate) struct Made;
 
     impl account::Accounts for Made {
@@ -192,8 +193,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Whether this process may act as others. Where it is said that it may, it is an error that it may
-    /// not: else a test that needs it would pass without.
+    /// Returns true if this process may act as other accounts. Panics if DRAY_TEST_ACCOUNTS
+    /// promises that it may and it may not: a test that needs it would pass without a check.
     pub(crate) fn may_act() -> bool {
         let may = account::check_rights().is_ok();
         assert!(
@@ -312,7 +313,7 @@ pub(crate) mod tests {
                 .open_read(&source.path, ReadPurpose::Transfer)
                 .map(|_| ())
         };
-        // The endpoint itself has had the folder open a moment ago, and alice has.
+        // The endpoint and alice have had the folder open a moment before.
         let store = root.export.store();
         assert!(store.open_read(&path, ReadPurpose::Transfer).is_ok());
         assert!(
@@ -332,7 +333,7 @@ pub(crate) mod tests {
             Ok(owners)
         });
         assert_eq!(made, Ok([(ALICE, ALICE); 2]));
-        // Bob may not pass the folder above, whoever has the one below open.
+        // Bob may not pass the folder above, although others have the one below open.
         let kind = |result: Result<()>| result.map_err(|error| error.kind);
         assert_eq!(
             kind(accounts.act_as("bob", reads)),

@@ -1,8 +1,8 @@
-//! The data port: who may open a session here, and what it may touch.
+//! The data port: permissions to open a session here, and the paths that a session may touch.
 //!
-//! A driver shows a ticket (an endpoint that carries a transfer), or a bearer token (somebody who
-//! copies from or to here by hand). Either way the session is for paths beneath exported roots, and
-//! what it writes belongs to an owner.
+//! A driver presents a ticket (an endpoint that runs a transfer), or a bearer token (a user who
+//! copies from or to this endpoint with a program). In both cases the session is limited to paths
+//! beneath exported roots, and files that it writes belong to an owner.
 
 use crate::access::{Access, Action, Credentials, Principal};
 use crate::accounts::Accounts;
@@ -28,59 +28,62 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::runtime::Handle as Tokio;
 use tokio::sync::Semaphore;
 
-/// Notices of one session that are said: a source of a million changed files must not fill the log.
+/// Maximum number of notices of a session that are logged: a source of a million changed files must
+/// not fill the log.
 const NOTICES_MAX: u32 = 100;
 
-/// Of a path that came to nothing so much is written down.
+/// Maximum number of characters of a path in the audit log when the session is refused.
 const PATH_LETTERS_MAX: usize = 256;
 
-/// Drivers that may wait for an issuer's keys at one time. Each keeps a thread of the listener until they
-/// are there, also when it has left; it has 64 to spare (guess, revisit).
+/// Maximum number of drivers that wait for an issuer's keys concurrently. Each occupies a thread of
+/// the listener until the keys arrive, even if the driver has disconnected. The listener has 64 such
+/// threads (guess, revisit).
 const KEY_WAITS_MAX: usize = 32;
 
 static KEY_WAITS: Semaphore = Semaphore::const_new(KEY_WAITS_MAX);
 
-/// Where tickets are looked up.
+/// Lookup of tickets.
 pub trait TicketBook: Send + Sync {
-    /// The ticket whose secret has this digest, if the holder of `key` may use it now.
+    /// Returns the ticket whose secret has this digest, if the holder of `key` may use it now.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] when there is none, or not any more.
+    /// [`ErrorKind::Unauthorized`] if there is no such ticket, or if it is not valid any more.
     fn present(&self, digest: &[u8; 32], key: Option<Fingerprint>) -> Result<Grant>;
 
-    /// A session under it has begun: the transfer lives, and so does the ticket.
+    /// Reports that a session of the ticket `id` runs: the ticket is extended as long as its
+    /// transfer lives.
     fn used(&self, id: &str);
 }
 
-/// What takes connections that begin with a TLS handshake: the control API.
+/// The receiver of connections that begin with a TLS handshake: the control API.
 pub type Front = Box<dyn Fn(TcpStream) -> Result<(), TcpStream> + Send + Sync>;
 
 /// First byte of a TLS handshake record (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Answers sessions that others drive.
+/// Serves sessions that other programs drive.
 pub struct Passive {
-    /// Bounds of the rate.
+    /// The configuration, with the limits of the rate.
     pub config: Arc<Config>,
-    /// What may be touched at all.
+    /// The exported roots.
     pub roots: Roots,
-    /// Where sessions are counted.
+    /// The running sessions.
     pub live: Live,
-    /// Who decides on bearer tokens.
+    /// Authentication by bearer token, and permissions.
     pub access: Arc<dyn Access>,
-    /// Who knows tickets.
+    /// The tickets of this endpoint.
     pub tickets: Arc<dyn TicketBook>,
-    /// Where it is written down.
+    /// The audit log.
     pub audit: Arc<Audit>,
-    /// Where authentication may wait.
+    /// Runtime on which an authentication may wait.
     pub tokio: Tokio,
-    /// Who takes the other connections.
+    /// Receiver of connections that begin with a TLS handshake.
     pub front: Front,
-    /// As whom sessions act.
+    /// The accounts of sessions.
     pub accounts: Arc<Accounts>,
 }
 
-/// Who a session is opened for.
+/// The credential by which a session is opened.
 enum Right {
     Ticket(Grant),
     Principal(Principal),
@@ -102,12 +105,12 @@ impl Right {
     }
 }
 
-/// What a session touches: one root, and paths beneath it as [`dray_open::export`] takes them.
+/// The paths of a session: one root, and paths beneath it as [`dray_open::export`] takes them.
 struct Touch<'r> {
     root: &'r Root,
-    /// For the root's export.
+    /// Paths for the root's export.
     below: Vec<Vec<u8>>,
-    /// For rights.
+    /// Paths for permissions.
     paths: Vec<ApiPath>,
 }
 
@@ -121,7 +124,7 @@ impl Passive {
                 .present(&digest, caller.key())
                 .map(Right::Ticket);
         }
-        // A program that has a certificate alone still has to send a token: one that is none.
+        // A caller with only a certificate must still send a token: it sends `-`.
         let bearer = str::from_utf8(shown).ok().filter(|text| *text != "-");
         let credentials = Credentials {
             bearer,
@@ -135,7 +138,7 @@ impl Passive {
             .map(Right::Principal)
     }
 
-    /// Sorts the paths of a request: all in one root.
+    /// Converts the paths of a request. All must be in one root.
     fn touch(&self, connect: &Connect) -> Result<Touch<'_>> {
         let end = connect.passive_role.end();
         let invalid = |cause: &str| {
@@ -143,7 +146,7 @@ impl Passive {
         };
         let named = match connect.passive_role {
             Role::Source => connect.paths.as_slice(),
-            // The others are what will be written in it.
+            // The other paths are names within the destination folder.
             Role::Sink => connect.paths.get(..1).unwrap_or_default(),
         };
         let first = named.first().ok_or_else(|| invalid("it names no path"))?;
@@ -161,10 +164,12 @@ impl Passive {
         if connect.passive_role == Role::Sink {
             let folder = paths.pop().ok_or_else(|| invalid("it names no path"))?;
             let claims = connect.paths.get(1..).unwrap_or_default();
-            // Rights are asked of what is written: a ticket for one file opens not its whole folder.
+            // Permissions are checked on the written paths: a ticket for one file does not open its
+            // whole folder.
             for claim in claims {
                 let claim = RelPath::parse(claim).map_err(|error| error.at(end))?;
-                // The folders between would be made, and given attributes, without anybody's leave.
+                // The sink would make the folders in between, and set their attributes, without a
+                // permission check.
                 if claim.parent().is_some_and(|above| !above.is_root()) {
                     return Err(invalid("what is to be written lies deeper in the folder")
                         .remedy("name the folder that it lies in"));
@@ -179,7 +184,8 @@ impl Passive {
         Ok(Touch { root, below, paths })
     }
 
-    /// The most that may become of files that stand here; an error when nothing may be done at all.
+    /// Returns the strongest overwrite rule that the session may apply to existing files; an error
+    /// if it has no permission at all.
     fn allowed(&self, right: &Right, connect: &Connect, touch: &Touch<'_>) -> Result<Overwrite> {
         let principal = match right {
             Right::Ticket(grant) => {
@@ -235,13 +241,13 @@ impl Passive {
         moving.roots = touch.paths.iter().map(|path| path.root.clone()).collect();
         moving.roots.sort_unstable();
         moving.roots.dedup();
-        // The driver tells a place that is taken here from one that is taken at its own end.
+        // By the end in the error, the driver tells a limit of this endpoint from one of its own.
         let end = connect.passive_role.end();
         self.live.enter(moving).map_err(|error| error.at(end))
     }
 }
 
-/// What somebody wants, in the caller's own words.
+/// Describes the session for the audit log, with the paths as the driver sent them.
 fn deed(right: &Right, connect: &Connect, caller: &Caller) -> Deed {
     let named = |path: &Vec<u8>| {
         let text = String::from_utf8_lossy(path);
@@ -260,7 +266,7 @@ fn deed(right: &Right, connect: &Connect, caller: &Caller) -> Deed {
     }
 }
 
-/// What may be done when this is asked and that is allowed.
+/// Returns the weaker of two overwrite rules.
 const fn lower(asked: Overwrite, allowed: Overwrite) -> Overwrite {
     match (asked, allowed) {
         (Overwrite::Never, _) | (_, Overwrite::Never) => Overwrite::Never,
@@ -269,7 +275,7 @@ const fn lower(asked: Overwrite, allowed: Overwrite) -> Overwrite {
     }
 }
 
-/// What `work` comes to: at once, or as one of those that may wait.
+/// Returns the result of `work`. If `work` has to wait, it needs a permit of `waits`.
 async fn as_one_of_few<T>(waits: &Semaphore, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut work = pin!(work);
     tokio::select! {
@@ -299,7 +305,7 @@ impl Handler for Passive {
         } = request;
         let stranger = |error: &Error| self.rejected(caller.peer, error);
         let right = self.right(&caller).inspect_err(stranger)?;
-        // From here on it is somebody's deed, refused or not.
+        // The principal is known from here on: a refusal is logged as an action of the principal.
         let mut deed = deed(&right, &connect, &caller);
         let touch = self.touch(&connect);
         let touch = touch.inspect_err(|error| self.audit.refused(&deed, error))?;
@@ -320,7 +326,7 @@ impl Handler for Passive {
         }
         let entries = &mut agreed.limits.live_entries_max;
         *entries = session.seat.live_entries.min(*entries);
-        // This is the session's own thread; what it starts from here on acts so too.
+        // `prepare` runs on the session's own thread; threads that it starts inherit the account.
         let refused = |error: &Error| self.audit.refused(&session.deed, error);
         let entered = self.accounts.enter(right.owner());
         let root = entered.and_then(|()| self.accounts.root(touch.root));
@@ -375,7 +381,7 @@ impl Handler for Passive {
     }
 
     fn unprepared(&self, _: SocketAddr, _: &Error) {
-        // It stands in the audit log, with a name.
+        // The audit log has the refusal already, with the principal's name.
     }
 }
 
@@ -389,7 +395,7 @@ impl Passive {
     }
 }
 
-/// A session that another drives.
+/// A session that another program drives.
 struct Session {
     deed: Deed,
     seat: Seat,
@@ -412,9 +418,9 @@ impl Observer for Session {
     }
 
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
-        // A source's own counter knows what it sends.
+        // Bytes of a source are counted as they are sent.
         if stream.is_none() {
-            // A hole may claim any length.
+            // A hole may have any length, so the sum saturates.
             let bytes = head.segments.iter().map(|segment| segment.range.length);
             self.seat.moving.arrived(bytes.fold(0, u64::saturating_add));
         }
@@ -444,7 +450,7 @@ mod tests {
                 _ = waiting => panic!("it waits"),
                 judged = other => assert_eq!(judged.expect("judged"), 7),
             }
-            // Who has left waits no more.
+            // A caller that has left returns its permit.
             assert_eq!(waits.available_permits(), 1);
         });
     }

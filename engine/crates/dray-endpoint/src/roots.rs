@@ -1,4 +1,4 @@
-//! The exported roots: from the name in an API path to the folder, and who may do what there.
+//! The exported roots: finds the folder of a root's name, and holds the root's rules.
 
 use crate::config::{Config, Owners, Tier};
 use dray_api::api_path::ApiPath;
@@ -12,20 +12,20 @@ use rustix::fs::OFlags;
 use std::path::Path;
 use std::sync::Arc;
 
-/// One exported root, open.
+/// An open exported root.
 pub struct Root {
     name: String,
-    /// The folder; what is opened stays beneath it.
+    /// The folder; all opens stay beneath it.
     pub export: Export,
-    /// Who may read.
+    /// Owners who may read.
     pub read: Option<Owners>,
-    /// Who may write.
+    /// Owners who may write.
     pub write: Option<Owners>,
-    /// Who may stage.
+    /// Owners who may stage.
     pub stage: Option<Owners>,
-    /// Whether nobody may change anything in it.
+    /// True if no caller may change anything in it.
     pub is_read_only: bool,
-    /// Which side of staging it is.
+    /// Its side of staging.
     pub tier: Option<Tier>,
 }
 
@@ -36,19 +36,19 @@ impl std::fmt::Debug for Root {
 }
 
 impl Root {
-    /// Its name, the first part of an API path.
+    /// Returns the root's name, the first part of an API path.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The folder of this host, every link resolved; none for the root of another store.
+    /// Returns the folder of this host with all links resolved; `None` for a root of another store.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.export.path()
     }
 
-    /// The same root, opened by the calling thread as whom it acts.
+    /// Opens the same root again, as the account of the calling thread.
     ///
     /// # Errors
     /// As [`Export::anew`].
@@ -64,28 +64,28 @@ impl Root {
         })
     }
 
-    /// A store of the whole root that follows no link.
+    /// Returns a store of the whole root that follows no links.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         self.export.store()
     }
 
-    /// Opens what stands at `path`, without following any link.
+    /// Opens the entry at `path`, without following any link.
     pub(crate) fn beneath(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         self.export.beneath(path, flags)
     }
 }
 
-/// All of them.
+/// All exported roots.
 #[derive(Debug, Clone)]
 pub struct Roots(Arc<[Arc<Root>]>);
 
 impl Roots {
-    /// Opens what the configuration names.
+    /// Opens the roots of the configuration.
     ///
     /// # Errors
-    /// When a folder is not there or cannot be opened, with its root's name; when two roots have one
-    /// name, or lie in each other.
+    /// If a folder does not exist or cannot be opened, with its root's name; if two roots have the
+    /// same name; if the folders of two roots overlap.
     pub fn open(config: &Config) -> Result<Self> {
         let mut roots: Vec<Arc<Root>> = Vec::with_capacity(config.root.len());
         for root in &config.root {
@@ -97,7 +97,7 @@ impl Roots {
             let export = match (&root.path, &root.store) {
                 (_, Some(url)) => open_store(root, url)?,
                 (Some(path), None) => open_folder(root, path, &roots)?,
-                // The configuration was checked.
+                // The configuration's check excludes this case.
                 (None, None) => return Err(wrong(name, "it has no path".to_owned(), "add one")),
             };
             roots.push(Arc::new(Root {
@@ -113,10 +113,10 @@ impl Roots {
         Ok(Self(roots.into()))
     }
 
-    /// The root of a name.
+    /// Returns the root called `name`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is none.
+    /// [`ErrorKind::NotFound`] if there is none.
     pub fn named(&self, name: &str) -> Result<&Arc<Root>> {
         self.0.iter().find(|root| root.name == name).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, End::Here, "find the root")
@@ -125,7 +125,7 @@ impl Roots {
         })
     }
 
-    /// The root that a path lies in.
+    /// Returns the root of a path.
     ///
     /// # Errors
     /// As [`Roots::named`].
@@ -133,22 +133,22 @@ impl Roots {
         self.named(&path.root)
     }
 
-    /// All, in the order of the configuration.
+    /// Returns all roots, in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Root>> {
         self.0.iter()
     }
 
-    /// The first root of a tier.
+    /// Returns the first root of a tier.
     #[must_use]
     pub fn of_tier(&self, tier: Tier) -> Option<&Arc<Root>> {
         self.iter().find(|root| root.tier == Some(tier))
     }
 
-    /// Takes a path of a session apart, `/ROOT/PATH` as bytes: the root, and the path beneath it as
-    /// [`Export`] takes it, with the slash at its end if it has one.
+    /// Splits a path of a session, `/ROOT/PATH` as bytes, into the root and the path beneath it.
+    /// The path keeps a slash at its end, as [`Export`] takes it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`] for what is no such path; as [`Roots::named`].
+    /// As [`Roots::named`].
     pub fn split<'p>(&self, path: &'p [u8]) -> Result<(&Arc<Root>, &'p [u8])> {
         let whole = path.strip_prefix(b"/").unwrap_or(path);
         let end = whole.iter().position(|byte| *byte == b'/');
@@ -161,7 +161,7 @@ impl Roots {
     }
 }
 
-/// A path of a session as the API writes it, for scopes and for people.
+/// Converts a path of a session to a path of the API, for permissions and for messages.
 ///
 /// # Errors
 /// As [`RelPath::parse`].
@@ -175,7 +175,7 @@ pub fn api_path(root: &Root, below: &[u8]) -> Result<ApiPath> {
     })
 }
 
-/// Opens a root that is a folder of this host, and lies in none of `others`.
+/// Opens a root that is a folder of this host and overlaps none of `others`.
 fn open_folder(root: &crate::config::Root, path: &Path, others: &[Arc<Root>]) -> Result<Export> {
     let name = root.name.as_str();
     let path = path.canonicalize().map_err(|error| {
@@ -187,13 +187,13 @@ fn open_folder(root: &crate::config::Root, path: &Path, others: &[Arc<Root>]) ->
         other.is_some_and(|other| path.starts_with(other) || other.starts_with(&path))
     };
     if let Some(other) = others.iter().find(overlaps) {
-        // The rules of one would not hold by way of the other; a copy from one to the other
-        // would copy itself, and a copy that is its own original would be evicted with it.
+        // With overlapping roots, one root's rules could be bypassed by the other. A copy between
+        // them would copy itself, and the eviction of a fast copy could delete its original.
         let cause = format!("it overlaps with the root {:?}", other.name());
         return Err(wrong(name, cause, "give each root a folder of its own"));
     }
     let folder = |target: &crate::config::TargetFolder| {
-        // An absolute folder stays what it is.
+        // `join` keeps an absolute folder unchanged.
         (path.join(&target.folder), target.target.clone())
     };
     let limit = |limit: &crate::config::TargetLimit| {
@@ -222,7 +222,7 @@ fn open_store(root: &crate::config::Root, url: &str) -> Result<Export> {
     })
 }
 
-/// Enough of a stranger's text to know it again.
+/// Returns the first 64 characters of text that a caller sent.
 fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }
@@ -256,7 +256,7 @@ mod tests {
             Roots::open(&Config::parse("test", &text).expect("good"))
         };
         let is_fast = "tier = \"fast\"";
-        // One in the other, either way round, the same, and by a link; tiers or not.
+        // Nested in both orders, identical, and by a link; with and without tiers.
         for (slow, fast) in [
             ("slow", "slow/cache"),
             ("slow/cache", "slow"),
@@ -273,7 +273,7 @@ mod tests {
             }
         }
         open("slow", "fast", is_fast).expect("apart");
-        // A name that begins like another is another.
+        // A common prefix of two names is not an overlap.
         open("slow", "slower", "").expect("apart");
     }
 }

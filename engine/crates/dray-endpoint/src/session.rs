@@ -1,7 +1,7 @@
-//! One session of one transfer, driven by this endpoint: from the request to what dray-runtime
-//! takes, and back to how it ended.
+//! One session of one transfer, driven by this endpoint: makes the input of dray-runtime from the
+//! request, and returns the outcome.
 //!
-//! Not for: when a transfer runs, and what follows from how it ended.
+//! Not for: the time at which a transfer runs, and the consequences of its outcome (`dispatch`).
 
 use crate::accounts::Accounts;
 use crate::clock;
@@ -27,38 +27,38 @@ use dray_session::{Event, Progress};
 use dray_wire::message::Selection;
 use std::sync::Arc;
 
-/// What one session needs to know.
+/// The input of one session.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// The transfer.
     pub transfer: TransferId,
-    /// As submitted, tickets included.
+    /// The request as submitted, with its tickets.
     pub request: Request,
-    /// Whom it belongs to.
+    /// The owner of the transfer.
     pub owner: String,
     /// Number of this session.
     pub session: u32,
-    /// Which of the sources.
+    /// Index of the source.
     pub source: usize,
-    /// Bytes of its buffers.
+    /// Bytes of the session's buffers.
     pub memory: u64,
-    /// Entries that may be announced in it and not closed.
+    /// Maximum number of entries that are announced and not closed.
     pub live_entries: u32,
 }
 
-/// Carries transfers.
+/// Runs sessions.
 pub struct SessionRunner {
     config: Arc<Config>,
     roots: Roots,
     identity: Arc<Identity>,
-    /// Whose certificates other endpoints may show instead of a pinned key.
+    /// Authorities of certificates that other endpoints may present instead of a pinned key.
     authority: Option<Authority>,
     accounts: Arc<Accounts>,
-    /// What the tuner has found.
+    /// The tuner's results per pair of endpoints.
     pairs: Pairs,
 }
 
-/// Where the one destination is.
+/// The folder and the names that a session writes.
 struct Destination {
     folder: RelPath,
     rename: Option<Name>,
@@ -66,7 +66,7 @@ struct Destination {
 }
 
 impl SessionRunner {
-    /// With what all sessions share.
+    /// Creates a runner from the parts that all sessions share.
     #[must_use]
     pub const fn new(
         config: Arc<Config>,
@@ -86,13 +86,13 @@ impl SessionRunner {
         }
     }
 
-    /// The key that this endpoint shows.
+    /// Returns the key that this endpoint presents.
     #[must_use]
     pub const fn identity(&self) -> &Arc<Identity> {
         &self.identity
     }
 
-    /// Whose certificates other endpoints may show.
+    /// Returns the authorities of certificates that other endpoints may present.
     #[must_use]
     pub const fn authority(&self) -> Option<&Authority> {
         self.authority.as_ref()
@@ -113,15 +113,16 @@ impl SessionRunner {
                 found: None,
             }
         });
-        // As the endpoint's own account again.
+        // `act_as` has returned, so this writes as the endpoint's account.
         if let (Some(found), Ok(Some(pair))) = (ended.found, self.pair(job)) {
             self.pairs.keep(pair, found, clock::now());
         }
         ended
     }
 
-    /// This endpoint and the other one, the way the bytes go; nothing of a copy within this one. The other
-    /// is who showed its key or, where an authority vouches for a name, who was dialled.
+    /// Returns this endpoint and the other one, in the direction of the bytes; `None` for a copy
+    /// within this endpoint. The other one is named by its key or, if it is checked by an
+    /// authority, by the dialled address.
     fn pair(&self, job: &Job) -> Result<Option<Pair>> {
         let request = &job.request;
         let Some(from) = request.origin(job.source).first() else {
@@ -162,7 +163,7 @@ impl SessionRunner {
         if request.origins() > 1 {
             task.selection.size = task.selection.size.or(self.agreed_size(request)?);
         }
-        // Of two sides that are here each has its own.
+        // With one local side. If both are local, `copy` takes the threads of each side's root.
         if let (Side::Local(own), Side::Remote { .. }) | (Side::Remote { .. }, Side::Local(own)) =
             (&source, &to)
         {
@@ -192,11 +193,11 @@ impl SessionRunner {
         .map(|ended| ended.with_least(request.files_min(), "set files_min to 0"))
     }
 
-    /// The common size of all replicas of a file, as far as it is known: a replica at another
-    /// endpoint is compared when the transfer turns to it.
+    /// Returns the common size of all replicas of a file, as far as it is known. The size of a
+    /// replica at another endpoint is checked when the transfer reads from it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names two that differ.
+    /// [`ErrorKind::InvalidRequest`], which names two replicas of different size.
     fn agreed_size(&self, request: &Request) -> Result<Option<u64>> {
         let mut known: Option<(&str, u64)> = None;
         for place in request
@@ -210,7 +211,7 @@ impl SessionRunner {
             let Some(size) = size else { continue };
             if let Some((other, before)) = known.filter(|(_, before)| *before != size) {
                 let url = &place.url;
-                // Another replica would not help.
+                // `InvalidRequest`, so that no other replica is tried.
                 let error =
                     Error::new(ErrorKind::InvalidRequest, End::Here, "compare the replicas");
                 return Err(error
@@ -222,20 +223,20 @@ impl SessionRunner {
         Ok(known.map(|(_, size)| size))
     }
 
-    /// The size of an existing file; a missing one is reported when its turn comes.
+    /// Returns the size of an existing file. A missing file is reported when it is read.
     fn size_of(&self, path: &ApiPath) -> Option<u64> {
         let root = self.accounts.root(self.roots.find(path).ok()?).ok()?;
         let state = root.store().stat(&path.path).ok()??;
         (state.kind == FileKind::File).then_some(state.size)
     }
 
-    /// The paths of an origin: its places lie in one root.
+    /// Returns the paths of an origin, whose places are in one root.
     fn paths(&self, origin: &[Place]) -> Result<Vec<ApiPath>> {
         let path = |place: &Place| Ok(self.config.side(&place.url)?.path().clone());
         origin.iter().map(path).collect()
     }
 
-    /// How many data streams: never more than the configuration allows a session.
+    /// Returns the number of data streams, at most the configured number per session.
     fn streams(&self, job: &Job) -> Result<(StreamCount, Tuning)> {
         let streams_most = self.config.limits.streams_per_session;
         let (count, known) = match job.request.streams.unwrap_or(self.config.streams) {
@@ -253,10 +254,12 @@ impl SessionRunner {
         Ok((count, tuning))
     }
 
-    /// Removes what a transfer has left in a root of this endpoint; `None` when it wrote elsewhere.
+    /// Removes the partial data of a transfer in a root of this endpoint. Returns `None` if the
+    /// transfer wrote elsewhere.
     ///
     /// # Errors
-    /// As [`dray_runtime::sink::DestinationRequest::purge`]; the account's, and the root's.
+    /// As [`dray_runtime::sink::DestinationRequest::purge`], and those of the account and of the
+    /// root.
     pub fn purge(&self, job: &Job) -> Result<Option<Purged>> {
         let Side::Local(to) = self.config.side(&job.request.destination.url)? else {
             return Ok(None);
@@ -380,10 +383,11 @@ impl SessionRunner {
     }
 }
 
-/// Data leaves in clear only by this endpoint's administrator's word, whoever asks.
+/// Checks that data may be sent without TLS: only this endpoint's administrator may allow it,
+/// whatever a request asks.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] when the configuration does not allow what is asked.
+/// [`ErrorKind::Unsupported`] if the request asks for it and the configuration does not allow it.
 pub fn check_clear_data(request: &Request, config: &Config) -> Result<()> {
     if config.clear_data || !request.clear_data {
         return Ok(());
@@ -395,7 +399,7 @@ pub fn check_clear_data(request: &Request, config: &Config) -> Result<()> {
     )
 }
 
-/// What is refused when a request belongs to neither side.
+/// Returns the error for a request with neither side at this endpoint.
 #[must_use]
 pub fn neither_is_local() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "run the transfer")
@@ -413,7 +417,7 @@ fn within(job: &Job, place: &Destination) -> Within {
     }
 }
 
-/// Said of a transfer whose objects are smaller than was asked for.
+/// Returns the notice that objects are smaller than requested.
 fn smaller_objects(asked: u64, object_bytes_max: u64) -> Error {
     let cause = format!(
         "objects of {asked} bytes were asked for, and {object_bytes_max} fit what each of this \
@@ -461,7 +465,7 @@ fn task(
             resume: request.resume,
             xattrs: request.xattrs,
             checksum_attributes: request.checksum_attributes,
-            // The shares give it out, also while it runs.
+            // The rate is set by the shares, also during the session.
             rate: None,
         },
         content: Content {
@@ -474,13 +478,13 @@ fn task(
         tuning,
         threads: Threads::Usual,
         clear_data: request.clear_data,
-        // The queue tries again, where everybody can see it.
+        // The queue retries, so that retries are visible to users.
         retries: 0,
     }
 }
 
-/// What the destination means, as `dray cp` reads it: a folder when it is recursive or written so,
-/// else the one file's new name.
+/// Interprets the destination, as `dray cp` does: a folder if the request copies into a folder or
+/// the URL ends with a slash, otherwise the new name of the one file.
 fn destination(request: &Request, sources: &[ApiPath], to: &ApiPath) -> Result<Destination> {
     let is_about_one = request.content.is_some() || request.selection.range.is_some();
     if is_about_one && request.selection.recursive {
@@ -491,7 +495,7 @@ fn destination(request: &Request, sources: &[ApiPath], to: &ApiPath) -> Result<D
         );
     }
     if request.is_into_folder() || to.is_folder {
-        // The contents of a folder may have any name.
+        // The names in a source folder are not known here.
         let claims = match sources.iter().any(|source| source.is_folder) {
             true => Vec::new(),
             false => {
@@ -518,7 +522,7 @@ fn destination(request: &Request, sources: &[ApiPath], to: &ApiPath) -> Result<D
     })
 }
 
-/// A path as sessions between endpoints carry it.
+/// Returns a path in the form of sessions between endpoints.
 fn session_path(root: &str, path: &RelPath, is_folder: bool) -> Vec<u8> {
     let mut bytes = format!("/{root}").into_bytes();
     if !path.is_root() {

@@ -1,4 +1,4 @@
-//! The book of tickets: what was given out, to whom, and what of it is good. The table is in the
+//! The store of tickets: issued tickets, their holders and their validity. The table is in the
 //! queue's database.
 
 use crate::access::Principal;
@@ -20,10 +20,10 @@ use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Old tickets are forgotten now and then.
+/// Interval between deletions of old tickets, in seconds.
 const PRUNE_SECONDS: i64 = 600;
 
-/// See the module's head.
+/// See the module documentation.
 pub struct TicketStore {
     queue: Arc<Queue>,
     live: Live,
@@ -31,12 +31,12 @@ pub struct TicketStore {
     lifetime_max: Duration,
     /// This endpoint's key.
     key: Fingerprint,
-    /// Where it listens, as others reach it.
+    /// Address for sessions, as others reach it.
     address: String,
 }
 
 impl TicketStore {
-    /// Tickets for the holder of `key` at `address`.
+    /// Creates a store of tickets that name this endpoint's `key` and `address`.
     #[must_use]
     pub const fn new(
         queue: Arc<Queue>,
@@ -55,8 +55,8 @@ impl TicketStore {
         }
     }
 
-    /// Looks after the sessions that run on tickets: those of a live ticket keep it good, those of
-    /// one that ended end. To be called each second.
+    /// Checks the sessions that run on tickets: extends the tickets of running sessions, and ends
+    /// the sessions of tickets that have expired or were revoked. Called once per second.
     pub fn look(&self) {
         let now = clock::now();
         for moving in self.live.all() {
@@ -74,7 +74,7 @@ impl TicketStore {
         if now.as_ms() / 1000 % PRUNE_SECONDS != 0 {
             return;
         }
-        // A day longer than they are any good, for those who ask what became of one.
+        // Old tickets are kept for another day, for callers that ask about one.
         if let Err(error) = self
             .queue
             .tickets()
@@ -113,7 +113,7 @@ impl TicketStore {
         })
     }
 
-    /// Makes a ticket good for `wanted` from now, as far as it may be.
+    /// Extends a ticket to `wanted` from now, at most to its `renewable_until`. Never shortens it.
     fn extend(&self, row: &TicketRow, wanted: Duration) -> Result<Timestamp> {
         let until = clock::now().after(wanted).min(row.renewable_until);
         let until = until.max(row.expires_at);
@@ -131,11 +131,11 @@ impl Tickets for TicketStore {
         let renewable =
             seconds(request.renewable_seconds, self.lifetime_max).min(self.lifetime_max);
         let lifetime = seconds(request.lifetime_seconds, self.lifetime).min(renewable);
-        // The paths as they are understood here, so that what is shown is what is allowed.
+        // Parsed and formatted again, so that the shown paths are the permitted ones.
         let paths = request.paths.iter().map(|path| ApiPath::parse(path));
         let paths: Vec<ApiPath> = paths.collect::<Result<_>>()?;
         let row = TicketRow {
-            // Eight bytes of the secret's digest: they tell nothing of it.
+            // Eight bytes of the secret's digest, which reveal nothing about the secret.
             id: digest[..8]
                 .iter()
                 .map(|byte| format!("{byte:02x}"))
@@ -254,7 +254,8 @@ impl TicketBook for TicketStore {
     }
 }
 
-/// Whether a ticket has less than half of a lifetime left: then writing it down anew is worth it.
+/// Returns true if a ticket has less than half of a lifetime left; before, a write to the database
+/// is not worth its cost.
 fn is_half_gone(row: &TicketRow, lifetime: Duration) -> bool {
     row.expires_at < clock::now().after(lifetime / 2)
 }

@@ -1,9 +1,9 @@
-//! Tickets: what an endpoint gives a caller, so that another endpoint may open sessions here for one
-//! transfer.
+//! Tickets: an endpoint issues a ticket to a caller, so that another endpoint may open sessions
+//! here for one transfer.
 //!
-//! Invariant owned here: a ticket opens nothing but its own transfer, in its own direction, beneath
-//! its own paths, for the holder of the key it was made for, until it ends or is revoked. The secret
-//! itself is kept nowhere; its SHA-256 is.
+//! Invariant owned here: a ticket permits only its own transfer, in its own direction, beneath its
+//! own paths, for the holder of the key that it names, until it expires or is revoked. The endpoint
+//! stores the SHA-256 of the secret, and never the secret.
 
 use crate::live::RateWish;
 use dray_api::api_path::ApiPath;
@@ -20,7 +20,7 @@ use std::fmt;
 /// Random bytes of a secret.
 const SECRET_BYTES: usize = 32;
 
-/// Letters of a secret, six bits each.
+/// Characters of a secret, six bits each.
 const SECRET_LETTERS: usize = (8 * SECRET_BYTES).div_ceil(6);
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -29,10 +29,10 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 pub struct Secret(String);
 
 impl Secret {
-    /// Draws a new one.
+    /// Draws a new secret.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`] when the system gives no random bytes.
+    /// [`ErrorKind::Internal`] if the system gives no random bytes.
     pub fn draw() -> Result<Self> {
         let mut bytes = [0; SECRET_BYTES];
         SystemRandom::new()
@@ -53,13 +53,13 @@ impl Secret {
         Ok(Self(text))
     }
 
-    /// For the one answer that gives it to its caller.
+    /// Returns the secret, for the one answer that delivers it to its caller.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// What is kept of it.
+    /// Returns the digest under which the ticket is stored.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         digest_of(self.0.as_bytes())
@@ -72,8 +72,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What is kept of a secret that somebody shows. A lookup by it tells nothing of the secret by its
-/// time: whoever can choose digests can turn SHA-256 around.
+/// Returns the digest of a presented secret. The time of a lookup by digest reveals nothing about
+/// the secret: to exploit it, an attacker would have to choose digests, and so to invert SHA-256.
 #[must_use]
 pub fn digest_of(secret: &[u8]) -> [u8; 32] {
     let digest = digest::digest(&digest::SHA256, secret);
@@ -82,7 +82,7 @@ pub fn digest_of(secret: &[u8]) -> [u8; 32] {
     bytes
 }
 
-/// The text with every ticket in it blanked: people put them where they do not belong.
+/// Returns the text with every ticket in it hidden: users put tickets into wrong fields.
 #[must_use]
 pub fn without_tickets(text: &str) -> Cow<'_, str> {
     let mut blanked = String::new();
@@ -92,7 +92,7 @@ pub fn without_tickets(text: &str) -> Cow<'_, str> {
         let end = ticket.bytes().position(|byte| !ALPHABET.contains(&byte));
         let (secret, after) = ticket.split_at(end.unwrap_or(ticket.len()));
         blanked.push_str(before);
-        // Names may begin so; no name has so many letters by chance.
+        // Names may begin with the prefix; a name is not as long as a secret by chance.
         blanked.push_str(if secret.len() < SECRET_LETTERS {
             secret
         } else {
@@ -106,46 +106,46 @@ pub fn without_tickets(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What stands where an id belongs, if it is one and may be written down: a token or a ticket may have
-/// been put there by mistake.
+/// Returns the text if it is an id that may be logged. A token or a ticket may have been sent in
+/// the place of an id by mistake.
 #[must_use]
 pub fn shown_id(text: &str) -> Option<&str> {
     let is_id = TransferId::new(text).is_ok() && without_tickets(text) == text;
     is_id.then_some(text)
 }
 
-/// What a ticket allows.
+/// The permissions of a ticket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The ticket's public id.
     pub id: String,
-    /// The one transfer.
+    /// The transfer that it is for.
     pub transfer: TransferId,
-    /// Whether its holder reads or writes here.
+    /// The direction: its holder reads or writes here.
     pub direction: Direction,
-    /// What may be read, or written beneath.
+    /// The paths that it may read, or beneath which it may write.
     pub paths: Vec<ApiPath>,
-    /// Whom what is written belongs to.
+    /// The owner of written files.
     pub owner: String,
-    /// Who asked for it.
+    /// The principal that requested the ticket.
     pub principal: String,
-    /// The most that may become of files that stand here.
+    /// The strongest overwrite rule that its sessions may apply to existing files.
     pub overwrite: Overwrite,
     /// The key that its holder must have.
     pub peer_key: Fingerprint,
-    /// When it ends, in milliseconds since 1970.
+    /// Time of its expiry, in milliseconds since 1970.
     pub expires_at: i64,
-    /// Whether somebody took it back.
+    /// True if it was revoked.
     pub revoked: bool,
-    /// What its sessions may take of the rate here.
+    /// The weight and rates of its sessions here.
     pub wish: RateWish,
 }
 
 impl Grant {
-    /// Whether the holder of `key` may use it at `now` (milliseconds since 1970).
+    /// Checks that the holder of `key` may use the ticket at `now` (milliseconds since 1970).
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] says which of it is wrong.
+    /// [`ErrorKind::Unauthorized`], which names the failed check.
     pub fn check(&self, key: Option<Fingerprint>, now: i64) -> Result<()> {
         let cause = if self.revoked {
             "it was revoked".to_owned()
@@ -161,10 +161,11 @@ impl Grant {
         Err(refused(format!("ticket {}: {cause}", self.id)))
     }
 
-    /// Whether a session in `role` (this end's) of `transfer` that touches `paths` is what it is for.
+    /// Checks that the ticket permits a session of `transfer` in `role` (of this end) that touches
+    /// `paths`.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] names what is not.
+    /// [`ErrorKind::PermissionDenied`], which names the failed check.
     pub fn allows(&self, role: Role, transfer: &TransferId, paths: &[ApiPath]) -> Result<()> {
         let denied = |cause: String| {
             Error::new(ErrorKind::PermissionDenied, End::Network, "use the ticket")
@@ -191,7 +192,8 @@ impl Grant {
     }
 }
 
-/// Whether what is allowed for `folder` is allowed for `path`: whole names, not letters.
+/// Returns true if a permission for `folder` covers `path`. Whole names are compared, not prefixes
+/// of names.
 #[must_use]
 pub fn reaches(folder: &ApiPath, path: &ApiPath) -> bool {
     folder.root == path.root && path.path.starts_with(&folder.path)
@@ -203,7 +205,7 @@ fn refused(cause: String) -> Error {
         .remedy("get another with POST /v1/tickets, and submit the same request with it")
 }
 
-/// What somebody hears who shows a ticket that was never made here, or long ago.
+/// Returns the error for a ticket that this endpoint never issued, or has deleted since.
 #[must_use]
 pub fn unknown() -> Error {
     refused("this endpoint did not issue it".to_owned())
