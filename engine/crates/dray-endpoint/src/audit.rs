@@ -1,7 +1,7 @@
-//! Who did what: one JSON object a line, added to a file and never changed.
+//! The audit log: one JSON object per line, appended to a file and never changed.
 //!
-//! Not for: tokens, tickets, anything that opens something. What is written here may be read by
-//! people who may not do what it tells of.
+//! Not for: tokens, tickets, or any other secret. Readers of the log may have no right to do the
+//! actions that it lists.
 
 use crate::clock;
 use crate::tickets;
@@ -17,26 +17,26 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Strangers that are turned away fill one line in so much time, not the disk.
+/// Minimum interval between lines about rejected strangers, so that they cannot fill the disk.
 const STRANGERS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Paths of one deed that are written down.
+/// Maximum number of paths that are logged per action.
 const PATHS_MAX: usize = 16;
 
-/// What somebody does.
+/// An action of a principal.
 #[derive(Debug, Clone)]
 pub struct Deed {
-    /// Who, as the mapping says.
+    /// The owner, by the mapping.
     pub owner: String,
-    /// Who, as the credential says.
+    /// The principal, by the credential.
     pub principal: String,
-    /// From where, or with whom; empty within this endpoint.
+    /// The address of the caller, or the other endpoint; empty within this endpoint.
     pub peer: String,
-    /// What, in a word.
+    /// The action, in a word.
     pub what: String,
-    /// For which transfer.
+    /// The transfer that it concerns.
     pub transfer: Option<String>,
-    /// To what.
+    /// The paths that it concerns.
     pub paths: Vec<String>,
 }
 
@@ -48,11 +48,11 @@ struct Strangers {
 
 struct Book {
     file: File,
-    /// The last write failed, perhaps in the middle.
+    /// True if the last write failed, perhaps in the middle of a line.
     is_torn: bool,
 }
 
-/// The log.
+/// The audit log.
 #[derive(Default)]
 pub struct Audit {
     book: Option<Mutex<Book>>,
@@ -60,10 +60,11 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Adds to `path`; without one everything goes to the program's own log alone.
+    /// Opens the audit log, which appends to `path`. Without a path, lines go to the program's own
+    /// log only.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// If the file cannot be opened.
     pub fn open(path: Option<&Path>) -> Result<Self> {
         let open = |path: &Path| {
             let file = OpenOptions::new()
@@ -88,19 +89,19 @@ impl Audit {
         })
     }
 
-    /// Somebody did something by the control API; `error` when it was refused.
+    /// Logs a call of the control API; `error` if it was refused.
     pub fn call(&self, deed: &Deed, error: Option<&Error>) {
         let mut line = of(deed);
         line["error"] = json!(error.map(ErrorParts::from));
         self.write("call", line);
     }
 
-    /// A session was refused.
+    /// Logs a refused session.
     pub fn refused(&self, deed: &Deed, error: &Error) {
         self.session(deed, &Progress::default(), Some(error));
     }
 
-    /// A session ended.
+    /// Logs the end of a session.
     pub fn session(&self, deed: &Deed, progress: &Progress, error: Option<&Error>) {
         let mut line = of(deed);
         line["files_done"] = json!(progress.files_done);
@@ -110,10 +111,11 @@ impl Audit {
         self.write("session", line);
     }
 
-    /// The janitor removes something, removed it, or would have.
+    /// Logs a step of the janitor: a removal that starts, its result, or a removal that a dry run
+    /// would do.
     ///
     /// # Errors
-    /// When it could not be written down: what was not told of must not be done.
+    /// If the line cannot be written: the janitor must not remove a file without a line in the log.
     pub fn swept(&self, line: Value) -> Result<()> {
         self.try_write("swept", line).map_err(|error| {
             Error::new(ErrorKind::Io, End::Here, "write the audit log")
@@ -122,7 +124,7 @@ impl Audit {
         })
     }
 
-    /// Somebody was turned away before anything was known of him.
+    /// Logs a caller that was rejected before it was authenticated.
     pub fn stranger(&self, peer: &str, error: &Error) {
         let mut strangers = self.strangers.lock_unpoisoned();
         if strangers
@@ -143,7 +145,7 @@ impl Audit {
         self.write("turned_away", line);
     }
 
-    /// What was done already is told as well as it can be.
+    /// Writes a line about an action that is done already: a failure is only logged.
     fn write(&self, kind: &str, line: Value) {
         if let Err(error) = self.try_write(kind, line) {
             tracing::error!("cannot write the audit log: {error}");

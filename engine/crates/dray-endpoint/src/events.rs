@@ -1,10 +1,11 @@
-//! What happens, numbered, for those who listen.
+//! The numbered events of the endpoint, for listeners.
 //!
-//! One ring of the last [`EVENTS_MAX`], bounded in bytes too; a listener is a number in it, so a slow
-//! one costs nothing but its connection, and is cut when it is too far behind.
+//! One ring holds the last [`EVENTS_MAX`] events and is bounded in bytes too. A listener is a
+//! position in the ring, so a slow listener costs only its connection; its stream ends when it is
+//! too far behind.
 //!
-//! Invariant owned here: numbers grow, across restarts as well, and whoever missed something is
-//! told so.
+//! Invariant owned here: numbers grow, across restarts as well, and a listener that missed events
+//! learns of the gap.
 
 use dray_api::Event;
 use dray_api::Timestamp;
@@ -14,38 +15,38 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 
-/// Events that are kept.
+/// Maximum number of events in the ring.
 pub const EVENTS_MAX: usize = 10_000;
 
-/// Bytes of them, about; the oldest go sooner where they are large.
+/// Approximate maximum number of bytes in the ring. Large events push out the oldest sooner.
 const RING_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes of a text of an event: a path may have 64 KiB, and its error names it again. The transfer's
-/// list of files has it in full.
+/// Maximum number of bytes of a text in an event: a path may have 64 KiB, and its error repeats it.
+/// The transfer's list of files has the full text.
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
-/// Numbers of one millisecond: the first number of a process is its start, so that they grow across
-/// restarts unless more than a million events a second happened, and stay below 2^53, where JSON's
-/// numbers stop being whole.
+/// Bits for the numbers of one millisecond. The first number of a process is its start time, so
+/// that numbers grow across restarts at up to a million events per second. They stay below 2^53, up
+/// to which JSON numbers are exact integers.
 const IDS_PER_MS_BITS: u32 = 10;
 
-/// An event and whose it is.
+/// An event and its owner.
 #[derive(Debug, Clone)]
 pub struct Published {
-    /// Who may hear it; `None` for everybody.
+    /// The owner whose listeners may receive it; `None` for all listeners.
     pub owner: Option<Arc<str>>,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// What a listener gets.
+/// The result of one read of the ring.
 #[derive(Debug, Clone)]
 pub struct Heard {
-    /// Older events than these were forgotten before they were asked for.
+    /// True if events before these were deleted before they were read.
     pub is_gap: bool,
-    /// What happened, in order.
+    /// The events, in order.
     pub events: Vec<Arc<Published>>,
-    /// Go on after this one.
+    /// Number after which the next read continues.
     pub last: u64,
 }
 
@@ -83,7 +84,7 @@ fn texts(event: &mut Event) -> impl Iterator<Item = &mut String> {
     own.into_iter().flatten().chain(error.into_iter().flatten())
 }
 
-/// What it takes, about.
+/// Returns the approximate size of an event in memory, in bytes.
 fn bytes_of(published: &Published) -> usize {
     let event = &published.event;
     let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
@@ -116,7 +117,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// An empty ring.
+    /// Creates an empty ring.
     #[must_use]
     pub fn new(listeners_per_owner: u32, now: Timestamp) -> Self {
         let last = u64::try_from(now.as_ms()).unwrap_or(0) << IDS_PER_MS_BITS;
@@ -132,7 +133,8 @@ impl Hub {
         }
     }
 
-    /// Tells everybody who may hear it; never waits for one who listens. Says its number.
+    /// Publishes an event to all listeners that may receive it, and returns its number. Never waits
+    /// for a listener.
     pub fn publish(&self, owner: Option<Arc<str>>, mut event: Event) -> u64 {
         texts(&mut event).for_each(cut);
         let mut ring = self.ring();
@@ -145,16 +147,16 @@ impl Hub {
         last
     }
 
-    /// The last number given.
+    /// Returns the number of the last event.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.ring().last
     }
 
-    /// At most `most` events after number `after` that `is_wanted`.
+    /// Returns at most `most` events after number `after` for which `is_wanted` is true.
     pub fn since(&self, after: u64, most: usize, is_wanted: impl Fn(&Published) -> bool) -> Heard {
         let ring = self.ring();
-        // One from a future that did not happen: the clock was set back across a restart.
+        // A number from the future: the clock was set back across a restart.
         let is_unknown = after > ring.last;
         let oldest = ring.last - ring.events.len() as u64;
         let is_gap = is_unknown || after < oldest;
@@ -164,7 +166,7 @@ impl Hub {
             events: Vec::new(),
             last: ring.last,
         };
-        // At most EVENTS_MAX, which fits.
+        // At most [`EVENTS_MAX`], which fits into `usize`.
         let skipped = usize::try_from(skipped).unwrap_or(EVENTS_MAX);
         for published in ring.events.iter().skip(skipped) {
             if heard.events.len() == most {
@@ -178,16 +180,16 @@ impl Hub {
         heard
     }
 
-    /// Changes whenever something happened.
+    /// Returns a channel that changes with each event.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Takes one of the owner's places to listen; it is given back with the guard.
+    /// Takes one of the owner's listener slots; dropping the result frees it.
     ///
     /// # Errors
-    /// `Busy` when there is none.
+    /// `Busy` if all are taken.
     pub fn listen(self: &Arc<Self>, owner: &str) -> Result<Listening> {
         let mut listeners = self.listeners.lock_unpoisoned();
         let count = listeners.entry(owner.to_owned()).or_default();
@@ -203,7 +205,7 @@ impl Hub {
         })
     }
 
-    /// Listeners there are.
+    /// Returns the number of listeners.
     #[must_use]
     pub fn listeners(&self) -> u32 {
         let listeners = self.listeners.lock_unpoisoned();
@@ -215,7 +217,7 @@ impl Hub {
     }
 }
 
-/// A place to listen.
+/// A listener's slot.
 #[derive(Debug)]
 pub struct Listening {
     hub: Arc<Hub>,

@@ -1,13 +1,13 @@
-//! The endpoint of a data transfer node: a service that takes requests for transfers, keeps them,
-//! and lets others look.
+//! The endpoint of a data transfer node: a service that accepts requests for transfers, queues and
+//! runs them, and reports on them.
 //!
-//! Purpose: the configuration, the control API, the queue, what a caller may do to which path. The
-//! page docs/design/endpoint.md names each module and what it must not know.
+//! Purpose: the configuration, the control API, the queue, and permissions on paths. The page
+//! docs/design/endpoint.md names each module and its limits.
 //!
-//! Non-goals: moving bytes (dray-runtime), deciding what runs next (dray-sched), believing a token
+//! Non-goals: moving bytes (dray-runtime), scheduling decisions (dray-sched), verifying tokens
 //! (dray-auth).
 //!
-//! Invariant owned here: what a caller was told stands, whatever happens to the process.
+//! Invariant owned here: every answer to a caller stays true, whatever happens to the process.
 
 pub mod access;
 pub mod accounts;

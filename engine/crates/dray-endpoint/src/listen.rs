@@ -1,26 +1,27 @@
-//! Listening where another program may still be.
+//! Listening on an address that another program may still use.
 //!
-//! Not for: serving what comes (`server`, `dray_runtime::net`).
+//! Not for: serving connections (`server`, `dray_runtime::net`).
 
 use dray_core::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How long an address may be taken: by a predecessor that was killed and is still being torn down
-/// (30 ms were seen on a busy host), or is on its way out.
+/// Maximum time to wait for a used address: a killed predecessor may still be torn down (30 ms were
+/// measured on a busy host), or be about to exit.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The word of a socket that listens, in the kernel's tables (include/net/tcp_states.h).
+/// The state of a listening socket in the kernel's tables (include/net/tcp_states.h).
 const LISTENS: &str = "0A";
 
-/// Listens, and tries again for a moment while the address is taken.
+/// Calls `listen`, and repeats it for [`PATIENCE`] while the address is in use.
 ///
 /// # Errors
-/// Those of `listen`; who holds the port of `addresses` is named, as far as this user may know.
+/// Those of `listen`. If the address is in use, the error names the process that holds the port of
+/// `addresses`, if this user may see it.
 pub fn listen_patiently<T>(
     addresses: &[String],
     mut listen: impl FnMut() -> Result<T>,
@@ -56,7 +57,7 @@ fn named(error: Error, addresses: &[String]) -> Error {
     error.cause(cause).remedy(remedy)
 }
 
-/// The processes that listen on one of the ports, in words.
+/// Returns descriptions of the processes that listen on one of the ports.
 fn holders(ports: &BTreeSet<u16>) -> Vec<String> {
     let sockets: BTreeSet<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -72,7 +73,7 @@ fn holders(ports: &BTreeSet<u16>) -> Vec<String> {
         let Some(id) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // Another user's are not to be seen.
+        // The files of another user's process are not visible.
         let open = fs::read_dir(process.path().join("fd"));
         let is_one = open.into_iter().flatten().flatten().any(|file| {
             let link = fs::read_link(file.path()).unwrap_or_default();
@@ -86,8 +87,8 @@ fn holders(ports: &BTreeSet<u16>) -> Vec<String> {
     found
 }
 
-/// The socket of a line of the kernel's table, as links to it are called, if it listens on one of the
-/// ports.
+/// Returns the socket of a line of the kernel's table, in the form of links to it, if it listens on
+/// one of the ports.
 fn listening(line: &str, ports: &BTreeSet<u16>) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (_, port) = words.get(1)?.rsplit_once(':')?;

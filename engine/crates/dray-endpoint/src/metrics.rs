@@ -1,6 +1,6 @@
-//! Counters, in the text form of Prometheus.
+//! Counters, in the text format of Prometheus.
 //!
-//! Written by hand: a dozen numbers and one histogram are less than a library that would hold them.
+//! Written by hand: a dozen numbers and one histogram are less code than the use of a library.
 
 use crate::queue::Queue;
 use axum::http::Method;
@@ -12,11 +12,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper ends of the histogram's buckets, in seconds.
+/// Upper bounds of the histogram's buckets, in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Routes times methods times codes: the API has some forty routes and a dozen codes. More would be
-/// a label that a caller chooses.
+/// Maximum number of series. A series is a route, a method and a code: the API has some forty
+/// routes and a dozen codes. More series would mean that a caller chooses a label.
 const SERIES_MAX: usize = 2_000;
 
 #[derive(Debug, Default)]
@@ -26,27 +26,27 @@ struct Histogram {
     seconds: f64,
 }
 
-/// What is counted.
+/// The counters of the endpoint.
 #[derive(Debug, Default)]
 pub struct Metrics {
     requests: Mutex<BTreeMap<(String, String, u16), u64>>,
     latency: Mutex<BTreeMap<(String, String), Histogram>>,
-    /// Sessions that run, active and passive.
+    /// Running sessions, active and passive.
     pub sessions: AtomicI64,
-    /// Connections of callers.
+    /// Open connections of callers.
     pub connections: AtomicI64,
-    /// Connections that were turned away for want of room.
+    /// Connections that were refused or closed because all slots were taken.
     pub connections_refused: AtomicU64,
-    /// Partial files that the janitor removed.
+    /// Partial files that the janitor has removed.
     pub janitor_removed: AtomicU64,
 }
 
 impl Metrics {
-    /// A call was answered.
+    /// Counts an answered call.
     pub fn answered(&self, method: &Method, route: &str, code: u16, took: Duration) {
         let method = match *method {
             Method::GET | Method::POST | Method::PATCH | Method::DELETE => method.as_str(),
-            // A caller may send any word.
+            // A caller may send any method.
             _ => "other",
         };
         let seconds = took.as_secs_f64();
@@ -68,10 +68,10 @@ impl Metrics {
         }
     }
 
-    /// All of it as text.
+    /// Returns all counters as text.
     ///
     /// # Errors
-    /// Of the queue's database.
+    /// Those of the queue's database.
     pub fn text(&self, queue: &Queue) -> Result<String> {
         let mut text = String::new();
         head(&mut text, "dray_transfers", "gauge", "Transfers by state.");

@@ -1,23 +1,23 @@
-//! Checks the limits that the system sets for this process, before anything is opened. Within
-//! limits that are too low an endpoint would be killed by a signal, or answer no calls.
+//! Checks the limits that the system sets for this process, before any file is opened. With too low
+//! limits an endpoint would be killed by a signal, or answer no calls.
 
 use crate::config::Config;
 use dray_core::units::human;
 use dray_core::{End, Error, ErrorKind, Result, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Least open files: listeners, the queue and its readers, the log, one transfer of a few files and
-/// streams (guess, revisit).
+/// Minimum number of open files: listeners, the queue and its readers, the log, one transfer of a
+/// few files and streams (guess, revisit).
 const FILES_MIN: u64 = 128;
 
 /// Open files of a session with many small files (guess, revisit).
 const FILES_OF_SESSION: u64 = 16;
 
-/// Address space in addition to the buffers: the program, stacks of threads, memory of TLS and of
-/// the allocator (guess, revisit).
+/// Bytes of address space in addition to the buffers: the program, stacks of threads, memory of TLS
+/// and of the allocator (guess, revisit).
 const ADDRESSES_MIN: u64 = 512 << 20;
 
-/// Size that the queue's database and its log may reach in normal operation (guess, revisit).
+/// Bytes that the queue's database and its log may reach in normal operation (guess, revisit).
 const FILE_BYTES_MIN: u64 = 64 << 20;
 
 /// The limits of a process; `None` is unlimited.
@@ -31,7 +31,7 @@ struct Limits {
 /// Raises the limit of open files, and refuses limits that are too low.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`], naming the limit, its value and the needed value.
+/// [`ErrorKind::LimitExceeded`], which names the limit, its value and the needed value.
 pub(crate) fn check(config: &Config) -> Result<()> {
     let files = getrlimit(Resource::Nofile);
     if files.current != files.maximum {
@@ -39,7 +39,7 @@ pub(crate) fn check(config: &Config) -> Result<()> {
             current: files.maximum,
             maximum: files.maximum,
         };
-        // If the system refuses, the present limit must do.
+        // If the system refuses, the endpoint continues with the present limit.
         let _ = setrlimit(Resource::Nofile, raised);
     }
     let limits = Limits {
@@ -54,7 +54,7 @@ pub(crate) fn check(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Warnings about limits that are low but allow a start.
+/// Returns warnings about limits that are low but allow a start.
 fn judge(limits: Limits, memory: u64, sessions: u64) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
     if let Some(files) = limits.files {
@@ -147,7 +147,7 @@ mod tests {
             ..enough
         };
         assert!(said(bytes).contains("ulimit -f"), "{}", said(bytes));
-        // Enough for a start, not for all transfers.
+        // Enough for a start, but not for all transfers.
         let few = Limits {
             files: Some(512),
             file_bytes: Some(1 << 30),

@@ -1,4 +1,4 @@
-//! One endpoint, put together: what starts first, what ends last.
+//! Assembles an endpoint, and defines the order in which its parts start and end.
 
 use crate::access::{Access, Authenticator, authorities};
 use crate::accounts::Accounts;
@@ -33,19 +33,20 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the rate is given out.
+/// Interval at which the rate is divided.
 const SHARES_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often tickets are looked at.
+/// Interval at which tickets are checked.
 const TICKETS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Connections that have not said what they are; each has a thread for as long (guess, revisit).
+/// Maximum number of connections whose protocol is not known yet; each occupies a thread (guess,
+/// revisit).
 const PENDING_MAX: u32 = 128;
 
-/// How long answers that have begun may take when the endpoint ends.
+/// Maximum time for started answers when the endpoint stops.
 const ANSWERS_LEAVE: Duration = Duration::from_secs(5);
 
-/// An endpoint that listens and has not begun to work.
+/// An endpoint that listens and does not run yet.
 pub struct Endpoint {
     config: Arc<Config>,
     fingerprint: Fingerprint,
@@ -81,7 +82,7 @@ impl Stop {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Waits; false when somebody asked to stop.
+    /// Sleeps for `wait`. Returns false if a stop was requested.
     fn sleep(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut held = self.lock.lock_unpoisoned();
@@ -102,13 +103,14 @@ impl Stop {
 pub struct Stopper(Arc<Stop>);
 
 impl Stopper {
-    /// Begins nothing more; sessions leave, what is safe stays, and [`Endpoint::run`] returns.
+    /// Starts nothing new and ends the sessions; durable data is kept. Then [`Endpoint::run`]
+    /// returns.
     pub fn stop(&self) {
         self.0.ask();
     }
 }
 
-/// What the janitor cannot do, in words.
+/// Returns a warning if the janitor cannot remove partial data.
 const fn unswept(is_setuid: bool, is_root: bool) -> Option<&'static str> {
     if is_setuid && !is_root {
         return Some(
@@ -120,10 +122,10 @@ const fn unswept(is_setuid: bool, is_root: bool) -> Option<&'static str> {
 }
 
 impl Endpoint {
-    /// Opens everything that the configuration names, and listens.
+    /// Opens all files and folders that the configuration names, and listens.
     ///
     /// # Errors
-    /// What cannot be opened, and what to do about it.
+    /// If one cannot be opened, with a remedy.
     pub fn open(mut config: Config) -> Result<Self> {
         process::check(&config)?;
         let identity = Arc::new(open_identity(&config)?);
@@ -152,7 +154,8 @@ impl Endpoint {
         let peers_ca = config.tls.peers_ca.as_deref();
         let authority = match peers_ca {
             Some(_) => Some(configured("tls.peers_ca", authorities(peers_ca))?),
-            // A system without authorities is no fault: other endpoints are known by their keys.
+            // A system without authorities is not an error: other endpoints are identified by their
+            // keys.
             None => authorities(None).ok(),
         };
         let runner = SessionRunner::new(
@@ -181,7 +184,8 @@ impl Endpoint {
             Arc::clone(&audit),
             Arc::clone(&metrics),
             Box::new(move |transfer| {
-                // Driven here, or by another endpoint that may come again.
+                // Transfers that this endpoint drives, and those whose other endpoint may return
+                // with a valid ticket.
                 let awaited = transfers
                     .tickets()
                     .is_awaited(transfer.as_str(), clock::now());
@@ -248,7 +252,7 @@ impl Endpoint {
             accounts,
             tokio: server.handle().clone(),
             front: Box::new(move |stream| {
-                // One that is turned away is counted, and closed.
+                // `serve_connection` counts and closes a refused connection.
                 drop(front.serve_connection(stream, Some(Arc::clone(&tls))));
                 Ok(())
             }),
@@ -271,40 +275,40 @@ impl Endpoint {
         })
     }
 
-    /// The host's name in URLs.
+    /// Returns the host's name in URLs.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// What others pin.
+    /// Returns the fingerprint of the endpoint's key, which others pin.
     #[must_use]
     pub const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// Where it listens, ports filled in.
+    /// Returns the addresses on which it listens, with actual ports.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         self.listener.addresses()
     }
 
-    /// Where it speaks plain HTTP.
+    /// Returns the addresses for plain HTTP.
     #[must_use]
     pub fn plain_addresses(&self) -> Vec<SocketAddr> {
         self.plain.clone()
     }
 
-    /// The way to stop it.
+    /// Returns a handle that stops the endpoint.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// Works until it is stopped.
+    /// Runs until the endpoint is stopped.
     ///
     /// # Errors
-    /// When the queue cannot be read, or the system gives no thread for one of its parts.
+    /// If the queue cannot be read, or the system refuses a thread for one of the parts.
     pub fn run(self) -> Result<()> {
         let Self {
             listener,
@@ -324,10 +328,10 @@ impl Endpoint {
         let given = Given::default();
         let ask = || stop.ask();
         let ran = std::thread::scope(|scope| {
-            // Without one of them the endpoint is better gone, and started again, than deaf.
+            // If one part ends, the whole endpoint ends, so that a supervisor restarts it.
             let parts = Supervisor::new(scope, &ask);
-            // One that listens nowhere would return at once, and end the others with it: an endpoint
-            // may be asked by plain HTTP alone.
+            // Without addresses the listener would return immediately and end the others. An
+            // endpoint may serve plain HTTP only.
             let listens = !listener.addresses().is_empty();
             let listening = listens.then(|| parts.spawn(|| listener.run(&passive)));
             let others = [
@@ -345,7 +349,7 @@ impl Endpoint {
                 parts.spawn(|| janitor.run(&|wait| stop.sleep(wait))),
                 parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait))),
             ];
-            // It begins transfers: not where another part is missing already.
+            // The dispatcher starts transfers, so it starts only if all other parts run.
             let is_whole = listening.iter().all(Result::is_ok) && others.iter().all(Result::is_ok);
             let dispatching = is_whole.then(|| parts.spawn(|| dispatcher.run()));
             while stop.sleep(Duration::from_secs(3_600)) {}
@@ -367,8 +371,8 @@ impl Endpoint {
     }
 }
 
-/// What went wrong with a file that the configuration names as `key` is a mistake in the
-/// configuration: started again it would end the same way, so it is told as one.
+/// Turns an error about a file that the configuration names as `key` into an error of the
+/// configuration: a restart would fail in the same way.
 fn configured<T>(key: &str, opened: Result<T>) -> Result<T> {
     opened.map_err(|error| match error.kind {
         ErrorKind::Io
@@ -460,7 +464,7 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    /// What is said of a configuration that names `more`, relative to `folder`.
+    /// Returns the error for a configuration with the lines `more`, in which HERE is `folder`.
     fn refused(folder: &Path, more: &str) -> Error {
         let more = more.replace("HERE", &folder.display().to_string());
         let text = format!(

@@ -1,13 +1,13 @@
-//! Parts none of which goes on alone.
+//! Threads that end together.
 //!
-//! Invariant owned here: whichever of them ends first, be it by a panic or because the system gave it no
-//! thread, the others are told to.
+//! Invariant owned here: when one part ends, by a panic or because the system refused its thread,
+//! the others are told to end.
 
 use dray_core::Result;
 use dray_runtime::threads;
 use std::thread::{Scope, ScopedJoinHandle};
 
-/// Tells the others when it is dropped.
+/// Calls `stop` when dropped.
 struct Gone<'a>(&'a (dyn Fn() + Sync));
 
 impl Drop for Gone<'_> {
@@ -24,7 +24,7 @@ pub(crate) struct Supervisor<'scope, 'env> {
 }
 
 impl<'scope, 'env> Supervisor<'scope, 'env> {
-    /// Parts that `stop` has end; it may be called more than once.
+    /// Creates a supervisor whose parts end on `stop`, which may be called more than once.
     pub(crate) const fn new(
         scope: &'scope Scope<'scope, 'env>,
         stop: &'scope (dyn Fn() + Sync),
@@ -32,10 +32,10 @@ impl<'scope, 'env> Supervisor<'scope, 'env> {
         Self { scope, stop }
     }
 
-    /// Does one on a thread of its own.
+    /// Does `work` on a thread of its own.
     ///
     /// # Errors
-    /// When the system gives no thread; the others are told to end.
+    /// If the system refuses the thread; the other parts are told to end.
     pub(crate) fn spawn<T: Send + 'scope>(
         self,
         work: impl FnOnce() -> T + Send + 'scope,
@@ -47,7 +47,7 @@ impl<'scope, 'env> Supervisor<'scope, 'env> {
         })
     }
 
-    /// Does one on this thread.
+    /// Does `work` on this thread.
     pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
         let _gone = Gone(self.stop);
         work()
@@ -62,7 +62,7 @@ mod tests {
     use std::thread::{scope, sleep};
     use std::time::{Duration, Instant};
 
-    /// Returns when it is told to; fails when that takes long.
+    /// Returns when `told` is set; panics after 20 s.
     fn until(told: &AtomicBool) {
         let late = Instant::now() + Duration::from_secs(20);
         while !told.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! What the API asks of the rest of the endpoint: each a trait, so that it can be tested without.
+//! Traits by which the API calls the rest of the endpoint, so that it can be tested without it.
 
 use crate::access::Principal;
 use dray_api::{
@@ -8,44 +8,45 @@ use dray_api::{
 use dray_core::Result;
 use rustls::pki_types::CertificateDer;
 
-/// Tickets. Whether the caller may do to the paths what the ticket allows was asked before
-/// [`Tickets::mint`]. All calls may block.
+/// Tickets. The caller checks the permissions on the paths before [`Tickets::mint`]. All calls may
+/// block.
 pub trait Tickets: Send + Sync {
-    /// Makes one.
+    /// Issues a ticket.
     ///
     /// # Errors
-    /// Of the store.
+    /// Those of the store.
     fn mint(&self, caller: &Principal, request: &TicketRequest) -> Result<MintedTicket>;
 
-    /// The caller's, newest first; an administrator's are all.
+    /// Lists the caller's tickets, newest first; for an administrator, all tickets.
     ///
     /// # Errors
-    /// `InvalidRequest` for a cursor that is none.
+    /// `InvalidRequest` for an invalid cursor.
     fn list(&self, caller: &Principal, query: &TicketQuery) -> Result<TicketList>;
 
-    /// One.
+    /// Returns a ticket.
     ///
     /// # Errors
-    /// `NotFound`, another owner's as well.
+    /// `NotFound`, for a ticket of another owner as well.
     fn show(&self, caller: &Principal, id: &str) -> Result<Ticket>;
 
-    /// Changes what its sessions may take of the rate here, those that run and those to come.
+    /// Changes the weight and rates of the ticket's sessions here, of running and of later ones.
     ///
     /// # Errors
-    /// `NotFound`, another owner's as well; `InvalidRequest` for a floor above the ceiling.
+    /// `NotFound`, for a ticket of another owner as well; `InvalidRequest` for a minimum above the
+    /// maximum.
     fn change(&self, caller: &Principal, id: &str, patch: &TicketPatch) -> Result<Ticket>;
 
-    /// Takes one back and ends its sessions. One that was taken back stays so.
+    /// Revokes a ticket and ends its sessions. A revocation is permanent.
     ///
     /// # Errors
-    /// `NotFound`, another owner's as well.
+    /// `NotFound`, for a ticket of another owner as well.
     fn revoke(&self, caller: &Principal, id: &str) -> Result<Ticket>;
 
-    /// Makes one good for longer. `certificates` are those of the connection: the first one's key
-    /// must be the ticket's `peer_key`.
+    /// Extends a ticket. `certificates` are those of the connection: the first one's key must be
+    /// the ticket's `peer_key`.
     ///
     /// # Errors
-    /// `Unauthorized` for a secret or a key that does not fit.
+    /// `Unauthorized` if the secret or the key is not that of the ticket.
     fn renew(
         &self,
         certificates: &[CertificateDer<'static>],
@@ -53,20 +54,21 @@ pub trait Tickets: Send + Sync {
     ) -> Result<Ticket>;
 }
 
-/// Would these be served in time? Changes nothing. May block.
+/// Decides whether requests would meet their deadlines. Changes nothing. May block.
 pub trait Admission: Send + Sync {
-    /// What each would get.
+    /// Returns the promise that each request would get.
     ///
     /// # Errors
-    /// When nobody can say.
+    /// If no decision can be made.
     fn decide(&self, caller: &Principal, requests: &[Request]) -> Result<AdmissionAnswer>;
 }
 
-/// Which transfers run.
+/// The rules that decide which transfers run.
 pub trait Scheduler: Send + Sync {
-    /// What holds now.
+    /// Returns the present rules.
     fn rules(&self) -> Scheduling;
 
-    /// Changes it, until the endpoint is started again; what runs follows at once. Says what holds now.
+    /// Changes the rules until the endpoint restarts, and returns the new ones. Running transfers
+    /// follow immediately.
     fn change(&self, patch: &SchedulingPatch) -> Scheduling;
 }

@@ -1,12 +1,12 @@
 //! Threads for calls that block.
 //!
-//! Purpose: what a call does with the queue, or with the storage, beside the threads that answer. As many
-//! as there is work for at once, up to a bound; one of them is always there.
+//! Purpose: run a call's work on the queue or the storage, off the threads that answer. The number
+//! of threads follows the number of waiting jobs, up to a limit; at least one thread always exists.
 //!
-//! Not for: how many calls there may be (the API's turns and places).
+//! Not for: limits of calls (the API's permits).
 //!
-//! Invariant owned here: a thread that the system refuses costs a call time, and no panic. A runtime's own
-//! threads for blocking work panic then, which is why there are these.
+//! Invariant owned here: if the system refuses a thread, calls take longer, and nothing panics. A
+//! runtime's own threads for blocking work panic in this case, which is why this module exists.
 
 use dray_core::Result;
 use dray_core::lock::LockExt;
@@ -19,18 +19,18 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How long one that has nothing to do stays.
+/// Time after which an idle thread ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How long no further one is asked for after the system has refused one.
+/// Pause after the system has refused a thread, before another one is requested.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Starts a thread that does this.
+/// A function that starts a thread for a job.
 type Start = fn(Job) -> io::Result<()>;
 
-/// The threads. They end when this is dropped, after what was handed in.
+/// The threads. They end when this value is dropped, after all jobs are done.
 pub(crate) struct Workers(Arc<Shared>);
 
 struct Shared {
@@ -45,17 +45,17 @@ struct Shared {
 struct State {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// Of them, those that wait for work; woken ones count until they look.
+    /// Number of threads that wait for work. A woken thread counts until it runs.
     idle: usize,
     refused: Option<Instant>,
     is_over: bool,
 }
 
 impl Workers {
-    /// Starts the first.
+    /// Starts the first thread.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If the system refuses the thread.
     pub(crate) fn new(threads_max: usize) -> Result<Self> {
         let start: Start = |run| {
             let name = "api-call".to_owned();
@@ -77,8 +77,8 @@ impl Workers {
         Ok(Self(shared))
     }
 
-    /// Has `work` done, unless nobody waits for the answer any more when its turn comes. There is no
-    /// answer when it panicked.
+    /// Runs `work` on a thread, unless the receiver is dropped before its turn. If `work` panics,
+    /// the receiver gets no answer.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -92,12 +92,12 @@ impl Workers {
         answer
     }
 
-    /// Has `work` done; nobody waits for it.
+    /// Runs `work` on a thread, without an answer.
     pub(crate) fn hand_in(&self, work: impl FnOnce() + Send + 'static) {
         self.0.add(Box::new(work));
     }
 
-    /// Waits until all that was handed in is done, or for so long.
+    /// Waits until all jobs are done, at most `patience`.
     pub(crate) fn wait(&self, patience: Duration) {
         let until = Instant::now() + patience;
         while self.0.is_busy() && Instant::now() < until {
@@ -137,7 +137,7 @@ impl Shared {
             state.threads -= 1;
             state.refused = Some(Instant::now());
             drop(state);
-            // Those that there are do it in their turn.
+            // The existing threads do the job in its turn.
             tracing::warn!("calls wait for their turn: {}", refused(&error));
         }
     }
@@ -152,7 +152,7 @@ impl Shared {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // Whoever waits for its answer hears that none comes.
+                // The receiver of its answer learns that none comes.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.state();
                 continue;
