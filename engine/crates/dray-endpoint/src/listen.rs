@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The state of a listening socket in the kernel's tables (include/net/tcp_states.h).
 const LISTENS: &str = "0A";
 
-/// Calls `listen`, and repeats it for [`PATIENCE`] while the address is in use.
+/// Calls `listen`, and repeats it for at most 3 s while the address is in use.
 ///
 /// # Errors
 /// Those of `listen`. If the address is in use, the error names the process that holds the port of

@@ -36,8 +36,8 @@ const NOTICES_MAX: u32 = 100;
 const PATH_LETTERS_MAX: usize = 256;
 
 /// Maximum number of drivers that wait for an issuer's keys concurrently. Each occupies a thread of
-/// the listener until the keys arrive, even if the driver has disconnected. The listener has 64 such
-/// threads (guess, revisit).
+/// the listener until the keys arrive, even if the driver has disconnected. The listener has
+/// `pending_max` threads for such drivers: 128 with the default limits (guess, revisit).
 const KEY_WAITS_MAX: usize = 32;
 
 static KEY_WAITS: Semaphore = Semaphore::const_new(KEY_WAITS_MAX);

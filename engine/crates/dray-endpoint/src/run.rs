@@ -328,7 +328,7 @@ impl Endpoint {
         let given = Given::default();
         let ask = || stop.ask();
         let ran = std::thread::scope(|scope| {
-            // If one part ends, the whole endpoint ends, so that a supervisor restarts it.
+            // If one part ends, the whole endpoint ends, so that the service manager restarts it.
             let parts = Supervisor::new(scope, &ask);
             // Without addresses the listener would return immediately and end the others. An
             // endpoint may serve plain HTTP only.

@@ -37,7 +37,7 @@ use tokio_rustls::TlsAcceptor;
 /// delays only those.
 const THREADS: usize = 2;
 
-/// Maximum time in which a thread that answers ends after it was told to.
+/// Maximum time that `Driver::end` waits for a thread.
 const END_TIME: Duration = Duration::from_secs(1);
 
 /// Maximum time of a TLS handshake.

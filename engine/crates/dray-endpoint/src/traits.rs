@@ -1,4 +1,4 @@
-//! Traits by which the API calls the rest of the endpoint, so that it can be tested without it.
+//! Traits by which the API calls the rest of the endpoint. Tests of the API implement them.
 
 use crate::access::Principal;
 use dray_api::{

@@ -195,7 +195,7 @@ impl Keyring {
         }
         let (answers, running) = watch::channel(());
         asked.running = Some(running.clone());
-        // The limit also holds if the task dies.
+        // Valid even if the task dies: `fetch` sets the final time.
         asked.next = Some(Instant::now() + known.source.pace.failed);
         // The request has a task of its own: other calls wait for it even if this caller
         // disconnects.

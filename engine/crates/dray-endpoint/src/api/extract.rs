@@ -24,7 +24,7 @@ use std::time::Duration;
 const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// Maximum number of bytes of a body from a caller that is not authenticated: a ticket has at most
-/// 256.
+/// 256 bytes.
 const SMALL_BYTES_MAX: u64 = 4 << 10;
 
 /// Maximum number of characters of a parser's message in an error.
