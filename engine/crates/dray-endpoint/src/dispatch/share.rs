@@ -30,8 +30,8 @@ const ON_THE_WAY_MAX: u64 = 64 << 20;
 /// each other.
 const FITS: usize = 3;
 
-/// Where the capacity is measured, one part in this many is granted in addition: otherwise a higher
-/// capacity would never be observed.
+/// One part in this many of a measured capacity is granted in addition: otherwise a higher capacity
+/// would never be observed.
 const PROBE_PART: u64 = 4;
 
 /// The shares of one endpoint.
