@@ -25,32 +25,33 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Says that TLS was asked for: the URL's scheme does not.
+/// Variable that is set if TLS was requested: the URL's scheme does not show it.
 const SOURCE_PROTOCOL: &str = "XRDTPC_SPROT";
 /// The folder that the server exports.
 pub(crate) const LOCAL_ROOT: &str = "XRDLCLROOT";
 
-/// Sessions with an endpoint that may be lost in a row without anything new being safe: the client waits.
+/// Maximum number of consecutive sessions with an endpoint that are lost without new durable data:
+/// the client waits.
 const RETRIES: u32 = 3;
 
-/// The longest identity that a log holds.
+/// Maximum length of an identity in a log, in bytes.
 pub(crate) const IDENTITY_BYTES_MAX: usize = 4096;
 
-/// What is to be copied, and how.
+/// The copy that the server requests.
 pub(crate) struct Job {
     pub(crate) source: Url,
     pub(crate) destination: PathBuf,
     pub(crate) local_root: Option<PathBuf>,
-    /// Data connections that the client asks for.
+    /// Number of data connections that the client requests.
     pub(crate) streams: Option<u32>,
     pub(crate) config: Config,
 }
 
 impl Job {
-    /// What the server asks for, in its words and by its environment.
+    /// Builds the job from the server's arguments and environment.
     ///
     /// # Errors
-    /// For a destination that is no file's path.
+    /// For a destination that is not an absolute path.
     pub(crate) fn new(args: Args, config: Config) -> Result<Self> {
         let protocol = std::env::var(SOURCE_PROTOCOL).unwrap_or_default();
         let source = match protocol.as_str() {
@@ -70,8 +71,8 @@ impl Job {
         })
     }
 
-    /// Names the content beside size and time. Neither host nor key: the next attempt has another key,
-    /// and may come by another address.
+    /// Returns the identity of the content, in addition to size and time. It contains neither host
+    /// nor key: the next attempt has another key, and may use another address.
     fn identity(&self) -> Vec<u8> {
         let mut identity = b"source:".to_vec();
         identity.extend_from_slice(self.source.path().as_bytes());
@@ -79,7 +80,7 @@ impl Job {
         identity
     }
 
-    /// Connections to the source.
+    /// Returns the number of connections to the source.
     fn connections(&self, logins: Logins) -> u32 {
         let usual = self.config.connections(logins);
         usual.max(self.streams.unwrap_or(1))
@@ -89,7 +90,7 @@ impl Job {
         let is_once = self.source.has_key();
         let connections = self.connections(if is_once { Logins::One } else { Logins::Each });
         if is_once {
-            // One opening is all that the key is good for: more connections come beneath it.
+            // The key permits only one opening, so further connections are substreams of it.
             set_substreams(connections)?;
         }
         let options = XrootdOptions {
@@ -105,12 +106,14 @@ impl Job {
         XrootdStore::open(self.source.clone(), End::Source, options)
     }
 
-    /// How a dray beside the source is found: by the settings, or by the source's server itself.
+    /// Returns the method to find a dray endpoint at the source: by the settings, or by asking the
+    /// source's server.
     fn find_dray(&self, source: &XrootdStore) -> FindDray {
         if let Some(endpoint) = self.config.endpoint_of(self.source.host()).cloned() {
             let (source, path) = (source.clone(), self.source.path().clone());
             return Box::new(move |_| match source.is_from_several() {
-                // The dray of one of them knows its own replica's time, which is not the file's.
+                // The endpoint of one replica reports the time of its own replica, not that of the
+                // file.
                 true => Ok(None),
                 false => endpoint.way(&source, &path).map(Some),
             });
@@ -127,36 +130,37 @@ impl Job {
     }
 }
 
-/// Finds a dray beside the source's server, for one transfer.
+/// Finds a dray endpoint at the source's server, for one transfer.
 pub(crate) type FindDray = Box<dyn FnOnce(&TransferId) -> Result<Option<Way>>>;
 
-/// A source that was opened.
+/// An opened source.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
-    /// The file there.
+    /// The path of the file there.
     pub(crate) path: RelPath,
     pub(crate) origin: Arc<dyn Origin>,
-    /// Names the content beside size and time.
+    /// Identity of the content, in addition to size and time.
     pub(crate) identity: Vec<u8>,
     pub(crate) find_dray: FindDray,
 }
 
-/// Where the copy goes, and what carries it.
+/// The destination of a copy, and the configuration of the transfer.
 pub(crate) struct Target<'a> {
-    /// As the server names it.
+    /// The destination's path as the server names it.
     pub(crate) destination: &'a Path,
     /// The folder that the server exports.
     pub(crate) local_root: Option<&'a Path>,
-    /// Whether what has the destination's name is somebody's file, and not the server's placeholder.
+    /// True if the file with the destination's name is a user's file, and not the server's
+    /// placeholder.
     pub(crate) hides: bool,
-    /// Whether a file that has got the name meanwhile may be replaced. Over `root://` nobody says that the
-    /// client has asked for a new file.
+    /// True if a file that got the name meanwhile may be replaced. Over `root://` the server does
+    /// not report whether the client asked for a new file.
     pub(crate) may_replace: bool,
     pub(crate) config: &'a Config,
 }
 
 impl Target<'_> {
-    /// The destination's folder, its name there, and what the copy is called by.
+    /// Returns the destination's folder, with links resolved, and the file's name there.
     fn place(path: &Path) -> Result<(PathBuf, Name)> {
         let error = || {
             Error::new(ErrorKind::InvalidRequest, End::Sink, "write the file")
@@ -187,10 +191,10 @@ impl Origin for XrootdStore {
     }
 }
 
-/// Copies the file, or says why it is not there.
+/// Copies the file.
 ///
 /// # Errors
-/// Everything that keeps the copy from being whole and under its name.
+/// Every error that prevents a complete copy under its name.
 pub(crate) fn run(job: &Job) -> Result<()> {
     let (handle, server) = (Handle::default(), process::server());
     let target = Target {
@@ -234,12 +238,12 @@ pub(crate) fn carry(
     planned.through_server(handle, &ear)
 }
 
-/// A copy that can begin: its destination is open, its source is known.
+/// A copy that can start: its destination is open, its source is known.
 struct Planned<'a> {
     target: &'a Target<'a>,
-    /// Where the file is read, at its server.
+    /// The file at its server.
     from: Root,
-    /// The name of the content beside size and time.
+    /// Identity of the content, in addition to size and time.
     identity: Vec<u8>,
     find_dray: Option<FindDray>,
     size: u64,
@@ -248,16 +252,16 @@ struct Planned<'a> {
     path: RelPath,
     store: Arc<dyn Store>,
     transfer: TransferId,
-    /// The name of the copy in the log: the same copy, requested again, finds its partial data.
+    /// The id of the copy in the log: the same copy, requested again, finds its partial data by it.
     at: TransferId,
-    /// Open until the first session takes it.
+    /// The destination, until the first session takes it.
     destination: Mutex<Option<Destination>>,
-    /// The largest object of an earlier run.
+    /// Size in bytes of the largest object of an earlier run.
     begun_object_bytes: u64,
     options: Options,
 }
 
-/// Opens both ends, and the gate before the file's name.
+/// Opens both ends, and the final check before the file gets its name.
 fn plan<'a>(
     target: &'a Target<'a>,
     open: impl FnOnce() -> Result<Opened>,
@@ -287,14 +291,16 @@ fn plan<'a>(
     let at = prepare::id_of(&[at, source.identity.clone()].join(&0))?;
     let destination = open_destination(&folder, target.local_root, Arc::clone(&store), &path, &at)?;
     placeholder.clear(target.destination)?;
-    // Somebody has written to the server's own empty file meanwhile, or it was never that.
+    // Another process has written to the server's empty file meanwhile, or the file was not the
+    // server's.
     if !target.may_replace && placeholder.is_there() {
         return Err(taken());
     }
     let begun_object_bytes = destination.object_bytes_max();
     let options = Options {
         object_bytes: config.object_bytes(Reads::Server).max(begun_object_bytes),
-        // The gate is given them; where the file system keeps no attributes they go no further.
+        // The final check receives the checksums; a file system without attributes does not store
+        // them.
         checksum_attributes: true,
         resume: config.resume,
         rate: config.rate,
@@ -349,7 +355,7 @@ impl Planned<'_> {
         }
     }
 
-    /// The destination, opened again after the first session.
+    /// Returns the destination, which is opened again after the first session.
     fn destination(&self) -> Result<Destination> {
         let first = self.destination.lock();
         if let Some(first) = first.unwrap_or_else(PoisonError::into_inner).take() {
@@ -360,7 +366,8 @@ impl Planned<'_> {
         open_destination(&self.folder, root, store, &self.path, &self.at)
     }
 
-    /// The way to a dray at the source; none where it denies access or was unreachable lately.
+    /// Returns the way to a dray endpoint at the source; `None` if the endpoint denies access or
+    /// was unreachable lately.
     fn find_way(&mut self) -> Option<Way> {
         let find = self.find_dray.take().filter(|_| self.size > 0)?;
         let way = find(&self.transfer).unwrap_or_else(|error| {
@@ -380,7 +387,7 @@ impl Planned<'_> {
         Some(way)
     }
 
-    /// Reads through the dray at the source. `None` when the server is to be read instead.
+    /// Reads through the dray endpoint at the source. `None` if the server is to be read instead.
     fn through_dray(&self, mut way: Way, handle: &Handle, ear: &Ear) -> Option<Result<()>> {
         let config = self.target.config;
         let object_bytes = config
@@ -421,7 +428,7 @@ impl Planned<'_> {
         None
     }
 
-    /// Reads through the server itself.
+    /// Reads from the server itself.
     fn through_server(self, handle: &Handle, ear: &Ear) -> Result<()> {
         let destination = self.destination()?;
         let config = self.target.config;
@@ -437,9 +444,10 @@ impl Planned<'_> {
     }
 }
 
-/// Whether it was the dray at the source, or the way there, that kept a copy from its end: it may not read
-/// the file, or has another by that name, or this process may open no further socket. The source's server
-/// has the file as well, and has let us in; what is wrong with the file itself is found there again.
+/// Returns true if the dray endpoint at the source, or the way there, prevented the copy: the
+/// endpoint may not read the file, or has another file of that name, or this process may open no
+/// further socket. The source's server has the file too, and has granted access; a defect of the
+/// file itself shows up there again.
 fn is_of_the_way(error: &Error) -> bool {
     let lacks = error.end == End::Here && error.kind == ErrorKind::Busy;
     matches!(error.end, End::Source | End::Network) || lacks
@@ -449,8 +457,8 @@ fn instead(error: &Error) {
     log::note(&format!("reading through XRootD instead ({error})"));
 }
 
-/// Takes the placeholder of a copy that cannot begin out of the way, unless another copy of the file is
-/// under way: by then the name may be that one's, of a whole file.
+/// Removes the placeholder of a copy that cannot start, unless another copy of the file is running:
+/// then the name may already belong to the other copy's complete file.
 pub(crate) fn forget(placeholder: &Placeholder, destination: &Path, local_root: Option<&Path>) {
     let forgotten = Target::place(&placeholder.path).and_then(|(folder, name)| {
         let path = RelPath::root().join(&name)?;
@@ -459,14 +467,15 @@ pub(crate) fn forget(placeholder: &Placeholder, destination: &Path, local_root: 
         let _held = open_destination(&folder, local_root, Arc::new(store), &path, &transfer)?;
         placeholder.forget(destination)
     });
-    // Why the copy cannot begin is what the client is told.
+    // The client gets the reason why the copy cannot start, not this error.
     if let Err(error) = forgotten {
         log::note(&format!("not publishing the file ({error})"));
     }
 }
 
-/// The destination with its log and lease. `folder` has no link on its way, so that every session looks
-/// for the log in one place; the destination itself cannot be asked once the placeholder is gone.
+/// Opens the destination with its log and lease. `folder` has no link on its way, so that every
+/// session looks for the log in one place; the destination itself cannot be resolved once the
+/// placeholder is removed.
 fn open_destination(
     folder: &Path,
     local_root: Option<&Path>,
@@ -475,7 +484,7 @@ fn open_destination(
     transfer: &TransferId,
 ) -> Result<Destination> {
     let root = root_of(folder, local_root);
-    // A root that may not be looked into has no logs above that concern this copy.
+    // If the root cannot be read, no log above concerns this copy.
     let top = PosixStore::open(&root, End::Sink, PosixOptions::default()).ok();
     let below = folder.strip_prefix(&root).unwrap_or(Path::new(""));
     let below = RelPath::parse(below.as_os_str().as_bytes())?;
@@ -505,7 +514,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    /// The lease of a copy to `destination`, by the name that the server has for it.
+    /// Takes the lease of a copy to `destination`, by the server's name for it.
     fn lease(destination: &Path, local_root: &Path) -> Result<Destination> {
         let found = Placeholder::look(destination, false)?;
         let (folder, name) = Target::place(&found.path)?;
@@ -564,7 +573,7 @@ mod tests {
         std::os::unix::fs::symlink(&real, &link).expect("links");
         let name = link.join("in/a");
         std::fs::write(&name, b"").expect("writes");
-        // Another copy of the file is under way.
+        // Another copy of the file is running.
         let held = lease(&real.join("in/a"), &real).expect("free");
         for is_there in [true, false] {
             let error = lease(&name, &link).map(drop).expect_err("held");
