@@ -1,7 +1,7 @@
-//! A folder that this host lets others read from or write to, and what a passive end opens in it.
+//! A folder of this host that others may read from or write to, and the passive ends that open it.
 //!
-//! Invariant owned here: nothing outside the folder is opened. Paths are resolved beneath it, no link
-//! is followed on the way to a destination, and none put there meanwhile is.
+//! Invariant owned here: nothing outside the folder is opened. Paths are resolved beneath it, and
+//! no link on the way to a destination is followed, not even one that appears meanwhile.
 
 use crate::locations;
 use crate::prepare::{self, Targets};
@@ -26,8 +26,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How often a lookup is asked again that the kernel was not sure of, because something was renamed
-/// meanwhile.
+/// Maximum number of repetitions of a lookup that the kernel left undecided because of a concurrent
+/// rename.
 const UNSURE_MAX: u32 = 100;
 
 /// An exported folder.
@@ -48,22 +48,22 @@ enum Opened {
 struct LocalFolder {
     root: PathBuf,
     root_fd: OwnedFd,
-    /// The root, to write in: no link is followed.
+    /// The root as a store to write to, which follows no link.
     sink: Arc<dyn Store>,
 }
 
-/// A folder in an export that is to be written to.
+/// A request to write to a folder in an export.
 #[derive(Debug, Clone)]
 pub struct Within {
     /// The folder's path, relative to the export, as typed.
     pub folder: Vec<u8>,
-    /// What in it will be written; empty for all of it.
+    /// Entries of the folder that will be written; empty for the whole folder.
     pub claims: Vec<RelPath>,
     /// The transfer.
     pub transfer: TransferId,
-    /// Whom it belongs to.
+    /// Owner of the transfer.
     pub owner: Vec<u8>,
-    /// What "done" means.
+    /// The durability that a finished file has.
     pub durability: Durability,
 }
 
@@ -71,7 +71,7 @@ impl Export {
     /// Opens the folder `root`, which is absolute and has no links in it.
     ///
     /// # Errors
-    /// When it cannot be opened; for a limit of a target that nothing is named after.
+    /// If the folder cannot be opened, or a limit names an unknown target.
     pub fn open(root: PathBuf, targets: Targets) -> Result<Self> {
         targets.check_limits()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -102,7 +102,7 @@ impl Export {
     /// Opens the folder of a store that `url` names.
     ///
     /// # Errors
-    /// When the store cannot be reached, or cannot do what a root needs.
+    /// If the store cannot be reached, or lacks a capability that a root needs.
     pub fn open_stored(url: &str, is_read_only: bool, targets: Targets) -> Result<Self> {
         let stored = StoredRoot::open(url, is_read_only, targets.clone())?;
         Ok(Self {
@@ -112,8 +112,8 @@ impl Export {
         })
     }
 
-    /// The same folder, opened anew by whoever the calling thread acts as: what one account has
-    /// opened, and what this keeps open, is no way for another.
+    /// Opens the same folder again with the account of the calling thread: a handle that one
+    /// account opened gives no access to another.
     ///
     /// # Errors
     /// As [`Export::open`]; the account must be able to reach and to read the folder. The root of
@@ -126,7 +126,8 @@ impl Export {
         })
     }
 
-    /// The same with what callers write before a path in it: `/data/`; by default a slash.
+    /// Sets the text that callers write before a path in it, such as `/data/`; the default is a
+    /// slash.
     #[must_use]
     pub fn called(self, top: &str) -> Self {
         Self {
@@ -135,7 +136,7 @@ impl Export {
         }
     }
 
-    /// The folder of this host; none for the root of another store.
+    /// Returns the folder of this host; `None` for the root of another store.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match &self.opened {
@@ -144,7 +145,7 @@ impl Export {
         }
     }
 
-    /// The folder or the URL, for messages.
+    /// Returns the folder or the URL, for messages.
     #[must_use]
     pub fn words(&self) -> String {
         match &self.opened {
@@ -180,13 +181,13 @@ impl Export {
         }
     }
 
-    /// Threads of each of its storage targets.
+    /// Returns the thread count of each storage target.
     #[must_use]
     pub const fn threads(&self) -> Threads {
         self.targets.threads
     }
 
-    /// The folder itself as a store that follows no link.
+    /// Returns the folder itself as a store that follows no link.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         match &self.opened {
@@ -195,8 +196,8 @@ impl Export {
         }
     }
 
-    /// A store of a folder beneath the root, which is made if it is not there: opened once, and the
-    /// store begins at what was opened.
+    /// Returns a store of a folder beneath the root, which is made if it does not exist. The folder
+    /// is opened once, and the store starts at that handle.
     fn folder(&self, path: &RelPath) -> Result<Arc<dyn Store>> {
         let LocalFolder { root, sink, .. } = match &self.opened {
             Opened::Folder(folder) => folder,
@@ -233,10 +234,10 @@ impl Export {
         Ok(self.targets.limit(Arc::new(store)))
     }
 
-    /// Opens what stands at `path`, without following any link.
+    /// Opens the entry at `path`, without following any link.
     ///
     /// # Errors
-    /// Of the system; `EOPNOTSUPP` for the root of another store.
+    /// Errors of the system; `EOPNOTSUPP` for the root of another store.
     pub fn beneath(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let Opened::Folder(LocalFolder { root_fd, .. }) = &self.opened else {
             return Err(Errno::OPNOTSUPP);
@@ -258,16 +259,17 @@ impl Export {
         }
     }
 
-    /// Opens a folder to write to, with its log and lease, and says what its storage can do.
+    /// Opens a folder to write to, with its log and lease; returns it with the capabilities of its
+    /// storage.
     ///
     /// # Errors
     /// [`ErrorKind::PathEscapes`] and [`ErrorKind::InvalidName`] for a path that cannot be beneath
-    /// the root; what making the folder and [`Destination::open`] say.
+    /// the root; errors of making the folder and of [`Destination::open`].
     pub fn destination(&self, within: Within) -> Result<(Destination, Capabilities)> {
         self.destination_for(within, &Selection::default())
     }
 
-    /// The same for a transfer with a `selection`: see [`Destination::open_for`].
+    /// As [`Self::destination`], for a transfer with a `selection`: see [`Destination::open_for`].
     ///
     /// # Errors
     /// As [`Self::destination`].
@@ -283,7 +285,7 @@ impl Export {
         Ok((prepare::open_at(request, selection)?, can))
     }
 
-    /// Removes what a transfer has left in a folder, and nothing else: see [`Purged`].
+    /// Removes the partial data of a transfer in a folder, and nothing else: see [`Purged`].
     ///
     /// # Errors
     /// As [`Export::destination`] for a path, and [`DestinationRequest::purge`].
@@ -298,7 +300,7 @@ impl Export {
         }
         match self.beneath(&folder, OFlags::PATH | OFlags::DIRECTORY) {
             Ok(_) => self.request(within, folder)?.purge(),
-            // Nothing is made to look for what is not there.
+            // The search for partial data creates no folder.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(Purged::Nothing),
             Err(errno) => Err(dray_store::errno::error(
                 End::Sink,
@@ -324,13 +326,13 @@ impl Export {
         })
     }
 
-    /// What to read, beneath the root.
+    /// Returns the roots to read, beneath this root.
     ///
     /// # Errors
     /// As [`Export::destination`] for a path.
     pub fn roots(&self, paths: &[Vec<u8>], links: Links) -> Result<Vec<Root>> {
         let scope = match links {
-            // Rights were asked for these paths and for nothing else that lies in the root.
+            // The access check covered these paths, and no other path in the root.
             Links::Follow => LinkScope::Beneath(tops(paths)?),
             Links::Keep | Links::Refuse => LinkScope::Never,
         };
@@ -341,7 +343,7 @@ impl Export {
             Opened::Stored(stored) => stored.source()?,
         };
         let root = |path: &Vec<u8>| {
-            // What others have left unfinished is nobody's to read.
+            // Unfinished data of other transfers may not be read.
             locations::refuse_reserved(path).map_err(|error| error.at(End::Source))?;
             let (path, contents) = beneath(path, End::Source)?;
             Ok(Root {
@@ -355,7 +357,7 @@ impl Export {
         paths.iter().map(root).collect()
     }
 
-    /// The sink that a driver asks for, writing as `owner`, within `pool` bytes.
+    /// Opens the sink that a driver asks for. It writes as `owner`, with buffers of `pool` bytes.
     ///
     /// # Errors
     /// As [`Export::destination`]; [`ErrorKind::InvalidRequest`] without a destination.
@@ -384,10 +386,10 @@ impl Export {
         sink_of(destination, connect, limits, pool, threads)
     }
 
-    /// The source that a driver asks for, within `pool` bytes.
+    /// Opens the source that a driver asks for, with buffers of `pool` bytes.
     ///
     /// # Errors
-    /// As [`Export::roots`]; for patterns that are none.
+    /// As [`Export::roots`]; for invalid patterns.
     pub fn passive_source(
         &self,
         connect: &Connect,
@@ -399,7 +401,8 @@ impl Export {
     }
 }
 
-/// A sink that writes there, as it was asked to, within `pool` bytes.
+/// Builds a sink that writes to `destination` by the driver's request, with buffers of `pool`
+/// bytes.
 ///
 /// # Errors
 /// As [`Pool::new`].
@@ -416,10 +419,10 @@ pub(crate) fn sink_of(
     Ok((setup, Arc::new(pool)))
 }
 
-/// A source that reads these, as it was asked to, within `pool` bytes.
+/// Builds a source that reads `roots` by the driver's request, with buffers of `pool` bytes.
 ///
 /// # Errors
-/// For patterns that are none.
+/// For invalid patterns.
 pub(crate) fn source_of(
     roots: Vec<Root>,
     connect: &Connect,
@@ -436,7 +439,7 @@ pub(crate) fn source_of(
     Ok(setup)
 }
 
-/// The plan of an end that another drives.
+/// Returns the plan of an end that another end drives.
 fn plan(connect: &Connect, buffers: Buffers, limits: Limits) -> TransferPlan {
     let content = Content {
         demanded: connect.demanded,
@@ -447,20 +450,21 @@ fn plan(connect: &Connect, buffers: Buffers, limits: Limits) -> TransferPlan {
     TransferPlan::new(options, content, buffers, limits, connect.attempt)
 }
 
-/// The paths of a request, beneath the root.
+/// Returns the paths of a request, beneath the root.
 fn tops(paths: &[Vec<u8>]) -> Result<Arc<[RelPath]>> {
     let top = |path: &Vec<u8>| Ok(beneath(path, End::Source)?.0);
     paths.iter().map(top).collect()
 }
 
-/// A driver may ask for any object size; memory is this host's to give.
+/// Returns the buffers of an end. The driver may ask for any object size, but this host bounds the
+/// memory.
 fn buffers(connect: &Connect, limits: &Limits, pool: u64) -> Buffers {
     let asked = connect.options.object_bytes;
     let bytes = asked.clamp(plan::OBJECT_BYTES_MIN, limits.object_bytes_max);
     Buffers::new(pool, bytes)
 }
 
-/// A path of a request, beneath the root; whether it ends as a folder.
+/// Parses a path of a request; returns true with it if the path is spelled as a folder.
 fn beneath(path: &[u8], end: End) -> Result<(RelPath, bool)> {
     let trimmed = path.strip_suffix(b"/").unwrap_or(path);
     let is_folder = trimmed.len() < path.len() || path.is_empty();

@@ -1,4 +1,4 @@
-//! Opens the locations of a transfer: reads what SRC and DST mean, and opens the store of each.
+//! Opens the locations of a transfer: interprets SRC and DST, and opens the store of each.
 //!
 //! Only this crate knows every kind of store by name: [`registry`] holds them. [`locations`] parses,
 //! [`prepare`] opens both ends of a copy on this host, and [`export`] opens the root of a server or

@@ -1,5 +1,5 @@
-//! What SRC and DST mean. It follows from how they are written, never from what exists at the
-//! destination, so the same command means the same when it is run again.
+//! Interprets SRC and DST by their spelling only, never by the present content of the destination.
+//! So the same command has the same meaning when it is run again.
 
 mod sources;
 
@@ -17,20 +17,20 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Paths of a copy as somebody wrote them.
+/// Paths of a copy as typed.
 #[derive(Debug, Clone, Copy)]
 pub struct Written<'a> {
     /// Each SRC.
     pub sources: &'a [OsString],
     /// DST.
     pub destination: &'a OsStr,
-    /// Whether folders are copied with everything in them.
+    /// True if folders are copied with all their contents.
     pub recursive: bool,
     /// How links are treated.
     pub links: Links,
-    /// Whether something is asked that only makes sense of one file (a byte range, a checksum).
+    /// True if an option applies to one file only (a byte range, a checksum).
     pub about_one_file: bool,
-    /// Whether either side may be a null end ([`Null`]).
+    /// True if either side may be a null end ([`Null`]).
     pub may_be_null: bool,
 }
 
@@ -42,24 +42,24 @@ const FILE_SCHEME: &[u8] = b"file://";
 pub struct Remote {
     /// `host:port`.
     pub address: String,
-    /// Its bytes, without the slash that separates it from the host.
+    /// Bytes of the path, without the slash that separates it from the host.
     pub path: Vec<u8>,
 }
 
-/// One thing to read on this host.
+/// One file or folder to read on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalSource {
     /// As typed.
     pub words: String,
-    /// Absolute, with every link resolved, except the last name where links are refused.
+    /// Absolute, with every link resolved; if links are refused, the last name is not resolved.
     pub path: PathBuf,
-    /// Its name as typed, which it has at the destination; none for a folder's contents.
+    /// Its name as typed, which is its name at the destination; `None` for a folder's contents.
     pub name: Option<Name>,
-    /// Its contents, not the folder itself.
+    /// True if the contents of the folder are read, not the folder itself.
     pub contents: bool,
 }
 
-/// What is read.
+/// The sources of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sources {
     /// Files and folders of this host.
@@ -71,7 +71,7 @@ pub enum Sources {
 }
 
 impl Sources {
-    /// Whether a server that is not a dray gives them out.
+    /// Returns true if a server other than dray provides them.
     #[must_use]
     pub fn are_served(&self) -> bool {
         match self {
@@ -80,7 +80,7 @@ impl Sources {
         }
     }
 
-    /// Whether they are made up.
+    /// Returns true if their bytes are generated, not stored.
     #[must_use]
     pub fn keep_nothing(&self) -> bool {
         matches!(self, Self::Stored(stored) if stored.iter().any(|one| one.keeps_nothing()))
@@ -98,18 +98,18 @@ impl Sources {
 /// The folder that is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Folder {
-    /// Absolute, without links as far as it exists.
+    /// Absolute, with links resolved as far as the path exists.
     Local(PathBuf),
-    /// Of another host.
+    /// A folder of another host.
     Remote(Remote),
-    /// Of a store of the [`Registry`].
+    /// A folder of a store of the [`Registry`].
     Stored(Arc<dyn Location>),
-    /// Nowhere, on another host: its `host:port`. Whoever keeps what it is sent is not meant.
+    /// A null end on another host: its `host:port`. A host that stores the data is refused.
     RemoteNull(String),
 }
 
 impl Folder {
-    /// Whether what is written to it is dropped.
+    /// Returns true if data written to it is dropped.
     #[must_use]
     pub fn keeps_nothing(&self) -> bool {
         match self {
@@ -128,23 +128,23 @@ impl Folder {
     }
 }
 
-/// A command's places.
+/// The sources and the destination of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// What is read.
+    /// The sources.
     pub sources: Sources,
-    /// What is written to.
+    /// The folder to write to.
     pub folder: Folder,
-    /// The one file's name there, if it is given a new one.
+    /// The new name of a single file, if it gets one.
     pub rename: Option<Name>,
-    /// What will be written in the folder; empty for all of it.
+    /// Entries of the folder that will be written; empty for the whole folder.
     pub claims: Vec<RelPath>,
     /// DST as typed.
     pub words: String,
 }
 
 impl Places {
-    /// Whether files of this host are copied to a folder of this host.
+    /// Returns true if files of this host are copied to a folder of this host.
     #[must_use]
     pub const fn are_local(&self) -> bool {
         matches!(
@@ -156,12 +156,12 @@ impl Places {
     /// Reads the paths of a command line.
     ///
     /// # Errors
-    /// A request that makes no sense, with what to write instead.
+    /// For an invalid combination of paths; the remedy shows a valid form.
     pub fn read(written: &Written<'_>) -> Result<Self> {
         Self::read_with(written, &Registry::default())
     }
 
-    /// The same with the stores of `registry`.
+    /// As [`Self::read`], with the stores of `registry`.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -219,7 +219,8 @@ impl Places {
         Ok(places)
     }
 
-    /// A folder copied into itself never ends; a file onto itself is a mistake.
+    /// Refuses a copy onto itself: a folder copied into itself never ends, a file copied onto
+    /// itself is a mistake.
     fn refuse_itself(&self) -> Result<()> {
         let (Sources::Local(sources), Folder::Local(folder)) = (&self.sources, &self.folder) else {
             return Ok(());
@@ -251,7 +252,7 @@ impl Places {
     }
 }
 
-/// A source or destination in a form that the same command accepts again.
+/// Returns a source or destination in a form that the same command accepts again.
 pub(crate) fn words(typed: &OsStr) -> String {
     match typed.as_bytes().windows(3).any(|part| part == b"://") {
         true => url::shown(typed.as_bytes()),
@@ -265,8 +266,8 @@ pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Erro
         .remedy(remedy)
 }
 
-/// What looks like a URL and is none that is known: taken for a path, it would copy to a folder of that
-/// name, here, and say that all is well.
+/// Refuses a path that looks like a URL with an unknown scheme. Taken as a path, the copy would
+/// succeed into a local folder of that name.
 fn refuse_unknown_scheme(path: &OsStr, registry: &Registry) -> Result<()> {
     let bytes = path.as_bytes();
     let Some(end) = bytes.windows(3).position(|part| part == b"://") else {
@@ -306,7 +307,8 @@ fn null_destination(written: &Written<'_>, path: &[u8]) -> Result<bool> {
     }
 }
 
-/// A URL of a store as a destination: the folder, and the new name of the one file if it has one.
+/// Splits a store's URL as a destination: the folder, and the new name of a single file if it has
+/// one.
 fn stored_destination(
     location: &Arc<dyn Location>,
     is_folder: bool,
@@ -322,13 +324,13 @@ fn stored_destination(
     Ok((Folder::Stored(folder), Some(own_name(name.as_bytes())?)))
 }
 
-/// Whether a path can only be a folder, by how it is written.
+/// Returns true if a path can only be a folder, by its spelling.
 fn is_folder_by_spelling(path: &OsStr) -> bool {
     let last = path.as_bytes().rsplit(|b| *b == b'/').next();
     matches!(last, Some(b"" | b"." | b".."))
 }
 
-/// A name that may appear at the destination.
+/// Checks a name that may appear at the destination.
 pub(crate) fn own_name(bytes: &[u8]) -> Result<Name> {
     let name = Name::new(bytes)?;
     if name.is_reserved() {
@@ -362,10 +364,11 @@ fn local_destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<N
     Ok((Folder::Local(folder), Some(own_name(name.as_bytes())?)))
 }
 
-/// What lies in a folder of dray's own is passed over by every copy, so nothing is put there.
+/// Refuses a path through a folder with a reserved name: copies skip such folders, so data in them
+/// would be lost to them.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidRequest`] when a component of `path` is such a name.
+/// [`ErrorKind::InvalidRequest`] if a component of `path` is a reserved name.
 pub fn refuse_reserved(path: &[u8]) -> Result<()> {
     let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
     for name in names.filter(|name| !matches!(*name, b"." | b"..")) {
@@ -387,7 +390,7 @@ fn refuse_file(folder: &Path) -> Result<()> {
 }
 
 fn remote_destination(mut remote: Remote, is_folder: bool) -> Result<(Folder, Option<Name>)> {
-    // So is a file written whose name would mean a null end.
+    // With this prefix, a file can have a name that would mean a null end.
     if remote.path.starts_with(b"./") {
         remote.path.drain(..2);
     }
@@ -405,7 +408,7 @@ fn remote_destination(mut remote: Remote, is_folder: bool) -> Result<(Folder, Op
     Ok((Folder::Remote(folder), Some(name)))
 }
 
-/// `dray://host[:port]/path`; `None` for a path on this host.
+/// Parses `dray://host[:port]/path`; `None` for a path on this host.
 fn remote(text: &OsStr) -> Result<Option<Remote>> {
     if !url::Url::is_meant(text.as_bytes()) {
         return Ok(None);
@@ -422,8 +425,8 @@ fn remote(text: &OsStr) -> Result<Option<Remote>> {
     }))
 }
 
-/// A path of this host as it was typed. `file:///PATH` is the same path with `%HH` for any byte;
-/// messages use this form for a path that does not fit on a line of text.
+/// Returns a path of this host as it was typed. `file:///PATH` is the same path with `%HH` for any
+/// byte; messages use this form for a path that does not fit on a line of text.
 ///
 /// # Errors
 /// A `file:` URL of another host, or one that is malformed.
@@ -445,8 +448,8 @@ pub fn own_path(typed: &OsStr) -> Result<Cow<'_, OsStr>> {
     )))
 }
 
-/// A path of this host in a form that every command accepts: plain, or a `file:` URL if it does not
-/// fit on a line of text.
+/// Returns a path of this host in a form that every command accepts: plain, or a `file:` URL if it
+/// does not fit on a line of text.
 #[must_use]
 pub fn shown(path: &Path) -> String {
     let is_plain = |text: &&str| !text.chars().any(url::drives_terminal);
@@ -457,8 +460,7 @@ pub fn shown(path: &Path) -> String {
     format!("file://{}", url::encode(whole.as_os_str().as_bytes()))
 }
 
-/// Makes a path absolute and free of links, as far as it exists; what does not exist yet is taken
-/// as it is written.
+/// Makes a path absolute and resolves its links, as far as it exists; the rest is taken literally.
 fn resolve(path: &Path) -> Result<PathBuf> {
     let failed = |error: &std::io::Error| {
         let words = shown(path);
@@ -475,7 +477,7 @@ fn resolve(path: &Path) -> Result<PathBuf> {
     for component in path.components() {
         match component {
             Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
-            // What was done so far has no links, so the folder above is the one that is written.
+            // The path so far has no links, so its parent is the folder that was meant.
             Component::ParentDir => {
                 done.pop();
             }
@@ -484,8 +486,8 @@ fn resolve(path: &Path) -> Result<PathBuf> {
                 done = match next.canonicalize() {
                     Ok(real) => real,
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => next,
-                    // A link that leads in a circle, or a folder that may not be entered: whoever
-                    // opens it says so.
+                    // A cycle of links, or a folder without access: opening the path reports the
+                    // error.
                     Err(_) => next,
                 };
             }
@@ -494,13 +496,13 @@ fn resolve(path: &Path) -> Result<PathBuf> {
     Ok(done)
 }
 
-/// A path as the store at `/` knows it.
+/// Converts a path for the store at `/`.
 pub fn from_top(path: &Path) -> Result<RelPath> {
     let bytes = path.as_os_str().as_bytes();
     RelPath::parse(bytes.strip_prefix(b"/").unwrap_or(bytes))
 }
 
-/// The folders of `--target DIR=NAME`, absolute.
+/// Parses the folders of `--target DIR=NAME`, and makes them absolute.
 pub fn targets(given: &[OsString]) -> Result<Vec<(PathBuf, String)>> {
     let read = |text: &OsString| {
         let bytes = text.as_bytes();
@@ -523,7 +525,8 @@ pub fn targets(given: &[OsString]) -> Result<Vec<(PathBuf, String)>> {
     given.iter().map(read).collect()
 }
 
-/// The map of a store whose root is `root`: folders beneath it, and the nearest one that it lies in.
+/// Returns the target map of a store with the root `root`: folders beneath the root, and the
+/// nearest folder that contains it.
 pub fn target_map(targets: &[(PathBuf, String)], root: &Path) -> Result<TargetMap> {
     let mut folders = Vec::new();
     let mut around: Option<&(PathBuf, String)> = None;

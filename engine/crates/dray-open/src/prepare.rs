@@ -1,9 +1,9 @@
-//! This host's side of a transfer, from what was asked to what an end needs: stores, and the
-//! destination with its log and lease.
+//! This host's side of a transfer: opens the stores of the requested paths, and the destination
+//! with its log and lease.
 //!
-//! The command line and the Python package both come through here, so that one goes on with what
-//! the other began. [`open`] does all of it for a copy on this host; a transfer with another host
-//! uses the pieces.
+//! The command line and the Python package both use this module, so that either resumes a transfer
+//! of the other. [`open`] does all steps for a copy on this host; a transfer with another host uses
+//! the single steps.
 
 mod targets;
 
@@ -30,25 +30,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The one store that all sources on this host are read from. It begins at `/`, because storage
-/// targets are numbered by store.
+/// Opens the one store that all sources on this host are read from. It starts at `/`, because
+/// storage targets are numbered by store.
 ///
 /// # Errors
 /// As [`PosixStore::open`].
 pub fn open_source(targets: &Targets, links: Links) -> Result<Arc<dyn Store>> {
     let scope = match links {
-        // Whoever runs this could go there anyway.
+        // The user of this process could access the targets of links directly.
         Links::Follow => LinkScope::Anywhere,
-        // The sources' own paths have no links left in them.
+        // The sources' own paths have no links left.
         Links::Keep | Links::Refuse => LinkScope::Never,
     };
     targets.open(Path::new("/"), End::Source, scope, false)
 }
 
-/// What to read of it.
+/// Returns the sources as roots of `store`.
 ///
 /// # Errors
-/// For a path that is none.
+/// For an invalid path.
 pub fn roots(store: &Arc<dyn Store>, sources: &[LocalSource]) -> Result<Vec<Root>> {
     let root = |source: &LocalSource| {
         Ok(Root {
@@ -62,8 +62,8 @@ pub fn roots(store: &Arc<dyn Store>, sources: &[LocalSource]) -> Result<Vec<Root
     sources.iter().map(root).collect()
 }
 
-/// The sources as failures when none of them is there, else nothing. Then the destination is not
-/// touched: a mistyped name leaves no empty folder.
+/// Returns the sources as failures if none of them exists, else nothing. The destination is then
+/// not touched: a mistyped name leaves no empty folder.
 #[must_use]
 pub fn nothing_there(sources: &Sources) -> Vec<Failure> {
     let Sources::Local(sources) = sources else {
@@ -89,8 +89,9 @@ pub fn nothing_there(sources: &Sources) -> Vec<Failure> {
     sources.iter().map(failure).collect()
 }
 
-/// What stands where the one file goes. A link in `/dev` counts as a device, wherever it leads, be it to
-/// what a process has open (`/dev/stdout`); but for the folder there that is for everybody's files.
+/// Returns the kind of the entry that has the name of a single file. A link in `/dev` counts as a
+/// device, wherever it leads: it may lead to an open file of a process (`/dev/stdout`). `/dev/shm`,
+/// a folder for users' files, is excepted.
 fn meant(folder: &Path, stands: FileKind) -> FileKind {
     let is_systems = || {
         let folder = folder.canonicalize();
@@ -102,11 +103,12 @@ fn meant(folder: &Path, stands: FileKind) -> FileKind {
     }
 }
 
-/// Refuses what the sink's machine would refuse by name when the transfer is under way: before a log lies
-/// beside it, in `/dev` of all places. `stands` is what has the one file's name, `words` all of that name.
+/// Refuses entries that the sink's machine would refuse during the transfer, before a log is
+/// created beside them, possibly in `/dev`. `stands` is the entry with the single file's name,
+/// `words` the full path of that name.
 ///
 /// # Errors
-/// Those of [`refusal`].
+/// Errors of [`refusal`].
 pub(crate) fn refuse_early(
     stands: Option<FileKind>,
     name: &Name,
@@ -126,12 +128,13 @@ pub(crate) fn refuse_early(
     })
 }
 
-/// Opens the folder to write to, with its log and lease, and says what its storage can do.
+/// Opens the folder to write to, with its log and lease; returns it with the capabilities of its
+/// storage.
 ///
 /// # Errors
-/// [`ErrorKind::IsADirectory`] when a folder stands where the one file should, and
-/// [`ErrorKind::AlreadyExists`] when a device, a pipe or a socket does, or a link in `/dev`; what
-/// [`PosixStore::open`] and [`Destination::open`] say.
+/// [`ErrorKind::IsADirectory`] if a folder has the name of the single file;
+/// [`ErrorKind::AlreadyExists`] if a device, a pipe, a socket, or a link in `/dev` has it; errors
+/// of [`PosixStore::open`] and [`Destination::open`].
 pub fn open_destination(
     folder: &Path,
     places: &Places,
@@ -147,7 +150,7 @@ pub fn open_destination(
         refuse_early(stands, name, locations::shown(&path), places, options)?;
     }
     let can = store.capabilities();
-    // A folder whose own parents may not be looked into has no logs above that concern it.
+    // If the parents of a folder cannot be read, no log above concerns the folder.
     let top = PosixStore::open(Path::new("/"), End::Sink, PosixOptions::default()).ok();
     let above: Option<(Arc<dyn Store>, RelPath)> = match top {
         Some(top) => Some((Arc::new(top), locations::from_top(folder)?)),
@@ -173,10 +176,10 @@ pub(crate) fn open_at(request: DestinationRequest, selection: &Selection) -> Res
         .map_err(|error| about_folder(error, &words, LogStep::Use))
 }
 
-/// The destination on this host, whichever it is. Those of other hosts are none.
+/// Opens a destination on this host, in a folder or a store.
 ///
 /// # Errors
-/// As [`open_destination`]; [`ErrorKind::InvalidRequest`] for one of another host.
+/// As [`open_destination`]; [`ErrorKind::InvalidRequest`] for a destination on another host.
 pub fn open_folder(
     places: &Places,
     targets: &Targets,
@@ -229,7 +232,7 @@ fn open_stored(
     Ok((Destination::open_for(request, selection)?, can))
 }
 
-/// Opens what is read of a store. `is_compared`: see [`Location::open_source`].
+/// Opens the sources in a store. `is_compared`: see [`Location::open_source`].
 fn stored_roots(
     stored: &[Arc<dyn Location>],
     targets: &Targets,
@@ -253,10 +256,10 @@ fn stored_roots(
     Ok((stored.iter().map(root).collect(), needs_checksum))
 }
 
-/// What is read on this host, whichever it is. [`Sources::Remote`] is none.
+/// Opens the sources on this host, in folders or a store.
 ///
 /// # Errors
-/// As [`open_source`] and [`roots`]; [`ErrorKind::InvalidRequest`] for those of another host.
+/// As [`open_source`] and [`roots`]; [`ErrorKind::InvalidRequest`] for sources on another host.
 pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<Vec<Root>> {
     match sources {
         Sources::Local(sources) => roots(&open_source(targets, links)?, sources),
@@ -271,17 +274,17 @@ pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<
 /// A copy on this host.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// From where to where; both on this host.
+    /// Sources and destination, both on this host.
     pub places: Places,
-    /// Which of it.
+    /// The selection of entries.
     pub selection: Selection,
-    /// How.
+    /// The options of the transfer.
     pub options: Options,
-    /// What the one file must be.
+    /// Requirements on the content of a single file.
     pub content: Content,
-    /// The transfer's name.
+    /// The id of the transfer.
     pub transfer: TransferId,
-    /// Bytes of all buffers; both ends share them.
+    /// Bytes of all buffers, which both ends share.
     pub pool_bytes: u64,
     /// Storage targets.
     pub targets: Targets,
@@ -290,8 +293,8 @@ pub struct Request {
 /// Opens both ends of a copy on this host, for [`dray_runtime::local::run`].
 ///
 /// # Errors
-/// [`ErrorKind::InvalidRequest`] for an object size out of bounds or a side on another host; as
-/// [`open_source`] and [`open_destination`].
+/// [`ErrorKind::InvalidRequest`] for an object size out of bounds or a side on another host; errors
+/// of [`open_source`] and [`open_destination`].
 pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let (places, options) = (&request.places, &request.options);
     let object_bytes = options.object_bytes;
@@ -305,7 +308,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let pool = request.pool_bytes;
     let plan = TransferPlan::local(options.clone(), content.clone(), pool, &destination, 1);
     let links = request.selection.links;
-    // The sum of a part of a file is not what a server knows.
+    // A server has the checksum of a whole file only.
     let is_whole = content.range.is_none() && !request.selection.recursive;
     let whole_file = match &places.sources {
         Sources::Stored(stored) => match stored.as_slice() {
@@ -337,12 +340,12 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     ))
 }
 
-/// The id of the transfer that a command starts. The same command of the same user on the same host
-/// has the same id, and so finds its partial data again. The id identifies the command; another
-/// user may choose the same.
+/// Returns the id of the transfer that a command starts. The same command of the same user on the
+/// same host has the same id, and so finds its partial data again. The id identifies the command
+/// only; another user may choose the same id.
 ///
 /// # Errors
-/// None in practice: it is made of letters and digits.
+/// Not in practice: the id consists of letters and digits.
 pub fn command_id(places: &Places, selection: &Selection) -> Result<TransferId> {
     let user = rustix::process::geteuid().as_raw();
     let host = dray_runtime::sink::host_name();
@@ -357,28 +360,28 @@ pub fn command_id(places: &Places, selection: &Selection) -> Result<TransferId> 
     id_of(words.as_bytes())
 }
 
-/// A transfer id derived from `words`, which identify the transfer.
+/// Derives a transfer id from `words`, which identify the transfer.
 ///
 /// # Errors
-/// None in practice: it is made of letters and digits.
+/// Not in practice: the id consists of letters and digits.
 pub fn id_of(words: &[u8]) -> Result<TransferId> {
-    // FNV-1a, as for names of logs: only spread is needed.
+    // FNV-1a, as for names of logs: only an even distribution is needed.
     let hash = words.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
     TransferId::new(format!("{hash:016x}"))
 }
 
-/// A new transfer's name.
+/// Returns a random id for a new transfer.
 ///
 /// # Errors
-/// None in practice: it is made of letters and digits.
+/// Not in practice: the id consists of letters and digits.
 pub fn new_transfer_id() -> Result<TransferId> {
     let drawn = RandomState::new().hash_one(std::process::id());
     TransferId::new(format!("{drawn:016x}"))
 }
 
-/// Whom partial data belongs to: this process's user.
+/// Returns the owner of partial data: this process's user.
 #[must_use]
 pub fn owner() -> Vec<u8> {
     format!("uid:{}", rustix::process::geteuid().as_raw()).into_bytes()

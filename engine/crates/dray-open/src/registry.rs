@@ -20,15 +20,15 @@ pub trait StoreKind: Sync {
     /// The scheme that messages name, with its separator: `root://`.
     fn scheme(&self) -> &'static str;
 
-    /// Whether its locations can be destinations.
+    /// Returns true if its locations can be destinations.
     fn is_writable(&self) -> bool;
 
-    /// Whether it stores nothing. Only commands that measure accept such a store.
+    /// Returns true if it stores nothing. Only commands that measure accept such a store.
     fn keeps_nothing(&self) -> bool {
         false
     }
 
-    /// Parses a location as typed. `None` when `typed` does not begin as a URL of this kind.
+    /// Parses a location as typed. `None` if `typed` does not begin as a URL of this kind.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`] for a URL of this kind that is malformed. The message shows
@@ -38,27 +38,28 @@ pub trait StoreKind: Sync {
 
 /// A file or folder of a store, as a URL names it. Nothing is opened yet.
 pub trait Location: fmt::Debug + Send + Sync {
-    /// The URL without secrets, for messages.
+    /// Returns the URL without secrets, for messages.
     fn words(&self) -> String;
 
-    /// The path beneath the root of the store that [`Self::open_source`] returns.
+    /// Returns the path beneath the root of the store that [`Self::open_source`] returns.
     fn path(&self) -> RelPath;
 
-    /// Whether the URL is spelled as a folder: then its contents are meant.
+    /// Returns true if the URL is spelled as a folder: then its contents are meant.
     fn is_folder(&self) -> bool;
 
-    /// The text before a path of this store in messages, with its separator.
+    /// Returns the text before a path of this store in messages, with its separator.
     fn top(&self) -> String;
 
-    /// Another path of the same store.
+    /// Returns another path of the same store.
     fn with_path(&self, path: &RelPath) -> Arc<dyn Location>;
 
-    /// The text that tells this location from others in a transfer id, as a source and as a
-    /// destination. Keep it stable: an interrupted command finds its partial data by this id.
+    /// Returns the text that distinguishes this location from others in a transfer id, as a source
+    /// and as a destination. Keep it stable: an interrupted command finds its partial data by this
+    /// id.
     fn identity(&self, end: End) -> String;
 
-    /// A key that is equal for locations which one store can read. `None`: the location is read
-    /// alone.
+    /// Returns a key that is equal for locations which one store can read. `None` if the location
+    /// is read alone.
     fn shared_store(&self) -> Option<String> {
         None
     }
@@ -71,30 +72,32 @@ pub trait Location: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Opens the store to read from. `is_compared`: the caller compares the whole file with the
-    /// checksum of the server, so the store may read replicas that it cannot tell apart.
+    /// Opens the store to read from. `is_compared` is true if the caller compares the whole file
+    /// with the checksum of the server, so that the store may read replicas whose equality it
+    /// cannot check.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn open_source(&self, is_compared: bool) -> Result<OpenedSource>;
 
-    /// Whether the store may know the checksum of the file.
+    /// Returns true if the store may know the checksum of the file.
     fn offers_checksum(&self) -> bool {
         false
     }
 
-    /// The checksum that the store has for the file. May block for as long as the server needs.
+    /// Returns the checksum that the store has for the file. May block for as long as the server
+    /// needs.
     ///
     /// # Errors
-    /// When the store cannot be asked. The copy goes on: reading the file will tell.
+    /// If the store cannot be asked. The copy continues: reading the file reports a real problem.
     fn checksum(&self) -> Result<Option<Checksum>> {
         Ok(None)
     }
 
-    /// The way to write to this location.
+    /// Returns the interface to write to this location.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] when the store is read-only, or this URL is.
+    /// [`ErrorKind::InvalidRequest`] if the store or this URL is read-only.
     fn writable(&self) -> Result<&dyn Writable> {
         let cause = format!(
             "{}: dray reads from this store and does not write to it",
@@ -121,10 +124,10 @@ pub trait Writable: Location {
     /// [`ErrorKind::InvalidRequest`] names the option and the remedy.
     fn refuse_options(&self, options: &Options) -> Result<()>;
 
-    /// Opens the folder to write to, and makes it where it is missing.
+    /// Opens the folder to write to, and makes it if it is missing.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn open_sink(&self) -> Result<OpenedSink>;
 }
 
@@ -132,7 +135,8 @@ pub trait Writable: Location {
 pub struct OpenedSource {
     /// The store, from its root down.
     pub store: Arc<dyn Store>,
-    /// Whether the file may only be published after a comparison with the server's checksum.
+    /// Returns true if the file may only be published after a comparison with the server's
+    /// checksum.
     pub needs_checksum: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -153,7 +157,7 @@ pub struct OpenedSink {
     pub store: Arc<dyn Store>,
     /// The store above the folder and the folder's path in it, where logs of larger transfers lie.
     pub above: Option<(Arc<dyn Store>, RelPath)>,
-    /// The owner of a log at this store. `None`: the user of this process.
+    /// The owner of a log at this store. `None` for the user of this process.
     pub owner: Option<Vec<u8>>,
 }
 
@@ -168,21 +172,21 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// The same with another kind of store.
+    /// Adds another kind of store.
     #[must_use]
     pub fn with(mut self, kind: &'static dyn StoreKind) -> Self {
         self.0.push(kind);
         self
     }
 
-    /// The same without stores that keep nothing.
+    /// Returns the registry without stores that keep nothing.
     #[must_use]
     pub(crate) fn keeping(&self) -> Self {
         let keeps = |kind: &&&'static dyn StoreKind| !kind.keeps_nothing();
         Self(self.0.iter().filter(keeps).copied().collect())
     }
 
-    /// Parses a location as typed. `None` when no store claims it.
+    /// Parses a location as typed. `None` if no store claims it.
     ///
     /// # Errors
     /// As [`StoreKind::parse`].
@@ -195,7 +199,7 @@ impl Registry {
         Ok(None)
     }
 
-    /// The schemes of stores that can be written, or of those that cannot, for a message.
+    /// Returns the schemes of stores that can be written, or of those that cannot, for a message.
     pub(crate) fn schemes(&self, are_writable: bool) -> String {
         let kinds = self.0.iter().filter(|kind| !kind.keeps_nothing());
         let named = kinds.filter(|kind| kind.is_writable() == are_writable);

@@ -1,5 +1,6 @@
-//! The checksum that the server of a single file offers: asked for beside the copy, and compared before
-//! the copy gets its name. What the caller demands is another thing: that decides what is adopted as well.
+//! Compares a single file with the checksum of its server: the server is asked during the copy, and
+//! the comparison is made before the copy gets its name. A checksum that the caller demands is
+//! separate, because it also decides which existing file is adopted.
 
 use crate::registry::Location;
 use dray_core::lock::LockExt;
@@ -11,16 +12,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// How long a copy that is there waits for the answer: a server that has none stored reads the file for
-/// it, since the copy began (guess, revisit).
+/// Maximum time that a complete copy waits for the answer. A server without a stored checksum has
+/// been reading the file since the copy started (guess, revisit).
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Said = Result<Option<Checksum>>;
 
-/// Whether a copy gets no name as long as nothing was compared.
+/// Returns true if a copy may not get its name without a comparison.
 pub(crate) type Needed = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// What ends the waiting.
+/// An event that ends the wait for the checksum.
 enum Word {
     /// The server has answered.
     Said(Said),
@@ -28,10 +29,10 @@ enum Word {
     Stop,
 }
 
-/// What a server says of its file.
+/// The checksum that a server offers for its file.
 pub(crate) struct Offer {
     words: Mutex<Receiver<Word>>,
-    /// The same channel's other end, for whoever stops the copy.
+    /// The sending end of the same channel, for the thread that stops the copy.
     stop: Sender<Word>,
     heard: OnceLock<Said>,
     is_needed: Needed,
@@ -39,7 +40,7 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// Begins to ask the server of the one file that is read.
+    /// Starts to ask the server of the single file.
     pub(crate) fn ask(location: &Arc<dyn Location>, is_needed: Needed) -> Arc<Self> {
         let location = Arc::clone(location);
         Self::of(PATIENCE, is_needed, move || location.checksum())
@@ -54,7 +55,7 @@ impl Offer {
         let stop = tell.clone();
         let asked = std::thread::Builder::new().spawn(move || {
             let said = caught("ask for the checksum", ask).and_then(|said| said);
-            // Nobody waits for it any more when the copy has ended.
+            // Sending fails if the copy has ended.
             let _ = tell.send(Word::Said(said));
         });
         if let Err(error) = asked {
@@ -83,14 +84,13 @@ impl Offer {
 }
 
 impl FinalCheck for Offer {
-    /// The copy is to stop: nobody waits for the answer any more, and what was not compared by now gets
-    /// no name.
+    /// Stops the wait for the answer. A copy that was not compared by now gets no name.
     fn give_up(&self) {
-        // Its other end lives as long as this.
+        // The receiver lives as long as `self`, so sending cannot fail.
         let _ = self.stop.send(Word::Stop);
     }
 
-    /// Compares, once the server has answered or [`PATIENCE`] is over.
+    /// Compares the sums once the server has answered or [`PATIENCE`] is over.
     fn compare(&self, sums: &Sums) -> Result<()> {
         let known = match self.hear() {
             Ok(Some(known)) => known,
@@ -114,7 +114,7 @@ impl FinalCheck for Offer {
             ))
     }
 
-    /// What is to be said of a copy that got its name without being compared.
+    /// Returns the notice for a copy that got its name without a comparison.
     fn notice(&self) -> Option<Error> {
         let cause = match self.heard.get()? {
             Ok(Some(_)) => return None,
@@ -130,7 +130,8 @@ impl FinalCheck for Offer {
     }
 }
 
-/// What was read from several servers is kept, but nobody knows yet whether it is one file.
+/// Returns the error of a copy that was read from several servers and not compared: its data is
+/// kept, but it may mix different files.
 fn uncompared(why: &str) -> Error {
     let error = Error::new(ErrorKind::TimedOut, End::Source, "verify the file");
     error
@@ -201,7 +202,7 @@ mod tests {
         let error = waiting.join().expect("no panic").expect_err("stopped");
         assert_eq!(error.kind, ErrorKind::Cancelled);
         drop(silence);
-        // An answer that was heard before counts.
+        // An answer that arrived before the stop counts.
         let sums = Sums::of(b"123456789");
         let heard = Offer::of(LONG, never(), || Ok(Some(Checksum::Adler32(0x091e_01de))));
         heard.compare(&sums).expect("the same");
@@ -215,7 +216,7 @@ mod tests {
         let none = Offer::of(LONG, never(), || Ok(None));
         none.compare(&sums).expect("nothing to compare with");
         assert!(none.notice().is_some());
-        // Asked of a server that says nothing.
+        // The server does not answer.
         let (silence, answer) = channel::<()>();
         let silent = Offer::of(Duration::from_millis(1), never(), move || {
             let _ = answer.recv();

@@ -60,7 +60,7 @@ impl StoredRoot {
         })
     }
 
-    /// The URL, without secrets.
+    /// Returns the URL, without secrets.
     pub(crate) fn words(&self) -> String {
         self.location.words()
     }
@@ -80,7 +80,7 @@ impl StoredRoot {
         self.writable()?.refuse_options(options)
     }
 
-    /// A folder beneath the root to write to.
+    /// Opens a folder beneath the root to write to.
     pub(crate) fn sink(&self, folder: &RelPath) -> Result<Arc<dyn Store>> {
         self.writable()?;
         let at = self
@@ -90,7 +90,7 @@ impl StoredRoot {
         Ok(self.targets.limit(opened.store))
     }
 
-    /// The root as a store to read from.
+    /// Opens the root as a store to read from.
     pub(crate) fn source(&self) -> Result<Arc<dyn Store>> {
         Ok(self.targets.limit(source(&self.location)?))
     }

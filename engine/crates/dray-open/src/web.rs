@@ -28,7 +28,7 @@ impl StoreKind for WebServers {
 struct WebLocation(HttpUrl);
 
 impl WebLocation {
-    /// The store of the server, with the credentials that the environment gives.
+    /// Opens the store of the server, with the credentials of the environment.
     fn open(&self) -> Result<HttpStore> {
         let credentials = Credentials::from_environment(|name| std::env::var_os(name))?;
         Ok(HttpStore::new(&self.0, credentials, End::Source))

@@ -8,8 +8,8 @@ pub use dray_store_xrootd::end_process;
 use dray_store_xrootd::{SinkOptions, Url, XrootdOptions, XrootdSink, XrootdStore};
 use std::sync::Arc;
 
-/// The owner of a log at an XRootD server. A user number of this host means nothing there: a caller
-/// whose credentials open the log may resume the transfer.
+/// The owner of a log at an XRootD server. A user number of this host has no meaning there: any
+/// caller whose credentials open the log may resume the transfer.
 pub const OWNER: &[u8] = b"xrootd";
 
 /// Servers that speak XRootD.
@@ -83,7 +83,7 @@ impl Location for XrootdLocation {
 
     fn open_source(&self, is_compared: bool) -> Result<OpenedSource> {
         let options = XrootdOptions {
-            // Only a comparison of the whole file tells whether the replicas are equal.
+            // Only a comparison of the whole file shows whether the replicas are equal.
             replicas: is_compared,
             ..XrootdOptions::default()
         };
@@ -133,7 +133,7 @@ impl Writable for XrootdLocation {
     fn open_sink(&self) -> Result<OpenedSink> {
         let sink = XrootdSink::open(self.url.clone(), SinkOptions::default())?;
         sink.make_root()?;
-        // Logs of whole trees lie in the folders above.
+        // Logs of whole trees are in the folders above.
         let above = sink.elsewhere(&RelPath::root(), SinkOptions::default())?;
         Ok(OpenedSink {
             store: Arc::new(sink),

@@ -1,4 +1,4 @@
-//! The toy store of docs/how-to/add-a-store.md: a test compiles it, judges it by the suite of
+//! The toy store of docs/how-to/add-a-store.md: this test compiles it, checks it with the suite of
 //! read-only stores, and copies from it.
 
 use dray_core::options::{Links, Options};

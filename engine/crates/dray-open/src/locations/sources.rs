@@ -1,4 +1,4 @@
-//! What SRC means.
+//! Interprets SRC.
 
 use super::{
     LocalSource, Remote, Sources, Written, own_name, own_path, remote, resolve, shown, usage,
@@ -16,12 +16,12 @@ use std::sync::Arc;
 /// The sources as typed.
 pub(super) struct ReadSources {
     pub(super) sources: Sources,
-    /// Base names; none for a folder's contents.
+    /// Base names; `None` for a folder's contents.
     names: Vec<Option<Name>>,
 }
 
 impl ReadSources {
-    /// Reads them.
+    /// Parses the sources.
     pub(super) fn of(
         sources: &[OsString],
         written: &Written<'_>,
@@ -79,13 +79,14 @@ impl ReadSources {
         Ok(Self { sources, names })
     }
 
-    /// The names that the destination's folder gets from them; none where it may be any.
+    /// Returns the names that the sources get in the destination's folder; empty if they may be
+    /// any.
     pub(super) fn claims(&self) -> Result<Vec<RelPath>> {
         let mut claims = Vec::with_capacity(self.names.len());
         for name in &self.names {
             match name {
                 Some(name) => claims.push(RelPath::root().join(name)?),
-                // Contents may bear any name.
+                // Contents may have any names.
                 None => return Ok(Vec::new()),
             }
         }
@@ -93,8 +94,8 @@ impl ReadSources {
     }
 }
 
-/// The name that a copy of `location` gets; none for a folder's contents. `stored` are the sources
-/// before it, `count` is the number of all.
+/// Returns the name of a copy of `location`; `None` for a folder's contents. `stored` has the
+/// sources before it, `count` is the number of all sources.
 fn stored_name(
     location: &dyn Location,
     stored: &[Arc<dyn Location>],

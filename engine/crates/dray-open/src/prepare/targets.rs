@@ -1,4 +1,4 @@
-//! The storage targets of this host as somebody named them, and stores that know them.
+//! The storage targets of this host as configured, and stores that use them.
 
 use super::RateInTime;
 use crate::locations;
@@ -14,15 +14,16 @@ use std::sync::Arc;
 pub struct Targets {
     /// Absolute folders and the names of the targets they lie on.
     pub folders: Vec<(PathBuf, String)>,
-    /// Targets, and what each gives at the most.
+    /// Targets, with the maximum rate of each.
     pub limits: Vec<(String, RateInTime)>,
-    /// Whether large files pass the page cache, where the file system lets them.
+    /// True if large files bypass the page cache, where the file system permits it.
     pub direct: bool,
-    /// Whether the space of large files is taken when they begin, where the file system can do that.
+    /// True if the space of large files is allocated when they start, where the file system can do
+    /// that.
     pub preallocates: bool,
-    /// Whether files may share blocks with their copies, where the file system can do that.
+    /// True if files may share blocks with their copies, where the file system can do that.
     pub shares_blocks: bool,
-    /// How many threads each has.
+    /// Thread count of each target.
     pub threads: Threads,
 }
 
@@ -50,10 +51,10 @@ impl Targets {
         Ok(self.limit(Arc::new(PosixStore::open(root, end, options)?)))
     }
 
-    /// Refuses a limit of a target that nothing is named after: it would limit nothing.
+    /// Refuses a limit of an unknown target: it would limit nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the limit and the targets there are.
+    /// [`ErrorKind::InvalidRequest`] names the limit and the known targets.
     pub fn check_limits(&self) -> Result<()> {
         let is_named = |name: &str| self.folders.iter().any(|(_, other)| other == name);
         let unknown = |name: &&String| !is_named(name) && !name.starts_with("device ");
@@ -73,7 +74,7 @@ impl Targets {
         )
     }
 
-    /// Puts the targets' limits around a store.
+    /// Wraps a store with the targets' limits.
     #[must_use]
     pub fn limit(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         let limits = self.limits.iter();
