@@ -55,21 +55,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         signals::watch("no longer watching; the transfer continues")?;
         return third_party::run(cp, &transfer);
     }
-    third_party::refuse_owed(&cp.owed)?;
-    if !cp.replica.is_empty() {
-        return Err(usage(
-            "--replica works only between two endpoints",
-            "use dray:// URLs on both sides, or drop --replica",
-        )
-        .into());
-    }
-    if cp.detach {
-        return Err(usage(
-            "--detach works only between two endpoints",
-            "name both sides as dray://HOST/ROOT/PATH, or drop the option",
-        )
-        .into());
-    }
+    refuse_options_of_endpoints(cp)?;
     let places = cp.what.places()?;
     Filter::new(&cp.what.selection())?;
     let transfer = match &cp.transfer_id {
@@ -103,42 +89,14 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         handle: Handle::default(),
     };
     let reads_server = places.sources.are_served();
-    let handle = run.handle.clone();
-    signals::on_stop(move || handle.cancel(false));
-    if cp.what.json {
-        let (so_far, transfer) = (feed.so_far(), run.transfer.clone());
-        signals::at_once(move || {
-            let (progress, collected) = so_far();
-            let report = Report {
-                transfer: transfer.clone(),
-                ending: Ending::Cancelled,
-                progress,
-                collected,
-                took: began.elapsed(),
-                reads_server,
-            };
-            report.tell(true);
-        });
-    }
+    stop_on_signals(&run, began, reads_server);
     run.targets.check_limits()?;
     let ended = carry(&run);
     let transfer = run.transfer;
     let collected = feed.finish();
     let ended = match ended {
         Ok(ended) => ended.with_least(u64::from(!cp.allow_empty), "add --allow-empty"),
-        Err(error) => {
-            let stop = Stop::from(error);
-            let ending = match stop.exit {
-                Exit::Usage => return Err(stop),
-                Exit::Unreachable => Ending::Unreachable(stop.error),
-                _ => Ending::Refused(stop.error),
-            };
-            Ended {
-                ending,
-                progress: Progress::default(),
-                found: None,
-            }
-        }
+        Err(error) => not_begun(error)?,
     };
     let report = Report {
         transfer,
@@ -149,6 +107,67 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         reads_server,
     };
     Ok(report.tell(cp.what.json))
+}
+
+/// Refuses options that only a copy between two endpoints has.
+fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
+    third_party::refuse_owed(&cp.owed)?;
+    if !cp.replica.is_empty() {
+        return Err(usage(
+            "--replica works only between two endpoints",
+            "use dray:// URLs on both sides, or drop --replica",
+        )
+        .into());
+    }
+    if cp.detach {
+        return Err(usage(
+            "--detach works only between two endpoints",
+            "name both sides as dray://HOST/ROOT/PATH, or drop the option",
+        )
+        .into());
+    }
+    Ok(())
+}
+
+/// Cancels the copy at the first signal. With `--json`, the second one reports before the program
+/// ends.
+fn stop_on_signals(run: &Run<'_>, began: Instant, reads_server: bool) {
+    let handle = run.handle.clone();
+    signals::on_stop(move || handle.cancel(false));
+    if !run.cp.what.json {
+        return;
+    }
+    let (so_far, transfer) = (run.feed.so_far(), run.transfer.clone());
+    signals::at_once(move || {
+        let (progress, collected) = so_far();
+        let report = Report {
+            transfer: transfer.clone(),
+            ending: Ending::Cancelled,
+            progress,
+            collected,
+            took: began.elapsed(),
+            reads_server,
+        };
+        report.tell(true);
+    });
+}
+
+/// Returns the end of a copy that an error kept from beginning.
+///
+/// # Errors
+/// The error itself, if the command line is at fault.
+fn not_begun(error: Error) -> Result<Ended, Stop> {
+    let stop = Stop::from(error);
+    let ending = match stop.exit {
+        Exit::Usage => return Err(stop),
+        Exit::Unreachable => Ending::Unreachable(stop.error),
+        _ => Ending::Refused(stop.error),
+    };
+    Ok(Ended {
+        ending,
+        progress: Progress::default(),
+        found: None,
+    })
 }
 
 fn carry(run: &Run<'_>) -> Result<Ended> {

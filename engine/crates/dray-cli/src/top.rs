@@ -158,6 +158,35 @@ fn sums(transfers: &[Answer<Transfer>], is_all: bool) -> Value {
     })
 }
 
+/// Adds the row of a transfer, and the reasons for which it waits or will be late.
+fn push_transfer(lines: &mut Vec<String>, one: &Transfer, why_held: &str) {
+    lines.push(format!(
+        "{:<20} {:<10} {:<10} {:<8} {:>12} {:>12} {:>12} {:>7} {:<7} {:<24}",
+        shown(&one.id),
+        owner(one),
+        class(one),
+        match one.held {
+            true => "held",
+            false => one.state.word(),
+        },
+        human(one.bytes.durable),
+        human(one.rate.now.unwrap_or(0)),
+        human(one.rate.planned.unwrap_or(0)),
+        one.streams
+            .map_or(String::new(), |streams| streams.to_string()),
+        standing(one),
+        time(one.request.deadline),
+    ));
+    if one.held {
+        lines.push(format!("    {why_held}"));
+    }
+    if let Some(miss) = one.miss.as_ref().filter(|miss| !miss.cause.is_empty()) {
+        let earliest = time(miss.earliest_finish);
+        let cause = shown(&miss.cause);
+        lines.push(format!("    {cause}; at the earliest {earliest}"));
+    }
+}
+
 fn lines(
     address: &str,
     transfers: &[Answer<Transfer>],
@@ -202,32 +231,7 @@ fn lines(
         ),
     ];
     for one in transfers {
-        let one = &one.read;
-        lines.push(format!(
-            "{:<20} {:<10} {:<10} {:<8} {:>12} {:>12} {:>12} {:>7} {:<7} {:<24}",
-            shown(&one.id),
-            owner(one),
-            class(one),
-            match one.held {
-                true => "held",
-                false => one.state.word(),
-            },
-            human(one.bytes.durable),
-            human(one.rate.now.unwrap_or(0)),
-            human(one.rate.planned.unwrap_or(0)),
-            one.streams
-                .map_or(String::new(), |streams| streams.to_string()),
-            standing(one),
-            time(one.request.deadline),
-        ));
-        if one.held {
-            lines.push(format!("    {why_held}"));
-        }
-        if let Some(miss) = one.miss.as_ref().filter(|miss| !miss.cause.is_empty()) {
-            let earliest = time(miss.earliest_finish);
-            let cause = shown(&miss.cause);
-            lines.push(format!("    {cause}; at the earliest {earliest}"));
-        }
+        push_transfer(&mut lines, &one.read, why_held);
     }
     for (title, sums) in [
         ("peer", by(transfers, other)),

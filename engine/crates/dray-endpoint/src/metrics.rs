@@ -86,9 +86,18 @@ impl Metrics {
         let bytes = "Content bytes sent since the process began.";
         head(&mut text, "dray_bytes_sent_total", "counter", bytes);
         line(&mut text, "dray_bytes_sent_total", "", queue.bytes_sent());
+        for (name, kind, help, value) in self.values(queue).into_iter().chain(promises(queue)) {
+            head(&mut text, name, kind, help);
+            line(&mut text, name, "", value);
+        }
+        self.api(&mut text);
+        Ok(text)
+    }
+
+    /// Returns the metrics without labels, except those of promises.
+    fn values(&self, queue: &Queue) -> Vec<Plain> {
         let holds = queue.holds();
-        let promises = queue.promises().standing();
-        for (name, kind, help, value) in [
+        vec![
             (
                 "dray_sessions",
                 "gauge",
@@ -132,65 +141,12 @@ impl Metrics {
                 signed(&holds.release),
             ),
             (
-                "dray_promises",
-                "gauge",
-                "Promises that stand.",
-                whole(promises.held),
-            ),
-            (
-                "dray_promises_moving",
-                "gauge",
-                "Promises that are planned to move now.",
-                whole(promises.moving),
-            ),
-            (
-                "dray_promises_missing",
-                "gauge",
-                "Promises that will be missed, as it stands.",
-                whole(promises.missing),
-            ),
-            (
-                "dray_promises_seatless",
-                "gauge",
-                "Promises that are to move now and have no session.",
-                whole(promises.seatless),
-            ),
-            (
-                "dray_promises_kept_total",
-                "counter",
-                "Promises that were kept.",
-                signed(&queue.promises().counts.kept),
-            ),
-            (
-                "dray_promises_missed_total",
-                "counter",
-                "Promises that were not kept.",
-                signed(&queue.promises().counts.missed),
-            ),
-            (
-                "dray_promises_foretold_total",
-                "counter",
-                "Promises of which it was said beforehand that they will be missed.",
-                signed(&queue.promises().counts.foretold),
-            ),
-            (
-                "dray_promises_refused_total",
-                "counter",
-                "Submissions and changes that could not be promised.",
-                signed(&queue.promises().counts.refused),
-            ),
-            (
                 "dray_event_listeners",
                 "gauge",
                 "Listeners to events.",
                 i64::from(queue.hub().listeners()),
             ),
-        ] {
-            head(&mut text, name, kind, help);
-            line(&mut text, name, "", value);
-        }
-        self.api(&mut text);
-        Ok(text)
+        ]
     }
 
     fn api(&self, text: &mut String) {
@@ -227,6 +183,63 @@ fn signed(counter: &AtomicU64) -> i64 {
 
 fn whole(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Name, kind, help text and value of a metric without labels.
+type Plain = (&'static str, &'static str, &'static str, i64);
+
+fn promises(queue: &Queue) -> Vec<Plain> {
+    let promises = queue.promises().standing();
+    vec![
+        (
+            "dray_promises",
+            "gauge",
+            "Promises that stand.",
+            whole(promises.held),
+        ),
+        (
+            "dray_promises_moving",
+            "gauge",
+            "Promises that are planned to move now.",
+            whole(promises.moving),
+        ),
+        (
+            "dray_promises_missing",
+            "gauge",
+            "Promises that will be missed, as it stands.",
+            whole(promises.missing),
+        ),
+        (
+            "dray_promises_seatless",
+            "gauge",
+            "Promises that are to move now and have no session.",
+            whole(promises.seatless),
+        ),
+        (
+            "dray_promises_kept_total",
+            "counter",
+            "Promises that were kept.",
+            signed(&queue.promises().counts.kept),
+        ),
+        (
+            "dray_promises_missed_total",
+            "counter",
+            "Promises that were not kept.",
+            signed(&queue.promises().counts.missed),
+        ),
+        (
+            "dray_promises_foretold_total",
+            "counter",
+            "Promises of which it was said beforehand that they will be missed.",
+            signed(&queue.promises().counts.foretold),
+        ),
+        (
+            "dray_promises_refused_total",
+            "counter",
+            "Submissions and changes that could not be promised.",
+            signed(&queue.promises().counts.refused),
+        ),
+    ]
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

@@ -13,7 +13,7 @@ use crate::listen::listen_patiently;
 use crate::live::{Bounds, Live};
 use crate::metrics::Metrics;
 use crate::pairs::Pairs;
-use crate::passive::Passive;
+use crate::passive::{Front, Passive};
 use crate::process;
 use crate::queue::Queue;
 use crate::roots::Roots;
@@ -121,6 +121,112 @@ const fn unswept(is_setuid: bool, is_root: bool) -> Option<&'static str> {
     None
 }
 
+/// Returns the part that runs sessions, with the authorities of other endpoints.
+fn session_runner(
+    config: &Arc<Config>,
+    roots: &Roots,
+    identity: &Arc<Identity>,
+    accounts: &Arc<Accounts>,
+) -> Result<SessionRunner> {
+    let peers_ca = config.tls.peers_ca.as_deref();
+    let authority = match peers_ca {
+        Some(_) => Some(configured("tls.peers_ca", authorities(peers_ca))?),
+        // A system without authorities is not an error: other endpoints are identified by their
+        // keys.
+        None => authorities(None).ok(),
+    };
+    let pairs = Pairs::open(&config.state, clock::now(), |words| {
+        tracing::warn!("{words}")
+    });
+    Ok(SessionRunner::new(
+        Arc::clone(config),
+        roots.clone(),
+        Arc::clone(identity),
+        authority,
+        Arc::clone(accounts),
+        pairs,
+    ))
+}
+
+/// Returns the janitor. It keeps the data of transfers that this endpoint drives, and of those whose
+/// other endpoint may return with a valid ticket.
+fn janitor(
+    config: &Config,
+    roots: &Roots,
+    audit: &Arc<Audit>,
+    metrics: &Arc<Metrics>,
+    queue: &Arc<Queue>,
+) -> Janitor {
+    if let Some(word) = unswept(config.setuid, rustix::process::geteuid().is_root()) {
+        tracing::warn!("{word}");
+    }
+    let transfers = Arc::clone(queue);
+    Janitor::new(
+        roots.clone(),
+        (&config.janitor).into(),
+        Arc::clone(audit),
+        Arc::clone(metrics),
+        Box::new(move |transfer| {
+            let awaited = transfers
+                .tickets()
+                .is_awaited(transfer.as_str(), clock::now());
+            Ok(transfers.is_live(transfer)? || awaited?)
+        }),
+    )
+}
+
+/// Returns the part that removes staged copies whose lifetime is over.
+fn expiry(
+    config: &Config,
+    roots: &Roots,
+    accounts: &Arc<Accounts>,
+    audit: &Arc<Audit>,
+    queue: &Arc<Queue>,
+) -> Expiry {
+    Expiry {
+        queue: Arc::clone(queue),
+        roots: roots.clone(),
+        accounts: Arc::clone(accounts),
+        audit: Arc::clone(audit),
+        is_dry_run: config.janitor.dry_run,
+    }
+}
+
+/// Opens the audit log and the rules of access.
+fn open_access(config: &Config, roots: &Roots) -> Result<(Arc<Audit>, Arc<dyn Access>)> {
+    let audit = config.audit.as_ref().map(|audit| audit.file.as_path());
+    let audit = configured("audit.file", Audit::open(audit))?;
+    let authenticator = Authenticator::open(config, roots.clone());
+    let authenticator = configured("tls.client_ca, tls.crl or issuer_local.key", authenticator)?;
+    Ok((Arc::new(audit), Arc::new(authenticator)))
+}
+
+/// Listens on the addresses of plain HTTP.
+fn listen_plain(config: &Config, server: &Arc<Server>) -> Result<Vec<SocketAddr>> {
+    let addresses = config.listen_plain.addresses.iter();
+    let plain = addresses.map(|address| {
+        let addresses = [address.as_str().to_owned()];
+        listen_patiently(&addresses, || server.listen_plain(address.as_str()))
+    });
+    plain.collect()
+}
+
+/// Returns the part that takes over connections of HTTP clients on the data port.
+///
+/// # Errors
+/// If the identity cannot serve TLS.
+fn front(server: &Arc<Server>, identity: &Identity) -> Result<Front> {
+    let mut tls = (*server_config(identity)?).clone();
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let tls = Arc::new(tls);
+    let server = Arc::clone(server);
+    Ok(Box::new(move |stream| {
+        // `serve_connection` counts and closes a refused connection.
+        drop(server.serve_connection(stream, Some(Arc::clone(&tls))));
+        Ok(())
+    }))
+}
+
 impl Endpoint {
     /// Opens all files and folders that the configuration names, and listens.
     ///
@@ -134,40 +240,14 @@ impl Endpoint {
         let roots = Roots::open(&config)?;
         let bounds = Bounds::of(&config);
         let live = Live::of(&config);
-        let audit = config.audit.as_ref().map(|audit| audit.file.as_path());
-        let audit = Arc::new(configured("audit.file", Audit::open(audit))?);
-        let authenticator = Authenticator::open(&config, roots.clone());
-        let authenticator =
-            configured("tls.client_ca, tls.crl or issuer_local.key", authenticator)?;
-        let access: Arc<dyn Access> = Arc::new(authenticator);
+        let (audit, access) = open_access(&config, &roots)?;
         dray_runtime::select::bound_memory(bounds.patterns());
         let listener = listen(&config, &identity, &bounds)?;
         config.listens_at(listener.addresses());
         let config = Arc::new(config);
-        let queue = Queue::open(
-            &config,
-            Arc::new(Hub::new(
-                config.limits.events_listeners_per_owner,
-                clock::now(),
-            )),
-        )?;
-        let peers_ca = config.tls.peers_ca.as_deref();
-        let authority = match peers_ca {
-            Some(_) => Some(configured("tls.peers_ca", authorities(peers_ca))?),
-            // A system without authorities is not an error: other endpoints are identified by their
-            // keys.
-            None => authorities(None).ok(),
-        };
-        let runner = SessionRunner::new(
-            Arc::clone(&config),
-            roots.clone(),
-            Arc::clone(&identity),
-            authority,
-            Arc::clone(&accounts),
-            Pairs::open(&config.state, clock::now(), |words| {
-                tracing::warn!("{words}")
-            }),
-        );
+        let listeners = config.limits.events_listeners_per_owner;
+        let queue = Queue::open(&config, Arc::new(Hub::new(listeners, clock::now())))?;
+        let runner = session_runner(&config, &roots, &identity, &accounts)?;
         let address = config.advertised(listener.addresses());
         let book = Arc::new(TicketStore::new(
             Arc::clone(&queue),
@@ -177,31 +257,8 @@ impl Endpoint {
             address.clone(),
         ));
         let metrics = Arc::new(Metrics::default());
-        let transfers = Arc::clone(&queue);
-        let janitor = Janitor::new(
-            roots.clone(),
-            (&config.janitor).into(),
-            Arc::clone(&audit),
-            Arc::clone(&metrics),
-            Box::new(move |transfer| {
-                // Transfers that this endpoint drives, and those whose other endpoint may return
-                // with a valid ticket.
-                let awaited = transfers
-                    .tickets()
-                    .is_awaited(transfer.as_str(), clock::now());
-                Ok(transfers.is_live(transfer)? || awaited?)
-            }),
-        );
-        if let Some(word) = unswept(config.setuid, rustix::process::geteuid().is_root()) {
-            tracing::warn!("{word}");
-        }
-        let expiry = Expiry {
-            queue: Arc::clone(&queue),
-            roots: roots.clone(),
-            accounts: Arc::clone(&accounts),
-            audit: Arc::clone(&audit),
-            is_dry_run: config.janitor.dry_run,
-        };
+        let janitor = janitor(&config, &roots, &audit, &metrics, &queue);
+        let expiry = expiry(&config, &roots, &accounts, &audit, &queue);
         let dispatcher = Dispatcher::new(
             Arc::clone(&queue),
             Arc::new(runner),
@@ -226,22 +283,9 @@ impl Endpoint {
                 address,
             },
         })?;
-        let mut tls = (*server_config(&identity)?).clone();
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let tls = Arc::new(tls);
-        let server = Server::new(
-            router(Arc::clone(&api)),
-            &config.limits,
-            Arc::clone(&metrics),
-        )?;
-        let server = Arc::new(server);
-        let plain = config.listen_plain.addresses.iter();
-        let plain = plain.map(|address| {
-            let addresses = [address.as_str().to_owned()];
-            listen_patiently(&addresses, || server.listen_plain(address.as_str()))
-        });
-        let plain = plain.collect::<Result<_>>()?;
-        let front = Arc::clone(&server);
+        let routes = router(Arc::clone(&api));
+        let server = Arc::new(Server::new(routes, &config.limits, Arc::clone(&metrics))?);
+        let plain = listen_plain(&config, &server)?;
         let passive = Passive {
             config: Arc::clone(&config),
             roots,
@@ -251,11 +295,7 @@ impl Endpoint {
             audit,
             accounts,
             tokio: server.handle().clone(),
-            front: Box::new(move |stream| {
-                // `serve_connection` counts and closes a refused connection.
-                drop(front.serve_connection(stream, Some(Arc::clone(&tls))));
-                Ok(())
-            }),
+            front: front(&server, &identity)?,
         };
         Ok(Self {
             plain,

@@ -142,6 +142,21 @@ mod tests {
         }
     }
 
+    type Case<'a> = (&'a Job, drive::Ending, (&'static str, Option<u32>));
+
+    /// Checks the endings of sessions, and that a stopping endpoint records each as stopped.
+    fn check(cases: &[Case<'_>]) {
+        for (job, ended, expected) in cases {
+            let words = format!("{ended:?}");
+            assert_eq!(said(job, ended.clone(), false), *expected, "{words}");
+            let stopped = match ended {
+                drive::Ending::Done { .. } => *expected,
+                _ => ("stopped", None),
+            };
+            assert_eq!(said(job, ended.clone(), true), stopped, "{words}");
+        }
+    }
+
     #[test]
     fn how_a_session_ended_says_how_its_transfer_goes_on() {
         use drive::Ending::{Cancelled, Done, Interrupted, Refused, Unreachable};
@@ -169,33 +184,6 @@ mod tests {
             ),
             (&last, Refused(full(End::Source)), ("turned away", Some(0))),
             (&last, Refused(full(End::Sink)), ("turned away", None)),
-            // Busy storage, a process without threads and a stopping process do not count as an
-            // occupied slot.
-            (
-                &one,
-                Refused(error(ErrorKind::Busy, End::Sink)),
-                ("again", None),
-            ),
-            (
-                &one,
-                Refused(error(ErrorKind::Busy, End::Source)),
-                ("again", None),
-            ),
-            (
-                &one,
-                Refused(error(ErrorKind::Busy, End::Network)),
-                ("again", None),
-            ),
-            (
-                &one,
-                Refused(error(ErrorKind::Busy, End::Here)),
-                ("again", None),
-            ),
-            (
-                &first,
-                Refused(error(ErrorKind::Busy, End::Source)),
-                ("again", Some(1)),
-            ),
             // A permanent refusal stays permanent, unless another replica may have the file.
             (
                 &one,
@@ -226,15 +214,42 @@ mod tests {
             (&one, Done { failed: 0 }, ("done", None)),
             (&one, Done { failed: 2 }, ("incomplete", None)),
         ];
-        for (job, ended, expected) in table {
-            let words = format!("{ended:?}");
-            assert_eq!(said(job, ended.clone(), false), expected, "{words}");
-            let stopped = match &ended {
-                Done { .. } => expected,
-                _ => ("stopped", None),
-            };
-            assert_eq!(said(job, ended, true), stopped, "{words}");
-        }
+        check(&table);
+    }
+
+    #[test]
+    fn a_busy_end_is_not_an_occupied_slot() {
+        use drive::Ending::Refused;
+        let error = |kind, end| Error::new(kind, end, "begin a session");
+        let (one, first) = (job(1, 0), job(2, 0));
+        // Busy storage, a process without threads, a stopping process.
+        check(&[
+            (
+                &one,
+                Refused(error(ErrorKind::Busy, End::Sink)),
+                ("again", None),
+            ),
+            (
+                &one,
+                Refused(error(ErrorKind::Busy, End::Source)),
+                ("again", None),
+            ),
+            (
+                &one,
+                Refused(error(ErrorKind::Busy, End::Network)),
+                ("again", None),
+            ),
+            (
+                &one,
+                Refused(error(ErrorKind::Busy, End::Here)),
+                ("again", None),
+            ),
+            (
+                &first,
+                Refused(error(ErrorKind::Busy, End::Source)),
+                ("again", Some(1)),
+            ),
+        ]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use dray_api::{
     ErrorParts, PathError, Place, ProfileAnswer, Rates, Request, StageWord, State, Transfer,
 };
 use dray_core::rate::Class;
-use dray_core::{End, Error, ErrorKind, Result};
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -138,6 +138,35 @@ fn moment(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<Time
 }
 
 impl Row {
+    /// Returns the row of a new transfer. Its owner, principal, essence and secrets are empty.
+    pub(super) fn queued(id: &TransferId, seq: i64, request: Request, now: Timestamp) -> Self {
+        Self {
+            id: id.to_string(),
+            seq,
+            number: Some(seq),
+            owner: String::new(),
+            principal: String::new(),
+            standing: Standing::of(State::Queued),
+            version: 1,
+            attempt: 1,
+            tries: 0,
+            barren: 0,
+            source: 0,
+            essence: String::new(),
+            request,
+            secrets: Vec::new(),
+            submitted_at: now,
+            started_at: None,
+            ended_at: None,
+            next_try_at: None,
+            error: None,
+            failures: Vec::new(),
+            notices: Vec::new(),
+            is_purged: false,
+            counters: Counters::default(),
+        }
+    }
+
     pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         let text = |column: &str| row.get::<_, String>(column);
         let state = text("state")?;

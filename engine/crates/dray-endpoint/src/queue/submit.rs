@@ -283,29 +283,11 @@ fn take_one(
         let seq = next_seq(connection)?;
         room.take(connection, &owner)?;
         let row = Row {
-            id: id.to_string(),
-            seq,
-            number: Some(seq),
             owner,
             principal,
-            standing: Standing::of(State::Queued),
-            version: 1,
-            attempt: 1,
-            tries: 0,
-            barren: 0,
-            source: 0,
             essence,
-            request,
             secrets,
-            submitted_at: now,
-            started_at: None,
-            ended_at: None,
-            next_try_at: None,
-            error: None,
-            failures: Vec::new(),
-            notices: Vec::new(),
-            is_purged: false,
-            counters: Counters::default(),
+            ..Row::queued(&id, seq, request, now)
         };
         let owner = row.owner.clone();
         let kept = keep_new(connection, effects, row, promising, now);
