@@ -1,10 +1,11 @@
-//! What may run next: the first few of every line.
+//! Finds the candidates to run next: the first few transfers of every line.
 //!
-//! What a line is depends on who chooses: of one class and priority, each owner's activity by deadline
-//! or each owner by age; of one class, each pair of endpoints by age. Which line is served is for
-//! dray-sched; here every line is seen, however long the others are.
+//! A line depends on the policy. Within one class and priority it is each owner's activity by
+//! deadline, or each owner by age; within one class, each pair of endpoints by age. dray-sched
+//! decides which line is served; this module reads every line, however long the others are.
 //!
-//! Invariant owned here: what is read grows with the lines, not with what waits in them.
+//! Invariant owned here: the work grows with the number of lines, not with the transfers waiting in
+//! them.
 
 use super::Queue;
 use super::schema::sql;
@@ -15,78 +16,81 @@ use dray_sched::policy::PRIORITY_MAX;
 use rusqlite::Connection;
 use std::collections::HashSet;
 
-/// The best first.
+/// The most urgent class first.
 const CLASSES: [Class; 3] = [Class::Realtime, Class::Deadline, Class::Background];
 
-/// Transfers whose time has come that one tick lets into their lines: others' calls wait for it.
+/// Maximum number of transfers that one tick adds to their lines when their `not_before` has come:
+/// other calls wait for that write.
 const RELEASED_MAX: u32 = 1_000;
 
 /// A transfer that may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedTransfer {
-    /// Its id.
+    /// The transfer's id.
     pub id: TransferId,
-    /// Give it to [`Queue::begin`].
+    /// Version of the row; an argument of [`Queue::begin`].
     pub version: u64,
-    /// Whose it is.
+    /// Owner of the transfer.
     pub owner: String,
-    /// What it is for; empty where nobody said.
+    /// The activity that the request names; empty without one.
     pub activity: String,
-    /// Who submitted it.
+    /// Name of the principal that submitted it.
     pub principal: String,
-    /// What it is owed.
+    /// Class of the transfer.
     pub class: Class,
-    /// Within its class.
+    /// Priority within the class.
     pub priority: u8,
-    /// When it must be done.
+    /// Deadline of the transfer.
     pub deadline: Option<Timestamp>,
-    /// Since when it could have begun: its submission, or its `not_before`.
+    /// Time since which it could have started: its submission, or its `not_before`.
     pub waits_since: Timestamp,
-    /// Whether a session of it has begun before.
+    /// True if a session of this attempt has started before.
     pub has_run: bool,
-    /// Grows in the order of submission.
+    /// Sequence number, which grows in the order of submission.
     pub seq: i64,
-    /// Bytes that its sessions have sent in this attempt.
+    /// Bytes that the sessions of this attempt have sent.
     pub sent: u64,
-    /// The source that its next session begins with.
+    /// URL of the source that the next session uses.
     pub source_url: String,
-    /// Where it goes.
+    /// URL of the destination.
     pub destination_url: String,
 }
 
-/// What stands in a line together, and in which order.
+/// The transfers that form a line, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lines {
-    /// Of one class and priority an owner's activity, by deadline, then by submission.
+    /// An owner's activity within one class and priority, by deadline, then by submission.
     #[default]
     Deadlines,
-    /// Of one class and priority an owner, by submission.
+    /// An owner within one class and priority, by submission.
     Ages,
-    /// Of one class a pair of endpoints and an owner, by submission.
+    /// A pair of endpoints and an owner within one class, by submission.
     Pairs,
 }
 
-/// How much of the lines is looked at.
+/// The number of transfers to read from the lines.
 #[derive(Debug, Clone, Copy)]
 pub struct CandidateQuery<'a> {
-    /// What a line is.
+    /// The kind of lines.
     pub lines: Lines,
-    /// Transfers of one line: no more than could run of it now.
+    /// Maximum number of transfers of one line: as many as could run of it now.
     pub per_line: u32,
-    /// The oldest of all that are seen besides.
+    /// Number of the oldest transfers of all to read in addition.
     pub oldest: u32,
-    /// Transfers in all.
+    /// Maximum number of transfers in all.
     pub transfers_max: usize,
-    /// The line to begin with in each class and priority, or the next after it.
+    /// The line to start with in each class and priority; if it does not exist, the next line after
+    /// it.
     pub from: &'a str,
 }
 
 impl Queue {
-    /// Transfers that may run now, line by line, the best class and priority first, then the oldest;
-    /// and the line to begin with next time, when there were more than `sight` takes in.
+    /// Returns transfers that may run now, line by line, the most urgent class and priority first,
+    /// then the oldest. Also returns the line to start with next time, if there were more transfers
+    /// than `sight` permits.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn runnable(
         &self,
         sight: CandidateQuery<'_>,
@@ -119,7 +123,7 @@ impl Queue {
         })
     }
 
-    /// Lets those into their lines whose `not_before` has come.
+    /// Adds transfers whose `not_before` has come to their lines.
     pub(super) fn release_held(&self, now: Timestamp) -> Result<()> {
         let failed = sql("look for transfers whose time has come");
         let now = now.as_ms();
@@ -144,19 +148,19 @@ impl Queue {
                 )
                 .and_then(|mut statement| statement.execute((now, RELEASED_MAX)))
                 .map_err(sql("queue transfers whose time has come"))?;
-            // There are more of them: now, not at the next look.
+            // More transfers are due: the next tick follows immediately.
             effects.is_woken |= released == RELEASED_MAX as usize;
             Ok(())
         })
     }
 }
 
-/// The lines of one class, and of one priority where that makes a line.
+/// The lines of one class, and of one priority if priorities have lines of their own.
 struct Level<'c> {
     connection: &'c Connection,
     lines: Lines,
     class: String,
-    /// None stands in no index: a number that no priority is.
+    /// -1 if lines are not divided by priority; no transfer has that priority.
     priority: i64,
 }
 
@@ -176,13 +180,14 @@ impl<'c> Level<'c> {
         })
     }
 
-    /// Adds what stands in front. When that is too much: the line to begin with next time.
+    /// Adds the first transfers of each line. If they are too many, returns the line to start with
+    /// next time.
     fn look(
         &self,
         sight: CandidateQuery<'_>,
         seen: &mut Vec<QueuedTransfer>,
     ) -> Result<Option<String>> {
-        // Those from `from` on, then those before it.
+        // First the lines from `from` on, then those before it.
         for (mut from, until) in [
             (sight.from.to_owned(), None),
             (String::new(), Some(sight.from)),
@@ -195,14 +200,15 @@ impl<'c> Level<'c> {
                     return Ok(Some(line));
                 }
                 self.front(&line, sight.per_line, seen)?;
-                // Nothing stands between a line and this.
+                // No line sorts between this one and the new start.
                 from = format!("{line}\0");
             }
         }
         Ok(None)
     }
 
-    /// The column that names a line, the index of it, and who is in this level.
+    /// Returns the column that names a line, its index, and the condition for this class and
+    /// priority.
     const fn words(&self) -> (&'static str, &'static str, &'static str) {
         match self.lines {
             Lines::Deadlines => ("line", "transfers_line", "class = ?1 AND priority = ?2"),
@@ -211,7 +217,7 @@ impl<'c> Level<'c> {
         }
     }
 
-    /// The first line from `from` on: a step in the index.
+    /// Returns the first line from `from` on: one step in the index.
     fn next_line(&self, from: &str) -> Result<Option<String>> {
         let (column, index, level) = self.words();
         let statement = format!(
@@ -226,7 +232,7 @@ impl<'c> Level<'c> {
             .map_err(sql("look for the next line"))
     }
 
-    /// Adds the first of one line.
+    /// Adds the first transfers of one line.
     fn front(&self, line: &str, count: u32, seen: &mut Vec<QueuedTransfer>) -> Result<()> {
         let (column, index, level) = self.words();
         let order = match self.lines {
@@ -242,7 +248,7 @@ impl<'c> Level<'c> {
     }
 }
 
-/// Adds the transfers that `tail` chooses.
+/// Adds the transfers that `tail` selects.
 pub(super) fn read(
     connection: &Connection,
     tail: &str,

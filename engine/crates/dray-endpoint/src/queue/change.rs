@@ -1,4 +1,4 @@
-//! What callers change: pause, resume, cancel, retry, patch, forget.
+//! Changes by callers: pause, resume, cancel, retry, patch, delete.
 
 use super::quota::Room;
 use super::row::Row;
@@ -14,20 +14,20 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 
 impl Queue {
-    /// Cancels one; with `purge` its partial data is removed as well.
+    /// Cancels a transfer; with `purge` its partial data is removed as well.
     ///
     /// # Errors
-    /// `NotFound`; `AlreadyExists` for one that has ended otherwise, unless it left partial data and
-    /// that is to go.
+    /// `NotFound`; `AlreadyExists` if it has ended in another state, unless it left partial data
+    /// and `purge` is true.
     pub fn cancel(&self, caller: &Principal, id: &str, purge: bool) -> Result<Transfer> {
         self.change(caller, id, Command::Cancel { purge })
     }
 
-    /// Cancels one unless it has changed since it had this version. What is cancelled, or about to
-    /// be, is cancelled.
+    /// Cancels a transfer unless it has changed since it had this version. A transfer that is
+    /// cancelled, or is being cancelled, is accepted with any version.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]; `AlreadyExists` when its version is another.
+    /// As [`Queue::cancel`]; `AlreadyExists` if its version differs.
     pub fn cancel_as_seen(
         &self,
         caller: &Principal,
@@ -54,7 +54,7 @@ impl Queue {
         })
     }
 
-    /// Pauses one.
+    /// Pauses a transfer.
     ///
     /// # Errors
     /// As [`Queue::cancel`].
@@ -62,7 +62,7 @@ impl Queue {
         self.change(caller, id, Command::Pause)
     }
 
-    /// Lets one go on.
+    /// Resumes a transfer.
     ///
     /// # Errors
     /// As [`Queue::cancel`].
@@ -70,10 +70,10 @@ impl Queue {
         self.change(caller, id, Command::Resume)
     }
 
-    /// A new attempt of one that has ended.
+    /// Starts a new attempt of a transfer that has ended.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]; `Busy` when the queue is full.
+    /// As [`Queue::cancel`]; `Busy` if the queue is full.
     pub fn retry(&self, caller: &Principal, id: &str) -> Result<Transfer> {
         let places = self.rules.places;
         self.change_if(caller, id, Command::Retry, move |connection, row| match row
@@ -87,11 +87,11 @@ impl Queue {
         })
     }
 
-    /// Changes what one is owed.
+    /// Changes the parameters of a transfer, such as deadline, rates, class and weight.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]; `InvalidRequest` when it makes no sense together; `NotAdmitted` when it
-    /// cannot be promised: then all stays as it was.
+    /// As [`Queue::cancel`]; `InvalidRequest` for parameters that contradict each other;
+    /// `NotAdmitted` if the change cannot be promised: then nothing changes.
     pub fn patch(
         &self,
         caller: &Principal,
@@ -123,7 +123,7 @@ impl Queue {
                 let key = promised::ask(&row).key;
                 promises.weigh(key, row.request.class(), row.request.weight);
             }
-            // What runs is told its notices with its counters; they are written down at its end.
+            // A running transfer's notices are kept with its counters; its row gets them at its end.
             if row.standing.state != State::Active {
                 row.note_all(std::mem::take(&mut noted));
             }
@@ -145,7 +145,8 @@ impl Queue {
         Ok(self.view(row))
     }
 
-    /// What runs knows its size before its row does.
+    /// Asks for a promise if the files of a running transfer are listed: its size is in memory
+    /// before it is in the row.
     fn follow_patch(&self, row: &Row, noted: &[String]) -> Result<()> {
         if row.standing.state != State::Active {
             return Ok(());
@@ -162,7 +163,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Forgets one that has ended, and what is known of its files. Answers with what it was.
+    /// Deletes a transfer that has ended, with its list of files. Returns its last state.
     ///
     /// # Errors
     /// As [`Queue::cancel`].
@@ -174,7 +175,7 @@ impl Queue {
             forget(connection, &row)?;
             Ok(row)
         })?;
-        // After the row, and outside of its lock: nothing else is ever of that name.
+        // After the row, and outside of the write: no other transfer ever uses this folder.
         super::manifest::remove(&self.folder_of(&row));
         Ok(self.view(row))
     }
@@ -203,7 +204,7 @@ impl Queue {
         Ok(transfer)
     }
 
-    /// What runs tells its version with its progress.
+    /// Updates the version in memory, which a running transfer reports with its progress.
     fn remember(&self, row: &Row) {
         if let Some(run) = self.live.lock().get_mut(&row.id) {
             run.version = run.version.max(row.version);
@@ -211,7 +212,8 @@ impl Queue {
     }
 }
 
-/// Whether what can be promised is another. Class and weight say who gets what is spare.
+/// Returns true if the change affects the promise. Class and weight only decide the share of spare
+/// rate.
 fn asks_else(old: &Request, new: &Request) -> bool {
     let asked = |request: &Request| (request.deadline, request.rate_min, request.rate_max);
     asked(old) != asked(new)
@@ -232,7 +234,7 @@ pub(super) fn forget(connection: &Connection, row: &Row) -> Result<()> {
     Ok(())
 }
 
-/// Does what a command means, and tells who has to know. Says whether anything changed.
+/// Applies a command to a transfer, and collects the events. Returns true if anything changed.
 pub(super) fn apply(
     connection: &Connection,
     effects: &mut Effects,
@@ -248,7 +250,8 @@ pub(super) fn apply(
     if command == Command::Retry {
         renew(connection, row, now)?;
         row.write(connection)?;
-        // What can be changed no more must not stand in its way: without a promise it goes too.
+        // The request can no longer be changed, so the retry is not refused: it continues without a
+        // promise too.
         row.note_all(promised::ask_again(
             connection,
             &effects.promises,
@@ -283,6 +286,6 @@ fn step(effects: &mut Effects, row: &mut Row, to: Standing, id: &TransferId, now
         (_, State::Queued, _) => effects.is_woken = true,
         _ => {}
     }
-    // Room was made.
+    // The session's slot is free now.
     effects.is_woken |= from.state == State::Active && to.state != State::Active;
 }

@@ -53,8 +53,8 @@ pub(super) fn opening(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     }
 }
 
-/// Called before SQLite opens the file: an empty file is a new queue only if none existed here
-/// before.
+/// Checks the file before SQLite opens it: an empty file is a new queue only if no queue existed
+/// here before.
 ///
 /// # Errors
 /// When the file held a queue before.
@@ -86,7 +86,7 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
 /// Marks that the database holds a queue.
 ///
 /// # Errors
-/// Of the file system.
+/// Errors of the file system.
 pub(super) fn note_made(path: &Path) -> Result<()> {
     let made = beside(path, MADE);
     if made.exists() {
@@ -95,10 +95,10 @@ pub(super) fn note_made(path: &Path) -> Result<()> {
     super::private_file(&made).map(drop)
 }
 
-/// Checks the pages, before anything is written.
+/// Checks the pages before anything is written.
 ///
 /// # Errors
-/// The first damage that is found.
+/// The first damage found.
 pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> {
     let failed = opening(path);
     let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, u64>(0));
@@ -125,7 +125,7 @@ pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> 
 /// Checks that tables and rows have the form that this program writes.
 ///
 /// # Errors
-/// The first thing that is missing, or the first row that cannot be read.
+/// The first part that is missing, or the first row that cannot be read.
 pub(super) fn look_at_rows(connection: &Connection, path: &Path) -> Result<()> {
     let failed = opening(path);
     let names = |connection: &Connection| -> rusqlite::Result<Vec<String>> {

@@ -1,4 +1,4 @@
-//! Looking at many transfers at once.
+//! Lists and queries of many transfers.
 
 use super::row::{Row, SELECT};
 use super::schema::sql;
@@ -10,16 +10,17 @@ use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::types::{Value, ValueRef};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of what is kept of a page's transfers, after which it ends: a thousand of the usual ones are 2 MiB.
+/// Bytes of the transfers' long columns after which a page ends: a thousand usual transfers have 2
+/// MiB.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// The same of an answer that cannot go on elsewhere.
+/// Maximum bytes of an answer that has no next page.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// The columns of a row that can be long.
+/// The columns of a row that may be long.
 const LONG: [&str; 5] = ["request", "error", "failures", "notices", "counters"];
 
-/// Bytes of a row, about.
+/// Approximate bytes of a row.
 fn bytes_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<usize> {
     let mut bytes = 0;
     for column in LONG {
@@ -31,7 +32,8 @@ fn bytes_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<usize> {
     Ok(bytes)
 }
 
-/// The first of `found`: so many, and so many bytes but one at least. Says whether there are more.
+/// Reads the first rows of `found`, at most `limit`, and at most `bytes_max` bytes but at least one
+/// row. Returns true with them if there are more rows.
 fn page(
     mut found: rusqlite::Rows<'_>,
     limit: usize,
@@ -64,7 +66,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    /// Adds one; each `?` of it takes one of the values.
+    /// Adds a condition; each `?` in it takes one of the values.
     fn and(&mut self, condition: &str, values: impl IntoIterator<Item = Value>) {
         self.text.push_str(if self.text.is_empty() {
             " WHERE "
@@ -81,14 +83,14 @@ fn text(value: &str) -> Value {
 }
 
 impl Queue {
-    /// The transfers that `caller` may see and asked for, newest first. The cursor is the place of
-    /// the last one: what is submitted meanwhile moves nothing.
+    /// Returns the transfers that `caller` may see and that match `query`, newest first. The cursor
+    /// is the sequence number of the last one, so new submissions do not shift pages.
     ///
     /// # Errors
-    /// `InvalidRequest` for a cursor that is none.
+    /// `InvalidRequest` for an invalid cursor.
     pub fn list(&self, caller: &Principal, query: &TransferQuery) -> Result<TransferList> {
         let conditions = conditions(caller, query)?;
-        // One more tells whether there is a next page.
+        // One more row shows whether there is a next page.
         let statement = format!(
             "{SELECT}{} ORDER BY t.seq DESC LIMIT {}",
             conditions.text,
@@ -107,17 +109,17 @@ impl Queue {
         Ok(TransferList { transfers, next })
     }
 
-    /// Each of these ids with its transfer, if there is one that `caller` may see. Counts as asking
-    /// for them.
+    /// Returns each of these ids with its transfer, if there is one that `caller` may see. Counts
+    /// as a request about these transfers.
     ///
     /// # Errors
-    /// `LimitExceeded` when together they are larger than an answer may be.
+    /// `LimitExceeded` if the transfers together are larger than an answer may be.
     pub fn query(
         &self,
         caller: &Principal,
         ids: &[String],
     ) -> Result<BTreeMap<String, TransferOrNull>> {
-        // One asked for a thousand times is one.
+        // A repeated id counts once.
         let ids: BTreeSet<&String> = ids.iter().collect();
         let failed = sql("look the transfers up");
         let rows: Vec<Option<Row>> = self.read(|connection| {
@@ -151,10 +153,10 @@ impl Queue {
         Ok(seen.collect())
     }
 
-    /// How many there are in each state.
+    /// Returns the number of transfers in each state.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn count_by_state(&self) -> Result<Vec<(State, u64)>> {
         let failed = sql("count the transfers");
         self.read(|connection| {

@@ -1,7 +1,7 @@
-//! What became of each file of an attempt: one JSON object a line, in a file of its own.
+//! The outcome of each file of an attempt: one JSON object per line, in a file of its own.
 //!
-//! Lines are added and never changed, so a page's cursor is a place in the file. A line that a
-//! crash tore off is left out; what it spoke of is known from the sink's log.
+//! Lines are added and never changed, so a page's cursor is an offset in the file. A line that a
+//! crash cut off is skipped; the sink's log has its outcome.
 
 use super::schema::sql;
 use super::{Queue, io, not_found};
@@ -13,17 +13,18 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes gathered before they are written.
+/// Bytes gathered before a write.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Longest line that is read: a path of 64 KiB with every byte as `%HH`, twice, and an error.
+/// Maximum length of a line that is read: a path of 64 KiB with every byte as `%HH`, twice, and an
+/// error.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Lines looked at for one page: a page of few failures in a list of millions is short, and its
-/// cursor goes on.
+/// Maximum number of lines read for one page: a page of few failures in a list of millions is
+/// short, and its cursor continues.
 const LINES_PER_PAGE_MAX: usize = 100_000;
 
-/// Where the outcomes of one attempt's files are written.
+/// Writes the outcomes of one attempt's files.
 #[derive(Debug)]
 pub struct Manifest {
     file: BufWriter<File>,
@@ -46,10 +47,10 @@ impl Manifest {
         })
     }
 
-    /// Adds one. It can be read after [`Manifest::flush`] at the latest.
+    /// Adds an outcome. It can be read after [`Manifest::flush`] at the latest.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Errors of the file system.
     pub fn add(&mut self, outcome: &FileOutcome) -> Result<()> {
         let mut line = serde_json::to_vec(outcome).map_err(|error| {
             Error::new(ErrorKind::Internal, End::Here, "write the list of files")
@@ -60,17 +61,17 @@ impl Manifest {
         written.map_err(|error| io("write the list of files", &self.path, &error))
     }
 
-    /// Lets others read what was added.
+    /// Makes the added outcomes readable.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Errors of the file system.
     pub fn flush(&mut self) -> Result<()> {
         let written = self.file.flush();
         written.map_err(|error| io("write the list of files", &self.path, &error))
     }
 }
 
-/// What a crash tore off becomes a line of its own, which no reader can read.
+/// Ends a line that a crash cut off, so that it is a line of its own, which readers skip.
 fn end_torn_line(file: &mut File) -> std::io::Result<()> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(());
@@ -88,12 +89,11 @@ fn path_of(folder: &Path, attempt: u32) -> PathBuf {
     folder.join(format!("{attempt}.jsonl"))
 }
 
-/// The folder of a transfer's lists: its id, unless that would be a direction or hidden, and its
-/// number. So the lists of a transfer that is forgotten can be removed when its id is another's
-/// already.
+/// Returns the folder of a transfer's lists: its id, with a leading dot escaped, and its number. So
+/// the lists of a deleted transfer can be removed while another transfer has the id.
 pub(super) fn folder_name(id: &str, number: Option<i64>) -> String {
     let name = match id.strip_prefix('.') {
-        // No id has a percent sign.
+        // Ids do not contain percent signs.
         Some(rest) => format!("%2E{rest}"),
         None => id.to_owned(),
     };
@@ -103,10 +103,11 @@ pub(super) fn folder_name(id: &str, number: Option<i64>) -> String {
     }
 }
 
-/// Stands before the number; no id has one.
+/// Separates the number; ids do not contain it.
 const NUMBERED: char = '~';
 
-/// Removes lists that no row speaks of: a kill came between the row and them. Before anything runs.
+/// Removes lists without a row: the process was killed between the removal of the row and of the
+/// lists. Called before anything runs.
 pub(super) fn sweep(connection: &Connection, folder: &Path) -> Result<()> {
     let failed = |error: std::io::Error| io("look for old lists of files", folder, &error);
     let mut statement = connection
@@ -135,16 +136,16 @@ pub(super) fn sweep(connection: &Connection, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Forgets the lists of a transfer. What cannot be removed is in nobody's way.
+/// Removes the lists of a transfer. A folder that cannot be removed does no harm.
 pub(super) fn remove(folder: &Path) {
     let _ = std::fs::remove_dir_all(folder);
 }
 
 impl Queue {
-    /// A page of what became of the files of a transfer's last attempt.
+    /// Returns a page of the outcomes of a transfer's last attempt.
     ///
     /// # Errors
-    /// `NotFound`, another owner's as well; `InvalidRequest` for a cursor that is none.
+    /// `NotFound`, also for another owner's transfer; `InvalidRequest` for an invalid cursor.
     pub fn files(&self, caller: &Principal, id: &str, query: &FilesQuery) -> Result<FileList> {
         let row = self.read(|connection| super::Row::find(connection, id))?;
         let row = row.filter(|row| caller.sees(&row.owner));
@@ -212,7 +213,7 @@ fn read_page(
         let count = (&mut reader)
             .take(LINE_BYTES_MAX)
             .read_until(b'\n', &mut line)?;
-        // What is not a whole line yet is read next time.
+        // An incomplete line is read next time.
         if count == 0 || line.last() != Some(&b'\n') {
             return Ok((files, None));
         }

@@ -1,7 +1,7 @@
-//! The table of promises: what was said yes to, written with the transfer that it was said to.
+//! The table of promises, each written together with its transfer.
 //!
-//! Invariant owned here: a promise is a row, so it is there once or not at all; what `promises` holds
-//! in memory is made from the rows again whenever a write was undone.
+//! Invariant owned here: a promise is a row, so it exists once or not at all. `promises` in memory
+//! is built again from the rows after every write that was undone.
 
 use super::row::Row;
 use super::schema::sql;
@@ -14,13 +14,13 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::HashSet;
 
-/// Transfers that are asked for again in one look, when a capacity has become known.
+/// Maximum number of transfers that one tick asks for again after a capacity has become known.
 const AGAIN_MAX: usize = 100;
 
-/// Notices that are written down in one write: the others' calls wait for it.
+/// Maximum number of notices in one write: other calls wait for it.
 const NOTED_MAX: usize = 500;
 
-/// What a row asks for.
+/// Returns the broker's view of a row.
 pub(super) fn ask(row: &Row) -> Ask<'_> {
     let counted = row.counters.files.listing_done;
     Ask {
@@ -37,11 +37,11 @@ pub(super) fn ask(row: &Row) -> Ask<'_> {
     }
 }
 
-/// Why a transfer has no promise, as its caller is to hear it: whoever asks notes it, with its row or,
-/// when it runs, with its counters.
+/// The reasons for a missing promise, for the caller. The function that asks stores them in the
+/// transfer's row, or with the counters if the transfer runs.
 pub(super) type Notices = Vec<String>;
 
-/// Promises a new transfer, or a new attempt, what it asks for, and writes that down.
+/// Promises a new transfer, or a new attempt, what its request asks for, and writes the promise.
 pub(super) fn take(
     connection: &Connection,
     promises: &Promises,
@@ -53,7 +53,7 @@ pub(super) fn take(
     Ok(notices.pop().unwrap_or_default())
 }
 
-/// The same for many: all or none; what is to be noted with each.
+/// As [`take`] for many transfers, all or none; returns the notices for each.
 pub(super) fn take_set(
     connection: &Connection,
     promises: &Promises,
@@ -71,7 +71,8 @@ pub(super) fn take_set(
     Ok(noted)
 }
 
-/// Writes down what one was given; why it is nothing, where it asked for something.
+/// Writes the promise of one transfer; returns the reasons if its request asks for a promise and
+/// has none.
 fn write_given(
     connection: &Connection,
     row: &Row,
@@ -86,14 +87,15 @@ fn write_given(
     Ok(Notices::new())
 }
 
-/// Why a set has no promise: it cannot be, or it could not be written down.
+/// The reason why a set has no promise: it does not fit, or it could not be written.
 pub(super) enum NotPromised {
     Refused(Vec<Asked>),
     Broken(dray_core::Error),
 }
 
 impl NotPromised {
-    /// What one of the set is told at first; all of it follows outside of the write.
+    /// Returns the preliminary refusal for one request of the set; the full answer follows outside
+    /// of the write.
     pub(super) fn into_refused(self) -> Refused {
         match self {
             Self::Refused(asked) => {
@@ -118,7 +120,7 @@ impl From<dray_core::Error> for Box<NotPromised> {
     }
 }
 
-/// Asks again for what has changed, and keeps what there was when that cannot be.
+/// Asks for a changed promise; keeps the old one if that is refused.
 pub(super) fn change(
     connection: &Connection,
     promises: &Promises,
@@ -131,7 +133,8 @@ pub(super) fn change(
     Ok(write_given(connection, row, given, now)?)
 }
 
-/// Asks for what can be had, and says why that is nothing: of what goes on anyway.
+/// Asks for a promise of a transfer that continues in any case; returns the reasons if there is
+/// none.
 pub(super) fn ask_again(
     connection: &Connection,
     promises: &Promises,
@@ -147,7 +150,8 @@ pub(super) fn ask_again(
     }
 }
 
-/// A transfer went from one state to another: what has ended or is paused holds nothing.
+/// Follows a change of state: a transfer that ended or is paused loses its promise, and a resumed
+/// one asks again.
 pub(super) fn follow(
     connection: &Connection,
     promises: &Promises,
@@ -205,7 +209,7 @@ fn put_capacity(connection: &Connection, rate: u64, now: Timestamp) -> Result<()
     Ok(())
 }
 
-/// Has `promises` hold what the rows say.
+/// Loads the rows into `promises`.
 pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
     let failed = sql("read the promises");
     let mut statement = connection
@@ -243,8 +247,8 @@ pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
 }
 
 impl Queue {
-    /// Says to those that were refused what could be: outside of the write, which many wait for. Answers
-    /// with the one that does not fit.
+    /// Completes a refusal with the alternatives. Called outside of the write, because other calls
+    /// wait for it. Returns the index of the request that does not fit.
     pub(super) fn explain(&self, refused: &mut Refused) -> usize {
         let Some(untold) = refused.untold.take() else {
             return 0;
@@ -255,24 +259,24 @@ impl Queue {
         said.at
     }
 
-    /// Has the dispatcher look for what is to begin.
+    /// Wakes the dispatcher to look for transfers to start.
     pub fn wake(&self) {
         if let Some(commands) = self.commands.get() {
             commands.wake();
         }
     }
 
-    /// What is promised.
+    /// Returns the promises.
     #[must_use]
     pub const fn promises(&self) -> &std::sync::Arc<Promises> {
         &self.promises
     }
 
-    /// The files of a running transfer are listed: what it asks for can be promised by now, or it is
-    /// said why not.
+    /// Asks again for the promise of a running transfer whose files are all listed, or notes the
+    /// reason why there is none.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn listed(&self, id: &TransferId, bytes: u64) -> Result<()> {
         let wanted = id.to_string();
         let noted = self.write(move |connection, effects| {
@@ -287,15 +291,15 @@ impl Queue {
             ask_again(connection, &effects.promises, &row, clock::now())
         })?;
         for notice in noted {
-            // It runs: its notices are told with its counters.
+            // The transfer runs, so its notices are kept with its counters.
             self.noticed(id, &notice);
         }
         Ok(())
     }
 
-    /// A promise will be missed, or is expected to be kept again: told at once, and noted with the
-    /// transfer if that runs. False when it does not, and its row is still to say so
-    /// ([`Queue::note_all`]).
+    /// Publishes that a promise will be missed, or is expected to be kept again, and adds the
+    /// notice to the transfer if it runs. Returns false if it does not run: then the row still
+    /// needs the notice ([`Queue::note_all`]).
     #[must_use]
     pub fn foretold(&self, id: &str, owner: &str, notice: &str, miss: Option<MissAnswer>) -> bool {
         let event = Event {
@@ -308,11 +312,11 @@ impl Queue {
         self.live.noted(id, notice)
     }
 
-    /// Notes all of these with their transfers, page by page: others write in between. What is written
-    /// is taken out of `notes`.
+    /// Adds these notices to their transfers, page by page, so that other calls write in between.
+    /// Written notices are removed from `notes`.
     ///
     /// # Errors
-    /// Of the database; what is left is still to be written.
+    /// Errors of the database; `notes` then has the notices that are still to be written.
     pub fn note_all(&self, notes: &mut Vec<(String, String)>) -> Result<()> {
         while !notes.is_empty() {
             let page = notes[..notes.len().min(NOTED_MAX)].to_vec();
@@ -332,22 +336,23 @@ impl Queue {
         Ok(())
     }
 
-    /// Notes with their counters what could not be noted with the rows of what runs.
+    /// Adds the notices of running transfers to their counters in memory.
     fn note_begun(&self, begun: Vec<(String, String)>) {
         for (id, notice) in begun {
             self.live.noted(&id, &notice);
         }
     }
 
-    /// Those of these that wait to be begun: queued, and their time has come.
+    /// Returns those of these transfers that wait to start: they are queued, and their `not_before`
+    /// has come.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn waiting_of<'i>(
         &self,
         ids: impl IntoIterator<Item = &'i str>,
     ) -> Result<HashSet<String>> {
-        // Asked before a row is looked at: what moves by plan mostly runs.
+        // Most transfers that move by plan run already, so these are excluded before rows are read.
         let ids: Vec<&str> = {
             let runs = self.live.lock();
             let ids = ids.into_iter();
@@ -369,10 +374,10 @@ impl Queue {
         })
     }
 
-    /// One that waits to be begun, as the policy would see it; `None` when it does not any more.
+    /// Returns a transfer that waits to start, as the policy sees it; `None` if it no longer waits.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn waiting(&self, id: &str) -> Result<Option<QueuedTransfer>> {
         let tail = "WHERE id = ?1 AND state = 'queued' AND held_until IS NULL";
         self.read(|connection| {
@@ -382,8 +387,8 @@ impl Queue {
         })
     }
 
-    /// Something has become known that promises need: those that have none are asked for again, so many
-    /// in a call.
+    /// Asks again for transfers without a promise after a capacity has become known, one page per
+    /// call.
     pub(super) fn promise_more(&self) -> Result<()> {
         let Some(after) = self.promises.take_news() else {
             return Ok(());
@@ -415,8 +420,8 @@ impl Queue {
     }
 }
 
-/// Notes these with a transfer's row; of one that runs, answers with them: its row is written at its
-/// end.
+/// Adds notices to a transfer's row. Returns the notices of a running transfer instead: its row is
+/// written at the end of the session.
 fn note(connection: &Connection, mut row: Row, notices: Notices) -> Result<Vec<(String, String)>> {
     if row.standing.state == State::Active {
         let begun = notices.into_iter().map(|notice| (row.id.clone(), notice));

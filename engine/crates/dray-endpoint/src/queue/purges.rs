@@ -1,18 +1,18 @@
-//! Transfers whose partial data shall be removed, and how that ended.
+//! Transfers whose partial data is to be removed, and the outcome.
 
 use dray_api::Request;
 use dray_core::TransferId;
 
-/// A cancelled transfer whose partial data shall be removed.
+/// A cancelled transfer whose partial data is to be removed.
 #[derive(Debug, Clone)]
 pub struct PurgeJob {
-    /// Its id.
+    /// The transfer's id.
     pub id: TransferId,
-    /// Whose it is.
+    /// Owner of the transfer.
     pub owner: String,
-    /// As patched, with its tickets.
+    /// The request with patches and tickets.
     pub request: Request,
-    /// Whether it ever ran; else there is nothing of it.
+    /// True if the transfer ever ran; otherwise it has no partial data.
     pub has_begun: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct PurgeReport {
 }
 
 impl PurgeReport {
-    /// Its partial data is removed.
+    /// Reports that the partial data is removed.
     pub fn removed(notice: impl Into<String>) -> Self {
         Self {
             notice: notice.into(),
@@ -34,7 +34,7 @@ impl PurgeReport {
         }
     }
 
-    /// Its partial data stays, or may stay.
+    /// Reports that the partial data stays, or may stay.
     pub fn kept(notice: impl Into<String>) -> Self {
         Self {
             notice: notice.into(),

@@ -1,24 +1,24 @@
-//! How many transfers may still be taken, in all and of one owner.
+//! Limits of the number of transfers, in all and for each owner.
 
 use super::schema::sql;
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::Connection;
 use std::collections::HashMap;
 
-/// How many transfers that are not ended there may be.
+/// Maximum numbers of transfers that have not ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
-    /// In all.
+    /// Maximum in all.
     pub(super) all: u64,
-    /// Of one owner: else one of them closes the queue for everybody.
+    /// Maximum of one owner: without it one owner could fill the queue.
     pub(super) of_owner: u64,
 }
 
-/// What is left of them within one write.
+/// The quota that is left within one write.
 #[derive(Debug)]
 pub(super) struct Room {
     places: Places,
-    /// What the place is for.
+    /// The operation that error messages name.
     operation: &'static str,
     live: u64,
     of_owners: HashMap<String, u64>,
@@ -42,10 +42,10 @@ impl Room {
         })
     }
 
-    /// Takes a place for a transfer of `owner`.
+    /// Counts a transfer of `owner` against the quota.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] when there is none.
+    /// [`ErrorKind::Busy`] if the quota is exhausted.
     pub(super) fn take(&mut self, connection: &Connection, owner: &str) -> Result<()> {
         let operation = self.operation;
         let full = |cause: String, limit: &str| {
@@ -79,7 +79,7 @@ impl Room {
         Ok(())
     }
 
-    /// Gives back what was taken for one that was refused after all.
+    /// Returns the quota of a transfer that was refused afterwards.
     pub(super) fn give_back(&mut self, owner: &str) {
         self.live = self.live.saturating_sub(1);
         if let Some(live) = self.of_owners.get_mut(owner) {

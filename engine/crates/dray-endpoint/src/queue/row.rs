@@ -1,4 +1,4 @@
-//! A row of the table of transfers, and what it means.
+//! A row of the table of transfers, and its conversion to a transfer.
 
 use super::live::{Counters, FAILURES_MAX, Run};
 use super::schema::sql;
@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 pub(super) const SELECT: &str = "SELECT t.*, c.body AS counters FROM transfers t \
                                  LEFT JOIN counters c ON c.transfer = t.id";
 
-/// Every column, in the order in which [`Row::write`] gives them.
+/// Every column, in the order of the values in [`Row::write`].
 const COLUMNS: [&str; 32] = [
     "id",
     "seq",
@@ -56,7 +56,7 @@ const COLUMNS: [&str; 32] = [
     "purged",
 ];
 
-// Not REPLACE: that removes the row first, and its labels and counters with it.
+// Not REPLACE: that deletes the row first, and with it the labels and counters.
 static UPSERT: LazyLock<String> = LazyLock::new(|| {
     let values: Vec<_> = (1..=COLUMNS.len()).map(|at| format!("?{at}")).collect();
     let sets: Vec<_> = COLUMNS[1..]
@@ -71,7 +71,7 @@ static UPSERT: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// What a ticket's answer held, of one place.
+/// The fields of a ticket's answer, for one place of the request.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Secret {
@@ -80,12 +80,13 @@ pub(super) struct Secret {
     pub(super) address: Option<String>,
 }
 
-/// A transfer as it is kept.
+/// A transfer as it is stored.
 #[derive(Clone)]
 pub(super) struct Row {
     pub(super) id: String,
     pub(super) seq: i64,
-    /// Its `seq` when its id was new: no other transfer's, ever. None of a queue of before.
+    /// Its `seq` when its id was new, which no other transfer ever has. `None` in rows of older
+    /// versions.
     pub(super) number: Option<i64>,
     pub(super) owner: String,
     pub(super) principal: String,
@@ -96,7 +97,7 @@ pub(super) struct Row {
     pub(super) barren: u32,
     pub(super) source: u32,
     pub(super) essence: String,
-    /// Patched, without tickets.
+    /// The request with patches, without tickets.
     pub(super) request: Request,
     pub(super) secrets: Vec<Secret>,
     pub(super) submitted_at: Timestamp,
@@ -123,7 +124,7 @@ fn unjson<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
     })
 }
 
-/// The class of a word.
+/// Parses the word of a class.
 pub(super) fn class(word: &str) -> rusqlite::Result<Class> {
     unjson(&format!("\"{word}\""))
 }
@@ -213,7 +214,7 @@ impl Row {
             .map_err(sql("look the transfer up"))
     }
 
-    /// Writes all of it, in the place of what stood there. Labels and counters are kept apart.
+    /// Writes the whole row, in place of the old one. Labels are stored separately.
     pub(super) fn write(&self, connection: &Connection) -> Result<()> {
         let request = &self.request;
         let first = request
@@ -264,27 +265,28 @@ impl Row {
         super::live::write(connection, &self.id, &self.counters)
     }
 
-    /// Until when a queued one stands in no line, for its own `not_before`.
+    /// Returns the end of the time in which a queued transfer is not a candidate, because of its
+    /// `not_before`.
     fn held_until(&self, now: Timestamp) -> Option<Timestamp> {
         let is_queued = self.standing.state == State::Queued;
         self.request.not_before.filter(|at| is_queued && *at > now)
     }
 
-    /// Adds a notice; the oldest goes when there are too many.
+    /// Adds a notice; drops the oldest if there are too many.
     pub(super) fn note(&mut self, notice: String) {
-        // What is told again stands once, at its last place.
+        // A repeated notice is kept once, as the newest.
         self.notices.retain(|known| *known != notice);
         self.notices.push(notice);
         let over = self.notices.len().saturating_sub(FAILURES_MAX);
         self.notices.drain(..over);
     }
 
-    /// Adds several.
+    /// Adds several notices.
     pub(super) fn note_all(&mut self, notices: impl IntoIterator<Item = String>) {
         notices.into_iter().for_each(|notice| self.note(notice));
     }
 
-    /// Writes its labels anew.
+    /// Replaces the stored labels.
     pub(super) fn write_labels(&self, connection: &Connection) -> Result<()> {
         let failed = sql("write the labels down");
         connection
@@ -300,7 +302,7 @@ impl Row {
         Ok(())
     }
 
-    /// The request with its tickets: what runs.
+    /// Returns the request with its tickets, for a session.
     pub(super) fn whole_request(&self) -> Request {
         let mut request = self.request.clone();
         for (place, secret) in request.places_mut().zip(&self.secrets) {
@@ -309,9 +311,10 @@ impl Row {
         request
     }
 
-    /// As callers see it. `run` is what is newer in memory, of one that runs.
+    /// Returns the transfer as callers see it. `run` has the newer values in memory if the transfer
+    /// runs.
     pub(super) fn view(self, run: Option<&Run>, promise: View, now: Timestamp) -> Transfer {
-        // One that has just ended is still remembered for a moment.
+        // For a moment after its end, a transfer is still in memory.
         let run = run.filter(|_| self.standing.state == State::Active);
         let counters = run.map_or(self.counters, |run| run.counters);
         let rate = match run {
@@ -374,13 +377,13 @@ fn put(place: &mut Place, secret: &Secret) {
     place.address.clone_from(&secret.address);
 }
 
-/// What a ticket's answer held, place by place.
+/// Takes the tickets out of a request; returns the fields of the tickets' answers, place by place.
 pub(super) fn secrets(request: &mut Request) -> Vec<Secret> {
     request
         .places_mut()
         .map(|place| Secret {
             ticket: place.ticket.take(),
-            // These two are no secrets and stay to be seen.
+            // Key and address are not secret and stay visible.
             key: place.key.clone(),
             address: place.address.clone(),
         })

@@ -1,4 +1,4 @@
-//! The database: its tables, how they came about, and how it is opened.
+//! The database: its tables, the steps between their versions, and how it is opened.
 
 use super::damage;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -6,15 +6,15 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
 
-/// Pages that each connection keeps, in KiB and negative, as SQLite takes it. The default of 2 MiB for
-/// each of five connections looks like a leak for days: each transfer adds pages to all of them. The
-/// system's page cache has the database as well.
+/// Cache of each connection, in KiB and negative, as SQLite takes it. With the default of 2 MiB,
+/// memory of five connections grows for days like a leak, because each transfer adds pages to all
+/// of them. The system's page cache has the database as well.
 const CACHE_KIB: i64 = -512;
 
-/// How long somebody else (a backup, an administrator's shell) may hold the file.
+/// Maximum time for which another program (a backup, an administrator's shell) may hold the file.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
-/// Each step from one version of the tables to the next. A step that was shipped never changes.
+/// Each step from one version of the tables to the next. A step that was released never changes.
 const STEPS: &[&str] = &[
     "
 CREATE TABLE transfers (
@@ -106,8 +106,8 @@ ALTER TABLE tickets ADD COLUMN weight INTEGER NOT NULL DEFAULT 100;
 ALTER TABLE tickets ADD COLUMN rate_min INTEGER;
 ALTER TABLE tickets ADD COLUMN rate_max INTEGER;
 ",
-    // What the choice of the next transfer reads, in the order in which it reads it; and two indexes
-    // for what is looked for at every look of the dispatcher.
+    // Columns and an index for the choice of the next transfer, in the order in which it reads
+    // them; and two indexes for queries of every round of the dispatcher.
     "
 ALTER TABLE transfers ADD COLUMN priority INTEGER NOT NULL DEFAULT 3;
 ALTER TABLE transfers ADD COLUMN deadline INTEGER;
@@ -123,8 +123,8 @@ CREATE INDEX transfers_line
 CREATE INDEX transfers_held ON transfers (held_until) WHERE held_until IS NOT NULL;
 CREATE INDEX transfers_purge ON transfers (seq) WHERE state = 'cancelled' AND wish IS NOT NULL;
 ",
-    // What is staged knows of its own when it came, how much it is and how long it stays: its transfer
-    // may be forgotten before it goes. What has no transfer any more is taken to have come now.
+    // A staged copy stores the time of its arrival, its size and its lifetime itself, because its
+    // transfer may be deleted earlier. A copy without a transfer counts as having arrived now.
     "
 ALTER TABLE staging ADD COLUMN staged_at INTEGER;
 ALTER TABLE staging ADD COLUMN expires_at INTEGER;
@@ -143,12 +143,12 @@ CREATE INDEX staging_expires ON staging (expires_at)
     WHERE expires_at IS NOT NULL AND evicted_at IS NULL;
 CREATE INDEX staging_evicted ON staging (evicted_at) WHERE evicted_at IS NOT NULL;
 ",
-    // Names the folder of a transfer's lists of files, as no other transfer's is named, not even one
-    // of the same id; those of before have none.
+    // Names the folder of a transfer's lists of files. No other transfer has that name, not even a
+    // later one of the same id. Rows of older versions have no number.
     "
 ALTER TABLE transfers ADD COLUMN number INTEGER;
 ",
-    // What is promised to whom, and what was measured when it was.
+    // The promises, and the capacity that was measured when they were made.
     "
 CREATE TABLE promises (
     transfer TEXT PRIMARY KEY REFERENCES transfers (id) ON DELETE CASCADE,
@@ -165,8 +165,8 @@ CREATE TABLE capacities (
     measured_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
-    // Each policy finds the fronts of its lines by steps in one index: of an owner's activities by
-    // deadline, of owners and of pairs of endpoints by age; and the oldest of all.
+    // Each policy finds the first transfers of its lines by steps in one index: an owner's
+    // activities by deadline, owners and pairs of endpoints by age; and the oldest of all.
     "
 ALTER TABLE transfers ADD COLUMN line TEXT GENERATED ALWAYS AS
     (owner || char(31) || COALESCE(activity, '')) VIRTUAL;
@@ -192,13 +192,13 @@ CREATE INDEX transfers_pair ON transfers (class, pair, seq)
 CREATE INDEX transfers_oldest ON transfers (seq)
     WHERE state = 'queued' AND held_until IS NULL;
 ",
-    // How many of an owner's have not ended is counted at each submission, and its tickets at each
-    // new one.
+    // Each submission counts the owner's transfers that have not ended; tickets are looked up by
+    // their transfer.
     "
 CREATE INDEX transfers_live ON transfers (owner) WHERE ended_at IS NULL;
 CREATE INDEX tickets_transfer ON tickets (transfer, seq);
 ",
-    // Of what has ended, that of which tickets are still to be forgotten: few among many.
+    // Ended transfers whose tickets are still to be deleted: few among many.
     "
 CREATE INDEX transfers_secrets ON transfers (ended_at)
     WHERE ended_at IS NOT NULL AND wish IS NULL AND instr(tickets, '\"ticket\":\"drt_') > 0;
@@ -239,7 +239,7 @@ UPDATE transfers SET purged = 1 WHERE state = 'cancelled' AND json_valid(notices
 ",
 ];
 
-/// An error of the database.
+/// Maps an error of the database.
 pub(super) fn sql(operation: &'static str) -> impl Fn(rusqlite::Error) -> Error {
     move |error| {
         use rusqlite::ErrorCode as Code;
@@ -257,7 +257,7 @@ pub(super) fn sql(operation: &'static str) -> impl Fn(rusqlite::Error) -> Error 
     }
 }
 
-/// Opens the database to write; makes it, or brings it to the newest version, first.
+/// Opens the database for writing; first creates it, or updates it to the newest version.
 pub(super) fn open(path: &Path) -> Result<Connection> {
     let failed = damage::opening(path);
     let mut connection = Connection::open(path).map_err(&failed)?;
@@ -290,7 +290,7 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Opens a database that this process has opened before to write.
+/// Opens for writing a database that this process has opened before.
 pub(super) fn open_again(path: &Path) -> Result<Connection> {
     let failed = sql("open the queue again");
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -307,7 +307,7 @@ fn set_up(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// The tables of the newest version, with nothing in them.
+/// Returns an in-memory database with the empty tables of the newest version.
 pub(super) fn tables() -> rusqlite::Result<Connection> {
     let connection = Connection::open_in_memory()?;
     for step in STEPS {
@@ -316,7 +316,7 @@ pub(super) fn tables() -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Opens it to read, beside whoever writes.
+/// Opens the database for reading, beside the connection that writes.
 pub(super) fn open_reader(path: &Path) -> Result<Connection> {
     let failed = sql("open the queue to read");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -1,4 +1,4 @@
-//! What was staged: which transfer brings it, how long it stays.
+//! The table of staged copies: the transfer of each copy, and its lifetime.
 
 use super::quota::Room;
 use super::row::{Row, SELECT};
@@ -16,42 +16,42 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use std::time::Duration;
 
-/// Staged entries that a list looks at to fill one page that asks for a state.
+/// Maximum number of entries that a list reads to fill one page with a given state.
 const LOOKED_AT_MAX: u32 = 10_000;
 
-/// One entry of the table.
+/// An entry of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StagedRow {
-    /// Its id, and that of its transfer.
+    /// Id of the copy and of its transfer.
     pub id: String,
-    /// Whose it is.
+    /// Owner of the copy.
     pub owner: String,
-    /// Which way.
+    /// Direction of the copy.
     pub direction: StagedDirection,
-    /// What was asked for, filled in.
+    /// The request, with defaults filled in.
     pub request: StagingRequest,
     /// API path of the fast copy.
     pub fast_path: String,
     /// API path of the slow copy.
     pub slow_path: String,
-    /// The fast copy stays until then.
+    /// The fast copy must stay until this time.
     pub pinned_until: Option<Timestamp>,
-    /// When the copy had come; `None` before.
+    /// Time at which the copy was complete; `None` before.
     pub staged_at: Option<Timestamp>,
-    /// The janitor may evict it after that.
+    /// Time after which the janitor may evict the copy.
     pub expires_at: Option<Timestamp>,
-    /// When it was evicted.
+    /// Time of the eviction.
     pub evicted_at: Option<Timestamp>,
-    /// Bytes of it.
+    /// Size of the copy in bytes.
     pub bytes: u64,
 }
 
-/// The table of what was staged.
+/// The table of staged copies.
 #[derive(Debug, Clone, Copy)]
 pub struct Staging<'q>(&'q Queue);
 
 impl Queue {
-    /// The table of what was staged.
+    /// Returns the table of staged copies.
     #[must_use]
     pub const fn staging(&self) -> Staging<'_> {
         Staging(self)
@@ -87,10 +87,10 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(StagedRow, i64)> {
 }
 
 impl Queue {
-    /// Submits a transfer together with what it stages: both are kept, or none.
+    /// Submits a transfer together with the row of its staged copy: both are stored, or neither.
     ///
     /// # Errors
-    /// As [`Queue::submit`]; `AlreadyExists` when the id is that of something else that is staged.
+    /// As [`Queue::submit`]; `AlreadyExists` if the id belongs to another staged copy.
     pub fn submit_staged(
         &self,
         submission: Submission,
@@ -109,7 +109,7 @@ impl Queue {
                 now,
             );
             let taken = match taken {
-                // It has left no row: what could be instead is looked for outside of the write.
+                // The refused request left no row; alternatives are searched outside of the write.
                 Err(refused) if refused.untold.is_some() => return Ok(Err(refused)),
                 taken => taken.map_err(|refused| refused.error)?,
             };
@@ -130,7 +130,7 @@ impl Queue {
 }
 
 impl Queue {
-    /// Forgets what was evicted before then and has no transfer any more.
+    /// Deletes rows that were evicted before `before` and whose transfer no longer exists.
     pub(super) fn forget_evicted(&self, before: Timestamp) -> Result<()> {
         const OLD: &str = "SELECT id FROM staging WHERE evicted_at IS NOT NULL
             AND evicted_at < ?1 AND NOT EXISTS
@@ -163,8 +163,8 @@ fn find(connection: &Connection, id: &str) -> Result<Option<StagedRow>> {
     Ok(found.map(|(row, _)| row))
 }
 
-/// Whether a transfer, which stages `staged` if anything, may have the id of a row that stands: not
-/// while the row speaks of another copy that is there.
+/// Checks that a transfer, which stages `staged` if set, may use the id of an existing row. It may
+/// not while the row describes another existing copy.
 pub(super) fn check_reuse(
     connection: &Connection,
     id: &str,
@@ -197,7 +197,7 @@ pub(super) fn check_reuse(
     )
 }
 
-/// Keeps one, in the place of an earlier one. A pin that still holds goes on.
+/// Stores a row in place of an earlier one. A pin that has not ended stays.
 fn put(connection: &Connection, staged: &StagedRow, now: Timestamp) -> Result<()> {
     let before = find(connection, &staged.id)?;
     let pin = before.and_then(|row| row.pinned_until);
@@ -228,14 +228,14 @@ fn put(connection: &Connection, staged: &StagedRow, now: Timestamp) -> Result<()
     Ok(())
 }
 
-/// The transfer of what is staged, if it stages anything, is done: from now on the row knows all that
-/// concerns the copy.
+/// Records that the transfer of a staged copy is done: from now on the row has all facts about the
+/// copy. Does nothing for a transfer that stages no copy.
 pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Timestamp) -> Result<()> {
     let Some(row) = find(connection, &transfer.id)? else {
         return Ok(());
     };
     let later = |seconds: u64| now.after(Duration::from_secs(seconds));
-    // A pin of before may last longer.
+    // An earlier pin may last longer.
     let pinned_until = row.pinned_until.max(row.request.pin_seconds.map(later));
     let expires_at = row.request.lifetime_seconds.map(later);
     let bytes = i64::try_from(transfer.counters.bytes.durable).unwrap_or(i64::MAX);
@@ -257,7 +257,7 @@ pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Timestamp) -
     Ok(())
 }
 
-/// A new attempt brings the copy again, whatever became of it.
+/// Resets the row for a new attempt, which stages the copy again.
 pub(super) fn begins_anew(connection: &Connection, id: &str) -> Result<()> {
     connection
         .prepare_cached(
@@ -269,7 +269,7 @@ pub(super) fn begins_anew(connection: &Connection, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Its transfer is forgotten: what is not there goes with it.
+/// Deletes the row with its transfer if the copy does not exist.
 pub(super) fn forget_with(connection: &Connection, id: &str) -> Result<()> {
     connection
         .prepare_cached(
@@ -290,10 +290,10 @@ fn remove(connection: &Connection, id: &str) -> Result<()> {
 }
 
 impl Staging<'_> {
-    /// One, with where its transfer stands.
+    /// Returns one copy, with the state of its transfer.
     ///
     /// # Errors
-    /// `NotFound`, another owner's as well.
+    /// `NotFound`, also for another owner's copy.
     pub fn show(&self, caller: &Principal, id: &str) -> Result<(StagedRow, Staged)> {
         self.0.read(|connection| {
             let row = find(connection, id)?
@@ -304,10 +304,10 @@ impl Staging<'_> {
         })
     }
 
-    /// A page of what `caller` may see, newest first.
+    /// Returns a page of the copies that `caller` may see, newest first.
     ///
     /// # Errors
-    /// `InvalidRequest` for a cursor that is none.
+    /// `InvalidRequest` for an invalid cursor.
     pub fn list(&self, caller: &Principal, query: &StagingQuery) -> Result<StagedList> {
         let before = read_cursor(query.cursor.as_deref())?;
         let owner = (!caller.is_administrator).then_some(caller.owner.as_str());
@@ -347,10 +347,10 @@ impl Staging<'_> {
         })
     }
 
-    /// Whether a transfer stages something.
+    /// Returns true if a transfer stages a copy.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn is_staging(&self, transfer: &TransferId) -> Result<bool> {
         let found = self
             .0
@@ -358,10 +358,10 @@ impl Staging<'_> {
         Ok(found.is_some())
     }
 
-    /// Pins the fast copy until then, or no longer.
+    /// Pins the fast copy until `until`, or removes its pin.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn pin(&self, id: &str, until: Option<Timestamp>) -> Result<()> {
         let id = id.to_owned();
         self.0.write(move |connection, _| {
@@ -375,14 +375,15 @@ impl Staging<'_> {
         })
     }
 
-    /// The fast copy at `fast_path` is gone, with all that was staged in it.
+    /// Records that the fast copy at `fast_path` was evicted, with all copies in it.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn evicted(&self, fast_path: &str, at: Timestamp) -> Result<()> {
         let fast_path = fast_path.to_owned();
         self.0.write(move |connection, _| {
-            // What lies in it begins with it and a slash, which comes right before a zero.
+            // Paths in the copy start with its path and a slash; in the order of bytes, `0` follows
+            // the slash.
             connection
                 .prepare_cached(
                     "UPDATE staging SET evicted_at = ?2
@@ -395,11 +396,11 @@ impl Staging<'_> {
         })
     }
 
-    /// Copies that are there, whose lifetime is over at `now` and whose own pin is; the longest over
-    /// first.
+    /// Returns existing copies whose lifetime has ended at `now` and whose own pin has ended, those
+    /// that expired first at the front.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn expired(&self, now: Timestamp, limit: u32) -> Result<Vec<StagedRow>> {
         let failed = sql("look for copies whose lifetime is over");
         self.0.read(|connection| {
@@ -419,10 +420,11 @@ impl Staging<'_> {
         })
     }
 
-    /// Why the fast copies at these paths must stay, if they must: one is pinned, or is being staged.
+    /// Returns the reason if a fast copy at one of these paths must stay: it is pinned, or is being
+    /// staged.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn holds<'p>(
         &self,
         fast_paths: impl IntoIterator<Item = &'p str>,
@@ -467,7 +469,7 @@ fn view(connection: &Connection, queue: &Queue, row: &StagedRow) -> Result<Stage
         _ if row.evicted_at.is_some() => StagedState::Evicted,
         Some(State::Queued | State::Paused) => StagedState::Queued,
         Some(State::Active | State::Waiting) => StagedState::Moving,
-        // Its transfer may be forgotten by now.
+        // The transfer may be deleted by now.
         _ if row.staged_at.is_some() => StagedState::Staged,
         _ => StagedState::Failed,
     };
@@ -491,7 +493,7 @@ fn view(connection: &Connection, queue: &Queue, row: &StagedRow) -> Result<Stage
     })
 }
 
-/// Why there is no copy of what nobody wanted any more.
+/// Returns the error of a copy whose transfer was cancelled.
 fn cancelled() -> ErrorParts {
     let error = Error::new(ErrorKind::Cancelled, End::Here, "stage the copy");
     ErrorParts::from(

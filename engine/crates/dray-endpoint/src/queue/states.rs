@@ -1,24 +1,25 @@
-//! What may follow what: pure.
+//! The transitions between states: pure.
 //!
-//! A transfer stands somewhere, and while it runs somebody may have a wish about it: what it shall
-//! be when its session has ended. Each command either moves it, changes nothing, or is refused.
+//! A transfer has a state, and while it runs a caller may have requested its end: the state that it
+//! gets when its session has ended. Each command either changes the state, changes nothing, or is
+//! refused.
 
 use dray_api::{RetryWish, State};
 use dray_core::{End, Error, ErrorKind, Result, Status};
 
-/// What shall become of a transfer that runs; of one that is cancelled: what is left to do.
+/// The requested end of a running transfer; for a cancelled transfer, the work that is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wish {
-    /// It shall pause.
+    /// The transfer is to be paused.
     Pause,
-    /// It shall be cancelled; what is safe stays.
+    /// The transfer is to be cancelled; durable data is kept.
     Cancel,
-    /// It shall be cancelled and its partial data removed.
+    /// The transfer is to be cancelled and its partial data removed.
     Purge,
 }
 
 impl Wish {
-    /// Its word.
+    /// Returns the word that is stored.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -28,7 +29,7 @@ impl Wish {
         }
     }
 
-    /// The wish of a word.
+    /// Parses a stored word.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::Pause, Self::Cancel, Self::Purge]
@@ -37,23 +38,23 @@ impl Wish {
     }
 }
 
-/// Where a transfer stands.
+/// The state of a transfer, with a requested end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// Its state.
+    /// The state.
     pub state: State,
-    /// What is wished of it.
+    /// The requested end.
     pub wish: Option<Wish>,
 }
 
 impl Standing {
-    /// A state without a wish.
+    /// Returns a state without a requested end.
     #[must_use]
     pub const fn of(state: State) -> Self {
         Self { state, wish: None }
     }
 
-    /// Whether it still runs, and is about to be cancelled.
+    /// Returns true if it still runs and is being cancelled.
     #[must_use]
     pub const fn is_leaving(self) -> bool {
         matches!(
@@ -63,66 +64,66 @@ impl Standing {
     }
 }
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndKind {
-    /// All of it is safe.
+    /// All data is durable.
     Done,
     /// Some files failed.
     Incomplete,
-    /// Nothing more will be tried.
+    /// The transfer failed and is not tried again.
     Failed,
-    /// It will be tried again, later.
+    /// The transfer is tried again later.
     Again,
-    /// It was stopped: by a wish, or because the endpoint ends.
+    /// The session was stopped: by a request, for another transfer, or because the endpoint ends.
     Stopped,
 }
 
-/// What is asked of a transfer.
+/// A command to a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Run.
+    /// Start it.
     Begin,
-    /// Its session ended.
+    /// Record the end of its session.
     End(EndKind),
-    /// The time to try again has come.
+    /// Queue it: the time of its next try has come.
     Due,
-    /// The process that ran it is gone.
+    /// Queue it: the process that ran it has ended.
     Interrupted,
-    /// Cancel; with its partial data.
+    /// Cancel it, with its partial data if `purge` is true.
     Cancel {
         /// Remove its partial data.
         purge: bool,
     },
-    /// Its partial data was removed.
+    /// Record that its partial data was removed.
     Purged,
-    /// Pause.
+    /// Pause it.
     Pause,
-    /// Go on.
+    /// Resume it.
     Resume,
-    /// A new attempt.
+    /// Start a new attempt.
     Retry,
-    /// Change what it is owed.
+    /// Change its parameters.
     Patch,
-    /// Forget it.
+    /// Delete it.
     Delete,
 }
 
-/// What follows.
+/// The result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Nothing changes.
     Stay,
-    /// It stands there now.
+    /// The transfer gets this state.
     To(Standing),
-    /// It is forgotten.
+    /// The transfer is deleted.
     Forget,
 }
 
-/// What a command makes of a transfer.
+/// Returns the result of a command to a transfer.
 ///
 /// # Errors
-/// `AlreadyExists` (409) for what its state does not allow.
+/// `AlreadyExists` (409) for a command that its state does not permit.
 pub fn next(at: Standing, command: Command) -> Result<Step> {
     use State as S;
     let to = |state| Ok(Step::To(Standing::of(state)));
@@ -148,12 +149,12 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
             Ok(Step::To(granted(cancel_wish(purge))))
         }
         (S::Active, Command::Cancel { purge }) => {
-            // A stronger wish takes the place of a weaker one, never the other way.
+            // A stronger request replaces a weaker one, never the reverse.
             let wish = at.wish.max(Some(cancel_wish(purge)));
             Ok(stay_or(at, Standing { wish, ..at }))
         }
         (S::Cancelled, Command::Cancel { purge: true }) => Ok(stay_or(at, granted(Wish::Purge))),
-        // It may never be possible to go on: its source is gone, or the right to it.
+        // Resuming may be impossible for ever: the source or the access to it may be gone.
         (S::Incomplete | S::Failed, Command::Cancel { purge: true }) => {
             Ok(Step::To(granted(Wish::Purge)))
         }
@@ -176,19 +177,20 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
         (S::Queued | S::Waiting, Command::Resume) => stay,
         (S::Active, Command::Resume) => match at.wish {
             None => stay,
-            // Its session may be stopping already: then it is queued again.
+            // If its session is already stopping, the transfer is queued again afterwards.
             Some(Wish::Pause) => Ok(Step::To(Standing::of(S::Active))),
             Some(_) => Err(refused(at, "resume")),
         },
 
         (S::Done | S::Incomplete | S::Failed, Command::Retry) => to(S::Queued),
-        // Its partial data is about to be removed: a new attempt would lose what it writes.
+        // A new attempt during the removal of partial data would lose the data that it writes.
         (S::Cancelled, Command::Retry) if at.wish.is_none() => to(S::Queued),
         (S::Queued | S::Waiting, Command::Retry) => stay,
-        // What is about to stop goes on by no retry: to say yes here would be to forget it.
+        // With a requested end the retry is refused below: it does not undo that end, and an
+        // accepted retry would be forgotten.
         (S::Active, Command::Retry) if at.wish.is_none() => stay,
 
-        // Whoever changes what is about to be cancelled would take it for theirs.
+        // Refused while it is being cancelled: the caller would assume that the transfer continues.
         (S::Active, Command::Patch) if at.is_leaving() => Err(refused(at, "change")),
         (S::Queued | S::Active | S::Waiting | S::Paused, Command::Patch) => stay,
 
@@ -207,7 +209,7 @@ const fn granted(wish: Wish) -> Standing {
     match wish {
         Wish::Pause => Standing::of(State::Paused),
         Wish::Cancel => Standing::of(State::Cancelled),
-        // The removal itself is still to do.
+        // The removal itself is still to be done.
         Wish::Purge => Standing {
             state: State::Cancelled,
             wish: Some(Wish::Purge),
@@ -264,17 +266,17 @@ fn refused(at: Standing, verb: &str) -> Error {
     .remedy(remedy)
 }
 
-/// What follows a session that broke off.
+/// The decision after a session broke off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether it is tried again.
+    /// True if the transfer is tried again.
     pub is_tried: bool,
-    /// Sessions in a row, this one included, that made nothing safe.
+    /// Number of consecutive sessions, this one included, that made no data durable.
     pub barren: u32,
 }
 
-/// Whether a transfer whose session broke off with an error of this `status` is tried again.
-/// `barren` counts the sessions in a row before it that made nothing safe.
+/// Decides whether a transfer is tried again after its session broke off with an error of this
+/// `status`. `barren` counts the consecutive sessions before it that made no data durable.
 #[must_use]
 pub const fn after_break(
     retry: RetryWish,
@@ -293,8 +295,9 @@ pub const fn after_break(
     }
 }
 
-/// Whether a transfer is tried again whose session found no place at the other end: always, where
-/// anything is tried again. It is no session without anything safe, for it was none.
+/// Decides whether a transfer is tried again after its session found no free slot at the other end:
+/// always, unless retries are disabled. This does not count as a session without durable data,
+/// because no session took place.
 #[must_use]
 pub const fn after_turned_away(retry: RetryWish, barren: u32) -> Verdict {
     Verdict {
@@ -371,7 +374,8 @@ mod tests {
                     prop_assert_eq!(command, Command::Begin);
                     prop_assert_eq!(before.state, State::Queued);
                 }
-                // A cancelled wish is granted whatever follows, unless all of it is safe or lost.
+                // A requested cancellation takes effect after every command, unless all data is
+                // durable or lost.
                 if before.state == State::Active
                     && matches!(before.wish, Some(Wish::Cancel | Wish::Purge))
                     && !at.state.is_terminal()

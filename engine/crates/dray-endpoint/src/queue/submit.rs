@@ -1,4 +1,5 @@
-//! What becomes of a request: a new transfer, a new attempt, one that is there already, a conflict.
+//! Submits requests: each becomes a new transfer, a new attempt, a match with a running transfer,
+//! or a conflict.
 
 use super::live::Counters;
 use super::quota::{Places, Room};
@@ -15,42 +16,42 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 use std::time::Instant;
 
-/// A request, and who makes it. It was checked, and what it names was allowed.
+/// A request and its submitter. The request was checked, and access to its paths was allowed.
 #[derive(Debug, Clone)]
 pub struct Submission {
     /// The request.
     pub request: Request,
-    /// Whose the transfer is.
+    /// Owner of the transfer.
     pub owner: String,
-    /// Who submits it.
+    /// Name of the principal that submits it.
     pub principal: String,
 }
 
-/// What became of a request.
+/// The result of a submission.
 #[derive(Debug, Clone)]
 pub struct Submitted {
-    /// Whether it is a new attempt; else it was there already.
+    /// True for a new transfer or attempt; false if the same request was running already.
     pub is_new: bool,
     /// The transfer.
     pub transfer: Transfer,
 }
 
-/// Why a request was refused.
+/// The refusal of a request.
 #[derive(Debug, Clone)]
 pub struct Refused {
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// Of what cannot be promised: what could be.
+    /// The alternatives, if the request cannot be promised.
     pub admission: Option<Box<Admitted>>,
-    /// What is not looked for within the write.
+    /// Requests whose alternatives are searched outside of the write.
     pub(super) untold: Option<Box<Untold>>,
 }
 
-/// What was asked for by those who are still to be told why they were refused.
+/// Refused requests without their alternatives.
 #[derive(Debug, Clone)]
 pub(super) struct Untold {
     pub(super) asked: Vec<Asked>,
-    /// Where they stand among the requests of a batch.
+    /// Their indices in the batch.
     places: Vec<usize>,
 }
 
@@ -92,18 +93,18 @@ impl Queue {
     /// Submits one request.
     ///
     /// # Errors
-    /// `AlreadyExists` for another body, or another owner's id; `Busy` when the endpoint is full;
+    /// `AlreadyExists` for another body, or another owner's id; `Busy` if the endpoint is full;
     /// `NotAdmitted` for a deadline or a rate that cannot be promised.
     pub fn submit(&self, submission: Submission) -> std::result::Result<Submitted, Refused> {
         let mut results = self.submit_all(vec![Ok(submission)], false)?;
         results.pop().unwrap_or_else(|| Err(internal().into()))
     }
 
-    /// Submits many; what was refused before keeps its place. With `atomic` all or none: then those
-    /// that nothing is wrong with are `Cancelled`.
+    /// Submits many requests; an already refused one keeps its index. With `atomic`, all or none
+    /// are submitted: then the requests without an error of their own are `Cancelled`.
     ///
     /// # Errors
-    /// Of the database; then none is taken.
+    /// Errors of the database; then none is submitted.
     pub fn submit_all(
         &self,
         submissions: Vec<Result<Submission>>,
@@ -119,7 +120,7 @@ impl Queue {
                 let untold = refused.untold.as_mut();
                 let places = untold.map(|untold| std::mem::take(&mut untold.places));
                 let of_set = self.explain(refused);
-                // The one of a set that does not fit is told so, in its place.
+                // The refusal goes to the request of the set that does not fit.
                 let place = places.and_then(|places| places.get(of_set).copied());
                 taken.swap(at, place.unwrap_or(at));
             }
@@ -135,7 +136,7 @@ impl Queue {
     }
 }
 
-/// What a place in the queue is taken for.
+/// The operation that uses the quota.
 pub(super) const SUBMIT: &str = "submit the transfer";
 
 pub(super) fn internal() -> Error {
@@ -176,7 +177,7 @@ fn take_all(
         connection
             .execute_batch("ROLLBACK TO batch")
             .map_err(&failed)?;
-        // What was asked is remembered by the numbers they had, which are nobody else's.
+        // The broker remembers offers by these sequence numbers, so no other transfer may get them.
         for _ in &taken {
             next_seq(connection)?;
         }
@@ -197,7 +198,7 @@ fn take_all(
     Ok(taken)
 }
 
-/// Asks for what the new ones of a batch want, as one set.
+/// Asks for the promises of the new transfers of a batch, as one set.
 fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], now: Timestamp) {
     let (places, mut rows): (Vec<usize>, Vec<&mut Row>) = (taken.iter_mut().enumerate())
         .filter_map(|(at, one)| match one {
@@ -225,14 +226,14 @@ fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], 
     }
 }
 
-/// Whether a request is promised what it wants by itself, or with others later.
+/// Decides whether a request is promised alone, or with the others of its batch later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Promising {
     Alone,
     Together,
 }
 
-/// Takes one, with what it stages. One that is refused leaves all rows as they are.
+/// Submits one request, with its staged copy. A refused one changes no row.
 pub(super) fn take(
     connection: &Connection,
     effects: &mut Effects,
@@ -252,7 +253,7 @@ pub(super) fn take(
     };
     connection.execute_batch(end).map_err(&failed)?;
     if taken.is_err() {
-        // What it asks is remembered by the number that it had, which is nobody else's.
+        // The broker remembers an offer by this sequence number, so no other transfer may get it.
         next_seq(connection)?;
     }
     taken
@@ -294,29 +295,29 @@ fn take_one(
         return kept.inspect_err(|_| room.give_back(&owner));
     };
     if found.owner != owner {
-        // Not a word on what it is.
+        // The error does not reveal the state of another owner's transfer.
         return Err(conflict(&id, "the id is taken", "choose another id").into());
     }
     if found.standing.state.is_terminal() {
-        // A new attempt, also of another body: its sources may be others by now. What is safe is
-        // known from the sink's log, not from here.
+        // A new attempt may have another body: its sources may have changed. The sink's log knows
+        // the durable data, not this table.
         if !is_same(&found.essence, &essence) || staged.is_some() {
             super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
         }
-        // Conflicts while its partial data is being removed.
+        // Conflicts while partial data is being removed.
         next(found.standing, Command::Retry)?;
         found.essence = essence;
         found.request = request;
         found.principal = principal;
         found.secrets = secrets;
         renew(connection, &mut found, now)?;
-        // Last: what is refused above has taken none.
+        // Last, so that a refusal above has used no quota.
         room.take(connection, &owner)?;
         let kept = keep_new(connection, effects, found, promising, now);
         return kept.inspect_err(|_| room.give_back(&owner));
     }
     if found.standing.is_leaving() {
-        // Whoever attached would see it cancelled, and nobody would go on.
+        // A caller that attached now would see the transfer cancelled, and it would not continue.
         next(found.standing, Command::Retry)?;
     }
     if !is_same(&found.essence, &essence) {
@@ -327,9 +328,9 @@ fn take_one(
         )
         .into());
     }
-    // The same request: its tickets are newer.
+    // The request is the same, with newer tickets.
     for (kept, given) in found.secrets.iter_mut().zip(secrets) {
-        // Who only watches gives none, and takes none away.
+        // A caller that only watches gives no tickets, and must not remove the stored ones.
         if given.ticket.is_some() {
             *kept = given;
         }
@@ -350,7 +351,7 @@ fn keep_new(
     now: Timestamp,
 ) -> Taken {
     if promising == Promising::Alone && asks_promise(&row.request) {
-        // One of many that is refused leaves the others as they are.
+        // A refused request of many leaves the others unchanged.
         let failed = sql("submit the transfer");
         connection.execute_batch("SAVEPOINT one").map_err(&failed)?;
         let kept = row
@@ -374,7 +375,7 @@ fn keep_new(
     Ok((row, true))
 }
 
-/// A new attempt of a transfer that ended, as if it were new.
+/// Resets a transfer that has ended for a new attempt.
 pub(super) fn renew(connection: &Connection, row: &mut Row, now: Timestamp) -> Result<()> {
     row.seq = next_seq(connection)?;
     row.standing = Standing::of(State::Queued);
@@ -391,7 +392,7 @@ pub(super) fn renew(connection: &Connection, row: &mut Row, now: Timestamp) -> R
     super::staging::begins_anew(connection, &row.id)
 }
 
-/// Tells those who listen where it stands now.
+/// Adds the event of the transfer's new state.
 pub(super) fn told(effects: &mut Effects, row: &Row, now: Timestamp) {
     let event = Event {
         transfer: Some(row.id.clone()),
@@ -403,7 +404,8 @@ pub(super) fn told(effects: &mut Effects, row: &Row, now: Timestamp) {
     effects.events.push((row.owner.as_str().into(), event));
 }
 
-/// Whether two requests are equal; an older version may have written the fields in another order.
+/// Returns true if two requests are equal; an older version may have written the fields in another
+/// order.
 fn is_same(kept: &str, given: &str) -> bool {
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
     kept == given || read(kept).is_some_and(|kept| Some(kept) == read(given))
@@ -419,7 +421,7 @@ fn conflict(id: &TransferId, cause: &str, remedy: &str) -> Error {
     .remedy(remedy)
 }
 
-/// How long it is since somebody asked for a transfer.
+/// Returns the time since a caller last asked about a transfer.
 pub(super) fn unasked(queue: &Queue, id: &str, owner: &str) -> std::time::Duration {
     let asked = queue
         .asked
@@ -431,7 +433,7 @@ pub(super) fn unasked(queue: &Queue, id: &str, owner: &str) -> std::time::Durati
     }
     let last = [asked.transfers.get(id), asked.owners.get(owner)];
     let last = last.into_iter().flatten().max().copied();
-    // Nobody could ask while the endpoint was away.
+    // No caller could ask while the endpoint was not running.
     let last: Instant = last.unwrap_or(queue.opened);
     last.elapsed()
 }

@@ -1,4 +1,4 @@
-//! Tickets that this endpoint gave out. Secrets are not kept, their SHA-256 is.
+//! Tickets that this endpoint issued. Only the SHA-256 of a secret is stored.
 
 use super::schema::sql;
 use super::{Effects, Queue, next_seq, read_cursor};
@@ -12,34 +12,34 @@ use rusqlite::{Connection, OptionalExtension};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A ticket as it is kept.
+/// A ticket as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TicketRow {
-    /// Its name.
+    /// The ticket's id.
     pub id: String,
-    /// The transfer it is for.
+    /// Id of its transfer.
     pub transfer: String,
-    /// Which way.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// API paths.
+    /// API paths that it permits.
     pub paths: Vec<String>,
-    /// What may be done with files that stand there.
+    /// Permitted replacement of existing files.
     pub overwrite: Overwrite,
-    /// On whose behalf.
+    /// Owner that the ticket acts for.
     pub owner: String,
-    /// Who asked for it.
+    /// Name of the principal that requested it.
     pub principal: String,
-    /// Fingerprint of who may show it.
+    /// Fingerprint of the peer that may show it.
     pub peer_key: String,
-    /// When it was issued.
+    /// Time of issue.
     pub issued_at: Timestamp,
-    /// Until when it is good.
+    /// End of its validity.
     pub expires_at: Timestamp,
-    /// Until when it can be made good for longer.
+    /// Time until which it can be renewed.
     pub renewable_until: Timestamp,
-    /// Whether it was taken back.
+    /// True if it was revoked.
     pub is_revoked: bool,
-    /// What its sessions may take of the rate here.
+    /// Requested rates of its sessions at this endpoint.
     pub wish: RateWish,
 }
 
@@ -84,7 +84,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TicketRow> {
     })
 }
 
-/// Refuses one more when its owner has as many as may be.
+/// Refuses another ticket if its owner has the maximum number.
 fn check_room(connection: &Connection, owner: &str, per_owner: u64) -> Result<()> {
     let kept: u64 = connection
         .prepare_cached("SELECT COUNT(*) FROM tickets WHERE owner = ?1")
@@ -99,7 +99,7 @@ fn check_room(connection: &Connection, owner: &str, per_owner: u64) -> Result<()
 }
 
 impl Queue {
-    /// The table of tickets.
+    /// Returns the table of tickets.
     #[must_use]
     pub const fn tickets(&self) -> TicketTable<'_> {
         TicketTable(self)
@@ -107,10 +107,10 @@ impl Queue {
 }
 
 impl TicketTable<'_> {
-    /// Keeps a new one.
+    /// Stores a new ticket.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] when the owner has as many as may be; those of the database.
+    /// [`ErrorKind::Busy`] if the owner has the maximum number; errors of the database.
     pub fn insert(&self, ticket: &TicketRow, secret_sha256: [u8; 32]) -> Result<()> {
         let ticket = ticket.clone();
         let per_owner = self.0.rules.tickets_of_owner;
@@ -149,10 +149,10 @@ impl TicketTable<'_> {
         })
     }
 
-    /// The one with this secret.
+    /// Returns the ticket with this secret.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn by_secret(&self, secret_sha256: [u8; 32]) -> Result<Option<TicketRow>> {
         self.0.read(|connection| {
             one(
@@ -163,19 +163,20 @@ impl TicketTable<'_> {
         })
     }
 
-    /// The one of this name.
+    /// Returns the ticket with this id.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn by_id(&self, id: &str) -> Result<Option<TicketRow>> {
         self.0
             .read(|connection| one(connection, "SELECT * FROM tickets WHERE id = ?1", [id]))
     }
 
-    /// A page of those that `caller` may see, newest first, and the cursor of the next.
+    /// Returns a page of the tickets that `caller` may see, newest first, and the cursor of the
+    /// next page.
     ///
     /// # Errors
-    /// `InvalidRequest` for a cursor that is none.
+    /// `InvalidRequest` for an invalid cursor.
     pub fn list(
         &self,
         caller: &Principal,
@@ -209,10 +210,10 @@ impl TicketTable<'_> {
         Ok((rows.into_iter().map(|(row, _)| row).collect(), next))
     }
 
-    /// Whether another endpoint may still come with a ticket for this transfer.
+    /// Returns true if another endpoint may still come with a ticket for this transfer.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn is_awaited(&self, transfer: &str, now: Timestamp) -> Result<bool> {
         self.0.read(|connection| {
             connection
@@ -227,10 +228,10 @@ impl TicketTable<'_> {
         })
     }
 
-    /// Good until then, if it was not taken back. Says whether.
+    /// Extends a ticket until `expires_at`, unless it was revoked. Returns true if it was extended.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn renew(&self, id: &str, expires_at: Timestamp) -> Result<bool> {
         let id = id.to_owned();
         self.0.write(move |connection, _| {
@@ -244,10 +245,10 @@ impl TicketTable<'_> {
         })
     }
 
-    /// Its sessions may take this of the rate. Says whether it is known.
+    /// Sets the requested rates of a ticket's sessions. Returns true if the ticket exists.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn set_wish(&self, id: &str, wish: RateWish) -> Result<bool> {
         let id = id.to_owned();
         self.0.write(move |connection, _| {
@@ -261,10 +262,10 @@ impl TicketTable<'_> {
         })
     }
 
-    /// Taken back. Says whether it is known.
+    /// Revokes a ticket. Returns true if the ticket exists.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn revoke(&self, id: &str) -> Result<bool> {
         let id = id.to_owned();
         self.0.write(move |connection, _| {
@@ -275,10 +276,11 @@ impl TicketTable<'_> {
         })
     }
 
-    /// Forgets those that can never be good again since before `before`. Says how many.
+    /// Deletes tickets that ended, and could no longer be renewed, before `before`. Returns their
+    /// number.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn prune(&self, before: Timestamp) -> Result<usize> {
         self.0.write(move |connection, _| {
             connection

@@ -1,5 +1,5 @@
-//! One thread writes. What waits when it comes round goes into one transaction, so that many
-//! callers share one sync of the disk; each has its own savepoint and fails alone.
+//! The writing thread. Waiting writes are grouped into one transaction, so that many callers share
+//! one sync of the disk; each has its own savepoint and fails alone.
 
 use super::connections::{Readers, Stuck};
 use super::schema::sql;
@@ -17,34 +17,35 @@ use std::time::{Duration, Instant};
 
 use super::Wish;
 
-/// Writes that wait at the most; more are told to come back.
+/// Maximum number of waiting writes; further ones are refused for the moment.
 const WAITING_MAX: usize = 4_096;
 
-/// Writes of one transaction.
+/// Maximum number of writes in one transaction.
 const GROUP_MAX: usize = 256;
 
-/// How often counters of running transfers are written down.
+/// Interval between two writes of the counters of running transfers.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the dispatcher is told. Called from the thread that writes: must not block, nor write to
-/// the queue.
+/// Commands to the dispatcher. They are called from the writing thread, so they must not block, nor
+/// write to the queue.
 pub trait Commands: Send + Sync {
-    /// There may be something to run.
+    /// Wakes the dispatcher: a transfer may be ready to run.
     fn wake(&self);
 
-    /// A running transfer shall stop, and why.
+    /// Stops a running transfer, for the given end.
     fn stop(&self, id: &TransferId, wish: Wish);
 
-    /// What a running transfer is owed was changed.
+    /// Notes that the parameters of a running transfer changed.
     fn changed(&self, id: &TransferId);
 
-    /// A cancelled transfer's partial data shall be removed ([`super::Queue::to_purge`]).
+    /// Notes that a cancelled transfer's partial data is to be removed
+    /// ([`super::Queue::to_purge`]).
     fn purge(&self);
 }
 
-/// What follows once a write is on the disk.
+/// The effects of a write once it is on the disk.
 pub(super) struct Effects {
-    /// What is promised: to be asked and told in the write itself.
+    /// The promises, which are asked and changed within the write itself.
     pub(super) promises: Arc<Promises>,
     pub(super) events: Vec<(Arc<str>, Event)>,
     pub(super) is_woken: bool,
@@ -54,7 +55,8 @@ pub(super) struct Effects {
 }
 
 type Reply = Box<dyn FnOnce(Result<()>) + Send>;
-/// Does one write, if there is a transaction to do it in; says whether it is to be kept.
+/// Performs one write, if there is a transaction for it; returns true if the write is to be kept,
+/// with the reply.
 type Job = Box<dyn FnOnce(Option<(&Connection, &mut Effects)>) -> (bool, Reply) + Send>;
 
 pub(super) struct Writer {
@@ -62,7 +64,7 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Writes the counters down.
+/// Writes the counters to the database.
 type Flush = Box<dyn Fn(&Connection) -> Result<()> + Send>;
 
 pub(super) struct Around {
@@ -86,7 +88,7 @@ impl Writer {
         })
     }
 
-    /// Does `work` on the writer's thread; returns when it is on the disk.
+    /// Performs `work` on the writing thread; returns when the write is on the disk.
     pub(super) fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &mut Effects) -> Result<T> + Send + 'static,
@@ -113,7 +115,7 @@ impl Writer {
             let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| broken());
             let is_kept = result.is_ok();
             let reply: Reply = Box::new(move |committed| {
-                // Who asked may have given up.
+                // The caller may have given up.
                 let _ = answer.send(committed.and(result));
             });
             (is_kept, reply)
@@ -133,7 +135,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // It ends once all that was handed in is written.
+            // The thread ends once all submitted writes are done.
             let _ = thread.join();
         }
     }
@@ -143,7 +145,7 @@ fn run(mut connection: Connection, jobs: &Receiver<Job>, around: &Around) {
     let mut stuck = Stuck::default();
     let mut flushed = Instant::now();
     let mut is_open = true;
-    // Whether what is promised in memory is what the rows say.
+    // True if the promises in memory agree with the rows.
     let mut is_promised = true;
     while is_open {
         let wait = FLUSH_INTERVAL.saturating_sub(flushed.elapsed());
@@ -181,17 +183,17 @@ fn run(mut connection: Connection, jobs: &Receiver<Job>, around: &Around) {
         if let Ok(is_as_written) = written {
             is_promised &= is_as_written;
         } else {
-            // A defect beside the writes themselves, in what is told of them: whoever waits hears
-            // that nothing came back, and the next group is written.
+            // A panic outside of the writes themselves, in their effects: the waiting callers get
+            // an error, and the next group is written.
             tracing::error!("a defect while the queue was written to");
-            // Nothing to roll back when it had been written.
+            // There is nothing to roll back if the group was committed.
             let _ = connection.execute_batch("ROLLBACK");
             is_promised = promise_as_written(connection, around);
         }
     }
 }
 
-/// Says whether what is promised is as it was written.
+/// Writes one group; returns true if the promises in memory agree with the rows.
 fn write_group(
     connection: &Connection,
     group: Vec<Job>,
@@ -208,12 +210,12 @@ fn write_group(
     stuck.note(&begun);
     let mut written = begun.map_err(&failed);
     if written.is_ok() && is_due {
-        // Counters that cannot be written down are written down next time.
+        // Counters that cannot be written now are written next time.
         let _ = savepoint(connection, || (around.flush)(connection));
     }
     for job in group {
         if written.is_err() {
-            // Nothing is written any more: who asked hears why.
+            // Nothing more is written in this group: the callers get the error.
             replies.push(job(None).1);
             continue;
         }
@@ -243,7 +245,7 @@ fn write_group(
         written = connection.execute_batch("COMMIT").map_err(&failed);
     }
     if written.is_err() {
-        // Nothing to roll back when even BEGIN failed.
+        // There is nothing to roll back if BEGIN failed.
         let _ = connection.execute_batch("ROLLBACK");
         if is_promised_else {
             is_promised = promise_as_written(connection, around);
@@ -257,14 +259,14 @@ fn write_group(
     is_promised
 }
 
-/// Tells all that nothing was written.
+/// Answers a group of writes with an error.
 fn refuse(group: Vec<Job>, error: &Error) {
     for job in group {
         job(None).1(Err(error.clone()));
     }
 }
 
-/// A write was undone: so is what was promised in it. Says whether that could be read.
+/// Loads the promises again after a write was undone. Returns true if that succeeded.
 fn promise_as_written(connection: &Connection, around: &Around) -> bool {
     let loaded = super::promised::load(connection, &around.promises);
     if let Err(error) = &loaded {
@@ -307,7 +309,8 @@ impl Effects {
         self.has_purges |= other.has_purges;
     }
 
-    /// Only what is on the disk is told: a listener never hears of what a crash undoes.
+    /// Publishes effects of committed writes only: a listener never receives an event that a crash
+    /// undoes.
     fn tell(self, around: &Around) {
         for (owner, event) in self.events {
             around.hub.publish(Some(owner), event);

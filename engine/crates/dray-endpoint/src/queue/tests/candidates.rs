@@ -1,4 +1,4 @@
-//! Every line is seen, however long the others are.
+//! Every line is read, however long the others are.
 
 use super::{by, id, open, queue, request, who};
 use crate::clock;
@@ -61,7 +61,7 @@ fn what_waits_says_since_when_it_could_have_begun() {
     let queue = queue();
     let before = clock::now();
     queue.submit(by("alice", request("plain"))).expect("taken");
-    // Later than a slow host needs to get there; the clock is the test's.
+    // Later than a slow host takes to get there; the test sets the clock.
     let soon = before.after(Duration::from_secs(3_600));
     let later = with("later", |one| one.not_before = Some(soon));
     queue.submit(by("alice", later)).expect("taken");
@@ -74,7 +74,7 @@ fn what_waits_says_since_when_it_could_have_begun() {
     assert_eq!(ids(&seen), "plain later past");
     assert!(before <= seen[0].waits_since && seen[0].waits_since <= after);
     assert_eq!(seen[1].waits_since, soon);
-    // A time that had come when it was submitted is no wait.
+    // A `not_before` in the past adds no wait.
     assert!(before <= seen[2].waits_since && seen[2].waits_since <= after);
 }
 
@@ -99,7 +99,7 @@ fn a_line_stands_in_the_order_of_deadlines_then_of_submission() {
     }
     assert_eq!(ids(&all(&queue)), "a b c d");
     assert_eq!(all(&queue)[0].deadline, Some(soon));
-    // A patch moves it, in the table as well.
+    // A patch changes the order in the table too.
     let patch: Patch = serde_json::from_value(json!({"priority": 4})).expect("good");
     queue.patch(&who("alice"), "d", &patch).expect("changed");
     assert_eq!(ids(&all(&queue)), "d a b c");
@@ -209,7 +209,7 @@ fn each_activity_each_age_and_each_pair_has_a_front() {
     assert_eq!(of(&queue, Lines::Deadlines, 1), "due tape copy");
     assert_eq!(of(&queue, Lines::Ages, 1), "b0 copy");
     assert_eq!(of(&queue, Lines::Ages, 2), "b0 b1 copy same");
-    // Within this endpoint, to c, from b of each owner.
+    // Pairs of endpoints and owners: within this endpoint, to c, and from b.
     assert_eq!(of(&queue, Lines::Pairs, 1), "copy push b0 same");
     let sight = CandidateQuery {
         per_line: 1,

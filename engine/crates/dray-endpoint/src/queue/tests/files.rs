@@ -1,4 +1,4 @@
-//! Lists of files: paged, whole, and never another transfer's.
+//! Lists of files: paged, complete, and never another transfer's.
 
 use super::{begin, by, id, open, queue, request, who};
 use crate::queue::{Ending, Queue};
@@ -89,7 +89,7 @@ fn the_lists_of_a_forgotten_transfer_go_without_those_of_the_next_of_its_id() {
         end(&queue, "old");
         let new = format!("new{round}");
         std::thread::scope(|scope| {
-            // Its lists are removed while the next one writes its own.
+            // The old lists are removed while the next transfer writes its own.
             scope.spawn(|| queue.delete(&who("alice"), "t").expect("forgotten"));
             while queue.is_known(&id("t")).expect("asked") {}
             queue.submit(by("alice", request("t"))).expect("taken");

@@ -6,7 +6,7 @@ use dray_core::ErrorKind;
 
 const COUNT: usize = 280;
 
-/// As large as they are taken.
+/// A request of about the maximum size.
 fn large(number: usize) -> Request {
     let mut request = request(&format!("t{number:03}"));
     request.selection.exclude = vec!["x".repeat(1000); 60];
@@ -40,14 +40,14 @@ fn pages_are_bounded_in_bytes_and_a_query_too() {
     assert_eq!(seen, newest_first);
     assert!((4..8).contains(&pages), "{pages}");
 
-    // One asked for a thousand times is one.
+    // A repeated id counts once.
     let same = vec!["t000".to_owned(); 1000];
     assert_eq!(queue.query(&alice, &same).expect("one").len(), 1);
     let error = queue.query(&alice, &newest_first).expect_err("too large");
     assert_eq!(error.kind, ErrorKind::LimitExceeded);
     let some = &newest_first[..100];
     assert_eq!(queue.query(&alice, some).expect("some").len(), 100);
-    // What one may not see costs nothing.
+    // Transfers of other owners do not count against the limit.
     let others = queue.query(&who("bob"), &newest_first).expect("none");
     assert!(others.len() == COUNT && others.values().all(|one| one.0.is_none()));
 }

@@ -109,7 +109,7 @@ fn submission_follows_the_table() {
     assert!(first.is_new && !first.transfer.attached);
     assert_eq!((first.transfer.attempt, first.transfer.version), (1, 1));
 
-    // The same while it lives, with a newer ticket: attached.
+    // The same request while the transfer runs, with a newer ticket: attached.
     let mut renewed = request("t");
     renewed.sources[0].ticket = Some("drt_two".into());
     let again = queue.submit(by("alice", renewed)).expect("taken");
@@ -120,7 +120,7 @@ fn submission_follows_the_table() {
     let job = begin(&queue, "t");
     assert_eq!(job.request.sources[0].ticket.as_deref(), Some("drt_two"));
 
-    // Another body, another owner.
+    // Another body, and another owner.
     let mut other = request("t");
     other.verify = true;
     let error = queue.submit(by("alice", other.clone())).expect_err("other");
@@ -133,7 +133,7 @@ fn submission_follows_the_table() {
         ErrorKind::NotFound
     );
 
-    // Once it has ended: a new attempt.
+    // After its end: a new attempt.
     queue.ended(&id("t"), Ending::Incomplete).expect("ended");
     let error = queue.submit(by("bob", other.clone())).expect_err("bob's");
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
@@ -221,7 +221,7 @@ fn who_cancels_what_it_has_seen_cancels_nothing_else() {
     assert_eq!(queue.show(&alice, "t").expect("there").state, State::Queued);
     let cancelled = queue.cancel_as_seen(&alice, "t", false, now);
     assert_eq!(cancelled.expect("as seen").state, State::Cancelled);
-    // Said again, by one who heard no answer.
+    // A caller that got no answer repeats the call.
     assert!(queue.cancel_as_seen(&alice, "t", false, now).is_ok());
 }
 
@@ -589,12 +589,12 @@ fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
     for _ in 0..15 {
         assert_eq!(tries("there", &full), State::Queued);
     }
-    // Nor does it count among those that follow: one more is tried, as ever.
+    // It does not count among later breaks either: one more try is made.
     assert_eq!(tries("there", &broken(false)), State::Queued);
     assert_eq!(tries("there", &broken(false)), State::Failed);
-    // Who wants one try has one.
+    // A request with one try gets one.
     assert_eq!(tries("once", &full), State::Failed);
-    // Of several sources the next has its turn.
+    // With several sources, the next one is used.
     let next = Ending::TurnedAway {
         error: Error::new(ErrorKind::NoPlace, End::Source, "begin a session"),
         source: Some(1),
@@ -675,7 +675,7 @@ fn a_killed_process_loses_nothing_it_said() {
     let mut manifest = queue.manifest(&id("a"), 1).expect("opened");
     manifest.add(&files::outcome("x")).expect("added");
     manifest.flush().expect("written");
-    // As a kill leaves it: a copy of the files while the process still has them open.
+    // The state after a kill: a copy of the files while the process still has them open.
     let left = folder.path().join("left");
     std::fs::create_dir(&left).expect("made");
     for name in ["queue.db", "queue.db-wal"] {
@@ -813,7 +813,7 @@ fn many_callers_share_syncs_and_versions_grow() {
             });
         }
     });
-    // 400 writes; each with a sync of its own would take far longer on a disk.
+    // 400 writes; with one sync for each they would take far longer on a disk.
     assert!(start.elapsed() < Duration::from_secs(60));
     let heard = queue.hub().since(0, usize::MAX, |_| true);
     assert_eq!(heard.events.len(), 400);
@@ -857,7 +857,7 @@ fn two_processes_do_not_share_a_queue() {
     open(folder.path());
 }
 
-/// Fails once where it is told.
+/// Panics once when it is woken.
 struct Fails(std::sync::atomic::AtomicBool);
 
 impl Commands for Fails {
@@ -876,7 +876,7 @@ fn a_defect_in_who_is_told_does_not_end_the_writing() {
     queue.set_commands(Arc::new(Fails(true.into())));
     assert!(queue.submit(by("alice", request("one"))).is_err());
     queue.submit(by("alice", request("two"))).expect("goes on");
-    // What was on the disk stands: said again it is attached to.
+    // The request is on the disk: a repeated submission attaches to it.
     let again = queue.submit(by("alice", request("one"))).expect("there");
     assert!(!again.is_new);
 }
@@ -886,9 +886,9 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
     let queue = queue();
     let mut bound = request("bound");
     bound.bound_seconds = Some(1);
-    // Nobody has asked for anything for longer than that.
+    // No caller has asked about anything for longer than the bound.
     std::thread::sleep(Duration::from_millis(1100));
-    // The dispatcher's look comes between the write and the note that its caller asks for it.
+    // The dispatcher's round comes between the write and the note of the caller's request.
     let taken = queue.write(move |connection, effects| {
         let (submission, now) = (by("alice", bound), clock::now());
         let alone = super::submit::Promising::Alone;
@@ -935,7 +935,7 @@ fn counters_never_fall() {
     (counters.files.listed, counters.files.done) = (5, 3);
     queue.progress(&job.id, &counters);
     queue.ended(&job.id, Ending::Stopped).expect("ended");
-    // A session that does not get far has not found again what is safe.
+    // A session that ends early has not found the durable data again.
     let job = begin(&queue, "t");
     queue.progress(&job.id, &Counters::default());
     let shown = queue.show(&alice, "t").expect("there");
@@ -964,7 +964,7 @@ fn what_is_held_says_so_to_who_asks_and_who_listens() {
     let shown = || queue.show(&alice, "t").expect("there");
     assert!(!shown().held);
     let before = queue.hub().last();
-    // Twice is once.
+    // A repeated hold counts once.
     queue.held(&id("t"), true);
     queue.held(&id("t"), true);
     let held = shown();
@@ -975,7 +975,7 @@ fn what_is_held_says_so_to_who_asks_and_who_listens() {
     queue.held(&id("t"), false);
     assert_eq!((shown().held, shown().rate.granted), (false, Some(9)));
     assert_eq!(queue.hub().last(), before + 2);
-    // Held is not ended, and an end is not held.
+    // A hold does not end a transfer, and an ended transfer is not held.
     queue.held(&id("t"), true);
     queue.ended(&id("t"), Ending::Stopped).expect("written");
     assert_eq!((shown().state, shown().held), (State::Queued, false));

@@ -1,4 +1,4 @@
-//! Promises stand beside the transfers they were made to, and are there once or not at all.
+//! Promises are stored with their transfers, and exist once or not at all.
 
 use super::{begin, by, id, request, staging, who};
 use crate::clock;
@@ -56,7 +56,7 @@ fn a_refusal_leaves_nothing_and_says_what_could_be() {
     };
     let taken = queue.submit(by("alice", again)).expect("as offered");
     assert!(taken.transfer.promised);
-    // The same again is the same, and asks for nothing more.
+    // The same request again attaches, and asks for no further promise.
     let again = queue
         .submit(by("alice", taken.transfer.request))
         .expect("attached");
@@ -123,7 +123,7 @@ fn promises_are_there_again_after_a_restart_with_what_is_left() {
     drop(queue);
     let queue = open(folder.path(), RATE);
     assert!(queue.show(&who("alice"), "one").expect("there").promised);
-    // Only 5 MB/s of it are still needed.
+    // Only 5 MB/s are still needed.
     queue.submit(by("alice", due("two", 90))).expect("fits");
     let refused = queue
         .submit(by("alice", due("three", 10)))
@@ -243,7 +243,7 @@ fn who_is_not_promised_is_told_so_however_many_notices_there_are() {
     let notices = queue.show(&alice, "one").expect("there").notices;
     assert_eq!(notices.len(), FAILURES_MAX);
     assert_eq!(notices.last().map(String::as_str), Some(NO_ROOM));
-    // The same of what is asked of it while it runs.
+    // The same for a change while it runs.
     let size = Patch {
         deadline: Some(None),
         ..Patch::default()
@@ -284,7 +284,7 @@ fn a_size_that_becomes_known_is_promised() {
     assert!(queue.submit(by("alice", due("two", 60))).is_err());
 }
 
-/// The link is seen to give 80 megabytes per second.
+/// Has the link measured at 80 megabytes per second.
 fn measure(queue: &Queue) {
     for second in 0..4 {
         let seen = Seen {
@@ -385,7 +385,7 @@ fn a_deadline_that_is_set_before_the_files_are_listed_is_promised_then() {
     counters.bytes.listed = 60_000 * MEGA;
     counters.files.listing_done = true;
     queue.progress(&job.id, &counters);
-    // Its counters are not written down yet.
+    // Its counters are not in the database yet.
     let patch = Patch {
         deadline: Some(Some(clock::now().after(Duration::from_secs(1_001)))),
         ..Patch::default()
@@ -403,7 +403,7 @@ fn a_weight_or_a_class_asks_for_nothing() {
     queue.submit(by("alice", due("one", 60))).expect("fits");
     queue.cancel(&alice, "one", false).expect("cancelled");
     queue.submit(by("alice", due("two", 60))).expect("fits");
-    // It goes on without a promise, and there is still none to be had.
+    // It continues without a promise, and no promise is possible now either.
     assert!(!queue.retry(&alice, "one").expect("retried").promised);
     let patch = Patch {
         weight: Some(500),
@@ -480,12 +480,12 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
     let before = shown();
     assert!(before.staged_at.is_some() && before.expires_at.is_some());
     let refused = queue.submit(by("alice", due("s", 1_000)));
-    // Its row speaks of a copy that is there: only what stages it again may have its id.
+    // Its row describes an existing copy: only a request that stages the same copy may use its id.
     assert_eq!(refused.expect_err("taken").kind, ErrorKind::AlreadyExists);
     let refused = queue.submit_staged(by("alice", due("s", 1_000)), row());
     assert_eq!(refused.expect_err("too much").kind, ErrorKind::NotAdmitted);
     assert_eq!(shown(), before);
-    // The same of its transfer alone, under the same body: one of a batch that is not atomic.
+    // The same for its transfer alone, under the same body: one of a batch that is not atomic.
     let late = Request {
         deadline: Some(clock::now().before(Duration::from_secs(1))),
         ..due("s", 10)
@@ -494,7 +494,7 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
     let taken = queue.submit_all(batch, false).expect("answered");
     assert!(taken[0].is_err() && taken[1].is_ok());
     assert_eq!(shown(), before);
-    // Nobody else's number is that of one who was refused.
+    // No other transfer gets the number of a refused one.
     let transfer = queue.show(&who("alice"), "s").expect("there");
     assert_eq!((transfer.state, transfer.attempt), (State::Done, 1));
 }
@@ -504,7 +504,7 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     queue.submit(by("alice", due("one", 60))).expect("fits");
-    // As a write leaves it whose end is never reached.
+    // The state after a write that was interrupted before its end.
     let wanted = due("none", 30);
     let ask = Ask {
         key: 1_000,

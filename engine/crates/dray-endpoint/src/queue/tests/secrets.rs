@@ -1,4 +1,4 @@
-//! Tickets that came with a transfer are kept for its next attempt, and not for ever.
+//! Tickets of a transfer are kept for its next attempt, for a limited time.
 
 use super::{begin, by, id, lost, queue, request, who};
 use crate::clock;
@@ -37,11 +37,11 @@ fn tickets_of_what_ended_a_day_ago_are_forgotten() {
     );
     let shown = queue.show(&who("alice"), "ended").expect("there");
     assert_eq!((shown.state, shown.attempt), (State::Done, 1));
-    // The next that ends is found too.
+    // The next transfer that ends is found too.
     queue.ended(&id("lives"), Ending::Done).expect("ended");
     tick(26);
     assert_eq!(ticket("lives"), None);
-    // And what is purged at last, though later ones have been looked at.
+    // So is one that is purged late, after later ones were handled.
     queue.purged(&id("purged"), None).expect("purged");
     tick(27);
     assert_eq!(ticket("purged"), None);

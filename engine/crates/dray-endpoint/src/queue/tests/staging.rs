@@ -1,4 +1,4 @@
-//! The life of what is staged: begun with its transfer, kept without it, ended by an eviction.
+//! The life of a staged copy: created with its transfer, kept without it, ended by an eviction.
 
 use super::{begin, by, id, lost, open, queue, request, who};
 use crate::clock;
@@ -46,7 +46,7 @@ fn a_transfer_and_what_it_stages_are_kept_together_or_not_at_all() {
     let state = folder.path().join("state");
     let queue = open(&state);
     stage(&queue, "s", "alice", "/fast/x").expect("taken");
-    // As a kill leaves it right after the answer.
+    // The state after a kill directly after the answer.
     let left = folder.path().join("left");
     std::fs::create_dir(&left).expect("made");
     for name in ["queue.db", "queue.db-wal"] {
@@ -58,7 +58,7 @@ fn a_transfer_and_what_it_stages_are_kept_together_or_not_at_all() {
     let again = stage(&after, "s", "alice", "/fast/x").expect("attached");
     assert!(!again.is_new);
 
-    // What stands of another owner refuses the transfer as well.
+    // An existing row of another owner refuses the transfer as well.
     done(&queue, "s");
     queue.delete(&who("alice"), "s").expect("forgotten");
     let error = stage(&queue, "s", "bob", "/fast/y").expect_err("alice's");
@@ -94,7 +94,7 @@ fn pin_and_lifetime_outlive_the_transfer_and_the_process() {
         (kept.state, kept.pinned_until, kept.expires_at, kept.bytes),
         (StagedState::Staged, Some(pin), Some(lifetime), 77)
     );
-    // Gone, it is remembered for as long as transfers are.
+    // An evicted copy is remembered for as long as transfers are.
     queue
         .staging()
         .evicted("/fast/x", clock::now())
@@ -125,7 +125,7 @@ fn what_failed_goes_with_its_transfer_and_a_new_attempt_begins_anew() {
         .evicted("/fast/x", clock::now())
         .expect("noted");
     assert_eq!(shown(&queue, "s").state, StagedState::Evicted);
-    // Brought again it is there again, not evicted for ever.
+    // A copy that is staged again exists again.
     let again = stage(&queue, "s", "alice", "/fast/x").expect("taken");
     assert!(again.is_new);
     assert_eq!(shown(&queue, "s").state, StagedState::Queued);
@@ -149,7 +149,7 @@ fn the_id_of_a_copy_that_is_there_names_nothing_else() {
     assert!(error.to_string().contains("/fast/x is staged"), "{error}");
     let error = stage(&queue, "s", "alice", "/fast/elsewhere").expect_err("taken");
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
-    // The same copy again: its pin goes on meanwhile.
+    // The same copy again: its pin stays meanwhile.
     stage(&queue, "s", "alice", "/fast/x").expect("taken");
     assert_eq!(shown(&queue, "s").pinned_until, pin);
     done(&queue, "s");
