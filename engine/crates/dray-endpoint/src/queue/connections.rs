@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// Lists are answered beside each other and beside writes.
+/// Number of readers: lists are answered concurrently, also during writes.
 const READERS: usize = 4;
 
-/// Writes in a row that find the database busy until a lock counts as stuck. Each waits for
-/// `BUSY_WAIT` before.
+/// Number of consecutive writes that find the database busy until a lock counts as stuck. Each
+/// waits for `BUSY_WAIT` first.
 const BUSY_MAX: u32 = 2;
 
 /// Connections that read.
@@ -35,7 +35,7 @@ impl Readers {
         })
     }
 
-    /// One that is free, or the next that will be.
+    /// Returns a free connection, or waits for one.
     pub(super) fn get(&self) -> MutexGuard<'_, Connection> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut order = (0..READERS).map(|at| &self.all[(turn + at) % READERS]);
@@ -48,8 +48,8 @@ impl Readers {
     /// Closes all connections and opens them again.
     ///
     /// # Errors
-    /// When one cannot be opened. Then `writer` and some readers lead to an empty database, and this
-    /// has to be done again before anything else.
+    /// If a connection cannot be opened. Then `writer` and some readers refer to an empty database,
+    /// and this must be called again before any other use.
     pub(super) fn reopen(&self, writer: &mut Connection) -> Result<()> {
         let failed = schema::sql("open the queue again");
         let mut readers: Vec<_> = self.all.iter().map(LockExt::lock_unpoisoned).collect();
@@ -73,7 +73,7 @@ pub(super) struct Stuck {
 }
 
 impl Stuck {
-    /// A write begins, or cannot.
+    /// Notes whether a write could start.
     pub(super) fn note(&mut self, begun: &rusqlite::Result<()>) {
         let code = begun.as_ref().err().map(rusqlite::Error::sqlite_error_code);
         match code.flatten() {

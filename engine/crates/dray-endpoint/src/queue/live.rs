@@ -1,5 +1,5 @@
-//! Counters of transfers that run: in memory, since they change all the time; written down once a
-//! second by the thread that writes.
+//! Counters of running transfers: they change often, so they are kept in memory, and the writing
+//! thread writes them to the database once a second.
 
 use super::schema::sql;
 use crate::events::Hub;
@@ -17,14 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Failures, and notices, that stand with a transfer; all failures are in its list of files.
+/// Maximum number of failures, and of notices, in a transfer's row; its list of files has all
+/// failures.
 pub const FAILURES_MAX: usize = 10;
 
-/// `file_failed` events of one transfer in one second; a tree of a million unreadable files must
-/// not wash all others' events away.
+/// Maximum number of `file_failed` events of one transfer in one second: a tree of a million
+/// unreadable files must not displace other transfers' events.
 const FAILED_EVENTS_MAX: u32 = 20;
 
-/// Longest notice.
+/// Maximum length of a notice, in bytes.
 const NOTICE_BYTES_MAX: usize = 1_024;
 
 /// A transfer counts as silent after this time without movement: longer than a sync group usually
@@ -33,28 +34,28 @@ const SILENT: Duration = Duration::from_secs(10);
 
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Over how long the rate of "just now" is smoothed: a few seconds of a sync group each (guess).
+/// Time over which the present rate is smoothed: a few seconds of a sync group each (guess).
 const SMOOTH_SECONDS: f64 = 5.0;
 
-/// What a transfer has done in this attempt.
+/// The counters of a transfer in this attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
-    /// Of files.
+    /// Counters of files.
     pub files: Files,
-    /// Of bytes.
+    /// Counters of bytes.
     pub bytes: Bytes,
-    /// Of objects.
+    /// Counters of objects.
     pub objects: Objects,
-    /// Where the time of its sessions went.
+    /// Time of its sessions by stage.
     pub profile: Profile,
-    /// Data streams that are given objects just now; 0 where that is not known here. Of no use later.
+    /// Number of data streams that get objects now; 0 if this end does not know it. Not stored.
     #[serde(skip)]
     pub streams: u32,
 }
 
 impl Counters {
-    /// The counters of a session, after those of the sessions before it in the same attempt.
+    /// Adds the counters of a session to those of the sessions before it in the same attempt.
     fn after(mut self, base: &Self) -> Self {
         let found = |bytes: &Bytes| Found {
             resumed: bytes.resumed,
@@ -69,7 +70,7 @@ impl Counters {
         let brought = base.files.done.saturating_sub(base.files.adopted);
         let adopted = self.files.adopted.saturating_sub(brought);
         self.files.adopted = adopted.max(base.files.adopted);
-        // A session that did not get far has not yet found again what is safe.
+        // A session that ended early has not found all durable data again.
         self.bytes.listed = self.bytes.listed.max(base.bytes.listed);
         self.bytes.durable = self.bytes.durable.max(base.bytes.durable);
         self.files.listed = self.files.listed.max(base.files.listed);
@@ -82,7 +83,7 @@ impl Counters {
     }
 }
 
-/// One transfer that runs.
+/// A running transfer.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) owner: Arc<str>,
@@ -94,15 +95,15 @@ pub(super) struct Run {
     began: Instant,
     sampled: (Instant, u64),
     now: Option<f64>,
-    /// Bytes that have moved, and the time of the last change of that number.
+    /// Time of the last change of the sum of moved bytes and files, and that sum.
     stood: (Instant, u64),
     granted: Option<u64>,
-    /// Whether it keeps its session and moves nothing.
+    /// True if the transfer keeps its session and moves nothing.
     pub(super) is_held: bool,
     told: Option<Instant>,
     failed_told: (Instant, u32),
     is_dirty: bool,
-    /// Its session has ended: what it counts now belongs to nothing.
+    /// Set when the session has ended: later counts are dropped.
     is_ended: bool,
 }
 
@@ -135,7 +136,8 @@ impl Run {
         }
     }
 
-    /// What stands at the end of its session; nothing is counted, nor written down, after it.
+    /// Ends the session's counting and returns the final counters, failures and notices. Later
+    /// counts are neither kept nor written.
     pub(super) fn end(&mut self) -> (Counters, Vec<PathError>, Vec<String>) {
         (self.is_ended, self.is_dirty) = (true, false);
         let notices = self.notices.iter().cloned().collect();
@@ -160,7 +162,7 @@ impl Run {
         }
     }
 
-    /// Data streams that are given objects, where that is known.
+    /// Returns the number of data streams that get objects, if it is known.
     pub(super) fn streams(&self) -> Option<u32> {
         let streams = self.counters.streams;
         (streams > 0 && !self.is_ended).then_some(streams)
@@ -180,15 +182,15 @@ impl Run {
         Some(now.after(Duration::from_secs(rest / rate)))
     }
 
-    /// Seconds since bytes last moved, if the transfer is silent; none for a held one, which is
-    /// silent on purpose.
+    /// Returns the seconds since bytes last moved, if the transfer is silent; `None` for a held
+    /// one, which is silent on purpose.
     pub(super) fn silent_seconds(&self) -> Option<u64> {
         let silent = self.stood.0.elapsed();
         (silent >= SILENT && !self.is_held && !self.is_ended).then_some(silent.as_secs())
     }
 
     fn note(&mut self, notice: String) {
-        // What is told again stands once, at its last place.
+        // A repeated notice is kept once, as the newest.
         self.notices.retain(|known| *known != notice);
         if self.notices.len() == FAILURES_MAX {
             self.notices.pop_front();
@@ -212,7 +214,7 @@ impl Run {
     }
 }
 
-/// All transfers that run.
+/// All running transfers.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     runs: Mutex<HashMap<String, Run>>,
@@ -220,12 +222,12 @@ pub(super) struct Live {
     pub(super) holds: Holds,
 }
 
-/// What was held for others' sake since the process began.
+/// Counts of holds and releases in favour of other transfers, since the process started.
 #[derive(Debug, Default)]
 pub struct Holds {
-    /// Transfers that began to be held; one may several times.
+    /// Number of times that a transfer was held.
     pub begun: AtomicU64,
-    /// Sessions that were given up.
+    /// Number of sessions that were given up.
     pub release: AtomicU64,
 }
 
@@ -287,7 +289,7 @@ impl Live {
         }
     }
 
-    /// What runs is held, or goes on: those who listen hear of it.
+    /// Notes that a running transfer is held or resumes, and publishes the event.
     pub(super) fn held(&self, hub: &Hub, id: &str, is_held: bool, now: Timestamp) {
         let mut runs = self.lock();
         let Some(run) = runs.get_mut(id).filter(|run| !run.is_ended) else {
@@ -375,14 +377,15 @@ impl Live {
         hub.publish(Some(owner), event);
     }
 
-    /// Adds a notice to what runs, and tells nobody; false for what does not run.
+    /// Adds a notice to a running transfer without an event; returns false if the transfer does not
+    /// run.
     pub(super) fn noted(&self, id: &str, notice: &str) -> bool {
         let mut runs = self.lock();
         let run = runs.get_mut(id).filter(|run| !run.is_ended);
         run.map(|run| run.note(notice.to_owned())).is_some()
     }
 
-    /// Writes down what changed.
+    /// Writes changed counters to the database.
     pub(super) fn flush(&self, connection: &Connection) -> Result<()> {
         let changed: Vec<(String, Counters)> = {
             let mut runs = self.lock();
@@ -403,7 +406,7 @@ impl Live {
 
 pub(super) fn write(connection: &Connection, id: &str, counters: &Counters) -> Result<()> {
     let body = super::row::json(counters)?;
-    // Only where the transfer still is: it may have been forgotten meanwhile.
+    // Only if the transfer still exists: it may have been deleted meanwhile.
     connection
         .prepare_cached(
             "INSERT INTO counters (transfer, body) SELECT id, ?2 FROM transfers WHERE id = ?1
@@ -414,7 +417,7 @@ pub(super) fn write(connection: &Connection, id: &str, counters: &Counters) -> R
     Ok(())
 }
 
-/// An error as it stands with a transfer.
+/// The fields of an error in a transfer.
 pub(super) fn parts(error: &Error) -> ErrorParts {
     error.into()
 }

@@ -1,13 +1,14 @@
-//! Transfers and where they stand, kept in SQLite.
+//! Stores transfers and their states in SQLite.
 //!
-//! Purpose: what was submitted, what became of it, and the changes between; tickets and staged
-//! files are kept beside them. Decisions are pure (`states`); what runs next is for the dispatcher.
+//! Purpose: the submitted requests, their outcomes, and the changes between; tickets and staged
+//! files are stored beside them. Decisions are pure (`states`); the dispatcher chooses which
+//! transfer runs next.
 //!
-//! Not for: HTTP, sessions. All calls block, for a sync of the disk when they change something;
-//! they are made from threads that may.
+//! Not for: HTTP, sessions. All calls block, and calls that change something wait for a sync of the
+//! disk; callers use threads that may block.
 //!
-//! Invariant owned here: what a caller was told is on the disk, and no two callers are told
-//! different things of one transfer in an order that cannot be.
+//! Invariant owned here: an answer to a caller is on the disk, and the answers about one transfer
+//! to all callers agree in their order.
 
 mod candidates;
 mod change;
@@ -65,33 +66,33 @@ use writer::{Around, Effects, Writer};
 /// The database's name in the state folder.
 const DATABASE: &str = "queue.db";
 
-/// Who holds the lock on this file has the queue.
+/// The process that holds the lock on this file owns the queue.
 const LOCK: &str = "lock";
 
-/// Folder of the lists of files, there.
+/// Folder of the lists of files, in the state folder.
 const TRANSFERS: &str = "transfers";
 
-/// What the queue needs to know of the configuration.
+/// The part of the configuration that the queue uses.
 #[derive(Debug, Clone)]
 struct Rules {
     places: quota::Places,
-    /// Tickets of one owner that are kept.
+    /// Maximum number of stored tickets of one owner.
     tickets_of_owner: u64,
     retry: RetryWish,
     keep: Duration,
     keep_count: u64,
 }
 
-/// When somebody last asked for transfers that are bound to being asked for.
+/// Times of the last requests about transfers with `bound_seconds`.
 #[derive(Debug, Default)]
 struct Asked {
     transfers: HashMap<String, Instant>,
     owners: HashMap<String, Instant>,
-    /// Who is being asked for right now, by how many.
+    /// Number of open requests, such as long polls, by subject.
     open: HashMap<Whom, u32>,
 }
 
-/// For whom somebody asks.
+/// The subject of a request: one transfer, or all of an owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Whom {
     Transfer(String),
@@ -116,7 +117,7 @@ impl Drop for Asking {
         }
         let now = Instant::now();
         match &self.whom {
-            // Only transfers that are bound to being asked for stand there.
+            // The table has only transfers with `bound_seconds`.
             Whom::Transfer(id) => {
                 if let Some(last) = asked.transfers.get_mut(id) {
                     *last = now;
@@ -141,7 +142,7 @@ pub struct Queue {
     opened: Instant,
     folder: PathBuf,
     rules: Rules,
-    /// Last, so that it falls when all is written.
+    /// The last field, so that the lock is released after everything is written.
     _lock: File,
 }
 
@@ -152,10 +153,11 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Opens the queue in the state folder, and makes both when missing. One process at a time.
+    /// Opens the queue in the state folder, and creates both if they are missing. One process at a
+    /// time.
     ///
     /// # Errors
-    /// Of the file system; `LogVersion` for one that a newer program wrote; `Busy` when another
+    /// Errors of the file system; `LogVersion` for a queue of a newer program; `Busy` if another
     /// process has it.
     pub fn open(config: &Config, hub: Arc<Hub>) -> Result<Arc<Self>> {
         let folder = config.state.clone();
@@ -164,7 +166,7 @@ impl Queue {
         make_private(&transfers)?;
         let lock = take_lock(&folder.join(LOCK))?;
         let path = folder.join(DATABASE);
-        // Made here for its mode, which SQLite gives to the files beside it as well.
+        // Created here for its mode, which SQLite also gives to the files beside it.
         damage::look_before(&path)?;
         private_file(&path)?;
         let connection = schema::open(&path)?;
@@ -209,21 +211,21 @@ impl Queue {
         }))
     }
 
-    /// Who is told of what to do. Once; later calls change nothing.
+    /// Sets the receiver of commands. Only the first call has an effect.
     pub fn set_commands(&self, commands: Arc<dyn Commands>) {
         let _ = self.commands.set(commands);
     }
 
-    /// Where what happens is told.
+    /// Returns the hub that publishes events.
     #[must_use]
     pub const fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }
 
-    /// One transfer, if `caller` may see it. Counts as asking for it.
+    /// Returns one transfer, if `caller` may see it. Counts as a request about it.
     ///
     /// # Errors
-    /// `NotFound`, another owner's as well.
+    /// `NotFound`, also for another owner's transfer.
     pub fn show(&self, caller: &Principal, id: &str) -> Result<Transfer> {
         let row = self.read(|connection| Row::find(connection, id))?;
         let row = row.filter(|row| caller.sees(&row.owner));
@@ -237,16 +239,16 @@ impl Queue {
         Ok(transfer)
     }
 
-    /// Whether a transfer of this id is known, whosever it is.
+    /// Returns true if a transfer of this id exists, of any owner.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn is_known(&self, id: &TransferId) -> Result<bool> {
         self.read(|connection| Ok(Row::find(connection, id.as_str())?.is_some()))
     }
 
-    /// Somebody asks for a transfer, or for all of an owner's, for as long as this stands: an open
-    /// long poll, a listener.
+    /// Counts as a request about a transfer, or about all of an owner's, until the result is
+    /// dropped: for an open long poll or listener.
     #[must_use]
     pub fn asking(self: &Arc<Self>, transfer: Option<&str>, owner: &str) -> Asking {
         let whom = match transfer {
@@ -264,7 +266,7 @@ impl Queue {
         self.asked.lock_unpoisoned()
     }
 
-    /// Bytes sent by all transfers since the process began.
+    /// Returns the bytes sent by all transfers since the process started.
     #[must_use]
     pub fn bytes_sent(&self) -> u64 {
         self.live.bytes_sent()
@@ -301,7 +303,7 @@ impl Queue {
     }
 }
 
-/// Makes a folder that nobody else may look into: it holds tickets.
+/// Creates a folder that no other user may read: it holds tickets.
 fn make_private(folder: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new()
@@ -311,7 +313,7 @@ fn make_private(folder: &Path) -> Result<()> {
         .map_err(|error| io("make the folder of the state", folder, &error))
 }
 
-/// Opens a file that nobody else may read; makes it when missing.
+/// Opens a file that no other user may read; creates it if it is missing.
 fn private_file(path: &Path) -> Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
@@ -319,7 +321,7 @@ fn private_file(path: &Path) -> Result<File> {
     opened.map_err(|error| io("open a file of the state", path, &error))
 }
 
-/// Two processes with one queue would each run every transfer.
+/// Locks the queue: two processes with one queue would each run every transfer.
 fn take_lock(path: &Path) -> Result<File> {
     let operation = "lock the queue";
     let file = private_file(path)?;
@@ -339,7 +341,7 @@ fn io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
 }
 
 fn not_found(id: &str) -> Error {
-    // Errors are written down.
+    // Errors are logged, so an invalid id is not repeated.
     let cause = match shown_id(id) {
         Some(id) => format!("{id:?} does not exist, or belongs to another owner"),
         None => "the id in the path is not valid".to_owned(),
@@ -349,7 +351,7 @@ fn not_found(id: &str) -> Error {
         .remedy("list your transfers with GET /v1/transfers")
 }
 
-/// The next number of what is kept in an order.
+/// Returns the next sequence number.
 fn next_seq(connection: &Connection) -> Result<i64> {
     connection
         .prepare_cached("UPDATE numbers SET value = value + 1 WHERE name = 'seq' RETURNING value")
@@ -357,7 +359,7 @@ fn next_seq(connection: &Connection) -> Result<i64> {
         .map_err(schema::sql("number the transfer"))
 }
 
-/// A cursor of a page that was given out here.
+/// Parses the cursor of a page.
 fn read_cursor(cursor: Option<&str>) -> Result<i64> {
     match cursor {
         None => Ok(i64::MAX),
@@ -371,7 +373,7 @@ fn read_cursor(cursor: Option<&str>) -> Result<i64> {
 
 #[cfg(test)]
 impl Queue {
-    /// Does what no caller can, for tests of what goes wrong.
+    /// Runs a statement that no caller can cause, for tests of faults.
     pub(crate) fn execute(&self, statement: &str) {
         let statement = statement.to_owned();
         let done = self.write(move |connection, _| {

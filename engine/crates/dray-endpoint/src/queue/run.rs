@@ -1,4 +1,4 @@
-//! What the dispatcher does with the queue: takes what may run, tells how it goes, how it ended.
+//! The dispatcher's calls: take transfers to run, report their progress and their end.
 
 use super::change::{apply, forget};
 use super::live::{self, Counters, Holds, Run};
@@ -18,83 +18,84 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Transfers that one call of [`Queue::tick`] forgets at the most: the others' calls wait for it.
+/// Maximum number of transfers that one call of [`Queue::tick`] deletes: other calls wait for it.
 const PRUNED_MAX: u32 = 500;
 
-/// So long the tickets that came with a transfer are kept after its end, for a new attempt. Most are
-/// good for an hour when nobody renews them. Guess, revisit.
+/// Time for which a transfer's tickets are kept after its end, for a new attempt. Most tickets end
+/// after an hour without renewal. Guess, revisit.
 const SECRETS_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
-/// A transfer that runs.
+/// A running transfer.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Its id.
+    /// The transfer's id.
     pub id: TransferId,
-    /// Its version.
+    /// Version of the row.
     pub version: u64,
-    /// Whose it is.
+    /// Owner of the transfer.
     pub owner: String,
-    /// Who submitted it.
+    /// Name of the principal that submitted it.
     pub principal: String,
-    /// Which attempt; names its list of files.
+    /// Number of the attempt, which also names its list of files.
     pub attempt: u32,
-    /// Which session of it, from 1.
+    /// Number of the session in this attempt, from 1.
     pub tries: u32,
-    /// Which of the sources to begin with.
+    /// Index of the source to start with.
     pub source: u32,
-    /// As patched, with its tickets.
+    /// The request with patches and tickets.
     pub request: Request,
-    /// What it did in earlier sessions of this attempt.
+    /// Counters of earlier sessions of this attempt.
     pub counters: Counters,
 }
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Debug, Clone)]
 pub enum Ending {
-    /// All of it is safe.
+    /// All data is durable.
     Done,
-    /// Some files failed, the others are safe.
+    /// Some files failed; the others are durable.
     Incomplete,
-    /// It will not be tried again.
+    /// The transfer failed and is not tried again.
     Failed(Error),
-    /// It broke off. Whether it is tried again follows from the error's status and from how often
-    /// that happened.
+    /// The session broke off. The error's status and the number of such sessions decide whether the
+    /// transfer is tried again.
     Broken {
-        /// Why.
+        /// Reason for the break.
         error: Error,
-        /// Whether anything new was made safe.
+        /// True if the session made new data durable.
         has_progressed: bool,
-        /// The source to begin with next time.
+        /// The source that the next session uses; `None` to keep the present one.
         source: Option<u32>,
     },
-    /// The other end had no place for a session: that says nothing of this transfer.
+    /// The other end had no free slot: that is no fault of this transfer.
     TurnedAway {
-        /// In its words.
+        /// The other end's error.
         error: Error,
-        /// The source to begin with next time.
+        /// The source that the next session uses; `None` to keep the present one.
         source: Option<u32>,
     },
-    /// It was stopped: as somebody wished, or because the endpoint ends.
+    /// The session was stopped: at a caller's request, for another transfer, or because the
+    /// endpoint ends.
     Stopped,
 }
 
-/// What a tick did.
+/// Numbers of transfers that a tick changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ticked {
-    /// Transfers whose time to be tried again has come.
+    /// Transfers whose next try was due.
     pub due: usize,
-    /// Transfers nobody asked for.
+    /// Transfers that were cancelled because no caller asked about them.
     pub forsaken: usize,
-    /// Transfers that were forgotten.
+    /// Transfers that were deleted.
     pub pruned: usize,
 }
 
 impl Queue {
-    /// Makes a queued transfer active, if it is still of that version; `None` when it was changed
-    /// meanwhile.
+    /// Makes a queued transfer active if it still has this version; returns `None` if it was
+    /// changed meanwhile.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn begin(&self, id: &TransferId, version: u64) -> Result<Option<Job>> {
         let wanted = id.to_string();
         let row = self.write(move |connection, effects| {
@@ -133,32 +134,33 @@ impl Queue {
         }))
     }
 
-    /// The counters of the session that runs, counted from its beginning. Cheap: in memory until
-    /// the next second.
+    /// Sets the counters of the running session, counted from its start. Cheap: they stay in memory
+    /// until the next flush, at most a second later.
     pub fn progress(&self, id: &TransferId, session: &Counters) {
         self.live
             .progress(&self.hub, id.as_str(), session, clock::now());
     }
 
-    /// What a running transfer may use, in bytes per second.
+    /// Notes the granted rate of a running transfer, in bytes per second.
     pub fn granted(&self, id: &TransferId, rate: Option<u64>) {
         self.live.granted(id.as_str(), rate);
     }
 
-    /// What a running transfer has counted so far, in this attempt.
+    /// Returns the counters of a running transfer in this attempt.
     #[must_use]
     pub fn counted(&self, id: &TransferId) -> Option<Counters> {
         let runs = self.live.lock();
         runs.get(id.as_str()).map(|run| run.counters)
     }
 
-    /// A running transfer is held, or goes on.
+    /// Notes that a running transfer is held, or resumes.
     pub fn held(&self, id: &TransferId, is_held: bool) {
         self.live
             .held(&self.hub, id.as_str(), is_held, clock::now());
     }
 
-    /// A transfer has given up its session to others, and is about to be queued again: it hears why.
+    /// Notes that a transfer has given up its session to others and is about to be queued again;
+    /// the transfer gets a notice.
     pub fn lets_go(&self, id: &TransferId) {
         self.live.holds.release.fetch_add(1, Ordering::Relaxed);
         self.noticed(
@@ -167,55 +169,55 @@ impl Queue {
         );
     }
 
-    /// Transfers that are held now.
+    /// Returns the number of transfers that are held now.
     #[must_use]
     pub fn held_now(&self) -> usize {
         self.live.held_now()
     }
 
-    /// What was held since the process began.
+    /// Returns the counts of holds since the process started.
     #[must_use]
     pub fn holds(&self) -> &Holds {
         &self.live.holds
     }
 
-    /// A file of a running transfer failed.
+    /// Notes that a file of a running transfer failed.
     pub fn file_failed(&self, id: &TransferId, path: &RelPath, error: &Error) {
         self.live
             .file_failed(&self.hub, id.as_str(), path, error, clock::now());
     }
 
-    /// Something of a running transfer deserves a word.
+    /// Adds a notice to a running transfer, and publishes it.
     pub fn noticed(&self, id: &TransferId, notice: &str) {
         self.live
             .noticed(&self.hub, id.as_str(), notice, clock::now());
     }
 
-    /// What is wished of a running transfer: asked before and after a session is made, since the
-    /// wish may come in between.
+    /// Returns the requested end of a running transfer, such as a pause. To be called before and
+    /// after a session is created, because the request may come in between.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn wish(&self, id: &TransferId) -> Result<Option<Wish>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         Ok(row.and_then(|row| row.standing.wish))
     }
 
-    /// The request of a transfer as it is now, with its tickets: after
+    /// Returns the present request of a transfer, with its tickets; for use after
     /// [`super::Commands::changed`].
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn request(&self, id: &TransferId) -> Result<Option<Request>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         Ok(row.map(|row| row.whole_request()))
     }
 
-    /// The session of an active transfer ended. Says where the transfer stands now; `None` when it
-    /// was not active.
+    /// Records the end of an active transfer's session. Returns the new state of the transfer;
+    /// `None` if it was not active.
     ///
     /// # Errors
-    /// Of the database; the transfer is still active then: call it again.
+    /// Errors of the database. The transfer is still active then: call it again.
     pub fn ended(&self, id: &TransferId, ending: Ending) -> Result<Option<State>> {
         let wanted = id.to_string();
         let last = self.live.lock().get_mut(&wanted).map(super::live::Run::end);
@@ -239,11 +241,11 @@ impl Queue {
         Ok(state)
     }
 
-    /// What was active or waiting when the process went is queued again, or what was wished of it.
-    /// Once, before anything runs. Says how many.
+    /// Queues transfers that were active or waiting when the last process ended, or applies their
+    /// requested end. Called once, before anything runs. Returns the number of transfers.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn requeue_interrupted(&self) -> Result<usize> {
         self.write(|connection, effects| {
             let statement = format!("{SELECT} WHERE t.state IN ('active', 'waiting')");
@@ -256,11 +258,11 @@ impl Queue {
         })
     }
 
-    /// What time alone does, each second or so: transfers whose time has come are queued, those
-    /// that nobody asked for are cancelled, old ones are forgotten.
+    /// Applies changes that depend on time only, about every second: queues due transfers, cancels
+    /// those that no caller asked about, and deletes old ones.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn tick(&self, now: Timestamp) -> Result<Ticked> {
         let due = self.queue_due(now)?;
         self.release_held(now)?;
@@ -284,7 +286,7 @@ impl Queue {
         let count = found.len();
         self.write(move |connection, effects| {
             for row in found {
-                // It may have been changed since it was read.
+                // The transfer may have changed since it was read.
                 if let Some(mut row) = Row::find(connection, &row.id)? {
                     apply(connection, effects, &mut row, Command::Due, now)?;
                 }
@@ -310,7 +312,8 @@ impl Queue {
         let is_forsaken = |row: &Row| {
             let bound = Duration::from_secs(row.request.bound_seconds.unwrap_or(u64::MAX));
             let is_cancelled = matches!(row.standing.wish, Some(Wish::Cancel | Wish::Purge));
-            // Whoever submits it asks: that is noted only after it is on the disk.
+            // A submission counts as a request about the transfer, but is noted only after it is on
+            // the disk.
             let is_old = now.since(row.submitted_at) >= bound;
             !is_cancelled && is_old && unasked(self, &row.id, &row.owner) >= bound
         };
@@ -323,7 +326,7 @@ impl Queue {
             format!("no caller has asked about it for {seconds} seconds")
         };
         for row in &forsaken {
-            // At its end a running transfer replaces the notices of its row by its own.
+            // At its end, a running transfer replaces the notices of its row with those in memory.
             self.live.noted(&row.id, &notice(row));
         }
         self.write(move |connection, effects| {
@@ -346,7 +349,7 @@ impl Queue {
         let before = now.before(self.rules.keep).as_ms();
         let keep = i64::try_from(self.rules.keep_count).unwrap_or(i64::MAX);
         let failed = sql("forget old transfers");
-        // Those past their days, and the oldest of what are too many.
+        // Transfers past the retention time, and the oldest of those beyond the retention count.
         let old: Vec<String> = self.read(|connection| {
             let mut statement = connection
                 .prepare_cached(
@@ -369,7 +372,7 @@ impl Queue {
         let forgotten = self.write(move |connection, _| {
             let mut forgotten = Vec::with_capacity(old.len());
             for id in &old {
-                // It may have been retried since it was looked for.
+                // The transfer may have been retried since it was read.
                 let row = Row::find(connection, id)?;
                 if let Some(row) = row.filter(|row| row.standing.state.is_terminal()) {
                     forget(connection, &row)?;
@@ -384,8 +387,8 @@ impl Queue {
         Ok(forgotten.len())
     }
 
-    /// Forgets the tickets of what has ended long ago, so many in a call. Nobody has renewed them since.
-    /// What is still to be purged elsewhere keeps its own until it is.
+    /// Deletes the tickets of transfers that ended long ago, one page per call: they were not
+    /// renewed since. A transfer that is still to be purged keeps its tickets until then.
     fn forget_secrets(&self, now: Timestamp) -> Result<()> {
         let failed = sql("forget tickets");
         let until = now.before(SECRETS_KEPT).as_ms();
@@ -408,7 +411,7 @@ impl Queue {
         self.write(move |connection, _| {
             for id in &found {
                 let row = Row::find(connection, id)?;
-                // It may have been retried since it was looked for.
+                // The transfer may have been retried since it was read.
                 let Some(mut row) = row.filter(|row| row.standing.state.is_terminal()) else {
                     continue;
                 };
@@ -421,10 +424,10 @@ impl Queue {
         })
     }
 
-    /// Cancelled transfers whose partial data shall be removed.
+    /// Returns cancelled transfers whose partial data is to be removed.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn to_purge(&self, limit: u32) -> Result<Vec<PurgeJob>> {
         let statement = format!(
             "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL ORDER BY t.seq LIMIT ?1"
@@ -433,7 +436,7 @@ impl Queue {
         let purges = found.into_iter().map(|row| {
             Ok(PurgeJob {
                 request: row.whole_request(),
-                // An earlier attempt may have left something.
+                // An earlier attempt may have left partial data.
                 has_begun: row.started_at.is_some() || row.attempt > 1,
                 id: TransferId::new(row.id)?,
                 owner: row.owner,
@@ -442,10 +445,10 @@ impl Queue {
         purges.collect()
     }
 
-    /// The partial data of a cancelled transfer is gone, or cannot be removed, as `notice` says.
+    /// Records that the purge of a cancelled transfer has ended, with its report.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn purged(&self, id: &TransferId, report: Option<PurgeReport>) -> Result<()> {
         let wanted = id.to_string();
         self.write(move |connection, effects| {
@@ -461,11 +464,11 @@ impl Queue {
         })
     }
 
-    /// A page of transfers that are not ended and hold tickets, with them, by number; the next page
-    /// is behind the last number.
+    /// Returns a page of transfers that have not ended and hold tickets, each with its number; the
+    /// next page is after the last number.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn with_tickets(&self, after: i64, limit: u32) -> Result<Vec<(i64, TransferId, Request)>> {
         let statement = format!(
             "{SELECT} WHERE t.state IN ('queued', 'active', 'waiting', 'paused')
@@ -482,19 +485,19 @@ impl Queue {
         found.collect()
     }
 
-    /// Whether a transfer is known and not ended.
+    /// Returns true if a transfer exists and has not ended.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn is_live(&self, id: &TransferId) -> Result<bool> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         Ok(row.is_some_and(|row| !row.standing.state.is_terminal()))
     }
 
-    /// Those of these transfers that are known and not ended.
+    /// Returns those of these transfers that exist and have not ended.
     ///
     /// # Errors
-    /// Of the database.
+    /// Errors of the database.
     pub fn live_of<'i>(
         &self,
         ids: impl IntoIterator<Item = &'i TransferId>,
@@ -516,10 +519,10 @@ impl Queue {
         })
     }
 
-    /// Where the outcomes of files of one attempt are written.
+    /// Opens the list of files of one attempt, to add outcomes.
     ///
     /// # Errors
-    /// Of the file system; `NotFound` for a transfer that is not known.
+    /// Errors of the file system; `NotFound` for an unknown transfer.
     pub fn manifest(&self, id: &TransferId, attempt: u32) -> Result<Manifest> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         let row = row.ok_or_else(|| not_found(id.as_str()))?;
@@ -538,7 +541,7 @@ pub(super) fn rows(
     rows.collect::<rusqlite::Result<_>>().map_err(&failed)
 }
 
-/// Writes an ending into the row; says what it means for its state.
+/// Writes an ending to the row; returns its meaning for the state.
 fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> EndKind {
     row.next_try_at = None;
     match ending {
@@ -568,7 +571,7 @@ fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> En
     }
 }
 
-/// Tried again, or given up.
+/// Schedules the next try, or fails the transfer.
 fn judged(
     row: &mut Row,
     error: Error,
