@@ -1,8 +1,8 @@
 //! Opens the locations of a transfer: interprets SRC and DST, and opens the store of each.
 //!
-//! Only this crate knows every kind of store by name: [`registry`] holds them. [`locations`] parses,
-//! [`prepare`] opens both ends of a copy on this host, and [`export`] opens the root of a server or
-//! an endpoint. [`dray_runtime`] moves the bytes.
+//! Only this crate knows every kind of store by name: [`registry`] holds them. [`locations`]
+//! parses, [`prepare`] opens both ends of a copy on this host, and [`export`] opens the root of a
+//! server or an endpoint. [`dray_runtime`] moves the bytes.
 
 pub mod export;
 pub mod locations;

@@ -26,7 +26,7 @@ pub struct Written<'a> {
     pub destination: &'a OsStr,
     /// True if folders are copied with all their contents.
     pub recursive: bool,
-    /// How links are treated.
+    /// Treatment of symbolic links.
     pub links: Links,
     /// True if an option applies to one file only (a byte range, a checksum).
     pub about_one_file: bool,
@@ -364,8 +364,8 @@ fn local_destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<N
     Ok((Folder::Local(folder), Some(own_name(name.as_bytes())?)))
 }
 
-/// Refuses a path through a folder with a reserved name: copies skip such folders, so data in them
-/// would be lost to them.
+/// Refuses a path through a folder with a reserved name: copies skip such folders, so no
+/// later copy would read data in them.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidRequest`] if a component of `path` is a reserved name.

@@ -234,8 +234,8 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Returns the names, in brackets, of the caller's own transfers that hold a resource. Empty if the
-/// caller owns none of the holders.
+/// Returns the names, in brackets, of the caller's own transfers that hold a resource. Empty if no
+/// holder belongs to the caller.
 fn holders(ids: &[String]) -> String {
     let named = ids.iter().take(HOLDERS_NAMED_MAX).map(String::as_str);
     let named: Vec<&str> = named.collect();

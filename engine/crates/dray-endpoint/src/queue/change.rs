@@ -123,7 +123,8 @@ impl Queue {
                 let key = promised::ask(&row).key;
                 promises.weigh(key, row.request.class(), row.request.weight);
             }
-            // A running transfer's notices are kept with its counters; its row gets them at its end.
+            // A running transfer's notices are kept with its counters. Its row gets them at the end
+            // of the session.
             if row.standing.state != State::Active {
                 row.note_all(std::mem::take(&mut noted));
             }

@@ -1,7 +1,7 @@
 //! The connections to the queue's database: one that writes, several that read.
 //!
-//! Invariant: when a lock of the database is stuck, all connections are closed and opened again. SQLite
-//! keeps its locks for the whole process, so they end with the last connection.
+//! Invariant: when a lock of the database is stuck, all connections are closed and opened again.
+//! SQLite keeps its locks for the whole process, so they end with the last connection.
 
 use super::schema;
 use dray_core::Result;

@@ -104,7 +104,7 @@ impl Queue {
     /// are submitted: then the requests without an error of their own are `Cancelled`.
     ///
     /// # Errors
-    /// Errors of the database; then none is submitted.
+    /// Errors of the database; then no request is submitted.
     pub fn submit_all(
         &self,
         submissions: Vec<Result<Submission>>,
