@@ -1,6 +1,6 @@
 //! Executes the decisions of the machines of dray-session: sockets, threads, buffers and clocks.
 //!
-//! A conductor thread per machine ([`source::run`], [`sink::run`]) owns the machine, passes results
+//! An executor thread per machine ([`source::run`], [`sink::run`]) owns the machine, passes results
 //! to it and carries out its effects. Readers, writers and tasks belong to storage targets, senders
 //! and receivers to streams. Buffers are preallocated ([`pool`]) and referred to by id. This crate
 //! makes no decisions.

@@ -141,6 +141,30 @@ fn arrows_between_crates_point_one_way() {
 }
 
 #[test]
+fn every_crate_has_a_short_readme() {
+    const LINES_MAX: usize = 16;
+    let files = tree::files(&tree::root());
+    let crates = files.iter().filter_map(|path| match in_crate(path) {
+        Some((name, "Cargo.toml")) => Some(name),
+        _ => None,
+    });
+    let mut findings = Vec::new();
+    for name in crates {
+        let path = format!("engine/crates/{name}/README.md");
+        let lines = fs::read_to_string(tree::root().join(&path)).map(|text| text.lines().count());
+        match lines {
+            Ok(0..=LINES_MAX) => {}
+            Ok(lines) => {
+                let message = format!("{lines} lines, {LINES_MAX} are allowed");
+                findings.push(Finding::at(path, message));
+            }
+            Err(_) => findings.push(Finding::at(path, "write what the crate holds")),
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
 fn pure_crates_know_no_files_sockets_threads_or_clocks() {
     let mut findings = Vec::new();
     let mut count = 0;
