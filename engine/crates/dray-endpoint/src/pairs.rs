@@ -134,8 +134,8 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// What is known by now. A file that is damaged is set aside, and one that cannot be read just now is
-    /// stays unchanged.
+    /// Reads the stored results. Sets a damaged file aside, and leaves a file that cannot be read now
+    /// unchanged.
     #[must_use]
     pub fn open(state: &Path, now: Timestamp, warn: fn(&str)) -> Self {
         let file = state.join(FILE);

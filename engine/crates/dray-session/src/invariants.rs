@@ -34,7 +34,7 @@ pub(crate) fn overlap(ranges: impl Iterator<Item = (FileIndex, ByteRange)>) -> b
         .any(|pair| pair[0].0 == pair[1].0 && pair[1].1 < pair[0].2)
 }
 
-/// Whether each buffer is there once, and all of them fit into a pool of `count`.
+/// Returns true if no buffer occurs twice and there are at most `count` buffers.
 pub(crate) fn are_of_pool(buffers: impl Iterator<Item = BufferId>, count: u32) -> bool {
     let mut seen = HashSet::new();
     let mut buffers = buffers.into_iter();

@@ -20,7 +20,8 @@ pub struct Given {
     pub(super) present: u64,
 }
 
-/// Why a set has no promise, said where there is no time to look for what could be.
+/// Notice for a request without a promise, used where a search for an alternative would take too
+/// long.
 pub(crate) const NO_ROOM: &str = "not promised: it does not fit beside the current promises; POST \
                                   /v1/admission tells what would fit";
 

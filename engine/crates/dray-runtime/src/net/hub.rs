@@ -37,17 +37,17 @@ const BACKLOG_MAX_LONG: usize = 2;
 /// Bytes of a frame from which its message is a long one.
 const LONG_BYTES: usize = 64 << 10;
 
-/// How long a network thread waits before it looks at a backlog again.
+/// Pause of a network thread before it checks a backlog again.
 const BACKLOG_WAIT: Duration = Duration::from_micros(200);
 
 /// Streams that may join one session over its life: a limit of the list of numbers used.
 const JOINS_MAX: usize = 1 << 16;
 
-/// Where a link's events go.
+/// Destination of a link's events.
 pub(super) enum Inbox {
-    /// To a source's conductor.
+    /// The executor of a source.
     Source(Sender<SourceEvent>),
-    /// To a sink's conductor. Its receivers fill the pool, at these rates at most.
+    /// The executor of a sink. Its receivers fill the pool, at these rates at most.
     Sink(Sender<SinkEvent>, Arc<Pool>, SharedRates),
 }
 
@@ -109,7 +109,7 @@ impl Inbox {
     }
 }
 
-/// What the driver's dialler is to do.
+/// A job of the driver's dialler.
 pub(super) enum Note {
     /// A stream was lost: dial another.
     Lost(Error),
@@ -128,7 +128,8 @@ impl Growth {
         Self(hub)
     }
 
-    /// Dials until so many are alive, as far as they were granted and are taken; does not wait.
+    /// Asks the dialler to raise the number of live streams to `streams`, or to the granted number if
+    /// that is lower. Returns immediately; the other end may still refuse a stream.
     pub fn want(&self, streams: u32) {
         if !self.0.is_over() {
             let streams = usize::try_from(streams).unwrap_or(usize::MAX);
@@ -137,7 +138,8 @@ impl Growth {
         }
     }
 
-    /// Whether any stream has joined: without one, the other end cannot be said to be there.
+    /// Returns true once a data stream has joined. A session that is lost before that counts as not
+    /// begun.
     #[must_use]
     pub fn had_streams(&self) -> bool {
         self.0.had_streams.load(Ordering::Acquire)
@@ -161,7 +163,7 @@ struct Streams {
     used: HashSet<StreamId>,
     /// Lent to threads; when all are gone, so are the threads.
     running: Option<Sender<Infallible>>,
-    /// Who dials streams, at the driver.
+    /// The dialler of streams, at the driver.
     dialler: Option<Sender<Note>>,
     control: Option<Arc<Shared>>,
 }
@@ -228,7 +230,7 @@ impl Hub {
         &self.limits
     }
 
-    /// Whether nothing more is to be done for this link.
+    /// Returns true if the link has ended.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -328,8 +330,8 @@ impl Hub {
         self.cut_streams();
     }
 
-    /// The same, and the peer is told why. The conductor hears it first: telling a peer that does not
-    /// read may take long.
+    /// Ends the session as [`Self::peer_lost`] does, and sends the peer the reason. The executor gets
+    /// the error first, because sending may block if the peer does not read.
     pub(super) fn break_off(&self, error: Error) {
         let control = self.streams().control.clone();
         if let Some(control) = &control {
@@ -341,20 +343,21 @@ impl Hub {
         }
     }
 
-    /// Asks the conductor to leave, keeping what is safe.
+    /// Asks the executor to end the session and to keep durable data.
     pub(super) fn leave(&self) {
         self.inbox.leave();
     }
 
-    /// The number of streams alive. Those whose peer has left do not count, noticed or not: a source
-    /// with nothing to send would not notice.
+    /// Returns the number of live streams. A stream that its peer has closed does not count, even if
+    /// its thread has not detected that yet.
     pub(super) fn live_streams(&self) -> usize {
         self.streams().count_live()
     }
 
-    /// Tells a source's conductor of streams that their peer has closed: a stream without anything to
-    /// send would not notice, and what it sent last may be lost. `known` holds how often each was seen
-    /// closed. One that was seen twice is told of; a session that ends closes its streams too.
+    /// Reports streams that the peer has closed to a source's executor. A stream with nothing to send
+    /// would not detect this, and its last objects may be lost. `known` counts the checks that found a
+    /// stream closed. A stream is reported at its second such check, because the end of a session
+    /// closes its streams too.
     pub(super) fn look_for_left(&self, known: &mut HashMap<StreamId, u32>) {
         let Inbox::Source(events) = &self.inbox else {
             return;
@@ -372,12 +375,12 @@ impl Hub {
         }
     }
 
-    /// Takes in a stream that has joined.
+    /// Adds a stream that has joined.
     ///
     /// # Errors
-    /// When the link is over, the number was used, as many streams live as were granted, or the system
-    /// gives no thread. A passive end's link ends for the last where no other stream is left, and the driver
-    /// is told: it would hear nothing but that its streams are closed.
+    /// If the link has ended, the number was used before, the granted number of streams is alive, or
+    /// the system refuses a thread. In the last case a passive end without another stream ends the
+    /// link and sends the driver the reason; otherwise the driver would only see its streams close.
     pub(super) fn attach(self: &Arc<Self>, stream: StreamId, mut channel: Channel) -> Result<()> {
         let refuse = |cause: &str| Err(fail::protocol("join a stream", cause));
         {
@@ -465,9 +468,9 @@ impl Hub {
         }
     }
 
-    /// Ends the link in good order: this end says its last word, waits a while for the peer's, and
-    /// for the threads. A driver that has said BYE knows how the session ended, and whoever waits for
-    /// it waits no longer: over a long path the peer's last word takes a round trip.
+    /// Ends the link regularly: ends this end's direction, then waits a limited time for the peer and
+    /// for the threads. A driver that has sent BYE returns immediately and waits on another thread,
+    /// because the peer's end may be a round trip away.
     pub(super) fn close(self: &Arc<Self>) {
         let control = self.streams().control.take();
         if let Some(control) = &control {
@@ -558,9 +561,8 @@ impl Drop for Closer {
     }
 }
 
-/// Whether the peer of a stream that only sends has closed it. The poll reads nothing: bytes that
-/// nobody reads would hide the end behind them, and a read may fail for a reason that says nothing
-/// of the stream.
+/// Returns true if the peer has closed a stream that only sends. The poll reads no bytes: unread
+/// bytes would hide the end behind them, and a read may fail for another reason.
 #[cfg(target_os = "linux")]
 pub(super) fn has_left(stream: &TcpStream) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
