@@ -160,7 +160,7 @@ def test_bytes_to_nowhere_are_compared_with_their_sums(bench: Bench) -> None:
         (["null:5", "dray://127.0.0.1:1/null:5"], "write null: for it"),
         (["x", "dray://127.0.0.1:1/null:", "--dry-run"], "leave --dry-run out"),
         (["null:5x2", "x"], "--recursive"),
-        (["-r", "null:5x2", "y", "x"], "name it alone"),
+        (["-r", "null:5x2", "y", "x"], "copy them one by one"),
         (["null:five", "x"], "./null:"),
         (["null:5", "null:", "--verify"], "leave --verify out"),
         (["null:5", "null:", "--dry-run"], "leave --dry-run out"),

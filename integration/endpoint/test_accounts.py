@@ -248,7 +248,7 @@ def test_a_staged_copy_is_freed_by_its_owners_account(house: House) -> None:
             # Alice may not remove a file that now belongs to another account; none of it is
             # removed.
             os.chown(copy, STRANGER, STRANGER)
-            with pytest.raises(DrayPermanentError, match="/fast/run/x stays: Permission denied"):
+            with pytest.raises(DrayPermanentError, match="/fast/run/x was kept: Permission denied"):
                 alice.evict_staging(staged.id)
             assert (copy / "x").exists()
             os.chown(copy, *numbers("alice"))

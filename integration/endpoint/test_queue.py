@@ -105,7 +105,7 @@ def test_a_purge_leaves_what_another_transfer_went_on_with(endpoint: Endpoint) -
         until(lambda: client.transfer("next").state == "paused", "it runs on")
         kept = tree.leftovers(endpoint.root("out"))
         client.cancel("t", purge=True)
-        assert ended(client).notices[-1].startswith("nothing purged: transfer next went on")
+        assert ended(client).notices[-1].startswith("nothing purged: transfer next resumed")
         assert tree.leftovers(endpoint.root("out")) == kept
         client.change("next", rate_max=None)
         client.resume("next")

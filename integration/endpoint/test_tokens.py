@@ -79,7 +79,7 @@ BAD: dict[str, tuple[Callable[[House], str], str]] = {
     "no-profile": (lambda h: good(h, **{"wlcg.ver": None}), "WLCG profile"),
     "bound": (lambda h: good(h, cnf={"jkt": "x"}), "bound to a key"),
     "twisted": (lambda h: good(h, exp="tomorrow"), "wrong type"),
-    "climbing": (lambda h: h.issuer.token("storage.read:/data/../x"), "climbs"),
+    "climbing": (lambda h: h.issuer.token("storage.read:/data/../x"), "leaves its root"),
     "unknown-key": (lambda h: good(h, header={"kid": "another"}), "has no key"),
     "strangers-key": (lambda h: h.stranger.token("storage.read:/"), "its signature by"),
     "changed": (changed, "its signature by"),

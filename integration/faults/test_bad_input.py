@@ -212,7 +212,7 @@ def test_folder_where_a_file_should_be(bench: Bench, source: Path, sink: Path) -
     (sink / "source" / "m" / "large" / "precious").write_bytes(b"mine")
     words: list[Word] = ["-r", source, f"{sink}/"]
     ended = bench.cp(*words).expect(SOME_FAILED)
-    explains(ended, "sink", "m/large", "a folder stands", "move the folder away")
+    explains(ended, "sink", "m/large", "a folder has the file's name", "move the folder away")
     assert failed(ended).keys() == {"source/m/large"}
     assert (sink / "source/m/large/precious").read_bytes() == b"mine", "a stranger's file is gone"
     shutil.rmtree(sink / "source/m/large")
@@ -235,7 +235,7 @@ def test_pipe_where_a_file_should_be(
     os.mkfifo(sink / "source/link")
     words: list[Word] = ["-r", source, f"{sink}/", "--overwrite", overwrite]
     ended = bench.cp(*words).expect(SOME_FAILED)
-    explains(ended, "sink", "m/large", "a pipe", "another destination")
+    explains(ended, "sink", "m/large", "a device, pipe or socket", "another destination")
     assert failed(ended).keys() == {"source/m/large", "source/link"}
     assert (sink / "source/m/large").is_fifo()
     assert (sink / "source/link").is_fifo()

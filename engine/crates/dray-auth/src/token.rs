@@ -430,7 +430,7 @@ impl Claims {
                 let wait = seconds(start - now);
                 return Err(unauthorized(
                     OPERATION,
-                    format!("it is not yet valid: it becomes {words} in {wait}"),
+                    format!("it is not yet valid: it is {words} in {wait}"),
                     "wait, or set the clocks of the issuer and of this endpoint right",
                 ));
             }

@@ -319,7 +319,7 @@ impl fmt::Display for Error {
             write!(f, ": {}", self.cause)?;
         } else {
             write!(f, ": {}", self.kind.words())?;
-            if !self.cause.is_empty() {
+            if !self.cause.is_empty() && !self.cause.eq_ignore_ascii_case(self.kind.words()) {
                 write!(f, " ({})", self.cause)?;
             }
         }
@@ -338,7 +338,7 @@ impl Error {
             ErrorKind::Unreachable => true,
             // Without a file this kind is a state conflict, and the cause names the state.
             ErrorKind::AlreadyExists => self.file.is_none(),
-            kind => self.cause.eq_ignore_ascii_case(kind.words()),
+            _ => false,
         };
         repeats && !self.cause.is_empty()
     }
@@ -396,7 +396,7 @@ mod tests {
         let bare = error(ErrorKind::Unreachable, "");
         assert_eq!(bare, "cannot connect to h:1: unreachable");
         let twice = error(ErrorKind::Io, "Input/output error");
-        assert_eq!(twice, "cannot connect to h:1: Input/output error");
+        assert_eq!(twice, "cannot connect to h:1: input/output error");
         let late = error(ErrorKind::TimedOut, "no answer within 5 s");
         assert_eq!(
             late,

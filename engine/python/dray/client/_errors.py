@@ -71,9 +71,9 @@ def make(
     where = "" if end in ("here", "network") else f" at the {end}"
     words = kind.replace("_", " ")
     # "cannot connect: unreachable (Connection refused)" would give one reason twice.
-    if cause and (kind == "unreachable" or cause.lower() == words):
+    if cause and kind == "unreachable":
         words = cause
-    elif cause:
+    elif cause and cause.lower() != words:
         words += f" ({cause})"
     message = f"cannot {operation}{where}: {words}"
     message += f"; {remedy}" if remedy else ""

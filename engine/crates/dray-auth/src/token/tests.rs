@@ -325,11 +325,11 @@ fn bad_permissions_are_refused_with_the_reason() {
         ),
         (
             with(claims(), "scope", json!("storage.read:/a/../b")),
-            "climbs",
+            "leaves its root",
         ),
         (
             with(claims(), "scope", json!("storage.read:/%2e%2e")),
-            "climbs",
+            "leaves its root",
         ),
         (with(claims(), "wlcg.groups", json!(["vo"])), "wlcg.groups"),
         (

@@ -130,7 +130,7 @@ fn a_file_where_the_folder_should_be() {
     ] {
         let done = scene.dray(arguments);
         assert_eq!(done.code, Some(3), "{arguments:?}: {}", done.err);
-        assert!(done.complaint().contains("no folder"), "{}", done.err);
+        assert!(done.complaint().contains("not a folder"), "{}", done.err);
     }
     assert_eq!(scene.read("t"), b"a file");
 }

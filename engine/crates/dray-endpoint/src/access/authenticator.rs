@@ -367,7 +367,7 @@ fn revocation_lists(
     let wrong = |kind, cause: String| {
         Error::new(kind, End::Here, "read the revocation list")
             .cause(format!("{}: {cause}", file.display()))
-            .remedy("fetch it anew, or correct tls.crl")
+            .remedy("fetch it again, or correct tls.crl")
     };
     let bytes = read(file).map_err(|error| wrong(error.kind, error.cause))?;
     if bytes.first() == Some(&DER_SEQUENCE) {
