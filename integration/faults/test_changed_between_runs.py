@@ -115,8 +115,9 @@ def test_a_flipped_byte_costs_its_object(bench: Bench, way: str) -> None:
     assert report["bytes_resumed"] == broken.safe - OBJECT
     assert report["bytes_sent"] == SIZE - broken.safe + OBJECT
     if way == "cp":
-        assert f"{OBJECT} of {broken.safe} logged bytes in its partial file differ from the log" in str(
-            report["notices"]
+        assert (
+            f"{OBJECT} of {broken.safe} logged bytes in its partial file differ from the log"
+            in str(report["notices"])
         )
 
 

@@ -444,7 +444,10 @@ impl Parsed<'_> {
         let (not_before, not_after) = self.validity();
         if now < not_before {
             let wait = seconds(not_before - now);
-            let cause = format!("{} is not yet valid: it becomes valid in {wait}", self.words());
+            let cause = format!(
+                "{} is not yet valid: it becomes valid in {wait}",
+                self.words()
+            );
             return Err(refused(cause, "wait, or set the clocks right"));
         }
         if now > not_after {

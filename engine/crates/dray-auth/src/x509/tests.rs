@@ -256,7 +256,10 @@ fn certificates_out_of_their_time_are_refused() {
         not_before: "270115080100Z",
         ..alice()
     };
-    assert_refused(verify(early), "is not yet valid: it becomes valid in 60 seconds");
+    assert_refused(
+        verify(early),
+        "is not yet valid: it becomes valid in 60 seconds",
+    );
     let authority = Draft {
         not_after: YESTERDAY,
         ..authority(ROOT, SUB)
