@@ -448,7 +448,7 @@ mod tests {
                 "an owner's",
             ),
             (format!("{SMALL}[tickets]\nlifetime = 0\n"), "lifetime_max"),
-            (format!("listen = []\n{SMALL}"), "nowhere"),
+            (format!("listen = []\n{SMALL}"), "any address"),
             (format!("{SMALL}{ISSUER}base = \"/nope/x\"\n"), "in no root"),
             (
                 format!("{SMALL}{ISSUER}keys = \"rel.jwks\"\n"),

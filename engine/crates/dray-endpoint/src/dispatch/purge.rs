@@ -162,7 +162,7 @@ mod tests {
                 "0 partial files, 7 bytes",
             ),
             (Purged::Nothing, "no partial data"),
-            (Purged::GoneOn(other), "transfer t2 went on"),
+            (Purged::GoneOn(other), "transfer t2 resumed"),
             (Purged::NotOurs, "another owner"),
             (Purged::Larger, "larger"),
         ] {

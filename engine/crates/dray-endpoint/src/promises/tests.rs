@@ -381,7 +381,7 @@ fn what_an_owner_may_have_at_most_is_promised_once_and_not_to_each() {
     assert_eq!(obstacle.resource.as_deref(), Some("owner:alice"));
     let said = refused.error.to_string();
     assert!(
-        said.contains("what alice may have (95.4 MiB/s) is promised to another"),
+        said.contains("the share of alice (95.4 MiB/s) is promised to another"),
         "{said}"
     );
     assert!(

@@ -86,7 +86,7 @@ async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
     assert_eq!(code, 409, "{error}");
     let cause = error["error"]["cause"].as_str().expect("a text");
     assert!(
-        cause.starts_with("/fast/run/deep/b stays: it is pinned until 20"),
+        cause.starts_with("/fast/run/deep/b was kept: it is pinned until 20"),
         "{cause}"
     );
     assert!(house.place.join("fast/run/a").exists(), "all or nothing");
@@ -117,10 +117,10 @@ async fn what_changed_or_came_or_is_unfinished_stays_and_is_named() {
     assert_eq!(code, 409);
     let cause = error["error"]["cause"].as_str().expect("a text");
     for word in [
-        "/fast/run/a stays: its slow copy is not of the same size and time",
-        "/fast/run/latest stays: its slow copy is a link with another target",
-        "/fast/run/deep/new stays: it has no slow copy",
-        "/fast/run/deep/.dray-log stays: a transfer has left it",
+        "/fast/run/a was kept: its slow copy is not of the same size and time",
+        "/fast/run/latest was kept: its slow copy is a link with another target",
+        "/fast/run/deep/new was kept: it has no slow copy",
+        "/fast/run/deep/.dray-log was kept: a transfer left it",
     ] {
         assert!(cause.contains(word), "{word}: {cause}");
     }
@@ -356,7 +356,7 @@ async fn a_copy_is_evicted_as_its_owners_account() {
     assert_eq!(code, 409, "{error}");
     let cause = error["error"]["cause"].to_string();
     assert!(
-        cause.contains("/fast/alice stays: Permission denied"),
+        cause.contains("/fast/alice was kept: Permission denied"),
         "{cause}"
     );
     assert!(of("fast/alice/a").exists(), "all or nothing");

@@ -17,13 +17,13 @@ async fn a_call_to_the_storage_knows_no_sink_and_no_options() {
     for (call, body, code, said) in [
         ("checksum", sum("/slow/none"), 404, "not found"),
         ("checksum", sum("/slow/folder"), 409, "name a file"),
-        ("checksum", sum("/slow/file/x"), 409, "no folder"),
-        ("mkdir", json!({"path": "/slow/file"}), 409, "no folder"),
+        ("checksum", sum("/slow/file/x"), 409, "not a folder"),
+        ("mkdir", json!({"path": "/slow/file"}), 409, "not a folder"),
         (
             "mkdir",
             json!({"path": "/slow/file", "parents": false}),
             409,
-            "no folder",
+            "not a folder",
         ),
         (
             "mkdir",
@@ -37,7 +37,7 @@ async fn a_call_to_the_storage_knows_no_sink_and_no_options() {
             409,
             "remove what",
         ),
-        ("rm", json!({"path": "/slow/file/x"}), 409, "no folder"),
+        ("rm", json!({"path": "/slow/file/x"}), 409, "not a folder"),
     ] {
         let call = format!("POST /v1/storage/{call}");
         let (answered, error) = refused(&house, &call, body.clone()).await;

@@ -754,7 +754,7 @@ fn nobody_asks_for_it_and_it_is_cancelled() {
     assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 1);
     let shown = queue.show(&who("alice"), "bound").expect("there");
     assert_eq!(shown.state, State::Cancelled);
-    assert!(shown.notices[0].contains("nobody"));
+    assert!(shown.notices[0].contains("no caller"));
 }
 
 #[test]
