@@ -415,7 +415,7 @@ def test_what_is_safe_stays_safe_whichever_way_it_came(
     assert sent + resumed == 64 * MIB
     # The endpoint needs smaller objects than the server was read in: it would send everything
     # again.
-    assert ("reading through XRootD instead" in sink.said()) == (first == "server")
+    assert ("reading from the server itself instead" in sink.said()) == (first == "server")
     assert [each for each in site.sessions() if not each["error"]] == []
     assert tree.leftovers(sink.data) == []
 

@@ -454,7 +454,7 @@ fn is_of_the_way(error: &Error) -> bool {
 }
 
 fn instead(error: &Error) {
-    log::note(&format!("reading through XRootD instead ({error})"));
+    log::note(&format!("reading from the server itself instead ({error})"));
 }
 
 /// Removes the placeholder of a copy that cannot start, unless another copy of the file is running:
