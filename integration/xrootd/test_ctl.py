@@ -39,7 +39,7 @@ MIB = 1 << 20
 #: As ``make build-xrootd`` names it; in the configuration it has no number.
 PLUGIN = "libDrayXrdCtl-5.so"
 SOURCE = 0
-NOWHERE = "no dray endpoint is known"
+NOWHERE = "knows of no endpoint"
 
 
 @pytest.fixture(scope="module")
@@ -317,7 +317,7 @@ def test_without_its_endpoint_the_server_is_read(
         "no such token": "answers 401",
     }
     assert re.search(rf"no ticket for /a .*{words[fault]}", site.source.said())
-    assert "the dray endpoint there denied access" in sink.said()
+    assert "was denied access by the endpoint there" in sink.said()
     assert site.sessions() == []
 
 

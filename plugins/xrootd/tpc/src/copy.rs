@@ -372,15 +372,14 @@ impl Planned<'_> {
         let find = self.find_dray.take().filter(|_| self.size > 0)?;
         let way = find(&self.transfer).unwrap_or_else(|error| {
             log::note(&format!(
-                "the dray endpoint there denied access ({error}); reading through \
-                                XRootD instead"
+                "was denied access by the endpoint there ({error}); reading through XRootD instead"
             ));
             None
         })?;
         if NegativeCache::of_this_server().misses(&way.dial.address) {
             log::note(
-                "the dray endpoint there was unreachable a moment ago; reading through \
-                       XRootD instead",
+                "skips the endpoint there, which was unreachable a moment ago; reading through \
+                 XRootD instead",
             );
             return None;
         }

@@ -58,7 +58,7 @@ pub(crate) fn ask(
             let is_deaf = matches!(error.kind, ErrorKind::Unsupported | ErrorKind::TimedOut);
             if is_deaf {
                 deaf.add(server);
-                log::note(&format!("no dray endpoint is known at {server}"));
+                log::note(&format!("knows of no endpoint at {server}"));
             }
             return if is_deaf { Ok(None) } else { Err(error) };
         }
