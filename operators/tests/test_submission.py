@@ -250,7 +250,7 @@ def test_a_deadline_that_is_past_is_refused_at_first_and_not_in_the_middle(
     clients: Clients, client: Client, fault: Faults
 ) -> None:
     past = dt.datetime.now(dt.timezone.utc) - dt.timedelta(minutes=1)
-    with pytest.raises(DrayTaskFailure, match="is past; give a later one"):
+    with pytest.raises(DrayTaskFailure, match="has passed; give a later one"):
         begin(errand(deadline=past), clients)
     assert client.query(["af-t"]) == {"af-t": None}
     begin(errand(rate_max=SLOW), clients)

@@ -417,7 +417,7 @@ def test_bad_input_is_one_clear_line_each(
         ": Connection refused; look whether the endpoint runs": "Retry",
         f"at dray://{sites.a.address} (connection 'no_right'): cannot ": "Failure",
         "not authorized (its header is not a JSON object); ask the issuer": "Failure",
-        "is past; give a later one": "Failure",
+        "has passed; give a later one": "Failure",
         "submit it with the deadline ": "Failure",
         "cannot use destination: it is '' after templates; give it": "Failure",
         "its source is nothing.dat: No such file or directory); check the path": "Failure",
