@@ -547,8 +547,7 @@ fn what_is_sent_again_for_want_of_memory_is_said() {
     });
     let told = told.expect("said");
     assert!(
-        told.cause
-            .contains("its 3 durable bytes are sent again"),
+        told.cause.contains("its 3 durable bytes are sent again"),
         "{told}"
     );
     assert!(told.file.is_some() && !told.remedy.is_empty(), "{told:?}");

@@ -51,7 +51,7 @@ fn no_permission() -> Error {
 fn folder_in_the_way() -> Error {
     let words = [
         "publish the file",
-        "a folder has the file's name",
+        "a folder stands under the file's name",
         "move the folder away, or name another destination",
     ];
     error(ErrorKind::IsADirectory, End::Sink, words).file(&path(b"taken"))
@@ -72,7 +72,7 @@ fn changed() -> Error {
     let words = [
         "read the file",
         "it has 15 bytes, 14 when it was listed",
-        "run the same command again when no program writes to the file",
+        "run the same command again once the file is left alone",
     ];
     error(ErrorKind::SourceChanged, End::Source, words).file(&path(b"small"))
 }
@@ -81,7 +81,7 @@ fn mismatch() -> Error {
     let words = [
         "receive an object",
         "bytes differ from the checksum made when they were read",
-        "the object is sent again; check the network and the memory if this repeats",
+        "the object is sent again; look at network or memory faults if this repeats",
     ];
     error(ErrorKind::ChecksumMismatch, End::Network, words)
 }
