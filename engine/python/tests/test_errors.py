@@ -29,7 +29,7 @@ def test_every_kind_has_its_word() -> None:
         ({"rate": 1 << 64}, "rate=18446744073709551616"),
         ({"transfer_id": "a b"}, "a b"),
         ({"include": "["}, "["),
-        ({"recursive": True, "checksum": "adler32:1"}, "one file"),
+        ({"recursive": True, "checksum": "adler32:1"}, "single file"),
     ],
 )
 def test_arguments_that_make_no_sense_are_usage(
