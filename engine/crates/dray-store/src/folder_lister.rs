@@ -1,4 +1,5 @@
-//! Lists stores that return one folder at a time. Holds one folder of each level.
+//! Lists stores that return one folder at a time. Holds one folder of each level, and at most
+//! [`DEPTH_MAX`] levels.
 
 use crate::store::Lister;
 use crate::types::{FileKind, FileState, ListOptions, Listed};
@@ -7,6 +8,9 @@ use dray_core::{
     TargetId,
 };
 use std::vec::IntoIter;
+
+/// Maximum depth of folders: a server can invent any number (guess, revisit).
+const DEPTH_MAX: usize = 256;
 
 /// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +98,12 @@ impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>>> FolderLister<F> {
                 let error = error.file(&path).cause("it is a folder");
                 return Err(error.remedy("add --recursive (-r) to copy it"));
             }
+            if depth >= DEPTH_MAX {
+                let error = Error::new(ErrorKind::LimitExceeded, End::Source, "list");
+                let cause = format!("more than {DEPTH_MAX} nested folders");
+                let error = error.file(&path).cause(cause);
+                return Err(error.remedy("copy the innermost folders by themselves"));
+            }
             self.enter(path, Some(entry.clone()));
             self.is_entered = true;
             return Ok(listed(depth, entry, EntryKind::Directory));
@@ -165,5 +175,45 @@ impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>> + Send> Lister for FolderLis
         if std::mem::take(&mut self.is_entered) {
             self.levels.pop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_without_end_are_listed_to_a_bound() {
+        let unknown = ModifiedTime {
+            seconds: 0,
+            nanoseconds: 0,
+        };
+        let endless = |_: &RelPath| {
+            Ok(vec![FolderEntry {
+                name: Name::new(b"a")?,
+                size: None,
+                modified: unknown,
+            }])
+        };
+        let root = FileState {
+            kind: FileKind::Directory,
+            size: 0,
+            modified: unknown,
+            mode: 0o755,
+            inode: 0,
+            device: 0,
+        };
+        let options = ListOptions {
+            contents: true,
+            recursive: true,
+            ..ListOptions::default()
+        };
+        let lister = FolderLister::new(&RelPath::root(), Some(root), &options, endless);
+        let mut found = lister.expect("a folder").take(2 * DEPTH_MAX);
+        let error = found.find_map(Result::err).expect("a bound");
+        assert_eq!(error.kind, ErrorKind::LimitExceeded);
+        let ends =
+            found.filter(|item| matches!(item, Ok(end) if end.kind == EntryKind::DirectoryEnd));
+        assert!(ends.count() > 0, "the folders above still end");
     }
 }
