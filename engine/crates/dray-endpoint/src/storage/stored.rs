@@ -79,7 +79,11 @@ pub(super) fn list(
     let limit = page.limit as usize;
     let mut found: BTreeMap<Vec<u8>, FileState> = BTreeMap::new();
     let mut has_more = false;
-    children(root, &path.path, given, &mut |listed| {
+    let of_users = ListOptions {
+        contents: true,
+        ..ListOptions::default()
+    };
+    children(root, &path.path, &of_users, given, &mut |listed| {
         let name = listed.name.as_bytes();
         if after.as_deref().is_some_and(|after| name <= after) {
             return Ok(());
@@ -105,17 +109,11 @@ pub(super) fn list(
 fn children(
     root: &Root,
     folder: &RelPath,
+    options: &ListOptions,
     given: &Given,
     met: &mut dyn FnMut(&Listed) -> Result<()>,
 ) -> Result<()> {
-    let options = ListOptions {
-        contents: true,
-        ..ListOptions::default()
-    };
-    let mut listed = root
-        .store()
-        .list(folder, &options)
-        .map_err(in_plain_words)?;
+    let mut listed = root.store().list(folder, options).map_err(in_plain_words)?;
     while let Some(item) = listed.next() {
         given.check("list the folder")?;
         let item = item.map_err(in_plain_words)?;
@@ -168,21 +166,13 @@ fn remove_folder(root: &Root, folder: &RelPath, given: &Given, depth: usize) -> 
             own,
             ..ListOptions::default()
         };
-        let mut listed = root
-            .store()
-            .list(folder, &options)
-            .map_err(in_plain_words)?;
-        while let Some(item) = listed.next() {
-            given.check("remove")?;
-            let item = item.map_err(in_plain_words)?;
-            let is_folder = item.kind == EntryKind::Directory;
-            if is_folder {
-                listed.skip_folder();
+        children(root, folder, &options, given, &mut |listed| {
+            if own == listed.name.is_reserved() {
+                let is_folder = listed.kind == EntryKind::Directory;
+                inside.push((folder.join(&listed.name)?, is_folder, own));
             }
-            if own == item.name.is_reserved() {
-                inside.push((folder.join(&item.name)?, is_folder, own));
-            }
-        }
+            Ok(())
+        })?;
     }
     let mut removed = 0;
     for (path, is_folder, own) in inside {
