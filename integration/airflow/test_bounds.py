@@ -106,7 +106,7 @@ def test_the_time_of_a_task_counts_over_all_its_deferrals(scene: Scene) -> None:
 
 
 def is_refused(endpoint: Endpoint, token: str) -> bool:
-    """Whether an endpoint refuses a token."""
+    """Return true if an endpoint refuses a token."""
     with Client(endpoint.url, token=token, pin=endpoint.key) as client:
         try:
             client.endpoint()

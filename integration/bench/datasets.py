@@ -44,7 +44,7 @@ class Data:
 
     @property
     def is_one_file(self) -> bool:
-        """Whether there is one file only."""
+        """True if there is one file only."""
         return self.files == 1
 
     @property

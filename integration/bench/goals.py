@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be reached."""
+    """A goal of a measurement."""
 
     title: str
     bound: float
@@ -21,7 +21,7 @@ class Goal:
     is_least: bool = True
 
     def is_met(self, found: float) -> bool:
-        """Whether a number reaches it."""
+        """Return true if a number reaches it."""
         return found >= self.bound if self.is_least else found <= self.bound
 
 

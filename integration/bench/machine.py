@@ -72,7 +72,7 @@ class Machine:
 
 
 def has_kernel_tls() -> bool:
-    """Whether the kernel encrypts connections by itself; it is not used (decision 0026)."""
+    """Return true if the kernel encrypts connections by itself; it is not used (decision 0026)."""
     try:
         return "tls" in (IPV4 / "tcp_available_ulp").read_text(encoding="utf-8").split()
     except OSError:

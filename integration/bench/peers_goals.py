@@ -1,4 +1,4 @@
-"""What copies between two ends on one host are to reach, beside the others of the same rounds."""
+"""Goals of copies between two ends on one host, beside other movers of the same rounds."""
 
 from __future__ import annotations
 

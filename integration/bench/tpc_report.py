@@ -207,7 +207,7 @@ def _count(number: int, what: str) -> str:
 
 
 def is_far(case: Case) -> bool:
-    """Whether the case is over a path."""
+    """Return true if the case is over a path."""
     return " ms " in case[1]
 
 

@@ -52,7 +52,7 @@ def dray(
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """An answer."""
 
     code: int
     headers: Mapping[str, str]

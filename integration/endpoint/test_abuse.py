@@ -161,7 +161,7 @@ class Attack:
 
     @property
     def is_on(self) -> bool:
-        """Whether the attack still runs."""
+        """True if the attack still runs."""
         return time.monotonic() < self.until
 
     def dial(self, number: int = 0) -> socket.socket:

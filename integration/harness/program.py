@@ -274,7 +274,7 @@ class Bench:
 
 @dataclass
 class Way:
-    """How a tree is sent: which end dials, how many streams, with or without TLS."""
+    """A way to send a tree: the dialling end, the streams, with or without TLS."""
 
     push: bool = True
     streams: int = 4

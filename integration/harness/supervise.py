@@ -135,7 +135,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Fault:
-    """Which call fails, and how."""
+    """A call that fails, and its error."""
 
     key: Key
     #: number of the call among those of its kind, from 1

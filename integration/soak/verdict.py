@@ -87,7 +87,7 @@ class Slope:
 
     @property
     def is_fault(self) -> bool:
-        """Whether it grew significantly by more than permitted."""
+        """True if it grew significantly by more than permitted."""
         return self.growth > self.quantity.growth_max and abs(self.slope) > ERRORS * self.error
 
     def row(self, name: str) -> str:

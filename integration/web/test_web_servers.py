@@ -60,7 +60,7 @@ def expect_refused(server: WebServer, to: Path, *whys: str) -> None:
 
 
 def opens(asked: Asked) -> bool:
-    """Whether the file's state is requested, and not its checksum."""
+    """Return true if the file's state is requested, and not its checksum."""
     return asked.method == "HEAD" and "want-digest" not in asked.headers
 
 

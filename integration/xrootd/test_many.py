@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 
 def test_six_copies_at_once_take_turns(scene: Scene) -> None:
-    """Of six concurrent copies four run, as configured (xfr 4), and all arrive."""
+    """Six concurrent copies run four at a time, as configured (xfr 4), and all arrive."""
     source, sink = pair(scene, f"rate = {8 * MIB}")
     made = [make(source, f"f{number}", 12 * MIB, seed=number) for number in range(6)]
     clients = [

@@ -135,7 +135,7 @@ def test_a_source_that_comes_back_is_not_asked_with_the_old_key(scene: Scene) ->
 
 
 def test_another_source_is_never_mixed_in(scene: Scene) -> None:
-    """Of two sources of one size and time, the copy of one does not resume the other's."""
+    """A copy does not resume that of another source with the same size and time."""
     source, sink = pair(scene, f"rate = {48 * MIB}")
     begun = make(source, "a", 64 * MIB, seed=1)
     other = make(source, "b", 64 * MIB, seed=2)

@@ -109,7 +109,7 @@ def translated(about: str = "", settings: Settings | None = None) -> Iterator[No
 
 
 def is_forsaken(transfer: Transfer) -> bool:
-    """Whether an endpoint cancelled a transfer because no caller asked for it within its bound.
+    """Return true if an endpoint cancelled a transfer that no caller asked for within its bound.
 
     The endpoint reports it in a notice; a transfer that was started again has no notices of earlier
     attempts.

@@ -61,7 +61,7 @@ def reservation_id(id: str) -> str:
 
 
 def is_reserved(context: Context) -> bool:
-    """Whether a reservation may exist for the task's transfer: the DAG has a DrayAdmitOperator."""
+    """Return true if the transfer may have a reservation: the DAG has a DrayAdmitOperator."""
     dag: Any = context.get("dag") or context["task"].dag
     return any(getattr(task, "is_dray_admit", False) for task in dag.tasks)
 

@@ -190,7 +190,7 @@ class _Group(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        """What chooses them; from the top, so that it is held against paths."""
+        """Their pattern, from the top, so that it is matched against paths."""
         top = "".join(f"/{_escape(name)}" for name in self.folder)
         if self.prefix is None:
             return f"{top}/**"

@@ -189,7 +189,7 @@ class Errand:
         return self.with_request(admission="best_effort")
 
     def is_used_up(self, clients: Clients) -> bool:
-        """Whether the source is gone after the transfer; a source is never freed here."""
+        """Return true if the source is gone after the transfer; a source is never freed here."""
         del clients
         return False
 
@@ -293,7 +293,7 @@ class Wish(Protocol):
         """Return the request for a started transfer."""
 
     def is_used_up(self, clients: Clients) -> bool:
-        """Whether the result exists and its source was freed afterwards."""
+        """Return true if the result exists and its source was freed afterwards."""
 
     def as_found(self, found: Transfer) -> Wish:
         """Return it as it was submitted, apart from the fields in which tries may differ."""

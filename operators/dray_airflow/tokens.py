@@ -48,7 +48,7 @@ def expires_at(token: str) -> datetime | None:
 
 
 def is_expired(token: str) -> bool:
-    """Whether a token has expired by its own time."""
+    """Return true if a token has expired by its own time."""
     found = expires_at(token)
     return found is not None and found.timestamp() <= time.time() + LEEWAY_SECONDS
 

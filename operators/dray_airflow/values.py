@@ -33,7 +33,7 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def is_empty(value: object) -> bool:
-    """Whether no value was given; a template that renders ``None`` gives the text ``None``."""
+    """Return true without a value; a template that renders ``None`` gives the text ``None``."""
     return value is None or (isinstance(value, str) and value.strip() in ("", "None"))
 
 
@@ -81,7 +81,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def _is_list(word: str) -> bool:
-    """Whether a text is a list of texts in Python's notation; ``[ab]*`` is a pattern."""
+    """Return true if a text is a list of texts in Python's notation; ``[ab]*`` is a pattern."""
     if not word.startswith(("[", "(")) or not word.endswith(("]", ")")):
         return False
     try:

@@ -65,10 +65,10 @@ def check(version: str) -> tuple[int, int]:
 AIRFLOW_VERSION = check(airflow.__version__)
 
 HAS_CUSTOM_DEADLINES = AIRFLOW_VERSION >= (3, 2)
-"""Whether deadline alerts accept references that Airflow does not define."""
+"""True if deadline alerts accept references that Airflow does not define."""
 
 HAS_RETRY_POLICY = AIRFLOW_VERSION >= (3, 3)
-"""Whether operators take ``retry_policy`` (AIP-105)."""
+"""True if operators take ``retry_policy`` (AIP-105)."""
 
 if not TYPE_CHECKING:
     try:

@@ -64,10 +64,10 @@ ErrorKind = Literal[
 """The kind of the error, in one word."""
 
 Status = Literal["permanent", "temporary", "exhausted"]
-"""Whether a retry can help; ``exhausted`` is temporary with all tries of this run used up."""
+"""The chance of a retry; ``exhausted`` is temporary with all tries of this run used up."""
 
 End = Literal["source", "sink", "network", "here"]
-"""Where the error occurred; ``here`` is this process, before either end was called."""
+"""Place of the error; ``here`` is this process, before either end was called."""
 
 
 class ErrorFields(TypedDict):

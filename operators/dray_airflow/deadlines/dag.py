@@ -286,7 +286,7 @@ def _has_to_be_known(
     dag: DAG,
     states: Mapping[str, Instances],
 ) -> bool:
-    """Whether an unfinished task without a declared duration needs the history of past runs."""
+    """Return true if an unfinished task has no declared duration and needs the history of runs."""
     task = task_from(operator, dag, None, states.get(operator.task_id))
     if not task.is_counted or task.state in ENDED:
         return False

@@ -146,7 +146,7 @@ class TransferDeadline:
 
     @property
     def is_possible(self) -> bool:
-        """Whether there is any time for it."""
+        """True if there is any time for it."""
         return self.latest_finish > self.earliest_start
 
     def finish_of_next(self, now: datetime) -> datetime:
@@ -200,7 +200,7 @@ class DeadlinePlan:
 
     @property
     def slack_seconds(self) -> float:
-        """How much later everything could be; negative: how late it is."""
+        """Time by which all tasks could be later; negative if they are late already."""
         return (self.deadline - self.expected_finish).total_seconds()
 
     @property

@@ -79,7 +79,7 @@ class StagingErrand:
         return dataclasses.replace(late, request=dataclasses.replace(self.request, deadline=None))
 
     def is_used_up(self, clients: Clients) -> bool:
-        """Whether the slow copy exists and the fast one, its source, was evicted."""
+        """Return true if the slow copy exists and the fast one, its source, was evicted."""
         from dray.errors import DrayError
 
         if self.direction == "in":

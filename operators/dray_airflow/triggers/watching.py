@@ -223,7 +223,7 @@ class Watch:
             return other
 
     async def _is_renewed(self, hook: DrayHook) -> bool:
-        """Whether the connection now has another token than the refused one."""
+        """Return true if the connection now has another token than the refused one."""
         refused = hook.settings.token
         return (await hook.asettings()).token != refused
 

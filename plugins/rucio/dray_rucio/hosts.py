@@ -22,7 +22,7 @@ AWAY_KINDS = ("unreachable", "timed_out")
 LATER_KINDS = (*AWAY_KINDS, "busy", "no_place")
 """Kinds of errors after which the same request may succeed later."""
 KEY_SECONDS = 600.0
-"""How long an endpoint's key is cached."""
+"""Lifetime of a cached key of an endpoint."""
 HURRIED_SECONDS = 5.0
 """For one call without a retry, while Rucio holds a transaction open."""
 T = TypeVar("T")

@@ -396,12 +396,12 @@ def _mint(id: str, path: str, key: str) -> Callable[[Client], Ticket]:
 
 
 def _is_passing(error: Exception) -> bool:
-    """Whether the same call may succeed later."""
+    """Return true if the same call may succeed later."""
     return isinstance(error, DrayError) and error.kind in LATER_KINDS
 
 
 def _may_wait(request_id: str) -> bool:
-    """Whether a request may stay in Rucio's queue."""
+    """Return true if a request may stay in Rucio's queue."""
     since = requests.made_at(request_id)
     # Rucio's times are UTC without a zone.
     now = datetime.now(timezone.utc).replace(tzinfo=None)
@@ -430,7 +430,7 @@ def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
 
 
 NO_HOST = "dray://"
-"""Of an RSE whose attributes name no endpoint."""
+"""Host of an RSE whose attributes name no endpoint."""
 _OVER = ("not_found", "already_exists")
 """Kinds of errors of a transfer that has ended, or was forgotten."""
 _QUERY_MAX = 1000

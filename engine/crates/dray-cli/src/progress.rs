@@ -1,6 +1,6 @@
 //! Progress of a running transfer on standard error: a bar, plain lines, or JSON lines.
 //!
-//! The conductor's thread only stores counters and queues events; one thread of this module draws.
+//! The executor's thread only stores counters and queues events; one thread of this module draws.
 //! The queue is bounded: a slow reader of the JSON lines delays the transfer and misses no file.
 
 use crate::args::{Say, Show};

@@ -72,7 +72,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     let submitted = connected
         .and_then(|()| request(cp, transfer, (places, replicas), &destination.to_string()))
         .and_then(|request| active.ask::<Transfer>(Method::POST, "/v1/transfers", Some(&request)));
-    // Nobody uses the tickets of a refused transfer. After a temporary error the request may have
+    // The tickets of a refused transfer are unused. After a temporary error the request may have
     // arrived, so keep them.
     if let Err(error) = &submitted
         && (!is_sent || error.status == Status::Permanent)

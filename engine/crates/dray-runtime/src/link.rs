@@ -1,9 +1,9 @@
-//! The link from a conductor to the other end, across a network or within a process.
+//! The link from an executor to the other end, across a network or within a process.
 //!
-//! A link gives its conductor events to read and senders to write. Control messages pass through a
+//! A link gives its executor events to read and senders to write. Control messages pass through a
 //! [`ControlSender`] on its own thread; each data stream of a source has a [`BlockSender`] on its
 //! own thread. At the sink, a stream's receiver puts [`SinkEvent`]s of arrived blocks directly into
-//! the conductor's channel.
+//! the executor's channel.
 
 use crate::open_files::OpenFile;
 use crate::origin::Origin;
@@ -47,7 +47,7 @@ pub trait BlockSender: Send {
     fn give_up(&mut self, _error: &Error) {}
 }
 
-/// Events for a source's conductor.
+/// Events for a source's executor.
 pub enum SourceEvent {
     /// Input of its machine.
     Input(dray_session::source::Input),
@@ -72,7 +72,7 @@ pub enum SourceEvent {
     },
 }
 
-/// Events for a sink's conductor.
+/// Events for a sink's executor.
 pub enum SinkEvent {
     /// Input of its machine.
     Input(dray_session::sink::Input),

@@ -5,7 +5,7 @@
 //! ([`Listener`]). Data flows from source to sink, independent of the end that dialled.
 //! docs/design/wire-protocol.md defines the bytes.
 //!
-//! Goals: a conductor sees a [`crate::link`] and no sockets; input from a stranger costs bounded
+//! Goals: an executor sees a [`crate::link`] and no sockets; input from a stranger costs bounded
 //! memory and time and affects no other session; a byte changed on a clear stream is detected
 //! before it is written.
 //!

@@ -5,7 +5,7 @@ use dray_session::source::Listed;
 use dray_session::{Event, Progress};
 use dray_wire::message::{BlockHead, Totals};
 
-/// Observer of a transfer. Called from the conductor's thread: a method must not block unless its
+/// Observer of a transfer. Called from the executor's thread: a method must not block unless its
 /// description allows it.
 pub trait Observer: Sync {
     /// Receives an event.

@@ -1,4 +1,4 @@
-//! Turns panics, which are defects of dray, into an error of the session: otherwise the conductor,
+//! Turns panics, which are defects of dray, into an error of the session: otherwise the executor,
 //! and then the other end, would wait forever for the ended thread.
 
 use crossbeam_channel::Sender;
@@ -18,7 +18,7 @@ pub fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
     })
 }
 
-/// As [`caught`], for a thread that reports the error to its conductor.
+/// As [`caught`], for a thread that reports the error to its executor.
 pub(crate) fn or_tell<E>(
     operation: &str,
     events: &Sender<E>,
@@ -26,7 +26,7 @@ pub(crate) fn or_tell<E>(
     run: impl FnOnce(),
 ) {
     if let Err(error) = caught(operation, run) {
-        // If the conductor has ended, no thread waits for the report.
+        // If the executor has ended, no thread waits for the report.
         let _ = events.send(broken(error));
     }
 }

@@ -468,7 +468,7 @@ fn an_object_without_credit_ends_the_session_and_no_other() {
 }
 
 #[test]
-fn a_conductor_hears_that_its_link_broke_off_before_a_peer_that_does_not_read() {
+fn an_executor_hears_that_its_link_broke_off_before_a_peer_that_does_not_read() {
     let site = Site::start(&Change {
         buffers: 2,
         ..Change::default()
@@ -522,7 +522,7 @@ fn a_ping_is_answered_with_its_value() {
     let mut answer = vec![0; frames(&Message::Pong(4711)).len()];
     stream.read_exact(&mut answer).expect("an answer");
     assert_eq!(answer, frames(&Message::Pong(4711)));
-    // The connection answers PING itself, so the conductor receives no event.
+    // The connection answers PING itself, so the executor receives no event.
     let sink = site.sinks.recv_timeout(PATIENCE).expect("a session");
     assert!(sink.link.events.is_empty());
 }

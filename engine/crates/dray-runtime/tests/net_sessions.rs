@@ -142,7 +142,7 @@ fn senders_that_block_do_not_stop_their_receivers() {
 }
 
 #[test]
-fn what_waits_for_a_slow_conductor_is_bounded() {
+fn what_waits_for_a_slow_executor_is_bounded() {
     let site = Site::start(&Change::default());
     let (source, sink, _) = site.push(&site.dial(), connect(1, false));
     let ranges = |number: u64| ByteRange {

@@ -22,7 +22,7 @@ pub(crate) fn ensure(holds: bool, breach: Breach) -> Result<(), Breach> {
     if holds { Ok(()) } else { Err(breach) }
 }
 
-/// Whether two of the ranges have a byte of the same file.
+/// Returns true if two ranges share a byte of one file.
 pub(crate) fn overlap(ranges: impl Iterator<Item = (FileIndex, ByteRange)>) -> bool {
     let mut sorted: Vec<_> = ranges
         .filter(|(_, range)| !range.is_empty())

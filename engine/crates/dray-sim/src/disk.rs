@@ -377,7 +377,7 @@ impl Disk {
     /// Simulates a power failure and a restart: durable data survives, and an arbitrary part of the
     /// rest.
     pub fn crash(&mut self, draw: &mut Rng) {
-        // Of ten crashes one loses everything that is not durable, and one loses nothing.
+        // One crash in ten loses all data that is not durable, and one in ten loses none.
         let mood = draw.below(10);
         for journal in std::mem::take(&mut self.journals).into_values() {
             let keep = match mood {

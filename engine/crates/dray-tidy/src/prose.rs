@@ -57,6 +57,21 @@ pub fn check_openings(path: &str, source: &str) -> Vec<Finding> {
     findings
 }
 
+/// Returns a finding for every docstring of Python that begins with a headless clause.
+pub fn check_docstring_openings(path: &str, source: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, line) in source.lines().enumerate() {
+        let text = line.trim_start().strip_prefix("\"\"\"");
+        if let Some(word) =
+            text.and_then(|text| HEADLESS.iter().find(|word| begins_with(text, word)))
+        {
+            let message = format!("the docstring begins with \"{word}\": name its subject");
+            findings.push(Finding::at_line(path, index, message));
+        }
+    }
+    findings
+}
+
 /// True if a line has code that would be broken in two: a command or an object.
 fn has_long_code(line: &str) -> bool {
     const LONG: usize = 40;
@@ -128,6 +143,16 @@ mod tests {
             0
         );
         assert_eq!(found("/// Whatever it is.\nlet a = \"/// What is\";"), 0);
+    }
+
+    #[test]
+    fn headless_docstrings_are_found() {
+        let found = |text: &str| check_docstring_openings("a.py", text).len();
+        assert_eq!(found("def f():\n    \"\"\"Whether it runs.\"\"\"\n"), 1);
+        assert_eq!(
+            found("    \"\"\"Return true if it runs.\n    Whether it does.\"\"\"\n"),
+            0
+        );
     }
 
     #[test]

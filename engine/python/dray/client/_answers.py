@@ -223,7 +223,7 @@ class Transfer:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it has ended, so that only a call can change it."""
+        """True if it has ended, so that only a call can change it."""
         return self.state in TERMINAL_STATES
 
     def raise_for_failures(self) -> None:
@@ -408,7 +408,7 @@ class AdmissionVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether requests could be promised; nothing was changed."""
+    """Decision on requests, without a change: each could be promised, or not."""
 
     decision: Literal["accept", "refuse"]
     transfers: tuple[AdmissionVerdict, ...] = ()

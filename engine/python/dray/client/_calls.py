@@ -31,7 +31,7 @@ IDS_MAX = 1000
 
 
 class Safety(enum.Enum):
-    """Whether a request may be sent again if the outcome of the first is unknown."""
+    """Rule for repeating a request whose first outcome is unknown."""
 
     #: a repetition changes nothing
     REPEATABLE = "repeatable"

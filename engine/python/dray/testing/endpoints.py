@@ -177,7 +177,7 @@ class Endpoint:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process exists (suspended or not)."""
+        """True if its process exists (suspended or not)."""
         return self._popen is not None and self._popen.poll() is None
 
     @property

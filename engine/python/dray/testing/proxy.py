@@ -38,7 +38,7 @@ class Connection:
 
     @property
     def is_data(self) -> bool:
-        """Whether the dialler's first bytes are those of a data connection."""
+        """True if the dialler's first bytes are those of a data connection."""
         return len(self.preamble) > 4 and self.preamble[4] == DATA_CONNECTION
 
     def close(self, *, abruptly: bool) -> None:

@@ -1,4 +1,4 @@
-"""How both clients handle answers, and broken answers, over real connections."""
+"""Both clients handle answers, and broken answers, over real connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tokens come from."""
+"""Sources of tokens."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ struct Certificates {
 pub struct Authenticator {
     keyring: Keyring,
     tls: Tls,
-    /// None if the configuration names no authorities: no client certificate is accepted then.
+    /// Authorities of client certificates. `None`: the configuration names none, and the endpoint
+    /// accepts no client certificate.
     certificates: Mutex<Option<Certificates>>,
     mapping: Mapping,
     administrators: Vec<String>,

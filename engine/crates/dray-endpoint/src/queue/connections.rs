@@ -65,7 +65,7 @@ impl Readers {
     }
 }
 
-/// Whether a lock of the database is stuck, by how writes begin.
+/// Detects a stuck lock of the database by the way in which writes begin.
 #[derive(Default)]
 pub(super) struct Stuck {
     busy: u32,

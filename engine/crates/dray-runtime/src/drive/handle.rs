@@ -99,7 +99,7 @@ impl Handle {
         self.wishes().stop.is_some()
     }
 
-    /// Attaches a session's conductor, and passes it the requests made before the session began.
+    /// Attaches a session's executor, and passes it the requests made before the session began.
     pub(super) fn attach(&self, live: Live) {
         let mut wishes = self.wishes();
         if let (Live::Source(events), Some(shared)) = (&live, &wishes.shared) {
@@ -148,7 +148,7 @@ impl Handle {
 
 impl Live {
     fn cancel(&self, purge: bool) {
-        // A conductor that has ended does not receive it.
+        // An executor that has ended does not receive it.
         match self {
             Self::Source(events) => {
                 let cancel = dray_session::source::Input::Cancel { purge };

@@ -52,7 +52,7 @@ pub(super) struct Shared {
     /// Time of the last send, in nanoseconds after `start`.
     last_sent: AtomicU64,
     /// Time at which the receiver began to wait for the peer, in nanoseconds after `start`;
-    /// [`NOT_READING`] while it waits for its conductor, as that says nothing about the peer.
+    /// [`NOT_READING`] while it waits for its executor, as that says nothing about the peer.
     reading_since: AtomicU64,
     /// Reason for which the connection ends; the first reason counts.
     reason: Mutex<Option<Error>>,

@@ -87,7 +87,7 @@ impl Dial {
 
 /// A session that was established.
 pub struct Dialled<L> {
-    /// The link for a conductor. If it is dropped without a run, the session ends.
+    /// The link for an executor. If it is dropped without a run, the session ends.
     pub link: L,
     /// Parameters that both ends agreed on; the machine's configuration must respect them.
     pub agreed: Agreed,
@@ -118,7 +118,7 @@ pub fn push(dial: &Dial, connect: Connect) -> Result<Dialled<SourceLink>> {
     }))
 }
 
-/// Begins a session with a passive source: this end is the sink, and its conductor uses `pool`.
+/// Begins a session with a passive source: this end is the sink, and its executor uses `pool`.
 /// Objects are never longer than the pool's buffers. The role in `connect` is set here.
 ///
 /// # Errors
@@ -222,7 +222,7 @@ fn begin(
     let threads = control::Threads::reserve(&hub)?;
     let (out, shared) = control::start(greeting.finish()?, dial.timing, &hub, &threads)?;
     hub.set_control(shared);
-    // The conductor need not wait for streams: announcements use the control connection.
+    // The executor need not wait for streams: announcements use the control connection.
     let (opener, opened) = (Arc::clone(&hub), Arc::clone(&streams));
     hub.spawn("dray-open", move || opened.open_first(&opener, &ahead))?;
     let (redialler, retry) = (Arc::clone(&hub), dial.retry);

@@ -28,16 +28,16 @@ pub struct Request {
 pub enum Prepared<'h> {
     /// This end writes.
     Sink {
-        /// The pool that its receivers fill: the one that `run` passes to its conductor.
+        /// The pool that its receivers fill: the one that `run` passes to its executor.
         pool: Arc<Pool>,
         /// Rates that its receivers share with other sessions.
         shared: SharedRates,
-        /// Runs the conductor.
+        /// Runs the executor.
         run: Box<dyn FnOnce(SinkLink) + Send + 'h>,
     },
     /// This end reads.
     Source {
-        /// Runs the conductor.
+        /// Runs the executor.
         run: Box<dyn FnOnce(SourceLink) + Send + 'h>,
     },
 }

@@ -1,4 +1,4 @@
-//! What the connections of one link share: the conductor's inbox, the streams alive, the end.
+//! State shared by the connections of one link: the executor's inbox, the live streams, the end.
 
 use super::channel::Channel;
 use super::control::Shared;
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// Events that may wait for a conductor before its network threads stop reading; the peer then feels
+/// Events that may wait for an executor before its network threads stop reading; the peer then feels
 /// it as a full socket. Guess, revisit.
 const BACKLOG_MAX: usize = 32;
 
@@ -59,7 +59,7 @@ impl Inbox {
         }
     }
 
-    // A conductor that has ended hears nothing more, and that is no error.
+    // An executor that has ended hears nothing more, and that is no error.
 
     fn message(&self, message: Message) {
         match self {
@@ -272,7 +272,7 @@ impl Hub {
         self.streams().control = Some(control);
     }
 
-    /// Waits while the conductor has much to do already, before something of this many bytes.
+    /// Waits while the executor has much to do already, before something of this many bytes.
     pub(super) fn wait_for_room(&self, bytes: usize) {
         let most = match bytes {
             LONG_BYTES.. => BACKLOG_MAX_LONG,
@@ -601,11 +601,11 @@ mod tests {
         hub.spawn("panics", || panic!("on purpose"))
             .expect("started");
         let Ok(SourceEvent::Input(Input::PeerLost(error))) = events.recv() else {
-            panic!("the conductor hears nothing");
+            panic!("the executor hears nothing");
         };
         assert_eq!(error.kind, ErrorKind::Internal);
         assert!(error.cause.contains("on purpose"), "{error}");
-        // The conductor hears of it first; the streams are cut next.
+        // The executor hears of it first; the streams are cut next.
         let until = Instant::now() + Duration::from_secs(10);
         while !hub.is_over() {
             assert!(Instant::now() < until, "the link goes on");

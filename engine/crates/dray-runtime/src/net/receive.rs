@@ -62,7 +62,7 @@ impl StreamReceiver {
         self.registration.hub()
     }
 
-    /// Receives until the stream ends. Passes all delivered objects to the conductor before the
+    /// Receives until the stream ends. Passes all delivered objects to the executor before the
     /// stream's loss.
     pub(super) fn run(mut self) {
         stay_near_connection(self.channel.get_ref().socket().stream());
@@ -93,7 +93,7 @@ impl StreamReceiver {
         // `decode_block_head` has checked the sum against the agreed limit.
         let bytes = head.payload_bytes().unwrap_or(u64::MAX);
         if bytes == 0 {
-            // Objects without payload need no credit, so the length of the conductor's queue limits
+            // Objects without payload need no credit, so the length of the executor's queue limits
             // them.
             self.hub().wait_for_room(self.head.len());
             self.arrived(head, None, Ok(()));
@@ -133,7 +133,7 @@ impl StreamReceiver {
             buffer,
             verified,
         };
-        // A conductor that has ended needs no further objects.
+        // An executor that has ended needs no further objects.
         let _ = self.events.send(SinkEvent::Input(input));
     }
 

@@ -350,7 +350,7 @@ impl Shared {
         let (out, control) = control::start(greeting.finish()?, timing, &hub, &threads)?;
         hub.set_control(control);
         run(out, closer);
-        // A conductor that returned without closing its link has dropped it.
+        // An executor that returned without closing its link has dropped it.
         Ok(())
     }
 

@@ -383,7 +383,7 @@ pub(super) fn all(mut listing: Listing, mut each: impl FnMut(Vec<Listed>, Vec<Fa
     }
 }
 
-/// Answers requests for entries until the conductor has ended.
+/// Answers requests for entries until the executor has ended.
 pub(super) fn run(mut listing: Listing, jobs: &Receiver<u32>, events: &Sender<SourceEvent>) {
     for max in jobs {
         let (batch, finished) = listing.batch(max);

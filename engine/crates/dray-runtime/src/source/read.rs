@@ -33,7 +33,7 @@ pub(super) struct ReadJob {
     pub(super) parts: Vec<ReadJobPart>,
 }
 
-/// Reads until the conductor has ended, or until there are too many readers. `segments_agreed` is
+/// Reads until the executor has ended, or until there are too many readers. `segments_agreed` is
 /// the maximum number of segments of a block.
 pub(super) fn run(
     jobs: &Worker<ReadJob>,

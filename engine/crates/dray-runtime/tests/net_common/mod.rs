@@ -1,4 +1,4 @@
-//! Two ends on the loopback without machines: the test is the conductor of both.
+//! Two ends on the loopback without machines: the test is the executor of both.
 
 #![allow(
     dead_code,
