@@ -99,10 +99,13 @@ def test_another_image_under_the_device_is_what_is_mounted_next(folder: Path) ->
         assert disk.at.stat().st_dev == before
 
 
+# A shell without job control starts what is in its background with SIGINT ignored, and a child
+# inherits that.
 HOLDER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from integration.harness import fuse_block
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with fuse_block.faulty_disk(Path(sys.argv[1])) as disk:
     print(disk.device, flush=True)
     time.sleep(600)
