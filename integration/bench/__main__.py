@@ -19,6 +19,7 @@ from integration.bench import (
     report,
     runs,
     tpc,
+    versions,
     wan,
 )
 from integration.bench.begin import (
@@ -48,6 +49,7 @@ PARTS = {
     "jobs": jobs.main,
     "connections": connections.main,
     "tpc": tpc.main,
+    "versions": versions.main,
 }
 
 
