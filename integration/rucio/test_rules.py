@@ -197,7 +197,7 @@ def test_what_stands_on_tape_is_not_replaced_and_not_believed(scene: Scene) -> N
     assert scene.carry("b", rule, name)["state"] == "REPLICATING"
     first = scene.requests(name)[0]
     assert first["state"] == "FAILED"
-    assert "stands there already" in first["err_msg"]
+    assert "exists already" in first["err_msg"]
     assert there.read_bytes() == bytes(MIB)
     # A correct existing file counts as transferred.
     there.write_bytes(source.read_bytes())

@@ -248,7 +248,7 @@ def test_what_is_too_large_for_one_answer_is_asked_for_in_parts(site: Endpoint) 
             client.submit(
                 Request("/data/set/", f"/data/{id}/", id=id, not_before=later, selection=fat)
             )
-        with pytest.raises(DrayPermanentError, match="ask for fewer ids at once"):
+        with pytest.raises(DrayPermanentError, match="ask for fewer ids in one call"):
             client.query(ids)
         client.cancel(ids[-1])
 

@@ -381,13 +381,13 @@ class DrayTransfertool(Transfertool):
         client = hosts.of(self.external_host)
         found = client.stat(path).size
         if found != content.get("size"):
-            return f"dray transfer {transfer.id}: a file of {found} bytes stands there already"
+            return f"dray transfer {transfer.id}: a file of {found} bytes exists already"
         if "checksum" not in content:
             return None
         has = f"adler32:{client.checksum(path).checksum}"
         if has == content["checksum"]:
             return None
-        return f"dray transfer {transfer.id}: a file with {has} stands there already"
+        return f"dray transfer {transfer.id}: a file with {has} exists already"
 
 
 def _mint(id: str, path: str, key: str) -> Callable[[Client], Ticket]:

@@ -125,7 +125,7 @@ pub(crate) fn page(field: &str, count: u64) -> Result<()> {
             Err(
                 Error::new(ErrorKind::LimitExceeded, End::Here, "read the request")
                     .cause(format!("{field}: {count}; {most} at the most"))
-                    .remedy("ask for fewer, and go on with the cursor"),
+                    .remedy("ask for fewer, and continue with the cursor"),
             )
         }
         _ => Ok(()),
@@ -141,7 +141,7 @@ pub(crate) fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
         if key.is_empty() || key.contains(':') {
             return Err(refused(
                 "labels",
-                format!("{key:?} is no key: no colon in it"),
+                format!("{key:?} is not a key: it has no colon"),
             ));
         }
     }

@@ -186,7 +186,7 @@ impl Rule {
                     Err("the owner `*` needs exactly one `*` in the subject")
                 }
             }
-            (Some(owner), false) if !is_account(owner) => Err("its owner is no account name"),
+            (Some(owner), false) if !is_account(owner) => Err("its owner is not an account name"),
             _ => Ok(()),
         }
     }

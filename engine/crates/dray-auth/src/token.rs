@@ -321,7 +321,7 @@ fn decoded<T: DeserializeOwned>(part: &[u8], name: &str) -> Result<T> {
     match value {
         Ok(value) if is_object => Ok(value),
         Err(true) if is_object => Err(refused(format!(
-            "a field of its {name} has the wrong type, or stands twice"
+            "a field of its {name} has the wrong type, or is there twice"
         ))),
         _ => Err(refused(format!("its {name} is not a JSON object"))),
     }

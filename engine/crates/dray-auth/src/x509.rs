@@ -190,7 +190,7 @@ impl Trust {
         let leaf = &parsed[0];
         leaf.check_validity(now)?;
         let name = ServerName::try_from(host).map_err(|_| {
-            let cause = format!("{} is no host name", shown(host));
+            let cause = format!("{} is not a host name", shown(host));
             misconfigured("check the server", cause, "correct the host's name")
         })?;
         let end = CertificateDer::from(leaf.der);

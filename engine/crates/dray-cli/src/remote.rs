@@ -138,7 +138,7 @@ fn check_bind(addresses: &[IpAddr]) -> Result<()> {
         match UdpSocket::bind((*address, 0)) {
             Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
                 return Err(usage(
-                    format!("--bind {address} is no address of this host"),
+                    format!("--bind {address} is not an address of this host"),
                     "name one of its own: `ip addr` shows them",
                 ));
             }

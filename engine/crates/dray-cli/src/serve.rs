@@ -93,7 +93,7 @@ fn addresses(given: &[String]) -> Result<Vec<String>> {
     let read = |text: &String| {
         locations::with_port(text).ok_or_else(|| {
             usage(
-                format!("{text:?} is no address"),
+                format!("{text:?} is not an address"),
                 "write it as HOST[:PORT], an IPv6 address in brackets",
             )
         })

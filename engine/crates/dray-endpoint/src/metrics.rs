@@ -113,7 +113,7 @@ impl Metrics {
             (
                 "dray_connections_refused_total",
                 "counter",
-                "Connections turned away for want of room.",
+                "Connections rejected because the limit was reached.",
                 signed(&self.connections_refused),
             ),
             (
@@ -194,7 +194,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises",
             "gauge",
-            "Promises that stand.",
+            "Promises in force.",
             whole(promises.held),
         ),
         (
@@ -206,7 +206,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_missing",
             "gauge",
-            "Promises that will be missed, as it stands.",
+            "Promises that will be missed if nothing changes.",
             whole(promises.missing),
         ),
         (

@@ -63,7 +63,7 @@ pub fn in_plain_words(error: Error) -> Error {
         K::IsADirectory => "name a file",
         K::NotADirectory => "name another path: a part of this path is not a folder",
         K::AlreadyExists if error.remedy.contains("--") => {
-            "remove what stands there, or name another path"
+            "remove the existing entry, or name another path"
         }
         K::NameTooLong => "name a shorter one",
         K::NoSpace => "free some space, or ask for more",
@@ -338,7 +338,7 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
         Errno::NOENT => failed(operation, &from.path)(errno),
         Errno::EXIST if replace => Error::new(ErrorKind::AlreadyExists, End::Here, operation)
             .cause("a device, pipe or socket exists there and is never replaced")
-            .remedy("name another place, or remove what stands there")
+            .remedy("name another place, or remove the existing entry")
             .file(&to.path),
         errno => failed(operation, &to.path)(errno)
             .remedy("remove what stands there, or say \"replace\": true if it is a file"),

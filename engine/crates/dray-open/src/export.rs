@@ -160,7 +160,7 @@ impl Export {
             Opened::Stored(stored) => {
                 Err(
                     Error::new(ErrorKind::Unsupported, End::Here, "open the folder")
-                        .cause(format!("{} is no folder of this host", stored.words()))
+                        .cause(format!("{} is not a folder of this host", stored.words()))
                         .remedy("choose a root that is a folder of the endpoint's host"),
                 )
             }

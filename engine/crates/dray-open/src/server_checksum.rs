@@ -136,7 +136,7 @@ fn uncompared(why: &str) -> Error {
     let error = Error::new(ErrorKind::TimedOut, End::Source, "verify the file");
     error
         .cause(format!(
-            "it was read from several servers, and there is no checksum to compare with: {why}"
+            "it was read from several servers, and no checksum is there to compare with: {why}"
         ))
         .remedy(
             "run the same command again when the server has computed the checksum, or name one \

@@ -29,7 +29,7 @@ impl StoreKind for XrootdServers {
             return Ok(None);
         }
         let text = std::str::from_utf8(typed);
-        let text = text.map_err(|_| usage("a URL that is no text", "write it in UTF-8"))?;
+        let text = text.map_err(|_| usage("a URL that is not text", "write it in UTF-8"))?;
         let url = Url::parse(text)?;
         let place = text.split_once('?').map_or(text, |(place, _)| place);
         let is_folder = place.ends_with('/') || url.path().is_root();

@@ -236,7 +236,7 @@ pub(crate) fn run<'py>(
         // Only this function requests the stop, and then raises the reason.
         Outcome::Cancelled => {
             let error = Error::new(ErrorKind::Cancelled, End::Here, "finish the transfer");
-            return Err(raise(error.remedy("run the same copy again to go on")));
+            return Err(raise(error.remedy("run the same copy again to resume")));
         }
     }
     report(

@@ -179,7 +179,7 @@ impl World {
         };
         let is_cut = session.link.cut.is_some() || why.kind == ErrorKind::Unreachable;
         if !is_cut && told.kind == ErrorKind::Unreachable {
-            let what = format!("{why}, but the source heard {told}");
+            let what = format!("{why}, but the source received {told}");
             self.violate("the_other_end_hears_why", what);
         }
     }

@@ -78,7 +78,7 @@ impl Fault {
             Self::NoSpace => "no space",
             Self::WriteError => "write error",
             Self::SyncError => "sync error",
-            Self::WriteBackLost => "write-back lost, not told yet",
+            Self::WriteBackLost => "write-back lost, not yet reported",
             Self::LogError => "log append or sync error",
             Self::ReadError => "read error",
             Self::ShortRead => "short read",

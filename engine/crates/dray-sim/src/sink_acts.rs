@@ -472,7 +472,7 @@ impl World {
         self.disk.borrow_mut().crash(&mut self.draw);
         self.boot += 1;
         self.is_forgotten = self.is_weak();
-        self.say(|| "the sink's host starts anew".into());
+        self.say(|| "the sink's host restarts".into());
         self.check_tree();
     }
 }

@@ -469,7 +469,7 @@ impl World {
             };
             if self.events - first_event > EVENTS_MAX {
                 self.say_stuck();
-                self.violate("session_ends", "it goes on for ever".into());
+                self.violate("session_ends", "it never ends".into());
                 break;
             }
             self.events += 1;

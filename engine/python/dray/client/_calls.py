@@ -96,10 +96,10 @@ def _page(of: type[T], *keys: str) -> Callable[[Json], Page[T]]:
         found = [key for key in keys if isinstance(words, Mapping) and key in words]
         key = found[0] if found else keys[0]
         if not isinstance(words, Mapping) or not isinstance(words.get(key), list):
-            raise ShapeError(f"answer.{key} is no list")
+            raise ShapeError(f"answer.{key} is not a list")
         after = words.get("next")
         if not (after is None or isinstance(after, str)):
-            raise ShapeError("answer.next is no text")
+            raise ShapeError("answer.next is not text")
         items = (read(of, each, f"{key}[{at}]") for at, each in enumerate(words[key]))
         return Page(tuple(items), after or None)
 
@@ -159,7 +159,7 @@ def submit_batch(
 def _results(count: int, words: Json) -> tuple[answers.Transfer | DrayError, ...]:
     results = words.get("results") if isinstance(words, Mapping) else None
     if not isinstance(results, list) or len(results) != count:
-        raise ShapeError(f"answer.results is no list of {count}")
+        raise ShapeError(f"answer.results is not a list of {count}")
     return tuple(_result(each, f"results[{at}]") for at, each in enumerate(results))
 
 
@@ -213,7 +213,7 @@ def query(ids: Iterable[str]) -> Call[dict[str, answers.Transfer | None]]:
 def _by_id(words: Json) -> dict[str, answers.Transfer | None]:
     found = words.get("transfers") if isinstance(words, Mapping) else None
     if not isinstance(found, Mapping):
-        raise ShapeError("answer.transfers is no object")
+        raise ShapeError("answer.transfers is not an object")
     return {
         str(id): None if each is None else read(answers.Transfer, each, f"transfers.{id}")
         for id, each in found.items()
@@ -370,7 +370,7 @@ def rm(path: str, *, recursive: bool) -> Call[int]:
 def _removed(words: Json) -> int:
     count = words.get("removed") if isinstance(words, Mapping) else None
     if not isinstance(count, int) or isinstance(count, bool):
-        raise ShapeError("answer.removed is no number")
+        raise ShapeError("answer.removed is not a number")
     return count
 
 

@@ -334,7 +334,7 @@ def _events_of(call: Call[None], messages: Messages, piece: bytes) -> list[Event
 def _event(data: str, id: str | None) -> Event:
     words = json.loads(data)
     if not isinstance(words, dict):
-        raise ShapeError("event is no object")
+        raise ShapeError("event is not an object")
     number = words.get("id", id)
     if isinstance(number, str) and number.isdigit():
         number = int(number)

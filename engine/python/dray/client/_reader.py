@@ -50,7 +50,7 @@ def read(of: type[T], words: object, place: str = "answer") -> T:
     :raises ShapeError: if a field is missing or of another type.
     """
     if not isinstance(words, Mapping):
-        raise ShapeError(f"{place} is no object")
+        raise ShapeError(f"{place} is not an object")
     values: dict[str, Any] = {}
     for name, key, hint, is_needed in _plan(cast("Any", of)):
         if key in words:
@@ -106,7 +106,7 @@ def _value(hint: Hint, value: object, place: str) -> Json:
         raise ShapeError(f"{place} is null")
     if origin is tuple:
         if not isinstance(value, list):
-            raise ShapeError(f"{place} is no list")
+            raise ShapeError(f"{place} is not a list")
         inner = get_args(hint)[0]
         return tuple(_value(inner, each, f"{place}[{at}]") for at, each in enumerate(value))
     if origin in (Mapping, dict) or isinstance(value, Mapping):
@@ -116,7 +116,7 @@ def _value(hint: Hint, value: object, place: str) -> Json:
 
 def _object(hint: Hint, origin: Hint, value: object, place: str) -> Json:
     if not isinstance(value, Mapping):
-        raise ShapeError(f"{place} is no object")
+        raise ShapeError(f"{place} is not an object")
     if origin is not None:
         return dict(value)
     if hint is DrayError:

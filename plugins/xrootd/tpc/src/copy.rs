@@ -60,7 +60,7 @@ impl Job {
         };
         if !args.destination.is_absolute() {
             let error = Error::new(ErrorKind::InvalidRequest, End::Sink, "write the file");
-            return Err(error.cause("the destination is no absolute path"));
+            return Err(error.cause("the destination is not an absolute path"));
         }
         Ok(Self {
             source,
@@ -164,7 +164,7 @@ impl Target<'_> {
     fn place(path: &Path) -> Result<(PathBuf, Name)> {
         let error = || {
             Error::new(ErrorKind::InvalidRequest, End::Sink, "write the file")
-                .cause("the destination is no file's path")
+                .cause("the destination is not the path of a file")
         };
         let (folder, name) = path.parent().zip(path.file_name()).ok_or_else(error)?;
         let name = Name::new(name.as_bytes())?;

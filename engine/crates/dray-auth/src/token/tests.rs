@@ -446,7 +446,7 @@ fn what_is_no_token_is_refused() {
     let twice = claims().to_string().replacen('{', r#"{"sub":"bob","#, 1);
     let token = world.p256.token_of_text(&header().to_string(), &twice);
     let error = refused(&world.issuers, &token);
-    assert!(error.cause.contains("stands twice"), "{error}");
+    assert!(error.cause.contains("is there twice"), "{error}");
 }
 
 #[test]

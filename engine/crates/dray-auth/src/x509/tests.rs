@@ -666,7 +666,7 @@ fn a_server_must_be_the_host_that_was_dialled() {
     assert!(verify(&good, "other.example.org").is_err());
     assert!(verify(&good, "192.0.2.1").is_err());
     let error = verify(&good, "not a host").expect_err("no name");
-    assert!(error.cause.contains("is no host name"), "{error}");
+    assert!(error.cause.contains("is not a host name"), "{error}");
     let expired = Draft {
         not_after: YESTERDAY,
         ..good.clone()

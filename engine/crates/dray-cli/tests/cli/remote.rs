@@ -383,7 +383,7 @@ fn an_address_of_another_host_is_no_place_to_connect_from() {
     assert_eq!(done.code, Some(2), "{}", done.err);
     assert!(
         done.err
-            .contains("--bind 192.0.2.1 is no address of this host"),
+            .contains("--bind 192.0.2.1 is not an address of this host"),
         "{}",
         done.err
     );

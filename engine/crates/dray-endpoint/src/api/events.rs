@@ -126,7 +126,7 @@ fn last_event_id(headers: &HeaderMap) -> Answer<Option<u64>> {
     let text = value.to_str().unwrap_or_default();
     text.parse().map(Some).map_err(|_| {
         Error::new(ErrorKind::InvalidRequest, End::Here, "read Last-Event-ID")
-            .cause(format!("{text:?} is no number"))
+            .cause(format!("{text:?} is not a number"))
             .remedy("send the id of the last event you have, or leave it out")
             .into()
     })

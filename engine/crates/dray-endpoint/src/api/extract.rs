@@ -79,7 +79,7 @@ impl Drop for Taken {
 /// A call counts as a request of its owner while a clone of this value exists.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hold(
-    #[cfg_attr(not(test), expect(dead_code, reason = "it counts while it stands"))] Arc<Held>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "it counts as long as it exists"))] Arc<Held>,
 );
 
 #[derive(Debug, Default)]
@@ -155,7 +155,7 @@ fn bearer(headers: &HeaderMap) -> Answer<Option<&str>> {
         .map_err(|_| unauthorized("it is not plain text"))?;
     match text.split_once(' ') {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim())),
-        _ => Err(unauthorized("it is no bearer token")),
+        _ => Err(unauthorized("it is not a bearer token")),
     }
 }
 

@@ -218,7 +218,7 @@ impl Config {
     fn check_limits(&self) -> Result<(), (&'static str, String)> {
         let limits = &self.limits;
         if !(1..=TRANSFERS_ACTIVE_MAX).contains(&limits.transfers_active) {
-            let cause = format!("1 to {TRANSFERS_ACTIVE_MAX} transfers can run at once");
+            let cause = format!("1 to {TRANSFERS_ACTIVE_MAX} transfers can run concurrently");
             return Err(("transfers_active", cause));
         }
         if !self.streams.is_possible() {

@@ -128,7 +128,7 @@ fn elsewhere(shared: &Shared, session: &Session) -> Result<PurgeReport> {
     let ended = catch_unwind(AssertUnwindSafe(carry)).unwrap_or_else(|_| outcome::panicked());
     match ended.ending {
         drive::Ending::Cancelled | drive::Ending::Done { .. } => {
-            let notice = "purged: the other endpoint was told to remove what it has of it";
+            let notice = "purged: the other endpoint was asked to remove its data";
             Ok(PurgeReport::removed(notice))
         }
         drive::Ending::Refused(error)

@@ -125,7 +125,7 @@ impl Queue {
 
     /// Adds transfers whose `not_before` has come to their lines.
     pub(super) fn release_held(&self, now: Timestamp) -> Result<()> {
-        let failed = sql("look for transfers whose time has come");
+        let failed = sql("look for transfers that are due");
         let now = now.as_ms();
         let is_due = self.read(|connection| {
             connection
@@ -147,7 +147,7 @@ impl Queue {
                       ORDER BY held_until LIMIT ?2)",
                 )
                 .and_then(|mut statement| statement.execute((now, RELEASED_MAX)))
-                .map_err(sql("queue transfers whose time has come"))?;
+                .map_err(sql("queue transfers that are due"))?;
             // More transfers are due: the next tick follows immediately.
             effects.is_woken |= released == RELEASED_MAX as usize;
             Ok(())

@@ -55,7 +55,7 @@ fn too_large() -> Error {
         .cause(format!(
             "these transfers take more than {ANSWER_BYTES_MAX} bytes"
         ))
-        .remedy("ask for fewer ids at once")
+        .remedy("ask for fewer ids in one call")
 }
 
 /// Conditions of a query and their values.

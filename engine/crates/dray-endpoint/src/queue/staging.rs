@@ -402,7 +402,7 @@ impl Staging<'_> {
     /// # Errors
     /// Errors of the database.
     pub fn expired(&self, now: Timestamp, limit: u32) -> Result<Vec<StagedRow>> {
-        let failed = sql("look for copies whose lifetime is over");
+        let failed = sql("look for copies with an expired lifetime");
         self.0.read(|connection| {
             let mut statement = connection
                 .prepare_cached(

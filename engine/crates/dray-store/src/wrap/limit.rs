@@ -82,7 +82,7 @@ impl RateInTime {
 fn read_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok();
     let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| format!("{text:?} is no number of seconds"))
+    seconds.ok_or_else(|| format!("{text:?} is not a number of seconds"))
 }
 
 /// The hook.
