@@ -33,6 +33,7 @@ def test_the_deadline_is_met_with_deadlines_and_missed_without() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_compute_that_is_late_takes_its_time_from_the_transfer_behind_it() -> None:
     """The results are requested by the same time, and have less of it."""
     early = dag.run(has_deadlines=True, took={**dag.TOOK, "reconstruct": 900.0})
