@@ -56,6 +56,7 @@ setup-bench:
 
 build: setup-build ## Release programs in engine/target/release/
 	$(CARGO) build --locked --release --workspace --bins
+	ln -sf dray $(CARGO_TARGET_DIR)/release/drayd
 
 # The whole workspace, as in `build`: for one package alone cargo chooses other features, and would
 # compile all below it a second time.
