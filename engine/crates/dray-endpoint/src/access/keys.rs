@@ -30,8 +30,9 @@ const FILE_PACE: Pace = Pace {
     ..URL_PACE
 };
 
-/// Maximum number of bytes that are read of a key file or a certificate file.
-const FILE_BYTES_MAX: u64 = 4 << 20;
+/// Maximum number of bytes of a file of keys, certificates or revocation lists. A larger file is an
+/// error: the end of a list that is not read could revoke a certificate.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Path of the document that names the URL of an issuer's keys (OpenID Connect Discovery 1.0,
 /// section 4).
@@ -147,16 +148,25 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
     Error::new(error.kind().into(), End::Here, operation).cause(error.to_string())
 }
 
-/// Reads the first [`FILE_BYTES_MAX`] bytes of a file.
+/// Reads a file.
+///
+/// # Errors
+/// If the file cannot be read, or has more than [`FILE_BYTES_MAX`] bytes.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
     std::fs::File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| {
             unreadable(path, &error)
                 .remedy("correct the path in the configuration, or the file's mode")
         })?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let operation = format!("read {}", path.display());
+        return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+            .cause(format!("it has more than {FILE_BYTES_MAX} bytes"))
+            .remedy("correct the path in the configuration, or split the file"));
+    }
     Ok(bytes)
 }
 
@@ -209,8 +219,20 @@ pub fn authorities(path: Option<&Path>) -> Result<Authority> {
 
 #[cfg(test)]
 mod tests {
-    use super::keys_missing;
+    use super::{FILE_BYTES_MAX, keys_missing, read};
     use crate::config::Config;
+
+    #[test]
+    fn a_file_with_too_many_bytes_is_refused_and_not_cut() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("lists.pem");
+        let file = std::fs::File::create(&path).expect("created");
+        file.set_len(FILE_BYTES_MAX).expect("grown");
+        assert_eq!(read(&path).expect("read").len() as u64, FILE_BYTES_MAX);
+        file.set_len(FILE_BYTES_MAX + 1).expect("grown");
+        let error = read(&path).expect_err("too large");
+        assert!(error.cause.contains("more than"), "{error}");
+    }
 
     #[test]
     fn a_file_of_keys_that_is_not_good_is_told_of_with_its_issuer() {
