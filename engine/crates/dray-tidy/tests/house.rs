@@ -20,18 +20,6 @@ const KNOWN_CIRCLES: &[KnownCircle] = &[
     known("dray-cli", &["progress", "report"]),
     // A path is refused by an error, and an error names a path.
     known("dray-core", &["error", "path"]),
-    known(
-        "dray-endpoint",
-        &[
-            "queue::change",
-            "queue::promised",
-            "queue::run",
-            "queue::staging",
-            "queue::submit",
-        ],
-    ),
-    known("dray-endpoint", &["queue::damage", "queue::schema"]),
-    known("dray-endpoint", &["queue::live", "queue::row"]),
     // The table of the registry names every kind of store, and each kind is one of its traits.
     known(
         "dray-open",

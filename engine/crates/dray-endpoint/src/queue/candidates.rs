@@ -8,7 +8,7 @@
 //! them.
 
 use super::Queue;
-use super::schema::sql;
+use super::sqlite::sql;
 use dray_api::Timestamp;
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId};
@@ -171,7 +171,7 @@ impl<'c> Level<'c> {
         class: Class,
         priority: Option<u8>,
     ) -> Result<Self> {
-        let word = super::row::json(&class)?;
+        let word = super::sqlite::json(&class)?;
         Ok(Self {
             connection,
             lines,

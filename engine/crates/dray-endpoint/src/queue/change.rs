@@ -1,10 +1,11 @@
 //! Changes by callers: pause, resume, cancel, retry, patch, delete.
 
 use super::quota::Room;
+use super::refused::Refused;
 use super::row::Row;
 use super::states::{Command, Standing, Step, next};
-use super::submit::{renew, told};
-use super::{Effects, Queue, Refused, not_found, promised};
+use super::write::{renew, told};
+use super::{Effects, Queue, not_found, promised};
 use crate::access::Principal;
 use crate::clock;
 use crate::promises::asks_promise;
@@ -226,8 +227,8 @@ fn find(connection: &Connection, caller: &Principal, id: &str) -> Result<Row> {
 }
 
 pub(super) fn forget(connection: &Connection, row: &Row) -> Result<()> {
-    let failed = super::schema::sql("forget the transfer");
-    super::staging::forget_with(connection, &row.id)?;
+    let failed = super::sqlite::sql("forget the transfer");
+    super::staged::forget_with(connection, &row.id)?;
     connection
         .prepare_cached("DELETE FROM transfers WHERE id = ?1")
         .and_then(|mut statement| statement.execute([&row.id]))
@@ -266,7 +267,7 @@ pub(super) fn apply(
     }
     row.write(connection)?;
     if row.standing.state == State::Done {
-        super::staging::arrived(connection, row, now)?;
+        super::staged::arrived(connection, row, now)?;
     }
     told(effects, row, now);
     Ok(true)

@@ -3,7 +3,7 @@
 //! Invariant: when a lock of the database is stuck, all connections are closed and opened again.
 //! SQLite keeps its locks for the whole process, so they end with the last connection.
 
-use super::schema;
+use super::{schema, sqlite};
 use dray_core::Result;
 use dray_core::lock::LockExt;
 use rusqlite::{Connection, ErrorCode};
@@ -51,7 +51,7 @@ impl Readers {
     /// If a connection cannot be opened. Then `writer` and some readers refer to an empty database,
     /// and this must be called again before any other use.
     pub(super) fn reopen(&self, writer: &mut Connection) -> Result<()> {
-        let failed = schema::sql("open the queue again");
+        let failed = sqlite::sql("open the queue again");
         let mut readers: Vec<_> = self.all.iter().map(LockExt::lock_unpoisoned).collect();
         *writer = Connection::open_in_memory().map_err(&failed)?;
         for reader in &mut readers {

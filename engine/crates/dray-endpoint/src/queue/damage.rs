@@ -6,7 +6,7 @@
 //! Not for: records lost from the end of the write-ahead log. SQLite takes them for a write that
 //! never finished.
 
-use super::schema::{sql, tables};
+use super::sqlite::sql;
 use dray_core::{End, Error, ErrorKind, Result, Status};
 use rusqlite::Connection;
 use std::fmt::Display;
@@ -122,11 +122,12 @@ pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> 
     }
 }
 
-/// Checks that tables and rows have the form that this program writes.
+/// Checks that the tables are those of `model`, an empty database of the newest version, and that
+/// the rows have the form that this program writes.
 ///
 /// # Errors
 /// The first part that is missing, or the first row that cannot be read.
-pub(super) fn look_at_rows(connection: &Connection, path: &Path) -> Result<()> {
+pub(super) fn look_at_rows(connection: &Connection, model: &Connection, path: &Path) -> Result<()> {
     let failed = opening(path);
     let names = |connection: &Connection| -> rusqlite::Result<Vec<String>> {
         let mut statement = connection.prepare(
@@ -137,8 +138,7 @@ pub(super) fn look_at_rows(connection: &Connection, path: &Path) -> Result<()> {
         let names = statement.query_map([], |row| row.get(0))?;
         names.collect()
     };
-    let model = tables().map_err(&failed)?;
-    let wanted = names(&model).map_err(&failed)?;
+    let wanted = names(model).map_err(&failed)?;
     let found = names(connection).map_err(&failed)?;
     if let Some(missing) = wanted.iter().find(|name| !found.contains(name)) {
         return Err(damaged(path, format!("it has no {missing}")));

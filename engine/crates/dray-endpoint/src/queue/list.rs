@@ -1,7 +1,7 @@
 //! Lists and queries of many transfers.
 
 use super::row::{Row, SELECT};
-use super::schema::sql;
+use super::sqlite::sql;
 use super::{Queue, read_cursor};
 use crate::access::Principal;
 use dray_api::Timestamp;
@@ -197,7 +197,7 @@ fn conditions(caller: &Principal, query: &TransferQuery) -> Result<Conditions> {
         all.and("t.activity = ?", [text(activity)]);
     }
     if let Some(class) = query.class {
-        let class = super::row::json(&class)?;
+        let class = super::sqlite::json(&class)?;
         all.and("t.class = ?", [text(class.trim_matches('"'))]);
     }
     for label in &query.label {

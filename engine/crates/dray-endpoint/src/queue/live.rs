@@ -1,7 +1,7 @@
 //! Counters of running transfers: they change often, so they are kept in memory, and the writing
 //! thread writes them to the database once a second.
 
-use super::schema::sql;
+use super::sqlite::sql;
 use crate::events::Hub;
 use dray_api::Timestamp;
 use dray_api::api_path;
@@ -405,7 +405,7 @@ impl Live {
 }
 
 pub(super) fn write(connection: &Connection, id: &str, counters: &Counters) -> Result<()> {
-    let body = super::row::json(counters)?;
+    let body = super::sqlite::json(counters)?;
     // Only if the transfer still exists: it may have been deleted meanwhile.
     connection
         .prepare_cached(

@@ -3,7 +3,7 @@
 //! Lines are added and never changed, so a page's cursor is an offset in the file. A line that a
 //! crash cut off is skipped; the sink's log has its outcome.
 
-use super::schema::sql;
+use super::sqlite::sql;
 use super::{Queue, io, not_found};
 use crate::access::Principal;
 use dray_api::{FileList, FileOutcome, FileState, FilesQuery};

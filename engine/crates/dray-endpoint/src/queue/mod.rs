@@ -20,25 +20,31 @@ mod manifest;
 mod promised;
 mod purges;
 mod quota;
+mod refused;
 mod row;
 mod run;
 mod schema;
+mod sqlite;
+mod staged;
 mod staging;
 mod states;
 mod submit;
 mod tickets;
+mod write;
 mod writer;
 
 pub use candidates::{CandidateQuery, Lines, QueuedTransfer};
 pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
 pub use purges::{PurgeJob, PurgeReport};
+pub use refused::Refused;
 pub use run::{Ending, Job, Ticked};
-pub use staging::{StagedRow, Staging};
+pub use staged::StagedRow;
+pub use staging::Staging;
 pub use states::{
     Command, EndKind, Standing, Step, Verdict, Wish, after_break, after_turned_away, next,
 };
-pub use submit::{Refused, Submission, Submitted};
+pub use submit::{Submission, Submitted};
 pub use tickets::{TicketRow, TicketTable};
 pub use writer::Commands;
 
@@ -356,7 +362,7 @@ fn next_seq(connection: &Connection) -> Result<i64> {
     connection
         .prepare_cached("UPDATE numbers SET value = value + 1 WHERE name = 'seq' RETURNING value")
         .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-        .map_err(schema::sql("number the transfer"))
+        .map_err(sqlite::sql("number the transfer"))
 }
 
 /// Parses the cursor of a page.
@@ -378,7 +384,7 @@ impl Queue {
         let statement = statement.to_owned();
         let done = self.write(move |connection, _| {
             let done = connection.execute_batch(&statement);
-            done.map_err(schema::sql("do it"))
+            done.map_err(sqlite::sql("do it"))
         });
         done.expect("done");
     }

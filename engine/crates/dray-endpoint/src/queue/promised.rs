@@ -3,9 +3,10 @@
 //! Invariant owned here: a promise is a row, so it exists once or not at all. `promises` in memory
 //! is built again from the rows after every write that was undone.
 
+use super::refused::Refused;
 use super::row::Row;
-use super::schema::sql;
-use super::{Queue, QueuedTransfer, Refused};
+use super::sqlite::sql;
+use super::{Queue, QueuedTransfer};
 use crate::clock;
 use crate::promises::{Ask, Asked, Given, NO_ROOM, Promise, Promises, asks_promise};
 use dray_api::Timestamp;
@@ -358,7 +359,7 @@ impl Queue {
             let ids = ids.into_iter();
             ids.filter(|id| !runs.contains_key(*id)).collect()
         };
-        let ids = super::row::json(&ids)?;
+        let ids = super::sqlite::json(&ids)?;
         let failed = sql("look for what is promised");
         self.read(|connection| {
             let mut statement = connection
@@ -401,7 +402,7 @@ impl Queue {
                  ORDER BY t.seq LIMIT {AGAIN_MAX}",
                 super::row::SELECT
             );
-            let found = super::run::rows(connection, &statement, [after])?;
+            let found = super::row::rows(connection, &statement, [after])?;
             let is_page = found.len() == AGAIN_MAX;
             let next = found.last().filter(|_| is_page).map(|row| row.seq);
             let mut begun = Vec::new();

@@ -1,6 +1,6 @@
 //! Limits of the number of transfers, in all and for each owner.
 
-use super::schema::sql;
+use super::sqlite::sql;
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::Connection;
 use std::collections::HashMap;

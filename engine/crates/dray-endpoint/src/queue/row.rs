@@ -1,7 +1,7 @@
 //! A row of the table of transfers, and its conversion to a transfer.
 
 use super::live::{Counters, FAILURES_MAX, Run};
-use super::schema::sql;
+use super::sqlite::{json, sql};
 use super::states::{Standing, Wish};
 use crate::clock;
 use crate::promises::View;
@@ -10,7 +10,7 @@ use dray_api::{
     ErrorParts, PathError, Place, ProfileAnswer, Rates, Request, StageWord, State, Transfer,
 };
 use dray_core::rate::Class;
-use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use dray_core::{Error, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -110,12 +110,6 @@ pub(super) struct Row {
     /// True once a purge removed its partial data.
     pub(super) is_purged: bool,
     pub(super) counters: Counters,
-}
-
-pub(super) fn json(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(|error| {
-        Error::new(ErrorKind::Internal, End::Here, "write to the queue").cause(error.to_string())
-    })
 }
 
 fn unjson<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
@@ -365,6 +359,18 @@ impl Row {
             notices: run.map_or(self.notices, |run| run.notices.iter().cloned().collect()),
         }
     }
+}
+
+/// Returns the rows of a statement that begins with [`SELECT`].
+pub(super) fn rows(
+    connection: &Connection,
+    statement: &str,
+    values: impl rusqlite::Params,
+) -> Result<Vec<Row>> {
+    let failed = sql("read the queue");
+    let mut statement = connection.prepare_cached(statement).map_err(&failed)?;
+    let rows = statement.query_map(values, Row::read).map_err(&failed)?;
+    rows.collect::<rusqlite::Result<_>>().map_err(&failed)
 }
 
 fn to_sql(error: Error) -> rusqlite::Error {

@@ -4,8 +4,8 @@ use super::change::{apply, forget};
 use super::live::{self, Counters, Holds, Run};
 use super::manifest::{self, Manifest};
 use super::purges::{PurgeJob, PurgeReport};
-use super::row::{Row, SELECT};
-use super::schema::sql;
+use super::row::{Row, SELECT, rows};
+use super::sqlite::{json, sql};
 use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_away};
 use super::submit::unasked;
 use super::{Queue, RetryWish, not_found};
@@ -13,7 +13,6 @@ use crate::clock;
 use dray_api::{Request, State, Timestamp};
 use dray_core::lock::LockExt;
 use dray_core::{Error, RelPath, Result, Status, TransferId};
-use rusqlite::Connection;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -503,7 +502,7 @@ impl Queue {
         ids: impl IntoIterator<Item = &'i TransferId>,
     ) -> Result<HashSet<String>> {
         let ids: Vec<&str> = ids.into_iter().map(TransferId::as_str).collect();
-        let ids = super::row::json(&ids)?;
+        let ids = json(&ids)?;
         let failed = sql("look transfers up");
         self.read(|connection| {
             let mut statement = connection
@@ -528,17 +527,6 @@ impl Queue {
         let row = row.ok_or_else(|| not_found(id.as_str()))?;
         Manifest::append(&self.folder_of(&row), attempt)
     }
-}
-
-pub(super) fn rows(
-    connection: &Connection,
-    statement: &str,
-    values: impl rusqlite::Params,
-) -> Result<Vec<Row>> {
-    let failed = sql("read the queue");
-    let mut statement = connection.prepare_cached(statement).map_err(&failed)?;
-    let rows = statement.query_map(values, Row::read).map_err(&failed)?;
-    rows.collect::<rusqlite::Result<_>>().map_err(&failed)
 }
 
 /// Writes an ending to the row; returns its meaning for the state.

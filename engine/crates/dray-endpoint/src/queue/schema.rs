@@ -1,6 +1,7 @@
 //! The database: its tables, the steps between their versions, and how it is opened.
 
 use super::damage;
+use super::sqlite::sql;
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
@@ -239,24 +240,6 @@ UPDATE transfers SET purged = 1 WHERE state = 'cancelled' AND json_valid(notices
 ",
 ];
 
-/// Maps an error of the database.
-pub(super) fn sql(operation: &'static str) -> impl Fn(rusqlite::Error) -> Error {
-    move |error| {
-        use rusqlite::ErrorCode as Code;
-        let kind = match error.sqlite_error_code() {
-            Some(Code::DiskFull) => ErrorKind::NoSpace,
-            Some(Code::DatabaseBusy | Code::DatabaseLocked) => ErrorKind::Busy,
-            Some(Code::ReadOnly) => ErrorKind::ReadOnly,
-            Some(Code::PermissionDenied) => ErrorKind::PermissionDenied,
-            Some(Code::ConstraintViolation) | None => ErrorKind::Internal,
-            _ => ErrorKind::Io,
-        };
-        Error::new(kind, End::Here, operation)
-            .cause(format!("the queue's database: {error}"))
-            .remedy("look at the folder of the endpoint's state")
-    }
-}
-
 /// Opens the database for writing; first creates it, or updates it to the newest version.
 pub(super) fn open(path: &Path) -> Result<Connection> {
     let failed = damage::opening(path);
@@ -285,7 +268,8 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
         .pragma_update(None, "user_version", STEPS.len())
         .map_err(&failed)?;
     transaction.commit().map_err(&failed)?;
-    damage::look_at_rows(&connection, path)?;
+    let model = tables().map_err(&failed)?;
+    damage::look_at_rows(&connection, &model, path)?;
     damage::note_made(path)?;
     Ok(connection)
 }
@@ -308,7 +292,7 @@ fn set_up(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Returns an in-memory database with the empty tables of the newest version.
-pub(super) fn tables() -> rusqlite::Result<Connection> {
+fn tables() -> rusqlite::Result<Connection> {
     let connection = Connection::open_in_memory()?;
     for step in STEPS {
         connection.execute_batch(step)?;

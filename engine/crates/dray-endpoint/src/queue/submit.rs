@@ -1,17 +1,18 @@
 //! Submits requests: each becomes a new transfer, a new attempt, a match with a running transfer,
 //! or a conflict.
 
-use super::live::Counters;
 use super::quota::{Places, Room};
+use super::refused::Refused;
 use super::row::{self, Row};
-use super::schema::sql;
-use super::staging::StagedRow;
-use super::states::{Command, Standing, next};
+use super::sqlite::{json, sql};
+use super::staged::{self, StagedRow};
+use super::states::{Command, next};
+use super::write::{renew, told};
 use super::{Effects, Queue, Whom, next_seq, promised};
 use crate::clock;
-use crate::promises::{Asked, asks_promise};
+use crate::promises::asks_promise;
 use dray_api::Timestamp;
-use dray_api::{Admitted, Event, EventKind, Request, State, Transfer};
+use dray_api::{Request, Transfer};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 use std::time::Instant;
@@ -34,59 +35,6 @@ pub struct Submitted {
     pub is_new: bool,
     /// The transfer.
     pub transfer: Transfer,
-}
-
-/// The refusal of a request.
-#[derive(Debug, Clone)]
-pub struct Refused {
-    /// The reason.
-    pub error: Error,
-    /// The alternatives, if the request cannot be promised.
-    pub admission: Option<Box<Admitted>>,
-    /// Requests whose alternatives are searched outside of the write.
-    pub(super) untold: Option<Box<Untold>>,
-}
-
-/// Refused requests without their alternatives.
-#[derive(Debug, Clone)]
-pub(super) struct Untold {
-    pub(super) asked: Vec<Asked>,
-    /// Their indices in the batch.
-    places: Vec<usize>,
-}
-
-impl Refused {
-    pub(super) fn untold(error: Error, asked: Vec<Asked>) -> Self {
-        let places = Vec::new();
-        Self {
-            untold: Some(Box::new(Untold { asked, places })),
-            ..Self::from(error)
-        }
-    }
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        Self {
-            error,
-            admission: None,
-            untold: None,
-        }
-    }
-}
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl std::ops::Deref for Refused {
-    type Target = Error;
-
-    fn deref(&self) -> &Error {
-        &self.error
-    }
 }
 
 impl Queue {
@@ -278,9 +226,9 @@ fn take_one(
     };
     request.id = Some(id.clone());
     let secrets = row::secrets(&mut request);
-    let essence = row::json(&request.clone().essence())?;
+    let essence = json(&request.clone().essence())?;
     let Some(mut found) = Row::find(connection, id.as_str())? else {
-        super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
+        staged::check_reuse(connection, id.as_str(), &owner, staged)?;
         let seq = next_seq(connection)?;
         room.take(connection, &owner)?;
         let row = Row {
@@ -302,7 +250,7 @@ fn take_one(
         // A new attempt may have another body: its sources may have changed. The sink's log knows
         // the durable data, not this table.
         if !is_same(&found.essence, &essence) || staged.is_some() {
-            super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
+            staged::check_reuse(connection, id.as_str(), &owner, staged)?;
         }
         // Conflicts while partial data is being removed.
         next(found.standing, Command::Retry)?;
@@ -373,35 +321,6 @@ fn keep_new(
     told(effects, &row, now);
     effects.is_woken = true;
     Ok((row, true))
-}
-
-/// Resets a transfer that has ended for a new attempt.
-pub(super) fn renew(connection: &Connection, row: &mut Row, now: Timestamp) -> Result<()> {
-    row.seq = next_seq(connection)?;
-    row.standing = Standing::of(State::Queued);
-    row.version += 1;
-    row.attempt = row.attempt.saturating_add(1);
-    (row.tries, row.barren, row.source) = (0, 0, 0);
-    row.submitted_at = now;
-    (row.started_at, row.ended_at, row.next_try_at) = (None, None, None);
-    row.error = None;
-    row.failures.clear();
-    row.notices.clear();
-    row.is_purged = false;
-    row.counters = Counters::default();
-    super::staging::begins_anew(connection, &row.id)
-}
-
-/// Adds the event of the transfer's new state.
-pub(super) fn told(effects: &mut Effects, row: &Row, now: Timestamp) {
-    let event = Event {
-        transfer: Some(row.id.clone()),
-        state: Some(row.standing.state),
-        version: Some(row.version),
-        error: row.error.clone(),
-        ..Event::new(EventKind::State, now)
-    };
-    effects.events.push((row.owner.as_str().into(), event));
 }
 
 /// Returns true if two requests are equal; an older version may have written the fields in another

@@ -1,6 +1,6 @@
 //! Tickets that this endpoint issued. Only the SHA-256 of a secret is stored.
 
-use super::schema::sql;
+use super::sqlite::sql;
 use super::{Effects, Queue, next_seq, read_cursor};
 use crate::access::Principal;
 use crate::live::RateWish;
@@ -48,7 +48,7 @@ pub struct TicketRow {
 pub struct TicketTable<'q>(&'q Queue);
 
 fn word(value: &impl Serialize) -> Result<String> {
-    Ok(super::row::json(value)?.trim_matches('"').to_owned())
+    Ok(super::sqlite::json(value)?.trim_matches('"').to_owned())
 }
 
 fn read_word<T: DeserializeOwned>(text: String) -> rusqlite::Result<T> {
@@ -122,7 +122,7 @@ impl TicketTable<'_> {
                 secret_sha256,
                 ticket.transfer,
                 word(&ticket.direction)?,
-                super::row::json(&ticket.paths)?,
+                super::sqlite::json(&ticket.paths)?,
                 word(&ticket.overwrite)?,
                 ticket.owner,
                 ticket.principal,

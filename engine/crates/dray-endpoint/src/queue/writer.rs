@@ -2,7 +2,7 @@
 //! one sync of the disk; each has its own savepoint and fails alone.
 
 use super::connections::{Readers, Stuck};
-use super::schema::sql;
+use super::sqlite::sql;
 use crate::events::Hub;
 use crate::promises::Promises;
 use dray_api::Event;

@@ -58,14 +58,14 @@ fn tickets_of_many_that_ended_in_one_moment_are_all_forgotten() {
         .write(move |connection, _| {
             connection
                 .execute(end, [now.as_ms()])
-                .map_err(crate::queue::schema::sql("end them"))
+                .map_err(crate::queue::sqlite::sql("end them"))
         })
         .expect("written");
     let holding = || -> u64 {
         let count = "SELECT COUNT(*) FROM transfers WHERE instr(tickets, 'drt_') > 0";
         let found = queue.read(|connection| {
             let row = connection.query_row(count, (), |row| row.get(0));
-            row.map_err(crate::queue::schema::sql("count them"))
+            row.map_err(crate::queue::sqlite::sql("count them"))
         });
         found.expect("counted")
     };

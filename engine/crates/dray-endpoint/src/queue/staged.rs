@@ -1,0 +1,200 @@
+//! The entries of the table of staged copies, each written together with its transfer.
+
+use super::next_seq;
+use super::row::Row;
+use super::sqlite::{json, sql};
+use dray_api::{StagedDirection, StagingRequest, Timestamp};
+use dray_core::{End, Error, ErrorKind, Result};
+use rusqlite::{Connection, OptionalExtension};
+use std::time::Duration;
+
+/// An entry of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StagedRow {
+    /// Id of the copy and of its transfer.
+    pub id: String,
+    /// Owner of the copy.
+    pub owner: String,
+    /// Direction of the copy.
+    pub direction: StagedDirection,
+    /// The request, with defaults filled in.
+    pub request: StagingRequest,
+    /// API path of the fast copy.
+    pub fast_path: String,
+    /// API path of the slow copy.
+    pub slow_path: String,
+    /// The fast copy must stay until this time.
+    pub pinned_until: Option<Timestamp>,
+    /// Time at which the copy was complete; `None` before.
+    pub staged_at: Option<Timestamp>,
+    /// Time after which the janitor may evict the copy.
+    pub expires_at: Option<Timestamp>,
+    /// Time of the eviction.
+    pub evicted_at: Option<Timestamp>,
+    /// Size of the copy in bytes.
+    pub bytes: u64,
+}
+
+/// Reads an entry and its number.
+pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(StagedRow, i64)> {
+    let from_sql = |error: serde_json::Error| {
+        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
+    };
+    let moment = |column: &str| -> rusqlite::Result<Option<Timestamp>> {
+        Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_ms))
+    };
+    let request: String = row.get("request")?;
+    let direction: String = row.get("direction")?;
+    let staged = StagedRow {
+        id: row.get("id")?,
+        owner: row.get("owner")?,
+        direction: match direction.as_str() {
+            "in" => StagedDirection::In,
+            _ => StagedDirection::Out,
+        },
+        request: serde_json::from_str(&request).map_err(from_sql)?,
+        fast_path: row.get("fast_path")?,
+        slow_path: row.get("slow_path")?,
+        pinned_until: moment("pinned_until")?,
+        staged_at: moment("staged_at")?,
+        expires_at: moment("expires_at")?,
+        bytes: row.get("bytes")?,
+        evicted_at: moment("evicted_at")?,
+    };
+    Ok((staged, row.get("seq")?))
+}
+
+/// Returns the entry of a copy.
+pub(super) fn find(connection: &Connection, id: &str) -> Result<Option<StagedRow>> {
+    let found = connection
+        .prepare_cached("SELECT * FROM staging WHERE id = ?1")
+        .and_then(|mut statement| statement.query_row([id], read).optional())
+        .map_err(sql("look up what is staged"))?;
+    Ok(found.map(|(row, _)| row))
+}
+
+/// Checks that a transfer, which stages `staged` if set, may use the id of an existing row. It may
+/// not while the row describes another existing copy.
+pub(super) fn check_reuse(
+    connection: &Connection,
+    id: &str,
+    owner: &str,
+    staged: Option<&StagedRow>,
+) -> Result<()> {
+    let Some(row) = find(connection, id)? else {
+        return Ok(());
+    };
+    let taken = |cause: &str, remedy: &str| {
+        Err(
+            Error::new(ErrorKind::AlreadyExists, End::Here, "submit the transfer")
+                .cause(cause)
+                .remedy(remedy),
+        )
+    };
+    if row.owner != owner {
+        return taken("the id is taken", "choose another id");
+    }
+    let is_same = staged.is_some_and(|staged| staged.fast_path == row.fast_path);
+    if is_same || row.staged_at.is_none() || row.evicted_at.is_some() {
+        if staged.is_none() {
+            remove(connection, id)?;
+        }
+        return Ok(());
+    }
+    taken(
+        &format!("{} is staged under this id", row.fast_path),
+        "choose another id, or evict that first",
+    )
+}
+
+/// Stores a row in place of an earlier one. A pin that has not ended stays.
+pub(super) fn put(connection: &Connection, staged: &StagedRow, now: Timestamp) -> Result<()> {
+    let before = find(connection, &staged.id)?;
+    let pin = before.and_then(|row| row.pinned_until);
+    let pin = pin.filter(|until| *until > now).max(staged.pinned_until);
+    let direction = match staged.direction {
+        StagedDirection::In => "in",
+        StagedDirection::Out => "out",
+    };
+    let values = rusqlite::params![
+        staged.id,
+        next_seq(connection)?,
+        staged.owner,
+        direction,
+        json(&staged.request)?,
+        staged.request.application,
+        staged.fast_path,
+        staged.slow_path,
+        pin.map(Timestamp::as_ms),
+    ];
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO staging (id, seq, owner, direction, request,
+             application, fast_path, slow_path, pinned_until)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )
+        .and_then(|mut statement| statement.execute(values))
+        .map_err(sql("keep what is staged"))?;
+    Ok(())
+}
+
+/// Records that the transfer of a staged copy is done: from now on the row has all facts about the
+/// copy. Does nothing for a transfer that stages no copy.
+pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Timestamp) -> Result<()> {
+    let Some(row) = find(connection, &transfer.id)? else {
+        return Ok(());
+    };
+    let later = |seconds: u64| now.after(Duration::from_secs(seconds));
+    // An earlier pin may last longer.
+    let pinned_until = row.pinned_until.max(row.request.pin_seconds.map(later));
+    let expires_at = row.request.lifetime_seconds.map(later);
+    let bytes = i64::try_from(transfer.counters.bytes.durable).unwrap_or(i64::MAX);
+    connection
+        .prepare_cached(
+            "UPDATE staging SET staged_at = ?2, pinned_until = ?3, expires_at = ?4, bytes = ?5
+             WHERE id = ?1",
+        )
+        .and_then(|mut statement| {
+            statement.execute((
+                &transfer.id,
+                now.as_ms(),
+                pinned_until.map(Timestamp::as_ms),
+                expires_at.map(Timestamp::as_ms),
+                bytes,
+            ))
+        })
+        .map_err(sql("note what is staged"))?;
+    Ok(())
+}
+
+/// Resets the row for a new attempt, which stages the copy again.
+pub(super) fn begins_anew(connection: &Connection, id: &str) -> Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE staging SET staged_at = NULL, expires_at = NULL, evicted_at = NULL
+             WHERE id = ?1",
+        )
+        .and_then(|mut statement| statement.execute([id]))
+        .map_err(sql("stage it again"))?;
+    Ok(())
+}
+
+/// Deletes the row with its transfer if the copy does not exist.
+pub(super) fn forget_with(connection: &Connection, id: &str) -> Result<()> {
+    connection
+        .prepare_cached(
+            "DELETE FROM staging WHERE id = ?1
+             AND (staged_at IS NULL OR evicted_at IS NOT NULL)",
+        )
+        .and_then(|mut statement| statement.execute([id]))
+        .map_err(sql("forget what was staged"))?;
+    Ok(())
+}
+
+fn remove(connection: &Connection, id: &str) -> Result<()> {
+    connection
+        .prepare_cached("DELETE FROM staging WHERE id = ?1")
+        .and_then(|mut statement| statement.execute([id]))
+        .map_err(sql("forget what was staged"))?;
+    Ok(())
+}
