@@ -37,7 +37,7 @@ pub use endpoint::{EndpointAnswer, Health, LimitsAnswer, RootAnswer, You};
 pub use enums::{AdmissionWord, Direction, OrderWord};
 pub use events::{Event, EventKind, Events, EventsQuery, PlannedRate};
 pub use failure::{ErrorAnswer, ErrorParts, PathError};
-pub use parts::{Content, Place, Range, RetryWish, SciTag, Selection};
+pub use parts::{Content, Place, Range, RateWish, RetryWish, SciTag, Selection};
 pub use profile::{ProfileAnswer, StageWord};
 pub use renamed::with_valid_name;
 pub use request::{Request, reserved_id};
@@ -52,8 +52,8 @@ pub use storage::{
 };
 pub use streams::{STREAMS_MAX, Streams};
 pub use tickets::{
-    MintedTicket, RenewRequest, TICKET_PREFIX, Ticket, TicketList, TicketPatch, TicketQuery,
-    TicketRequest, is_ticket,
+    MintedTicket, RenewRequest, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES, Ticket,
+    TicketList, TicketPatch, TicketQuery, TicketRequest, is_ticket, shown_id, without_tickets,
 };
 pub use timestamp::Timestamp;
 pub use transfer::{

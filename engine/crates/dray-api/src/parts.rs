@@ -6,6 +6,7 @@ use crate::enums;
 use crate::tickets::{TICKET_PREFIX, is_ticket};
 use dray_core::options::Links;
 use dray_core::patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};
+use dray_core::rate::Class;
 use dray_core::{Checksum, Result};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -189,6 +190,30 @@ impl RetryWish {
         let seconds = self.interval_seconds;
         checks::within("retry.tries", self.tries, &(0..=1_000))?;
         checks::within("retry.interval_seconds", seconds, &(0..=86_400))
+    }
+}
+
+/// The rates that a session requests; they can change while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateWish {
+    /// Weight of the session in shared rates.
+    pub weight: u32,
+    /// Bytes per second that the session gets before others get more than their minimum.
+    pub rate_min: Option<u64>,
+    /// Maximum bytes per second.
+    pub rate_max: Option<u64>,
+    /// Class that decides the order of sessions for spare rate.
+    pub class: Class,
+}
+
+impl Default for RateWish {
+    fn default() -> Self {
+        Self {
+            weight: 100,
+            rate_min: None,
+            rate_max: None,
+            class: Class::Background,
+        }
     }
 }
 

@@ -8,10 +8,21 @@ use crate::timestamp::Timestamp;
 use dray_core::options::Overwrite;
 use dray_core::{Result, TransferId};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use utoipa::{IntoParams, ToSchema};
 
 /// Prefix of every ticket, by which people and secret scanners recognize one.
 pub const TICKET_PREFIX: &str = "drt_";
+
+/// Random bytes of a ticket.
+pub const TICKET_RANDOM_BYTES: usize = 32;
+
+/// Characters of a ticket after its prefix, six bits each.
+const SECRET_LETTERS: usize = (8 * TICKET_RANDOM_BYTES).div_ceil(6);
+
+/// Characters of a ticket: Base64 for URLs (RFC 4648, section 5).
+pub const TICKET_ALPHABET: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// Maximum number of paths of one ticket.
 const PATHS_MAX: usize = 256;
@@ -26,6 +37,40 @@ const TICKET_BYTES_MAX: usize = 256;
 #[must_use]
 pub fn is_ticket(shown: &[u8]) -> bool {
     shown.starts_with(TICKET_PREFIX.as_bytes())
+}
+
+/// Returns the text with every ticket in it hidden: users put tickets into wrong fields.
+#[must_use]
+pub fn without_tickets(text: &str) -> Cow<'_, str> {
+    let mut blanked = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(TICKET_PREFIX) {
+        let (before, ticket) = rest.split_at(at + TICKET_PREFIX.len());
+        let end = ticket
+            .bytes()
+            .position(|byte| !TICKET_ALPHABET.contains(&byte));
+        let (secret, after) = ticket.split_at(end.unwrap_or(ticket.len()));
+        blanked.push_str(before);
+        // Names may begin with the prefix; a name is not as long as a secret by chance.
+        blanked.push_str(if secret.len() < SECRET_LETTERS {
+            secret
+        } else {
+            "(hidden)"
+        });
+        rest = after;
+    }
+    match blanked.is_empty() {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(blanked + rest),
+    }
+}
+
+/// Returns the text if it is an id that may be logged. A token or a ticket may have been sent in
+/// the place of an id by mistake.
+#[must_use]
+pub fn shown_id(text: &str) -> Option<&str> {
+    let is_id = TransferId::new(text).is_ok() && without_tickets(text) == text;
+    is_id.then_some(text)
 }
 
 /// A request for a ticket.

@@ -4,7 +4,6 @@
 //! actions that it lists.
 
 use crate::clock;
-use crate::tickets;
 use dray_api::ErrorParts;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -155,7 +154,7 @@ impl Audit {
     fn try_write(&self, kind: &str, mut line: Value) -> std::io::Result<()> {
         line["at"] = json!(clock::now());
         line["audit"] = json!(kind);
-        let line = tickets::without_tickets(&line.to_string()).into_owned();
+        let line = dray_api::without_tickets(&line.to_string()).into_owned();
         tracing::info!(target: "audit", "{line}");
         let Some(book) = &self.book else {
             return Ok(());

@@ -7,9 +7,10 @@
 mod moving;
 mod rates;
 
-pub use moving::{Moving, RateWish, Way};
+pub use moving::{Moving, Way};
 
 use crate::config::Config;
+use crate::promises::Lack;
 use dray_core::lock::LockExt;
 use dray_core::plan;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -58,15 +59,6 @@ pub struct Bounds {
     pub per_owner: u32,
     /// Concurrent sessions of one owner that this endpoint may drive.
     pub own_of_owner: u32,
-}
-
-/// The limit that permits no further session driven by this endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lack {
-    /// The limit of the owner's sessions.
-    OfOwner,
-    /// The limit of all sessions.
-    InAll,
 }
 
 #[derive(Default)]
@@ -337,7 +329,8 @@ fn share(bounds: &Bounds, count: u32, used: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, Lack, Live, Moving, RateWish, Way, share};
+    use super::{Bounds, Lack, Live, Moving, Way, share};
+    use dray_api::RateWish;
     use dray_core::{ErrorKind, TransferId};
 
     fn moving(owner: &str) -> Moving {

@@ -273,7 +273,6 @@ impl Endpoint {
             roots: Arc::new(roots.clone()),
             access: Arc::clone(&access),
             tickets: Arc::clone(&book) as _,
-            admission: Arc::clone(queue.promises()) as _,
             scheduler: Arc::new(dispatcher.clone()),
             metrics: Arc::clone(&metrics),
             audit: Arc::clone(&audit),

@@ -4,11 +4,12 @@
 use crate::access::Principal;
 use crate::clock;
 use crate::config;
-use crate::live::{Live, RateWish};
+use crate::live::Live;
 use crate::passive::TicketBook;
 use crate::queue::{Queue, TicketRow};
 use crate::tickets::{self, Grant, Secret};
 use crate::traits::Tickets;
+use dray_api::RateWish;
 use dray_api::Timestamp;
 use dray_api::api_path::ApiPath;
 use dray_api::{
@@ -164,7 +165,7 @@ impl Tickets for TicketStore {
 
     fn list(&self, caller: &Principal, query: &TicketQuery) -> Result<TicketList> {
         let (rows, next) = self.queue.tickets().list(
-            caller,
+            &caller.actor(),
             query.transfer.as_deref(),
             query.limit,
             query.cursor.as_deref(),

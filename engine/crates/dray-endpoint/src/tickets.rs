@@ -5,25 +5,15 @@
 //! own paths, for the holder of the key that it names, until it expires or is revoked. The endpoint
 //! stores the SHA-256 of the secret, and never the secret.
 
-use crate::live::RateWish;
 use dray_api::api_path::ApiPath;
-use dray_api::{Direction, TICKET_PREFIX};
+use dray_api::{Direction, RateWish, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES};
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_runtime::net::Fingerprint;
 use dray_wire::message::Role;
 use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
-use std::borrow::Cow;
 use std::fmt;
-
-/// Random bytes of a secret.
-const SECRET_BYTES: usize = 32;
-
-/// Characters of a secret, six bits each.
-const SECRET_LETTERS: usize = (8 * SECRET_BYTES).div_ceil(6);
-
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// A ticket's secret. It has no readable form but [`Secret::expose`].
 pub struct Secret(String);
@@ -34,7 +24,7 @@ impl Secret {
     /// # Errors
     /// [`ErrorKind::Internal`] if the system gives no random bytes.
     pub fn draw() -> Result<Self> {
-        let mut bytes = [0; SECRET_BYTES];
+        let mut bytes = [0; TICKET_RANDOM_BYTES];
         SystemRandom::new()
             .fill(&mut bytes)
             .map_err(|_| Error::new(ErrorKind::Internal, End::Here, "draw random bytes"))?;
@@ -47,7 +37,7 @@ impl Secret {
             let word = word << (8 * (3 - chunk.len()));
             for place in 0..=chunk.len() {
                 let index = word >> (18 - 6 * place) & 63;
-                text.push(char::from(ALPHABET[index as usize]));
+                text.push(char::from(TICKET_ALPHABET[index as usize]));
             }
         }
         Ok(Self(text))
@@ -80,38 +70,6 @@ pub fn digest_of(secret: &[u8]) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest.as_ref());
     bytes
-}
-
-/// Returns the text with every ticket in it hidden: users put tickets into wrong fields.
-#[must_use]
-pub fn without_tickets(text: &str) -> Cow<'_, str> {
-    let mut blanked = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(TICKET_PREFIX) {
-        let (before, ticket) = rest.split_at(at + TICKET_PREFIX.len());
-        let end = ticket.bytes().position(|byte| !ALPHABET.contains(&byte));
-        let (secret, after) = ticket.split_at(end.unwrap_or(ticket.len()));
-        blanked.push_str(before);
-        // Names may begin with the prefix; a name is not as long as a secret by chance.
-        blanked.push_str(if secret.len() < SECRET_LETTERS {
-            secret
-        } else {
-            "(hidden)"
-        });
-        rest = after;
-    }
-    match blanked.is_empty() {
-        true => Cow::Borrowed(text),
-        false => Cow::Owned(blanked + rest),
-    }
-}
-
-/// Returns the text if it is an id that may be logged. A token or a ticket may have been sent in
-/// the place of an id by mistake.
-#[must_use]
-pub fn shown_id(text: &str) -> Option<&str> {
-    let is_id = TransferId::new(text).is_ok() && without_tickets(text) == text;
-    is_id.then_some(text)
 }
 
 /// The permissions of a ticket.
@@ -213,10 +171,9 @@ pub fn unknown() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Grant, Secret, digest_of, shown_id, without_tickets};
-    use crate::live::RateWish;
-    use dray_api::Direction;
+    use super::{Grant, Secret, digest_of};
     use dray_api::api_path::ApiPath;
+    use dray_api::{Direction, RateWish, shown_id, without_tickets};
     use dray_core::options::Overwrite;
     use dray_core::{ErrorKind, TransferId};
     use dray_runtime::net::Fingerprint;

@@ -2,8 +2,8 @@
 
 use crate::access::Principal;
 use dray_api::{
-    AdmissionAnswer, MintedTicket, RenewRequest, Request, Scheduling, SchedulingPatch, Ticket,
-    TicketList, TicketPatch, TicketQuery, TicketRequest,
+    MintedTicket, RenewRequest, Scheduling, SchedulingPatch, Ticket, TicketList, TicketPatch,
+    TicketQuery, TicketRequest,
 };
 use dray_core::Result;
 use rustls::pki_types::CertificateDer;
@@ -52,15 +52,6 @@ pub trait Tickets: Send + Sync {
         certificates: &[CertificateDer<'static>],
         request: &RenewRequest,
     ) -> Result<Ticket>;
-}
-
-/// Decides whether requests would meet their deadlines. Changes nothing. May block.
-pub trait Admission: Send + Sync {
-    /// Returns the promise that each request would get.
-    ///
-    /// # Errors
-    /// If no decision can be made.
-    fn decide(&self, caller: &Principal, requests: &[Request]) -> Result<AdmissionAnswer>;
 }
 
 /// The rules that decide which transfers run.

@@ -14,6 +14,7 @@ pub use keys::{authorities, certificates};
 #[cfg(test)]
 pub(crate) mod testing;
 
+use crate::queue::Actor;
 use dray_api::api_path::ApiPath;
 use dray_core::Result;
 use rustls::pki_types::CertificateDer;
@@ -67,6 +68,15 @@ pub struct Principal {
 }
 
 impl Principal {
+    /// Returns the principal as a caller of the queue.
+    #[must_use]
+    pub fn actor(&self) -> Actor {
+        Actor {
+            owner: self.owner.clone(),
+            is_administrator: self.is_administrator,
+        }
+    }
+
     /// Returns true if the principal may see and change transfers of `owner`.
     #[must_use]
     pub fn sees(&self, owner: &str) -> bool {

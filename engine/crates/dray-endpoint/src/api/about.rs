@@ -150,7 +150,10 @@ pub(super) async fn admission(
         for one in &request.transfers {
             api.submission(&principal, one.clone())?;
         }
-        api.admission.decide(&principal, &request.transfers)
+        Ok(api
+            .queue
+            .promises()
+            .admission(&principal.owner, &request.transfers))
     })
     .await
     .map(Json)

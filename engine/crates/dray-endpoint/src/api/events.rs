@@ -91,7 +91,8 @@ pub(super) async fn events(
     if let Some(id) = query.transfer.clone() {
         let principal = caller.clone();
         // A transfer that the caller may not see gives `NotFound`.
-        api.call(move |api| api.queue.show(&principal, &id)).await?;
+        api.call(move |api| api.queue.show(&principal.actor(), &id))
+            .await?;
     }
     let wanted = Wanted {
         owner: (!caller.is_administrator).then(|| caller.owner.clone()),

@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::roots::Roots;
 use crate::storage::{Given, Listings, in_plain_words};
-use crate::traits::{Admission, Scheduler, Tickets};
+use crate::traits::{Scheduler, Tickets};
 use crate::workers::Workers;
 use axum::Router;
 use axum::body::Bytes;
@@ -93,8 +93,6 @@ pub struct Api {
     pub access: Arc<dyn Access>,
     /// Tickets.
     pub tickets: Arc<dyn Tickets>,
-    /// Promises of rates and finish times.
-    pub admission: Arc<dyn Admission>,
     /// The rules that decide which transfers run.
     pub scheduler: Arc<dyn Scheduler>,
     /// Counters.
@@ -131,8 +129,6 @@ pub struct Parts {
     /// See [`Api`].
     pub tickets: Arc<dyn Tickets>,
     /// See [`Api`].
-    pub admission: Arc<dyn Admission>,
-    /// See [`Api`].
     pub scheduler: Arc<dyn Scheduler>,
     /// See [`Api`].
     pub metrics: Arc<Metrics>,
@@ -160,7 +156,6 @@ impl Api {
             roots: parts.roots,
             access: parts.access,
             tickets: parts.tickets,
-            admission: parts.admission,
             scheduler: parts.scheduler,
             metrics: parts.metrics,
             audit: parts.audit,

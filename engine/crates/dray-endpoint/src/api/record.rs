@@ -4,7 +4,6 @@
 use crate::access::Principal;
 use crate::audit::{Audit, Deed};
 use crate::connection::PeerAddress;
-use crate::tickets;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use dray_api::Check;
@@ -67,7 +66,7 @@ impl Record {
 /// Returns an id for the log. Text that is not an id may be a misplaced token or ticket, and is not
 /// logged.
 fn named(id: &str) -> &str {
-    tickets::shown_id(id).unwrap_or("(no id)")
+    dray_api::shown_id(id).unwrap_or("(no id)")
 }
 
 /// A call that is not answered yet.

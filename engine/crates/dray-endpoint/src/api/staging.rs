@@ -83,7 +83,7 @@ pub(super) async fn list(
     Query(query): Query<StagingQuery>,
 ) -> Answer<Json<StagedList>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.staging().list(&principal, &query))
+    api.call(move |api| api.queue.staging().list(&principal.actor(), &query))
         .await
         .map(Json)
 }
@@ -95,7 +95,7 @@ pub(super) async fn list(
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Staged>> {
     let principal = caller.clone();
-    api.call(move |api| Ok(api.queue.staging().show(&principal, &id)?.1))
+    api.call(move |api| Ok(api.queue.staging().show(&principal.actor(), &id)?.1))
         .await
         .map(Json)
 }

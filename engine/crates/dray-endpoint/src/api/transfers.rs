@@ -100,7 +100,7 @@ pub(super) async fn list(
     Query(query): Query<TransferQuery>,
 ) -> Answer<Json<TransferList>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.list(&principal, &query))
+    api.call(move |api| api.queue.list(&principal.actor(), &query))
         .await
         .map(Json)
 }
@@ -116,14 +116,15 @@ pub(super) async fn query(
 ) -> Answer<Json<QueryAnswer>> {
     let principal = caller.clone();
     let transfers = api
-        .call(move |api| api.queue.query(&principal, &query.ids))
+        .call(move |api| api.queue.query(&principal.actor(), &query.ids))
         .await?;
     Ok(Json(QueryAnswer { transfers }))
 }
 
 async fn look(api: &Arc<Api>, caller: &Caller, id: &str) -> Answer<Transfer> {
     let (principal, id) = ((*caller).clone(), id.to_owned());
-    api.call(move |api| api.queue.show(&principal, &id)).await
+    api.call(move |api| api.queue.show(&principal.actor(), &id))
+        .await
 }
 
 /// Returns a transfer.
@@ -147,7 +148,7 @@ pub(super) async fn files(
     Query(query): Query<FilesQuery>,
 ) -> Answer<Json<FileList>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.files(&principal, &id, &query))
+    api.call(move |api| api.queue.files(&principal.actor(), &id, &query))
         .await
         .map(Json)
 }
@@ -219,10 +220,10 @@ pub(super) async fn cancel(
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
     api.call(move |api| match how.version {
-        None => api.queue.cancel(&principal, &id, how.purge),
+        None => api.queue.cancel(&principal.actor(), &id, how.purge),
         Some(version) => api
             .queue
-            .cancel_as_seen(&principal, &id, how.purge, version),
+            .cancel_as_seen(&principal.actor(), &id, how.purge, version),
     })
     .await
     .map(Json)
@@ -239,7 +240,7 @@ pub(super) async fn pause(
     Id(id): Id,
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.pause(&principal, &id))
+    api.call(move |api| api.queue.pause(&principal.actor(), &id))
         .await
         .map(Json)
 }
@@ -255,7 +256,7 @@ pub(super) async fn resume(
     Id(id): Id,
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.resume(&principal, &id))
+    api.call(move |api| api.queue.resume(&principal.actor(), &id))
         .await
         .map(Json)
 }
@@ -273,9 +274,9 @@ pub(super) async fn retry(
     let principal = caller.clone();
     api.call(move |api| {
         // The permissions may have changed since the first submission.
-        let transfer = api.queue.show(&principal, &id)?;
+        let transfer = api.queue.show(&principal.actor(), &id)?;
         api.submission(&principal, transfer.request)?;
-        api.queue.retry(&principal, &id)
+        api.queue.retry(&principal.actor(), &id)
     })
     .await
     .map(Json)
@@ -295,7 +296,7 @@ pub(super) async fn patch(
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
     let patched = api
-        .call(move |api| Ok(api.queue.patch(&principal, &id, &patch)))
+        .call(move |api| Ok(api.queue.patch(&principal.actor(), &id, &patch)))
         .await?;
     Ok(Json(patched?))
 }
@@ -311,7 +312,7 @@ pub(super) async fn delete(
     Id(id): Id,
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.delete(&principal, &id))
+    api.call(move |api| api.queue.delete(&principal.actor(), &id))
         .await
         .map(Json)
 }

@@ -222,8 +222,9 @@ mod tests {
     use crate::clock;
     use crate::config::Config;
     use crate::events::Hub;
-    use crate::live::{Moving, RateWish, Way};
+    use crate::live::{Moving, Way};
     use crate::queue::{Counters, Job, Queue, Submission};
+    use dray_api::RateWish;
     use dray_api::StageWord;
     use dray_core::TransferId;
     use dray_core::profile::Stage;
@@ -284,7 +285,7 @@ mod tests {
         let deadline = clock::now().after(Duration::from_secs(1_001));
         let patch = json!({"deadline": deadline});
         let patch = serde_json::from_value(patch).expect("good");
-        queue.patch(&alice(), "one", &patch).expect("taken");
+        queue.patch(&alice().actor(), "one", &patch).expect("taken");
         assert!(!queue.promises().is_promised("one"));
         monitor.progress(&Progress {
             listing_done: true,
@@ -301,7 +302,7 @@ mod tests {
         let mut progress = Progress::default();
         let told = |monitor: &Monitor<'_>, progress: &Progress| {
             monitor.progress(progress);
-            let told = queue.show(&alice(), "one").expect("there");
+            let told = queue.show(&alice().actor(), "one").expect("there");
             (told.profile, told.bottleneck)
         };
         let monitor = watched(&queue, &job);

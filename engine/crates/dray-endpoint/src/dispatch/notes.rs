@@ -157,7 +157,7 @@ mod tests {
             is_administrator: false,
             rights: crate::access::Rights::Rules,
         };
-        let shown = queue.show(&alice, "one").expect("there");
+        let shown = queue.show(&alice.actor(), "one").expect("there");
         let last: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
         assert_eq!(
             last[last.len() - 3..],

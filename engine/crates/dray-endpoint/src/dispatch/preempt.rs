@@ -11,7 +11,7 @@
 
 use super::{Dispatcher, Shared, time};
 use crate::clock;
-use crate::live::Lack;
+use crate::promises::Lack;
 use crate::promises::Mover;
 use dray_api::Timestamp;
 use dray_core::rate::Class;
@@ -260,8 +260,10 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::{BEGUN_MAX, HURRY, LEAVING_MAX, Newcomer, Sitting, give_way, sit_down};
-    use crate::live::{Bounds, Lack, Live, Moving, RateWish, Seat, Way};
+    use crate::live::{Bounds, Live, Moving, Seat, Way};
+    use crate::promises::Lack;
     use crate::promises::Mover;
+    use dray_api::RateWish;
     use dray_api::Timestamp;
     use dray_core::rate::{BytesPerSecond, Class};
     use dray_core::{Time, TransferId};

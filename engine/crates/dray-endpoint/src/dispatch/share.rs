@@ -5,9 +5,10 @@
 use crate::clock;
 use crate::config::Config;
 use crate::dispatch::notes::Notes;
-use crate::live::{Live, Moving, RateWish};
+use crate::live::{Live, Moving};
 use crate::promises::{Look, Seen, Told};
 use crate::queue::Queue;
+use dray_api::RateWish;
 use dray_api::Timestamp;
 use dray_api::{Event, EventKind, PlannedRate};
 use dray_core::Time;
@@ -436,9 +437,10 @@ mod tests {
     use crate::clock;
     use crate::config::Config;
     use crate::events::Hub;
-    use crate::live::{Bounds, Live, Moving, RateWish, Way};
+    use crate::live::{Bounds, Live, Moving, Way};
     use crate::promises::Look;
     use crate::queue::Queue;
+    use dray_api::RateWish;
     use dray_core::TransferId;
     use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! One session: its requested rates, its granted rate and its progress.
 
+use dray_api::RateWish;
 use dray_core::lock::LockExt;
-use dray_core::rate::Class;
 use dray_core::{TransferId, plan};
 use dray_runtime::drive::Handle;
 use dray_session::Progress;
@@ -17,30 +17,6 @@ pub enum Way {
     In,
     /// This endpoint reads and writes them.
     Within,
-}
-
-/// The rates that a session requests; they can change while it runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateWish {
-    /// Weight of the session in shared rates.
-    pub weight: u32,
-    /// Bytes per second that the session gets before others get more than their minimum.
-    pub rate_min: Option<u64>,
-    /// Maximum bytes per second.
-    pub rate_max: Option<u64>,
-    /// Class that decides the order of sessions for spare rate.
-    pub class: Class,
-}
-
-impl Default for RateWish {
-    fn default() -> Self {
-        Self {
-            weight: 100,
-            rate_min: None,
-            rate_max: None,
-            class: Class::Background,
-        }
-    }
 }
 
 /// The present limit of a session.

@@ -101,7 +101,8 @@ impl Rates {
 mod tests {
     use super::Rates;
     use crate::config::Config;
-    use crate::live::{Moving, RateWish, Way};
+    use crate::live::{Moving, Way};
+    use dray_api::RateWish;
     use dray_core::TransferId;
 
     const MEGA: u64 = 1_000_000;

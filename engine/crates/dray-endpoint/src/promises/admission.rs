@@ -1,14 +1,14 @@
 //! Answers admission requests, which a caller sends before a submission.
 
 use super::{Ask, Given, Promises};
-use crate::access::Principal;
 use crate::clock;
-use crate::traits::Admission;
 use dray_api::{AdmissionAnswer, Decision, Request};
-use dray_core::{Result, TransferId};
+use dray_core::TransferId;
 
-impl Admission for Promises {
-    fn decide(&self, caller: &Principal, requests: &[Request]) -> Result<AdmissionAnswer> {
+impl Promises {
+    /// Returns the promise that each of these requests of `owner` would get.
+    #[must_use]
+    pub fn admission(&self, owner: &str, requests: &[Request]) -> AdmissionAnswer {
         let ids: Vec<String> = (requests.iter().enumerate())
             .map(|(at, request)| match &request.id {
                 Some(id) => TransferId::as_str(id).to_owned(),
@@ -21,14 +21,14 @@ impl Admission for Promises {
         let asks = asks.map(|((request, id), key)| Ask {
             key,
             id,
-            owner: &caller.owner,
+            owner,
             request,
             source: 0,
             bytes: request.bytes_said(),
             done: 0,
         });
         let asks: Vec<Ask<'_>> = asks.collect();
-        Ok(match self.would(&asks, clock::now()) {
+        match self.would(&asks, clock::now()) {
             Ok(given) => AdmissionAnswer {
                 decision: Decision::Accept,
                 transfers: given
@@ -40,6 +40,6 @@ impl Admission for Promises {
                 decision: Decision::Refuse,
                 transfers: refused.answers,
             },
-        })
+        }
     }
 }

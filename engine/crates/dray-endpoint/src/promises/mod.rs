@@ -22,7 +22,7 @@ mod wish;
 pub(crate) use answer::NO_ROOM;
 pub use answer::{Given, NotAdmitted};
 pub use round::{Look, Seen, Told};
-pub use slots::{Mover, Standing};
+pub use slots::{Lack, Mover, Standing};
 pub use wish::{Ask, Asked, asks_promise};
 
 use crate::config::Config;

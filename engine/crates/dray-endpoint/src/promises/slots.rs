@@ -2,7 +2,6 @@
 //! session slots.
 
 use super::{Desk, Promises, time};
-use crate::live::Lack;
 use dray_api::MissAnswer;
 use dray_api::Timestamp;
 use dray_core::Time;
@@ -14,6 +13,15 @@ use std::time::Duration;
 /// A promised transfer without a session for this long, whose latest start is at most this far
 /// away, counts as missed: a session that is given up ends in less time. Guess, revisit.
 const SEATLESS: Duration = Duration::from_secs(5);
+
+/// The limit that permits no further session that this endpoint drives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// The limit of the owner's sessions.
+    OfOwner,
+    /// The limit of all sessions.
+    InAll,
+}
 
 /// A transfer that found no session.
 #[derive(Debug, Clone, Copy)]

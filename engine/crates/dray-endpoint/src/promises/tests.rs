@@ -2,7 +2,7 @@
 
 use super::{Ask, NotAdmitted, Promise, Promises, Seen, Told};
 use crate::config::Config;
-use crate::live::Lack;
+use crate::promises::Lack;
 use dray_api::Timestamp;
 use dray_api::{ReasonWord, Request};
 use dray_core::ErrorKind;

@@ -1,12 +1,12 @@
 //! Changes by callers: pause, resume, cancel, retry, patch, delete.
 
+use super::actor::Actor;
 use super::quota::Room;
 use super::refused::Refused;
 use super::row::Row;
 use super::states::{Command, Standing, Step, next};
 use super::write::{renew, told};
 use super::{Effects, Queue, not_found, promised};
-use crate::access::Principal;
 use crate::clock;
 use crate::promises::asks_promise;
 use dray_api::Timestamp;
@@ -20,7 +20,7 @@ impl Queue {
     /// # Errors
     /// `NotFound`; `AlreadyExists` if it has ended in another state, unless it left partial data
     /// and `purge` is true.
-    pub fn cancel(&self, caller: &Principal, id: &str, purge: bool) -> Result<Transfer> {
+    pub fn cancel(&self, caller: &Actor, id: &str, purge: bool) -> Result<Transfer> {
         self.change(caller, id, Command::Cancel { purge })
     }
 
@@ -31,7 +31,7 @@ impl Queue {
     /// As [`Queue::cancel`]; `AlreadyExists` if its version differs.
     pub fn cancel_as_seen(
         &self,
-        caller: &Principal,
+        caller: &Actor,
         id: &str,
         purge: bool,
         version: u64,
@@ -59,7 +59,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::cancel`].
-    pub fn pause(&self, caller: &Principal, id: &str) -> Result<Transfer> {
+    pub fn pause(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         self.change(caller, id, Command::Pause)
     }
 
@@ -67,7 +67,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::cancel`].
-    pub fn resume(&self, caller: &Principal, id: &str) -> Result<Transfer> {
+    pub fn resume(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         self.change(caller, id, Command::Resume)
     }
 
@@ -75,7 +75,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::cancel`]; `Busy` if the queue is full.
-    pub fn retry(&self, caller: &Principal, id: &str) -> Result<Transfer> {
+    pub fn retry(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         let places = self.rules.places;
         self.change_if(caller, id, Command::Retry, move |connection, row| match row
             .standing
@@ -95,7 +95,7 @@ impl Queue {
     /// `NotAdmitted` if the change cannot be promised: then nothing changes.
     pub fn patch(
         &self,
-        caller: &Principal,
+        caller: &Actor,
         id: &str,
         patch: &Patch,
     ) -> std::result::Result<Transfer, Refused> {
@@ -169,7 +169,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::cancel`].
-    pub fn delete(&self, caller: &Principal, id: &str) -> Result<Transfer> {
+    pub fn delete(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         let (caller, wanted) = (caller.clone(), id.to_owned());
         let row = self.write(move |connection, _| {
             let row = find(connection, &caller, &wanted)?;
@@ -182,13 +182,13 @@ impl Queue {
         Ok(self.view(row))
     }
 
-    fn change(&self, caller: &Principal, id: &str, command: Command) -> Result<Transfer> {
+    fn change(&self, caller: &Actor, id: &str, command: Command) -> Result<Transfer> {
         self.change_if(caller, id, command, |_, _| Ok(()))
     }
 
     fn change_if(
         &self,
-        caller: &Principal,
+        caller: &Actor,
         id: &str,
         command: Command,
         may: impl FnOnce(&Connection, &Row) -> Result<()> + Send + 'static,
@@ -221,7 +221,7 @@ fn asks_else(old: &Request, new: &Request) -> bool {
     asked(old) != asked(new)
 }
 
-fn find(connection: &Connection, caller: &Principal, id: &str) -> Result<Row> {
+fn find(connection: &Connection, caller: &Actor, id: &str) -> Result<Row> {
     let row = Row::find(connection, id)?.filter(|row| caller.sees(&row.owner));
     row.ok_or_else(|| not_found(id))
 }

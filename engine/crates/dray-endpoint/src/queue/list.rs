@@ -1,9 +1,9 @@
 //! Lists and queries of many transfers.
 
+use super::actor::Actor;
 use super::row::{Row, SELECT};
 use super::sqlite::sql;
 use super::{Queue, read_cursor};
-use crate::access::Principal;
 use dray_api::Timestamp;
 use dray_api::{State, TransferList, TransferOrNull, TransferQuery};
 use dray_core::{End, Error, ErrorKind, Result};
@@ -88,7 +88,7 @@ impl Queue {
     ///
     /// # Errors
     /// `InvalidRequest` for an invalid cursor.
-    pub fn list(&self, caller: &Principal, query: &TransferQuery) -> Result<TransferList> {
+    pub fn list(&self, caller: &Actor, query: &TransferQuery) -> Result<TransferList> {
         let conditions = conditions(caller, query)?;
         // One more row shows whether there is a next page.
         let statement = format!(
@@ -116,7 +116,7 @@ impl Queue {
     /// `LimitExceeded` if the transfers together are larger than an answer may be.
     pub fn query(
         &self,
-        caller: &Principal,
+        caller: &Actor,
         ids: &[String],
     ) -> Result<BTreeMap<String, TransferOrNull>> {
         // A repeated id counts once.
@@ -172,7 +172,7 @@ impl Queue {
     }
 }
 
-fn conditions(caller: &Principal, query: &TransferQuery) -> Result<Conditions> {
+fn conditions(caller: &Actor, query: &TransferQuery) -> Result<Conditions> {
     let mut all = Conditions::default();
     all.and(
         "t.seq < ?",

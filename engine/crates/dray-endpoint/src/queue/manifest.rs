@@ -3,9 +3,9 @@
 //! Lines are added and never changed, so a page's cursor is an offset in the file. A line that a
 //! crash cut off is skipped; the sink's log has its outcome.
 
+use super::actor::Actor;
 use super::sqlite::sql;
 use super::{Queue, io, not_found};
-use crate::access::Principal;
 use dray_api::{FileList, FileOutcome, FileState, FilesQuery};
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::Connection;
@@ -146,7 +146,7 @@ impl Queue {
     ///
     /// # Errors
     /// `NotFound`, also for another owner's transfer; `InvalidRequest` for an invalid cursor.
-    pub fn files(&self, caller: &Principal, id: &str, query: &FilesQuery) -> Result<FileList> {
+    pub fn files(&self, caller: &Actor, id: &str, query: &FilesQuery) -> Result<FileList> {
         let row = self.read(|connection| super::Row::find(connection, id))?;
         let row = row.filter(|row| caller.sees(&row.owner));
         let row = row.ok_or_else(|| not_found(id))?;

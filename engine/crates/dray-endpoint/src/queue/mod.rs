@@ -10,6 +10,7 @@
 //! Invariant owned here: an answer to a caller is on the disk, and the answers about one transfer
 //! to all callers agree in their order.
 
+mod actor;
 mod candidates;
 mod change;
 mod connections;
@@ -33,6 +34,7 @@ mod tickets;
 mod write;
 mod writer;
 
+pub use actor::Actor;
 pub use candidates::{CandidateQuery, Lines, QueuedTransfer};
 pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
@@ -48,13 +50,12 @@ pub use submit::{Submission, Submitted};
 pub use tickets::{TicketRow, TicketTable};
 pub use writer::Commands;
 
-use crate::access::Principal;
 use crate::clock;
 use crate::config::Config;
 use crate::events::Hub;
 use crate::promises::Promises;
-use crate::tickets::shown_id;
 use connections::Readers;
+use dray_api::shown_id;
 use dray_api::{EtaAnswer, RetryWish, Transfer};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
@@ -232,7 +233,7 @@ impl Queue {
     ///
     /// # Errors
     /// `NotFound`, also for another owner's transfer.
-    pub fn show(&self, caller: &Principal, id: &str) -> Result<Transfer> {
+    pub fn show(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         let row = self.read(|connection| Row::find(connection, id))?;
         let row = row.filter(|row| caller.sees(&row.owner));
         let row = row.ok_or_else(|| not_found(id))?;

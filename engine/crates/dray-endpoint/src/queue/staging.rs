@@ -1,5 +1,6 @@
 //! The table of staged copies: the transfer of each copy, and its lifetime.
 
+use super::actor::Actor;
 use super::quota::Room;
 use super::refused::Refused;
 use super::row::{Row, SELECT};
@@ -7,7 +8,6 @@ use super::sqlite::sql;
 use super::staged::{StagedRow, find, put, read};
 use super::submit::{self, Promising, Submission, Submitted};
 use super::{Queue, not_found, read_cursor};
-use crate::access::Principal;
 use crate::clock;
 use dray_api::Timestamp;
 use dray_api::{ErrorParts, Staged, StagedList, StagedState, StagingQuery, State};
@@ -103,7 +103,7 @@ impl Staging<'_> {
     ///
     /// # Errors
     /// `NotFound`, also for another owner's copy.
-    pub fn show(&self, caller: &Principal, id: &str) -> Result<(StagedRow, Staged)> {
+    pub fn show(&self, caller: &Actor, id: &str) -> Result<(StagedRow, Staged)> {
         self.0.read(|connection| {
             let row = find(connection, id)?
                 .filter(|row| caller.sees(&row.owner))
@@ -117,7 +117,7 @@ impl Staging<'_> {
     ///
     /// # Errors
     /// `InvalidRequest` for an invalid cursor.
-    pub fn list(&self, caller: &Principal, query: &StagingQuery) -> Result<StagedList> {
+    pub fn list(&self, caller: &Actor, query: &StagingQuery) -> Result<StagedList> {
         let before = read_cursor(query.cursor.as_deref())?;
         let owner = (!caller.is_administrator).then_some(caller.owner.as_str());
         let failed = sql("list what is staged");

@@ -1,10 +1,10 @@
 //! Tickets that this endpoint issued. Only the SHA-256 of a secret is stored.
 
+use super::actor::Actor;
 use super::sqlite::sql;
 use super::{Effects, Queue, next_seq, read_cursor};
-use crate::access::Principal;
-use crate::live::RateWish;
 use dray_api::Direction;
+use dray_api::RateWish;
 use dray_api::Timestamp;
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -179,7 +179,7 @@ impl TicketTable<'_> {
     /// `InvalidRequest` for an invalid cursor.
     pub fn list(
         &self,
-        caller: &Principal,
+        caller: &Actor,
         transfer: Option<&str>,
         limit: u32,
         cursor: Option<&str>,

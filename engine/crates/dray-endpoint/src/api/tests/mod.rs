@@ -108,7 +108,6 @@ fn open_roots(
     let hub = Arc::new(Hub::new(2, clock::now()));
     let queue = Queue::open(&config, hub).expect("opened");
     let parts = Parts {
-        admission: Arc::clone(queue.promises()) as _,
         queue,
         roots: Arc::new(Roots::open(&config).expect("opened")),
         access: Arc::new(Names),

@@ -5,8 +5,7 @@ mod promised;
 mod secrets;
 mod staging;
 
-use super::{Commands, Counters, Ending, Queue, Submission, Wish};
-use crate::access::{Principal, Rights};
+use super::{Actor, Commands, Counters, Ending, Queue, Submission, Wish};
 use crate::clock;
 use crate::config::Config;
 use crate::events::Hub;
@@ -51,12 +50,10 @@ impl std::ops::Deref for Place {
     }
 }
 
-fn who(owner: &str) -> Principal {
-    Principal {
-        name: format!("{owner}@test"),
+fn who(owner: &str) -> Actor {
+    Actor {
         owner: owner.to_owned(),
         is_administrator: owner == "root",
-        rights: Rights::Rules,
     }
 }
 
@@ -323,7 +320,7 @@ fn one_owner_fills_neither_the_queue_nor_the_tickets() {
         expires_at: clock::now(),
         renewable_until: clock::now(),
         is_revoked: false,
-        wish: crate::live::RateWish::default(),
+        wish: dray_api::RateWish::default(),
     };
     let keep = |id: &str, owner: &str, secret: u8| {
         let kept = queue.tickets().insert(&ticket(id, owner), [secret; 32]);

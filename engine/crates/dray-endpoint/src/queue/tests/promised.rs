@@ -589,7 +589,7 @@ fn metrics_say_who_is_held_and_how_promises_stand() {
     let now = clock::now();
     queue.promises().look(&[], now);
     assert_eq!(promised(), [1, 1, 0, 0]);
-    let found = [("one", crate::live::Lack::InAll)];
+    let found = [("one", crate::promises::Lack::InAll)];
     queue.promises().seatless(&found, now);
     assert_eq!(promised(), [1, 1, 0, 1]);
     queue
