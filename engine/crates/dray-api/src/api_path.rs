@@ -225,6 +225,14 @@ pub fn decode(text: &str) -> Result<Vec<u8>> {
     url::decode(text.as_bytes()).map_err(|why| invalid(text, why))
 }
 
+/// Returns true if the configured name of a peer, `HOST` or `HOST:PORT`, names the peer at
+/// `address`.
+#[must_use]
+pub fn names_peer(name: &str, address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    name == address || name == host
+}
+
 #[cfg(test)]
 mod tests {
     use super::{ApiPath, Side, without_secrets};

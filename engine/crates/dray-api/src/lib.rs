@@ -31,7 +31,7 @@ mod transfer;
 
 pub use admission::{AdmissionAnswer, AdmissionRequest, Admitted, Decision, ObstacleAnswer};
 pub use answer::read_answer;
-pub use api_path::{ApiPath, Side};
+pub use api_path::{ApiPath, Side, names_peer};
 pub use checks::{Check, of_item};
 pub use endpoint::{EndpointAnswer, Health, LimitsAnswer, RootAnswer, You};
 pub use enums::{AdmissionWord, Direction, OrderWord};

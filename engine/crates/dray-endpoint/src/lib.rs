@@ -27,6 +27,7 @@ pub mod passive;
 mod process;
 pub mod promises;
 pub mod queue;
+mod queue_settings;
 pub mod roots;
 pub mod run;
 pub mod server;

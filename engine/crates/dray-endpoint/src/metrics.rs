@@ -255,45 +255,4 @@ fn line(text: &mut String, name: &str, labels: &str, value: impl std::fmt::Displ
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Metrics;
-    use axum::http::Method;
-    use std::time::Duration;
-
-    #[test]
-    fn a_histogram_counts_what_is_below_each_end() {
-        let metrics = Metrics::default();
-        for ms in [1, 3, 60, 40_000] {
-            let took = Duration::from_millis(ms);
-            metrics.answered(&Method::GET, "/v1/endpoint", 200, took);
-        }
-        let mut text = String::new();
-        metrics.api(&mut text);
-        let labels = "method=\"GET\",route=\"/v1/endpoint\"";
-        for (end, count) in [
-            ("0.001", 1),
-            ("0.005", 2),
-            ("0.05", 2),
-            ("30", 3),
-            ("+Inf", 4),
-        ] {
-            let line = format!("dray_api_seconds_bucket{{{labels},le=\"{end}\"}} {count}\n");
-            assert!(text.contains(&line), "{line}{text}");
-        }
-        assert!(text.contains(&format!(
-            "dray_api_requests_total{{{labels},code=\"200\"}} 4"
-        )));
-    }
-
-    #[test]
-    fn callers_choose_no_labels() {
-        let metrics = Metrics::default();
-        for at in 0..3_000 {
-            let method = Method::from_bytes(format!("M{at}").as_bytes()).expect("a word");
-            metrics.answered(&method, "none", 405, Duration::ZERO);
-        }
-        let mut text = String::new();
-        metrics.api(&mut text);
-        assert!(text.lines().count() < 30, "{text}");
-    }
-}
+mod tests;

@@ -16,6 +16,7 @@ use crate::pairs::Pairs;
 use crate::passive::{Front, Passive};
 use crate::process;
 use crate::queue::Queue;
+use crate::queue_settings::queue_settings;
 use crate::roots::Roots;
 use crate::server::Server;
 use crate::session::SessionRunner;
@@ -246,7 +247,10 @@ impl Endpoint {
         config.listens_at(listener.addresses());
         let config = Arc::new(config);
         let listeners = config.limits.events_listeners_per_owner;
-        let queue = Queue::open(&config, Arc::new(Hub::new(listeners, clock::now())))?;
+        let queue = Queue::open(
+            queue_settings(&config),
+            Arc::new(Hub::new(listeners, clock::now())),
+        )?;
         let runner = session_runner(&config, &roots, &identity, &accounts)?;
         let address = config.advertised(listener.addresses());
         let book = Arc::new(TicketStore::new(

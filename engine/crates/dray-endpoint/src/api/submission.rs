@@ -9,6 +9,7 @@ use dray_api::api_path::{ApiPath, Side};
 use dray_api::{Check, Request};
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_open::prepare::new_transfer_id;
 use dray_runtime::select::Filter;
 use dray_wire::message::Selection;
 
@@ -32,7 +33,11 @@ pub(super) const fn writing(overwrite: Overwrite) -> Action {
 
 impl Api {
     /// Checks all parts of a request that can be checked before it runs.
-    pub(super) fn submission(&self, caller: &Principal, request: Request) -> Result<Submission> {
+    pub(super) fn submission(
+        &self,
+        caller: &Principal,
+        mut request: Request,
+    ) -> Result<Submission> {
         request.check()?;
         check_size(&request)?;
         let side = |url: &str| self.config.side(url);
@@ -68,6 +73,9 @@ impl Api {
                 self.access.allow(caller, Action::Read, path)?;
                 refuse_itself(path, &destination, request.selection.recursive)?;
             }
+        }
+        if request.id.is_none() {
+            request.id = Some(new_transfer_id()?);
         }
         Ok(Submission {
             request,

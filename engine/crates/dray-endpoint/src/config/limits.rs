@@ -1,7 +1,7 @@
 //! Limits and retention times. Each has a default that suits a small host.
 
 use super::values::{Rate, Size};
-use dray_api::{PolicyName, RoundRobinBy};
+use dray_api::{PolicyName, RoundRobinBy, names_peer};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -150,9 +150,8 @@ impl Share {
     /// Returns true if the share is for this peer (`HOST` or `HOST:PORT`).
     #[must_use]
     pub fn is_of_peer(&self, peer: &str) -> bool {
-        let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
         let name = self.peer.as_deref();
-        name.is_some_and(|name| name == peer || name == host)
+        name.is_some_and(|name| names_peer(name, peer))
     }
 }
 

@@ -224,6 +224,7 @@ mod tests {
     use crate::events::Hub;
     use crate::live::{Moving, Way};
     use crate::queue::{Counters, Job, Queue, Submission};
+    use crate::queue_settings::queue_settings;
     use dray_api::RateWish;
     use dray_api::StageWord;
     use dray_core::TransferId;
@@ -242,7 +243,8 @@ mod tests {
              [[root]]\nname = \"data\"\npath = \"/data\"\n",
         );
         let config = Config::parse("test", &text).expect("good");
-        let queue = Queue::open(&config, Arc::new(Hub::new(4, clock::now()))).expect("opened");
+        let queue = Queue::open(queue_settings(&config), Arc::new(Hub::new(4, clock::now())))
+            .expect("opened");
         let request = json!({
             "id": "one",
             "sources": [{"url": "dray://b.example/data/x"}],

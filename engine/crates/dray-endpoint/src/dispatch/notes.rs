@@ -113,6 +113,7 @@ mod tests {
     use crate::config::Config;
     use crate::events::Hub;
     use crate::queue::Queue;
+    use crate::queue_settings::queue_settings;
     use dray_core::Time;
     use std::sync::Arc;
 
@@ -124,7 +125,8 @@ mod tests {
             folder.path()
         );
         let config = Config::parse("test", &text).expect("good");
-        let queue = Queue::open(&config, Arc::new(Hub::new(4, clock::now()))).expect("opened");
+        let queue = Queue::open(queue_settings(&config), Arc::new(Hub::new(4, clock::now())))
+            .expect("opened");
         let mut notes = Notes::new(Arc::clone(&queue));
         let request = serde_json::json!({
             "id": "one",
@@ -138,7 +140,10 @@ mod tests {
         };
         queue.submit(submission).expect("taken");
         let rename = |from: &'static str, to: &'static str| {
-            queue.execute(&format!("ALTER TABLE {from} RENAME TO {to}"));
+            let statement = format!("ALTER TABLE {from} RENAME TO {to}");
+            let database = rusqlite::Connection::open(folder.path().join("queue.db"));
+            let renamed = database.and_then(|database| database.execute_batch(&statement));
+            renamed.expect("renamed");
         };
         rename("transfers", "elsewhere");
         // More notices than one write takes.

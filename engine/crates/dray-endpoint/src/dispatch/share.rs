@@ -440,6 +440,7 @@ mod tests {
     use crate::live::{Bounds, Live, Moving, Way};
     use crate::promises::Look;
     use crate::queue::Queue;
+    use crate::queue_settings::queue_settings;
     use dray_api::RateWish;
     use dray_core::TransferId;
     use std::sync::Arc;
@@ -453,7 +454,8 @@ mod tests {
              [[root]]\nname = \"data\"\npath = \"/data\"\n"
         );
         let config = Config::parse("test", &text).expect("good");
-        let queue = Queue::open(&config, Arc::new(Hub::new(4, clock::now()))).expect("opened");
+        let queue = Queue::open(queue_settings(&config), Arc::new(Hub::new(4, clock::now())))
+            .expect("opened");
         Shares::new(Arc::new(config), live.clone(), queue)
     }
 

@@ -14,6 +14,7 @@ mod answer;
 mod link;
 mod restore;
 mod round;
+mod settings;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -22,10 +23,10 @@ mod wish;
 pub(crate) use answer::NO_ROOM;
 pub use answer::{Given, NotAdmitted};
 pub use round::{Look, Seen, Told};
+pub use settings::{IsOwn, RootRate, Settings, Share};
 pub use slots::{Lack, Mover, Standing};
 pub use wish::{Ask, Asked, asks_promise};
 
-use crate::config::Config;
 use dray_api::timestamp::{Timestamp, of_time, time};
 use dray_api::{Admitted, MissAnswer, ReasonWord};
 use dray_core::Time;
@@ -103,7 +104,6 @@ struct Held {
 
 /// Promises of this endpoint; see the module's head.
 pub struct Promises {
-    config: Arc<Config>,
     places: Places,
     desk: Mutex<Desk>,
     /// Counts of kept, missed and refused promises.
@@ -137,9 +137,8 @@ struct Desk {
 impl Promises {
     /// Creates the state without promises.
     #[must_use]
-    pub fn new(config: &Config) -> Self {
-        let config = Arc::new(config.clone());
-        let places = Places::new(&config);
+    pub fn new(settings: &Settings) -> Self {
+        let places = Places::new(settings);
         let desk = Desk {
             broker: places.broker(),
             held: BTreeMap::new(),
@@ -161,7 +160,6 @@ impl Promises {
             places,
             desk: Mutex::new(desk),
             counts: Counts::default(),
-            config,
         }
     }
 

@@ -23,7 +23,7 @@ impl Promises {
         let before = std::mem::take(&mut desk.held);
         desk.by_id.clear();
         if let Some(rate) = desk.link.rate().or(measured)
-            && self.config.rate.is_none()
+            && self.places.is_measured()
         {
             desk.link.set(rate);
             let _ = desk.broker.measure(LINK, BytesPerSecond(rate), time(now));

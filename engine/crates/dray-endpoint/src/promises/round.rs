@@ -151,7 +151,7 @@ impl Promises {
         let desk = &mut *desk;
         // A clock that was set back: the broker's wake time may be hours away.
         desk.is_changed |= at < std::mem::replace(&mut desk.at, at);
-        desk.follow(seen, at, self.config.rate.is_none());
+        desk.follow(seen, at, self.places.is_measured());
         let is_due = desk.wake_at.is_some_and(|wake| wake <= at);
         let mut has_begun = false;
         let told = if desk.is_changed || is_due {

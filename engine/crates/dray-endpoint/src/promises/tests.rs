@@ -1,29 +1,44 @@
 //! Tests of promises, planned rates and reports of misses.
 
-use super::{Ask, NotAdmitted, Promise, Promises, Seen, Told};
-use crate::config::Config;
+use super::{Ask, NotAdmitted, Promise, Promises, RootRate, Seen, Settings, Share, Told};
 use crate::promises::Lack;
 use dray_api::Timestamp;
 use dray_api::{ReasonWord, Request};
 use dray_core::ErrorKind;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const MEGA: u64 = 1_000_000;
 
-fn promises(more: &str) -> Promises {
-    let text = format!(
-        "name = \"a.example\"\nstate = \"/state\"\n{more}\n\
-         [[root]]\nname = \"data\"\npath = \"/data\"\n\
-         [[root]]\nname = \"tape\"\npath = \"/tape\"\nrate = \"20MB/s\"\n"
-    );
-    Promises::new(&Config::parse("test", &text).expect("good"))
+fn promises(rate: Option<u64>, shares: &[Share]) -> Promises {
+    let root = |name: &str, rate| RootRate {
+        name: name.to_owned(),
+        rate,
+    };
+    Promises::new(&Settings {
+        transfers_max: 100_000,
+        rate,
+        roots: vec![root("data", None), root("tape", Some(20 * MEGA))],
+        shares: shares.to_vec(),
+        is_own: Arc::new(|address| address.starts_with("a.example:")),
+    })
+}
+
+fn share(owner: &str, rate_min: Option<u64>, rate_max: Option<u64>) -> Share {
+    Share {
+        peer: None,
+        owner: Some(owner.to_owned()),
+        weight: 100,
+        rate_min,
+        rate_max,
+    }
 }
 
 /// A link of 100 megabytes per second.
 fn link() -> Promises {
-    promises("rate = \"100MB/s\"")
+    promises(Some(100 * MEGA), &[])
 }
 
 fn noon() -> Timestamp {
@@ -178,7 +193,7 @@ fn best_effort_is_taken_without_a_promise_and_told_why() {
 
 #[test]
 fn what_nobody_knows_is_not_promised_and_said() {
-    let promises = promises("");
+    let promises = promises(None, &[]);
     let wanted = due(1, 1_000);
     let given = promises.take(&[ask(1, "one", &wanted)], noon());
     let given = given.expect("taken").pop().expect("one");
@@ -204,8 +219,7 @@ fn a_root_and_a_floor_of_others_bound_what_is_promised() {
     let refused = refused(&promises, &[ask(1, "one", &tape)]);
     let obstacle = refused.answers[0].obstacle.clone().expect("named");
     assert_eq!(obstacle.resource.as_deref(), Some("root:tape"));
-    let owed =
-        self::promises("rate = \"100MB/s\"\n[[share]]\nowner = \"bob\"\nrate_min = \"50MB/s\"");
+    let owed = self::promises(Some(100 * MEGA), &[share("bob", Some(50 * MEGA), None)]);
     assert!(!take(&owed, 1, "one", &due(6_000, 101)));
     assert!(take(&owed, 1, "one", &due(4_000, 101)));
 }
@@ -302,7 +316,7 @@ fn fill_link(promises: &Promises) {
 
 #[test]
 fn a_link_that_is_measured_can_be_promised_of() {
-    let promises = promises("");
+    let promises = promises(None, &[]);
     fill_link(&promises);
     assert_eq!(promises.take_news(), Some(0));
     assert_eq!(promises.take_news(), None);
@@ -313,7 +327,7 @@ fn a_link_that_is_measured_can_be_promised_of() {
 
 #[test]
 fn a_session_that_comes_back_has_not_moved_all_of_it_just_now() {
-    let promises = promises("");
+    let promises = promises(None, &[]);
     fill_link(&promises);
     // The session is held for a while and then resumes.
     promises.look(&[], at(5));
@@ -341,7 +355,7 @@ fn who_asks_for_more_and_is_refused_keeps_what_was_promised() {
 #[test]
 fn who_has_no_gate_or_a_low_one_does_not_teach_that_the_link_gives_less() {
     for granted in [None, Some(10 * MEGA)] {
-        let promises = promises("");
+        let promises = promises(None, &[]);
         let session = |moved, granted| Seen {
             session: 1,
             own: None,
@@ -372,8 +386,10 @@ fn who_has_no_gate_or_a_low_one_does_not_teach_that_the_link_gives_less() {
 
 #[test]
 fn what_an_owner_may_have_at_most_is_promised_once_and_not_to_each() {
-    let promises =
-        promises("rate = \"1GB/s\"\n[[share]]\nowner = \"alice\"\nrate_max = \"100MB/s\"");
+    let promises = promises(
+        Some(1_000 * MEGA),
+        &[share("alice", None, Some(100 * MEGA))],
+    );
     let wanted = due(6_000, 101);
     assert!(take(&promises, 1, "one", &wanted));
     let refused = refused(&promises, &[ask(2, "two", &wanted)]);
@@ -523,7 +539,7 @@ fn what_was_undone_leaves_no_rate_to_who_comes_after() {
 
 #[test]
 fn a_clock_that_is_set_back_does_not_stop_the_plans() {
-    let promises = promises("");
+    let promises = promises(None, &[]);
     let other = |moved| Seen {
         session: 1,
         own: None,

@@ -1,7 +1,7 @@
 //! Converts a request to a wish: the resources that it passes, and the amounts that it asks for.
 
+use super::settings::Settings;
 use super::{LINK, due, time};
-use crate::config::Config;
 use dray_api::api_path::Side;
 use dray_api::{AdmissionWord, Request};
 use dray_core::rate::BytesPerSecond;
@@ -104,31 +104,31 @@ fn owners(owner: &str) -> String {
 /// The resources of this endpoint that promises use up.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
-    config: Config,
+    settings: Settings,
     places: Vec<Place>,
 }
 
 impl Places {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         // The minimum rates of shares are not promised to others: the rate must be free when its
         // owner or peer comes.
-        let owed: u64 = (config.share.iter())
+        let owed: u64 = (settings.shares.iter())
             .filter_map(|share| share.rate_min)
-            .fold(0, |sum, rate| sum.saturating_add(rate.0));
-        let link = config.rate.map(|rate| rate.0.saturating_sub(owed).max(1));
+            .fold(0, |sum, rate| sum.saturating_add(rate));
+        let link = settings.rate.map(|rate| rate.saturating_sub(owed).max(1));
         let mut places = vec![Place {
             name: "link".to_owned(),
             words: "the endpoint's rate".to_owned(),
             ceiling: link,
         }];
-        for root in &config.root {
+        for root in &settings.roots {
             places.push(Place {
                 name: format!("root:{}", root.name),
                 words: format!("the rate of the root {}", root.name),
-                ceiling: root.rate.map(|rate| rate.0),
+                ceiling: root.rate,
             });
         }
-        for share in &config.share {
+        for share in &settings.shares {
             let Some(rate) = share.rate_max else { continue };
             let (name, words) = match (&share.peer, &share.owner) {
                 (Some(peer), _) => (
@@ -141,20 +141,24 @@ impl Places {
             places.push(Place {
                 name,
                 words,
-                ceiling: Some(rate.0),
+                ceiling: Some(rate),
             });
         }
         Self {
-            config: config.clone(),
+            settings: settings.clone(),
             places,
         }
     }
 
+    /// Returns true if the endpoint measures its rate because none is configured.
+    pub(super) const fn is_measured(&self) -> bool {
+        self.settings.rate.is_none()
+    }
+
     /// Creates a broker with these resources.
     pub(super) fn broker(&self) -> Broker {
-        let limits = &self.config.limits;
         let mut broker = Broker::new(BrokerConfig {
-            transfers_max: usize::try_from(limits.transfers_queued).unwrap_or(usize::MAX),
+            transfers_max: usize::try_from(self.settings.transfers_max).unwrap_or(usize::MAX),
             ..BrokerConfig::default()
         });
         for (id, place) in (0..).zip(&self.places) {
@@ -207,11 +211,11 @@ impl Places {
             .or(request.sources.first())
             .into_iter()
             .chain([&request.destination]);
-        for side in urls.filter_map(|place| self.config.side(&place.url).ok()) {
+        for side in urls.filter_map(|place| self.settings.side(&place.url).ok()) {
             let found = match &side {
                 Side::Local(path) => self.find(&format!("root:{}", path.root)),
                 Side::Remote { address, .. } => {
-                    let share = self.config.share_of_peer(address);
+                    let share = self.settings.share_of_peer(address);
                     let peer = share.and_then(|share| share.peer.as_deref());
                     peer.and_then(|peer| self.find(&format!("peer:{peer}")))
                 }
@@ -224,7 +228,7 @@ impl Places {
     pub(super) fn wish(&self, ask: &Ask<'_>) -> Wish {
         let request = ask.request;
         let resources = self.passes(ask.owner, request, ask.source);
-        let share = self.config.share_of_owner(ask.owner);
+        let share = self.settings.share_of_owner(ask.owner);
         let mut wish = Wish::new(TransferKey(ask.key), 0, &resources);
         wish.class = request.class();
         ask.owner.clone_into(&mut wish.owner);

@@ -76,7 +76,7 @@ impl Queue {
     /// # Errors
     /// As [`Queue::cancel`]; `Busy` if the queue is full.
     pub fn retry(&self, caller: &Actor, id: &str) -> Result<Transfer> {
-        let places = self.rules.places;
+        let places = self.settings.places();
         self.change_if(caller, id, Command::Retry, move |connection, row| match row
             .standing
             .state

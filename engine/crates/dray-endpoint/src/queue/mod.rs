@@ -25,6 +25,7 @@ mod refused;
 mod row;
 mod run;
 mod schema;
+mod settings;
 mod sqlite;
 mod staged;
 mod staging;
@@ -41,6 +42,7 @@ pub use manifest::Manifest;
 pub use purges::{PurgeJob, PurgeReport};
 pub use refused::Refused;
 pub use run::{Ending, Job, Ticked};
+pub use settings::Settings;
 pub use staged::StagedRow;
 pub use staging::Staging;
 pub use states::{
@@ -51,12 +53,11 @@ pub use tickets::{TicketRow, TicketTable};
 pub use writer::Commands;
 
 use crate::clock;
-use crate::config::Config;
 use crate::events::Hub;
 use crate::promises::Promises;
 use connections::Readers;
 use dray_api::shown_id;
-use dray_api::{EtaAnswer, RetryWish, Transfer};
+use dray_api::{EtaAnswer, Transfer};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use live::Live;
@@ -67,7 +68,7 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use writer::{Around, Effects, Writer};
 
 /// The database's name in the state folder.
@@ -78,17 +79,6 @@ const LOCK: &str = "lock";
 
 /// Folder of the lists of files, in the state folder.
 const TRANSFERS: &str = "transfers";
-
-/// The part of the configuration that the queue uses.
-#[derive(Debug, Clone)]
-struct Rules {
-    places: quota::Places,
-    /// Maximum number of stored tickets of one owner.
-    tickets_of_owner: u64,
-    retry: RetryWish,
-    keep: Duration,
-    keep_count: u64,
-}
 
 /// Times of the last requests about transfers with `bound_seconds`.
 #[derive(Debug, Default)]
@@ -148,7 +138,7 @@ pub struct Queue {
     asked: Mutex<Asked>,
     opened: Instant,
     folder: PathBuf,
-    rules: Rules,
+    settings: Settings,
     /// The last field, so that the lock is released after everything is written.
     _lock: File,
 }
@@ -166,8 +156,8 @@ impl Queue {
     /// # Errors
     /// Errors of the file system; `LogVersion` for a queue of a newer program; `Busy` if another
     /// process has it.
-    pub fn open(config: &Config, hub: Arc<Hub>) -> Result<Arc<Self>> {
-        let folder = config.state.clone();
+    pub fn open(settings: Settings, hub: Arc<Hub>) -> Result<Arc<Self>> {
+        let folder = settings.state.clone();
         let transfers = folder.join(TRANSFERS);
         make_private(&folder)?;
         make_private(&transfers)?;
@@ -180,7 +170,7 @@ impl Queue {
         let live = Arc::new(Live::default());
         let commands = Arc::new(OnceLock::new());
         let flushed = Arc::clone(&live);
-        let promises = Arc::new(Promises::new(config));
+        let promises = Arc::new(Promises::new(&settings.promises));
         let readers = Arc::new(Readers::open(path)?);
         let around = Around {
             readers: Arc::clone(&readers),
@@ -201,19 +191,7 @@ impl Queue {
             asked: Mutex::default(),
             opened: Instant::now(),
             folder,
-            rules: Rules {
-                places: quota::Places {
-                    all: config.limits.transfers_queued,
-                    of_owner: config.limits.per_owner_queued,
-                },
-                tickets_of_owner: config.tickets.per_owner,
-                retry: RetryWish {
-                    tries: config.retry.tries,
-                    interval_seconds: config.retry.interval_seconds,
-                },
-                keep: Duration::from_secs(u64::from(config.history.keep_days) * 86_400),
-                keep_count: config.history.keep_count,
-            },
+            settings,
             _lock: lock,
         }))
     }
@@ -375,19 +353,6 @@ fn read_cursor(cursor: Option<&str>) -> Result<i64> {
                 .cause("it is not a cursor of this list")
                 .remedy("give what `next` of the last page held, or leave it out")
         }),
-    }
-}
-
-#[cfg(test)]
-impl Queue {
-    /// Runs a statement that no caller can cause, for tests of faults.
-    pub(crate) fn execute(&self, statement: &str) {
-        let statement = statement.to_owned();
-        let done = self.write(move |connection, _| {
-            let done = connection.execute_batch(&statement);
-            done.map_err(sqlite::sql("do it"))
-        });
-        done.expect("done");
     }
 }
 

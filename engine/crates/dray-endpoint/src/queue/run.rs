@@ -8,9 +8,9 @@ use super::row::{Row, SELECT, rows};
 use super::sqlite::{json, sql};
 use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_away};
 use super::submit::unasked;
-use super::{Queue, RetryWish, not_found};
+use super::{Queue, not_found};
 use crate::clock;
-use dray_api::{Request, State, Timestamp};
+use dray_api::{Request, RetryWish, State, Timestamp};
 use dray_core::lock::LockExt;
 use dray_core::{Error, RelPath, Result, Status, TransferId};
 use std::collections::HashSet;
@@ -220,7 +220,7 @@ impl Queue {
     pub fn ended(&self, id: &TransferId, ending: Ending) -> Result<Option<State>> {
         let wanted = id.to_string();
         let last = self.live.lock().get_mut(&wanted).map(super::live::Run::end);
-        let retry = self.rules.retry;
+        let retry = self.settings.retry;
         let state = self.write(move |connection, effects| {
             let Some(mut row) = Row::find(connection, &wanted)? else {
                 return Ok(None);
@@ -345,8 +345,8 @@ impl Queue {
     }
 
     fn prune(&self, now: Timestamp) -> Result<usize> {
-        let before = now.before(self.rules.keep).as_ms();
-        let keep = i64::try_from(self.rules.keep_count).unwrap_or(i64::MAX);
+        let before = now.before(self.settings.keep).as_ms();
+        let keep = i64::try_from(self.settings.keep_count).unwrap_or(i64::MAX);
         let failed = sql("forget old transfers");
         // Transfers past the retention time, and the oldest of those beyond the retention count.
         let old: Vec<String> = self.read(|connection| {
@@ -364,7 +364,7 @@ impl Queue {
                 .map_err(&failed)?;
             ids.collect::<rusqlite::Result<_>>().map_err(&failed)
         })?;
-        self.forget_evicted(now.before(self.rules.keep))?;
+        self.forget_evicted(now.before(self.settings.keep))?;
         if old.is_empty() {
             return Ok(0);
         }

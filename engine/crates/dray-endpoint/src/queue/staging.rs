@@ -39,7 +39,7 @@ impl Queue {
         submission: Submission,
         staged: StagedRow,
     ) -> std::result::Result<Submitted, Refused> {
-        let places = self.rules.places;
+        let places = self.settings.places();
         let taken = self.write(move |connection, effects| {
             let mut room = Room::look(connection, places, submit::SUBMIT)?;
             let now = clock::now();

@@ -17,7 +17,8 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 use std::time::Instant;
 
-/// A request and its submitter. The request was checked, and access to its paths was allowed.
+/// A request and its submitter. The request was checked and has an id, and access to its paths was
+/// allowed.
 #[derive(Debug, Clone)]
 pub struct Submission {
     /// The request.
@@ -58,7 +59,7 @@ impl Queue {
         submissions: Vec<Result<Submission>>,
         atomic: bool,
     ) -> Result<Vec<std::result::Result<Submitted, Refused>>> {
-        let places = self.rules.places;
+        let places = self.settings.places();
         let taken = self.write(move |connection, effects| {
             take_all(connection, effects, submissions, atomic, places)
         })?;
@@ -220,11 +221,7 @@ fn take_one(
         owner,
         principal,
     } = submission;
-    let id = match &request.id {
-        Some(id) => id.clone(),
-        None => dray_open::prepare::new_transfer_id()?,
-    };
-    request.id = Some(id.clone());
+    let id = request.id.clone().ok_or_else(internal)?;
     let secrets = row::secrets(&mut request);
     let essence = json(&request.clone().essence())?;
     let Some(mut found) = Row::find(connection, id.as_str())? else {

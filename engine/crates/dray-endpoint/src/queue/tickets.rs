@@ -113,7 +113,7 @@ impl TicketTable<'_> {
     /// [`ErrorKind::Busy`] if the owner has the maximum number; errors of the database.
     pub fn insert(&self, ticket: &TicketRow, secret_sha256: [u8; 32]) -> Result<()> {
         let ticket = ticket.clone();
-        let per_owner = self.0.rules.tickets_of_owner;
+        let per_owner = self.0.settings.tickets_of_owner;
         self.0.write(move |connection, _: &mut Effects| {
             check_room(connection, &ticket.owner, per_owner)?;
             let values = rusqlite::params![

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::events::Hub;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
+use crate::queue_settings::queue_settings;
 use crate::roots::Roots;
 use crate::traits::Scheduler;
 use axum::Router;
@@ -106,7 +107,7 @@ fn open_roots(
     let config = Arc::new(Config::parse("test", &text).expect("good"));
     let accounts = accounts(&config);
     let hub = Arc::new(Hub::new(2, clock::now()));
-    let queue = Queue::open(&config, hub).expect("opened");
+    let queue = Queue::open(queue_settings(&config), hub).expect("opened");
     let parts = Parts {
         queue,
         roots: Arc::new(Roots::open(&config).expect("opened")),

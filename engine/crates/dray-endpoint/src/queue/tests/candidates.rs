@@ -35,10 +35,11 @@ fn with(id: &str, change: impl FnOnce(&mut Request)) -> Request {
 #[test]
 fn a_long_line_hides_neither_other_owners_nor_what_is_more_urgent() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut config = super::config(folder.path());
-    config.limits.transfers_queued = 10_000;
+    let mut settings = super::settings(folder.path());
+    settings.transfers = 10_000;
+    settings.promises.transfers_max = 10_000;
     let hub = std::sync::Arc::new(crate::events::Hub::new(4, clock::now()));
-    let queue = Queue::open(&config, hub).expect("opened");
+    let queue = Queue::open(settings, hub).expect("opened");
     let many = (0..5_000).map(|at| Ok(by("alice", request(&format!("a{at}")))));
     let taken = queue.submit_all(many.collect(), false).expect("taken");
     assert!(taken.iter().all(Result::is_ok));

@@ -5,28 +5,50 @@ mod promised;
 mod secrets;
 mod staging;
 
-use super::{Actor, Commands, Counters, Ending, Queue, Submission, Wish};
+use super::{Actor, Commands, Counters, Ending, Queue, Settings, Submission, Wish};
 use crate::clock;
-use crate::config::Config;
 use crate::events::Hub;
-use dray_api::{Patch, Request, State, StateWord, TransferQuery};
+use crate::promises;
+use dray_api::{Patch, Request, RetryWish, State, StateWord, TransferQuery};
 use dray_core::{End, Error, ErrorKind, RelPath, TransferId};
 use serde_json::json;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-fn config(state: &Path) -> Config {
-    let text = format!(
-        "name = \"a.example\"\nstate = {state:?}\n[[root]]\nname = \"data\"\npath = \"/data\"\n\
-         [retry]\ntries = 1\n[limits]\ntransfers_queued = 2000\n[history]\nkeep_count = 5\n"
-    );
-    Config::parse("test", &text).expect("good")
+fn settings(state: &Path) -> Settings {
+    Settings {
+        state: state.to_owned(),
+        transfers: 2_000,
+        transfers_of_owner: 50_000,
+        tickets_of_owner: 200_000,
+        retry: RetryWish {
+            tries: 1,
+            interval_seconds: 10,
+        },
+        keep: Duration::from_secs(30 * 86_400),
+        keep_count: 5,
+        promises: promise_settings(None),
+    }
+}
+
+/// Settings of an endpoint `a.example` with one root and this rate.
+fn promise_settings(rate: Option<u64>) -> promises::Settings {
+    promises::Settings {
+        transfers_max: 100_000,
+        rate,
+        roots: vec![promises::RootRate {
+            name: "data".to_owned(),
+            rate: None,
+        }],
+        shares: Vec::new(),
+        is_own: Arc::new(|address| address.starts_with("a.example:")),
+    }
 }
 
 fn open(state: &Path) -> Arc<Queue> {
     let hub = Arc::new(Hub::new(4, clock::now()));
-    Queue::open(&config(state), hub).expect("opened")
+    Queue::open(settings(state), hub).expect("opened")
 }
 
 struct Place {
@@ -273,10 +295,10 @@ fn who_is_refused_a_new_attempt_takes_no_place() {
 #[test]
 fn one_owner_fills_neither_the_queue_nor_the_tickets() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut config = config(folder.path());
-    config.limits.per_owner_queued = 3;
-    config.tickets.per_owner = 2;
-    let queue = Queue::open(&config, Arc::new(Hub::new(4, clock::now()))).expect("opened");
+    let mut settings = settings(folder.path());
+    settings.transfers_of_owner = 3;
+    settings.tickets_of_owner = 2;
+    let queue = Queue::open(settings, Arc::new(Hub::new(4, clock::now()))).expect("opened");
     let batch = |owner: &str, names: &[&str]| {
         let of = |name: &&str| Ok(by(owner, request(name)));
         names.iter().map(of).collect::<Vec<_>>()
@@ -843,7 +865,7 @@ fn two_processes_do_not_share_a_queue() {
     let folder = tempfile::tempdir().expect("a folder");
     let one = open(folder.path());
     let hub = Arc::new(Hub::new(4, clock::now()));
-    let error = Queue::open(&config(folder.path()), hub).expect_err("taken");
+    let error = Queue::open(settings(folder.path()), hub).expect_err("taken");
     assert_eq!(error.kind, ErrorKind::Busy);
     for name in ["queue.db", "queue.db-wal", "queue.db.made", "lock"] {
         use std::os::unix::fs::PermissionsExt;
@@ -914,17 +936,6 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
 fn counters_never_fall() {
     let queue = queue();
     let alice = who("alice");
-    let metrics = crate::metrics::Metrics::default();
-    let sent = |queue: &Queue| {
-        let text = metrics.text(queue).expect("read");
-        let lines = text.lines();
-        let mut of_it = lines.filter_map(|line| line.strip_prefix("dray_bytes_sent_total "));
-        of_it
-            .next()
-            .expect("a line")
-            .parse::<u64>()
-            .expect("a number")
-    };
     queue.submit(by("alice", request("t"))).expect("taken");
     let job = begin(&queue, "t");
     let mut counters = Counters::default();
@@ -939,16 +950,16 @@ fn counters_never_fall() {
     assert_eq!((shown.bytes.durable, shown.files.done), (90, 3));
     assert_eq!(shown.files.listed, 5);
     queue.ended(&job.id, Ending::Incomplete).expect("ended");
-    assert_eq!(sent(&queue), 100);
+    assert_eq!(queue.bytes_sent(), 100);
     queue.retry(&alice, "t").expect("retried");
-    assert_eq!(sent(&queue), 100);
+    assert_eq!(queue.bytes_sent(), 100);
     let job = begin(&queue, "t");
     (counters.bytes.sent, counters.bytes.durable) = (7, 97);
     queue.progress(&job.id, &counters);
     queue.ended(&job.id, Ending::Done).expect("ended");
-    assert_eq!(sent(&queue), 107);
+    assert_eq!(queue.bytes_sent(), 107);
     queue.delete(&alice, "t").expect("forgotten");
-    assert_eq!(sent(&queue), 107);
+    assert_eq!(queue.bytes_sent(), 107);
 }
 
 #[test]

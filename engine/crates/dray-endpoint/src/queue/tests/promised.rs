@@ -2,14 +2,12 @@
 
 use super::{begin, by, id, request, staging, who};
 use crate::clock;
-use crate::config::Config;
 use crate::events::Hub;
 use crate::promises::{Ask, NO_ROOM, Seen};
-use crate::queue::{Counters, Ending, FAILURES_MAX, Queue};
-use dray_api::{AdmissionWord, Patch, Request, State};
+use crate::queue::{Counters, Ending, FAILURES_MAX, Queue, Settings};
+use dray_api::{AdmissionWord, Patch, Request, RetryWish, State};
 use dray_core::ErrorKind;
 use dray_core::rate::Class;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,16 +15,21 @@ use std::time::Duration;
 
 const MEGA: u64 = 1_000_000;
 
-fn open(state: &Path, rate: &str) -> Arc<Queue> {
-    let text = format!(
-        "name = \"a.example\"\nstate = {state:?}\n{rate}\n\
-         [[root]]\nname = \"data\"\npath = \"/data\"\n"
-    );
-    let config = Config::parse("test", &text).expect("good");
-    Queue::open(&config, Arc::new(Hub::new(4, clock::now()))).expect("opened")
+fn open(state: &Path, rate: Option<u64>) -> Arc<Queue> {
+    let settings = Settings {
+        transfers: 100_000,
+        retry: RetryWish {
+            tries: 5,
+            interval_seconds: 10,
+        },
+        keep_count: 100_000,
+        promises: super::promise_settings(rate),
+        ..super::settings(state)
+    };
+    Queue::open(settings, Arc::new(Hub::new(4, clock::now()))).expect("opened")
 }
 
-const RATE: &str = "rate = \"100MB/s\"";
+const RATE: Option<u64> = Some(100 * MEGA);
 
 /// Needs `megas` megabytes per second for the next 1 000 seconds.
 fn due(name: &str, megas: u64) -> Request {
@@ -304,7 +307,7 @@ fn measure(queue: &Queue) {
 #[test]
 fn all_that_wait_for_a_capacity_are_asked_again_however_many() {
     let folder = tempfile::tempdir().expect("a folder");
-    let queue = open(folder.path(), "");
+    let queue = open(folder.path(), None);
     let names: Vec<String> = (0..130).map(|number| format!("t{number}")).collect();
     let small = |name: &str| Request {
         bytes_expected: Some(MEGA),
@@ -555,63 +558,4 @@ fn what_is_noted_of_a_running_one_is_shown_and_stays() {
     let before = notices();
     queue.ended(&id("two"), Ending::Incomplete).expect("ended");
     assert_eq!(notices(), before);
-}
-
-#[test]
-fn metrics_say_who_is_held_and_how_promises_stand() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let queue = open(folder.path(), RATE);
-    let metrics = crate::metrics::Metrics::default();
-    let value = |name: &str| {
-        let text = metrics.text(&queue).expect("read");
-        let line = text
-            .lines()
-            .find(|line| line.starts_with(&format!("{name} ")));
-        let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
-        value.unwrap_or_else(|| panic!("{name}: {text}"))
-    };
-    let held = || -> [u64; 3] {
-        ["held", "holds_total", "let_go_total"].map(|name| value(&format!("dray_policy_{name}")))
-    };
-    queue.submit(by("alice", request("plain"))).expect("taken");
-    begin(&queue, "plain");
-    assert_eq!(held(), [0, 0, 0]);
-    queue.held(&id("plain"), true);
-    queue.held(&id("plain"), true);
-    assert_eq!(held(), [1, 1, 0]);
-    queue.lets_go(&id("plain"));
-    queue.ended(&id("plain"), Ending::Stopped).expect("ended");
-    assert_eq!(held(), [0, 1, 1]);
-    let promised = || -> [u64; 4] {
-        ["", "_moving", "_missing", "_seatless"].map(|name| value(&format!("dray_promises{name}")))
-    };
-    queue.submit(by("alice", due("one", 60))).expect("fits");
-    let now = clock::now();
-    queue.promises().look(&[], now);
-    assert_eq!(promised(), [1, 1, 0, 0]);
-    let found = [("one", crate::promises::Lack::InAll)];
-    queue.promises().seatless(&found, now);
-    assert_eq!(promised(), [1, 1, 0, 1]);
-    queue
-        .cancel(&who("alice"), "one", false)
-        .expect("cancelled");
-    queue.promises().seatless(&[], now);
-    assert_eq!(promised(), [0; 4]);
-}
-
-#[test]
-fn the_page_of_metrics_names_each() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let queue = open(folder.path(), RATE);
-    let text = crate::metrics::Metrics::default()
-        .text(&queue)
-        .expect("read");
-    let page = include_str!("../../../../../../docs/reference/metrics.md");
-    let told: BTreeSet<&str> = (text.lines())
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
-        .collect();
-    let written: BTreeSet<&str> = (page.lines())
-        .filter_map(|line| line.strip_prefix("| `")?.split(['`', '{']).next())
-        .collect();
-    assert_eq!(told, written);
 }

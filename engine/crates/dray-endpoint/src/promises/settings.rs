@@ -1,0 +1,79 @@
+//! The configured rates from which promises are made.
+
+use dray_api::{Side, names_peer};
+use dray_core::Result;
+use std::sync::Arc;
+
+/// Returns true for an address `HOST:PORT` of this endpoint.
+pub type IsOwn = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// The settings of promises.
+#[derive(Clone)]
+pub struct Settings {
+    /// Maximum number of transfers that have not ended.
+    pub transfers_max: u64,
+    /// Bytes per second of the whole endpoint; `None` to measure it.
+    pub rate: Option<u64>,
+    /// The exported roots.
+    pub roots: Vec<RootRate>,
+    /// Shares of the rate.
+    pub shares: Vec<Share>,
+    /// Recognizes the addresses of this endpoint.
+    pub is_own: IsOwn,
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Settings({:?}, {:?}, {:?})",
+            self.rate, self.roots, self.shares
+        )
+    }
+}
+
+/// The rate of an exported root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RootRate {
+    /// Name of the root.
+    pub name: String,
+    /// Bytes per second that all transfers together read from it and write to it.
+    pub rate: Option<u64>,
+}
+
+/// A share of the endpoint's rate, for a peer or an owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// The other endpoint's name, `HOST` or `HOST:PORT`.
+    pub peer: Option<String>,
+    /// The owner, if `peer` is not set.
+    pub owner: Option<String>,
+    /// Weight of the share when the remaining rate is divided.
+    pub weight: u32,
+    /// Bytes per second that it gets before others get more than their minimum.
+    pub rate_min: Option<u64>,
+    /// Maximum bytes per second.
+    pub rate_max: Option<u64>,
+}
+
+impl Settings {
+    /// Parses the URL of a side of a transfer.
+    pub(super) fn side(&self, url: &str) -> Result<Side> {
+        Side::parse(url, |address| (self.is_own)(address))
+    }
+
+    /// Returns the share of a peer (`HOST` or `HOST:PORT`).
+    pub(super) fn share_of_peer(&self, address: &str) -> Option<&Share> {
+        let is_of_peer = |share: &&Share| {
+            let peer = share.peer.as_deref();
+            peer.is_some_and(|peer| names_peer(peer, address))
+        };
+        self.shares.iter().find(is_of_peer)
+    }
+
+    /// Returns the share of an owner.
+    pub(super) fn share_of_owner(&self, owner: &str) -> Option<&Share> {
+        let mut shares = self.shares.iter();
+        shares.find(|share| share.owner.as_deref() == Some(owner))
+    }
+}

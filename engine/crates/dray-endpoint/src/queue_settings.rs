@@ -1,0 +1,51 @@
+//! Converts the endpoint's configuration to the settings of the queue.
+
+use crate::config::{Config, Rate, Share};
+use crate::promises::{self, RootRate};
+use crate::queue::Settings;
+use dray_api::RetryWish;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SECONDS_OF_DAY: u64 = 86_400;
+
+/// Returns the settings of the endpoint's queue.
+#[must_use]
+pub fn queue_settings(config: &Config) -> Settings {
+    Settings {
+        state: config.state.clone(),
+        transfers: config.limits.transfers_queued,
+        transfers_of_owner: config.limits.per_owner_queued,
+        tickets_of_owner: config.tickets.per_owner,
+        retry: RetryWish {
+            tries: config.retry.tries,
+            interval_seconds: config.retry.interval_seconds,
+        },
+        keep: Duration::from_secs(u64::from(config.history.keep_days) * SECONDS_OF_DAY),
+        keep_count: config.history.keep_count,
+        promises: promise_settings(config),
+    }
+}
+
+fn promise_settings(config: &Config) -> promises::Settings {
+    let per_second = |rate: Rate| rate.0;
+    let roots = config.root.iter().map(|root| RootRate {
+        name: root.name.as_str().to_owned(),
+        rate: root.rate.map(per_second),
+    });
+    let share = |share: &Share| promises::Share {
+        peer: share.peer.clone(),
+        owner: share.owner.clone(),
+        weight: share.weight,
+        rate_min: share.rate_min.map(per_second),
+        rate_max: share.rate_max.map(per_second),
+    };
+    let own = config.clone();
+    promises::Settings {
+        transfers_max: config.limits.transfers_queued,
+        rate: config.rate.map(per_second),
+        roots: roots.collect(),
+        shares: config.share.iter().map(share).collect(),
+        is_own: Arc::new(move |address| own.is_own(address)),
+    }
+}
