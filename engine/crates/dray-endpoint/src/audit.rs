@@ -3,10 +3,10 @@
 //! Not for: tokens, tickets, or any other secret. Readers of the log may have no right to do the
 //! actions that it lists.
 
-use crate::clock;
 use dray_api::ErrorParts;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_queue::clock;
 use dray_session::Progress;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};

@@ -1,11 +1,11 @@
 //! The endpoint of a data transfer node: a service that accepts requests for transfers, queues and
 //! runs them, and reports on them.
 //!
-//! Purpose: the configuration, the control API, the queue, and permissions on paths. The page
-//! docs/design/endpoint.md names each module and its limits.
+//! Purpose: the configuration, the control API, permissions on paths, and the sessions of queued
+//! transfers. The page docs/design/endpoint.md names each module and its limits.
 //!
-//! Non-goals: moving bytes (dray-runtime), scheduling decisions (dray-sched), verifying tokens
-//! (dray-auth).
+//! Non-goals: moving bytes (dray-runtime), scheduling decisions (dray-sched), storing transfers
+//! (dray-queue), verifying tokens (dray-auth).
 //!
 //! Invariant owned here: every answer to a caller stays true, whatever happens to the process.
 
@@ -13,11 +13,9 @@ pub mod access;
 pub mod accounts;
 pub mod api;
 pub mod audit;
-pub mod clock;
 pub mod config;
 pub mod connection;
 pub mod dispatch;
-pub mod events;
 pub mod janitor;
 pub mod listen;
 pub mod live;
@@ -25,8 +23,6 @@ pub mod metrics;
 pub mod pairs;
 pub mod passive;
 mod process;
-pub mod promises;
-pub mod queue;
 mod queue_settings;
 pub mod roots;
 pub mod run;
@@ -39,3 +35,5 @@ pub mod ticket_store;
 pub mod tickets;
 pub mod traits;
 mod workers;
+
+pub use dray_queue::clock;

@@ -10,10 +10,10 @@ mod rates;
 pub use moving::{Moving, Way};
 
 use crate::config::Config;
-use crate::promises::Lack;
 use dray_core::lock::LockExt;
 use dray_core::plan;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_queue::promises::Lack;
 use dray_runtime::assembly::BUFFERS_MIN;
 use dray_runtime::drive::Handle;
 use rates::Rates;

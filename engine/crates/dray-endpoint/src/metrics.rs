@@ -2,10 +2,10 @@
 //!
 //! Written by hand: a dozen numbers and one histogram are less code than the use of a library.
 
-use crate::queue::Queue;
 use axum::http::Method;
 use dray_core::Result;
 use dray_core::lock::LockExt;
+use dray_queue::Queue;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Mutex;

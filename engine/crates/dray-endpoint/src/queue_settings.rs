@@ -1,9 +1,9 @@
 //! Converts the endpoint's configuration to the settings of the queue.
 
 use crate::config::{Config, Rate, Share};
-use crate::promises::{self, RootRate};
-use crate::queue::Settings;
 use dray_api::RetryWish;
+use dray_queue::Settings;
+use dray_queue::promises::{self, RootRate};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const SECONDS_OF_DAY: u64 = 86_400;
 
 /// Returns the settings of the endpoint's queue.
 #[must_use]
-pub fn queue_settings(config: &Config) -> Settings {
+pub(crate) fn queue_settings(config: &Config) -> Settings {
     Settings {
         state: config.state.clone(),
         transfers: config.limits.transfers_queued,

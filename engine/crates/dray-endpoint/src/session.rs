@@ -4,7 +4,6 @@
 //! Not for: the time at which a transfer runs, and the consequences of its outcome (`dispatch`).
 
 use crate::accounts::Accounts;
-use crate::clock;
 use crate::config::Config;
 use crate::live::Bounds;
 use crate::pairs::{self, Pairs};
@@ -17,6 +16,7 @@ use dray_core::{
     ByteRange, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,
 };
 use dray_open::export::Within;
+use dray_queue::clock;
 use dray_runtime::assembly::{self, Buffers, Content, Threads, TransferPlan};
 use dray_runtime::drive::{self, Ended, Ending, Handle, StreamCount, Task, Tuning, Watch};
 use dray_runtime::net::{Authority, Dial, Fingerprint, Identity, Token, Trust};

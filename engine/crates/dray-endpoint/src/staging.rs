@@ -13,14 +13,14 @@ pub use expiry::{Expiry, Later};
 
 use crate::access::{Access, Action, Principal};
 use crate::accounts::Accounts;
-use crate::clock;
 use crate::config::Tier;
-use crate::queue::{Queue, Refused, StagedRow, Submission};
 use crate::roots::{Root, Roots};
 use crate::storage::{self, Freed, Given, Seen};
 use dray_api::api_path::ApiPath;
 use dray_api::{Place, Request, Selection, Staged, StagedDirection, StagedState, StagingRequest};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
+use dray_queue::clock;
+use dray_queue::{Queue, Refused, StagedRow, Submission};
 use dray_store::FileKind;
 use serde_json::json;
 use std::sync::Arc;

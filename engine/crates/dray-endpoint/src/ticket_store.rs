@@ -2,11 +2,9 @@
 //! queue's database.
 
 use crate::access::Principal;
-use crate::clock;
 use crate::config;
 use crate::live::Live;
 use crate::passive::TicketBook;
-use crate::queue::{Queue, TicketRow};
 use crate::tickets::{self, Grant, Secret};
 use crate::traits::Tickets;
 use dray_api::RateWish;
@@ -16,6 +14,8 @@ use dray_api::{
     MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
 };
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use dray_queue::clock;
+use dray_queue::{Queue, TicketRow};
 use dray_runtime::net::{Fingerprint, fingerprint_of};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;

@@ -63,6 +63,7 @@ const OPEN_AND_BELOW: &[&str] = &[
 
 const ENDPOINT_USES: &[&str] = &[
     "dray-client",
+    "dray-queue",
     "dray-api",
     "dray-auth",
     "dray-open",
@@ -156,6 +157,17 @@ pub const ROOMS: &[Room] = &[
         name: "dray-client",
         is_pure: false,
         may_use: &["dray-api", "dray-runtime", "dray-store", CORE],
+    },
+    Room {
+        name: "dray-queue",
+        is_pure: false,
+        may_use: &[
+            "dray-api",
+            "dray-runtime",
+            "dray-sched",
+            "dray-session",
+            CORE,
+        ],
     },
     Room {
         name: "dray-endpoint",

@@ -14,9 +14,9 @@ pub use keys::{authorities, certificates};
 #[cfg(test)]
 pub(crate) mod testing;
 
-use crate::queue::Actor;
 use dray_api::api_path::ApiPath;
 use dray_core::Result;
+use dray_queue::Actor;
 use rustls::pki_types::CertificateDer;
 use std::pin::Pin;
 use std::time::{SystemTime, UNIX_EPOCH};

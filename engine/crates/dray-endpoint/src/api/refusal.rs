@@ -1,11 +1,11 @@
 //! Errors as answers: the one form, and the status code of each kind.
 
-use crate::queue::Refused;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use dray_api::{Admitted, ErrorAnswer, ErrorParts};
 use dray_core::{End, Error, ErrorKind};
+use dray_queue::Refused;
 
 /// Seconds after which a caller that met a limit may retry (a guess; revisit).
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
@@ -98,15 +98,6 @@ impl From<Refused> for Refusal {
         Self {
             admission: refused.admission,
             ..Self::from(refused.error)
-        }
-    }
-}
-
-impl From<Refused> for ErrorParts {
-    fn from(refused: Refused) -> Self {
-        Self {
-            admission: refused.admission,
-            ..Self::from(&refused.error)
         }
     }
 }

@@ -3,13 +3,13 @@
 
 use super::Api;
 use crate::access::{Action, Principal};
-use crate::queue::Submission;
 use crate::session::check_clear_data;
 use dray_api::api_path::{ApiPath, Side};
 use dray_api::{Check, Request};
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_open::prepare::new_transfer_id;
+use dray_queue::Submission;
 use dray_runtime::select::Filter;
 use dray_wire::message::Selection;
 

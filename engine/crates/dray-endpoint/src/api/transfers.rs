@@ -3,8 +3,6 @@
 use super::Api;
 use super::extract::{Body, Caller, Id, OptionalBody, Query};
 use super::refusal::Answer;
-use crate::events::Published;
-use crate::queue::{Refused, Submitted};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -14,6 +12,8 @@ use dray_api::{
     FileList, FilesQuery, Patch, QueryAnswer, QueryRequest, Request, Transfer, TransferList,
     TransferQuery, WaitQuery, of_item,
 };
+use dray_queue::events::Published;
+use dray_queue::{Refused, Submitted};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};

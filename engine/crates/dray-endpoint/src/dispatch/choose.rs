@@ -8,13 +8,13 @@
 use super::rules::{Place, limits, limits_beside, max_running, settings};
 use super::time;
 use crate::config::Config;
-use crate::queue::{CandidateQuery, Lines, QueuedTransfer};
 use dray_api::Timestamp;
 use dray_api::api_path::Side;
 use dray_api::{PolicyName, RoundRobinBy};
 use dray_api::{Scheduling, SchedulingPatch};
 use dray_core::rate::Class;
 use dray_core::{Time, TransferId};
+use dray_queue::{CandidateQuery, Lines, QueuedTransfer};
 use dray_sched::policy::{self, Pair, Phase, Transfer, View};
 use std::collections::{HashMap, HashSet};
 
@@ -504,7 +504,7 @@ mod tests {
             Scheduling::from(&config.scheduling),
             Timestamp::from_ms(50_000),
         );
-        let mut queued = crate::queue::QueuedTransfer {
+        let mut queued = dray_queue::QueuedTransfer {
             id: TransferId::new("t").expect("good"),
             version: 1,
             owner: "alice".to_owned(),

@@ -4,9 +4,9 @@
 use super::choose::{Plan, Seen};
 use super::preempt::Starts;
 use super::{Running, Shared};
-use crate::clock;
-use crate::queue::QueuedTransfer;
 use dray_core::{Result, TransferId};
+use dray_queue::QueuedTransfer;
+use dray_queue::clock;
 use dray_sched::policy::Phase;
 use std::collections::BTreeSet;
 

@@ -1,12 +1,12 @@
 //! Watches one session: writes counters to the queue, and outcomes of files to the list of files.
 
 use crate::live::Moving;
-use crate::promises::asks_promise;
-use crate::queue::{Counters, Job, Manifest, Queue};
 use dray_api::api_path;
 use dray_api::{Bytes, ErrorParts, FileOutcome, FileState, Files, Objects};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, Result, Status, StreamId, TransferId};
+use dray_queue::promises::asks_promise;
+use dray_queue::{Counters, Job, Manifest, Queue};
 use dray_runtime::drive::{Ended, Watch};
 use dray_runtime::observe::Observer;
 use dray_session::{Event, Progress};
@@ -219,16 +219,16 @@ impl Watch for Monitor<'_> {}
 mod tests {
     use super::Monitor;
     use crate::access::{Principal, Rights};
-    use crate::clock;
     use crate::config::Config;
-    use crate::events::Hub;
     use crate::live::{Moving, Way};
-    use crate::queue::{Counters, Job, Queue, Submission};
     use crate::queue_settings::queue_settings;
     use dray_api::RateWish;
     use dray_api::StageWord;
     use dray_core::TransferId;
     use dray_core::profile::Stage;
+    use dray_queue::clock;
+    use dray_queue::events::Hub;
+    use dray_queue::{Counters, Job, Queue, Submission};
     use dray_runtime::observe::Observer;
     use dray_session::Progress;
     use serde_json::json;

@@ -1,9 +1,9 @@
 //! Notices about expected misses of transfers without a session. A thread writes all of them, so
 //! that the rounds of shares do not wait for the disk of the state folder.
 
-use crate::queue::Queue;
 use dray_core::Time;
 use dray_core::lock::LockExt;
+use dray_queue::Queue;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -109,12 +109,12 @@ fn take(notes: &Mutex<Vec<Note>>) -> Vec<Note> {
 #[cfg(test)]
 mod tests {
     use super::Notes;
-    use crate::clock;
     use crate::config::Config;
-    use crate::events::Hub;
-    use crate::queue::Queue;
     use crate::queue_settings::queue_settings;
     use dray_core::Time;
+    use dray_queue::Queue;
+    use dray_queue::clock;
+    use dray_queue::events::Hub;
     use std::sync::Arc;
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
             "sources": [{"url": "dray://b.example/data/x"}],
             "destination": {"url": "/data/x"},
         });
-        let submission = crate::queue::Submission {
+        let submission = dray_queue::Submission {
             request: serde_json::from_value(request).expect("good"),
             owner: "alice".to_owned(),
             principal: "alice@test".to_owned(),

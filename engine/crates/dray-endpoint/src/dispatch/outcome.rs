@@ -1,8 +1,8 @@
 //! Decides how a transfer continues after the end of a session. Pure.
 
 use super::monitor::Report;
-use crate::queue::{Ending, Job};
 use dray_core::{End, Error, ErrorKind, Status};
+use dray_queue::{Ending, Job};
 use dray_runtime::drive::{self, Ended};
 use dray_session::Progress;
 
@@ -93,9 +93,9 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
 #[cfg(test)]
 mod tests {
     use super::{Ending, Report, ending, has_let_go};
-    use crate::queue::{Counters, Job};
     use dray_api::Request;
     use dray_core::{End, Error, ErrorKind, Status, TransferId};
+    use dray_queue::{Counters, Job};
     use dray_runtime::drive::{self, Ended};
     use dray_session::Progress;
 

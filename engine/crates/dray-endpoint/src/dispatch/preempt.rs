@@ -10,12 +10,12 @@
 //! order.
 
 use super::{Dispatcher, Shared, time};
-use crate::clock;
-use crate::promises::Lack;
-use crate::promises::Mover;
 use dray_api::Timestamp;
 use dray_core::rate::Class;
 use dray_core::{Result, Time, TransferId};
+use dray_queue::clock;
+use dray_queue::promises::Lack;
+use dray_queue::promises::Mover;
 use dray_sched::policy::Phase;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -261,12 +261,12 @@ impl Shared {
 mod tests {
     use super::{BEGUN_MAX, HURRY, LEAVING_MAX, Newcomer, Sitting, give_way, sit_down};
     use crate::live::{Bounds, Live, Moving, Seat, Way};
-    use crate::promises::Lack;
-    use crate::promises::Mover;
     use dray_api::RateWish;
     use dray_api::Timestamp;
     use dray_core::rate::{BytesPerSecond, Class};
     use dray_core::{Time, TransferId};
+    use dray_queue::promises::Lack;
+    use dray_queue::promises::Mover;
     use dray_sched::broker::{Broker, Config, ResourceId, TransferKey, Wish};
     use proptest::prelude::*;
     use std::collections::BTreeMap;

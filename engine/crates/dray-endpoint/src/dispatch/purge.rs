@@ -6,9 +6,9 @@
 //! one that is cancelled as it starts.
 
 use super::{Shared, outcome};
-use crate::queue::{PurgeJob, PurgeReport};
 use crate::session::Job as Session;
 use dray_core::Result;
+use dray_queue::{PurgeJob, PurgeReport};
 use dray_runtime::drive::{self, Handle};
 use dray_runtime::sweep::Purged;
 use serde_json::json;

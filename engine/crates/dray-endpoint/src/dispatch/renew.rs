@@ -1,12 +1,12 @@
 //! Renews the tickets of transfers at other endpoints, as long as the transfer waits or runs.
 
 use super::Shared;
-use crate::clock;
 use dray_api::Timestamp;
 use dray_api::api_path::Side;
 use dray_api::{Place, Request};
 use dray_client::{Client, Keeper};
 use dray_core::TransferId;
+use dray_queue::clock;
 use dray_runtime::drive;
 use dray_runtime::net::Trust;
 use hyper::Method;

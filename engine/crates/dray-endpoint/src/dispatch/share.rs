@@ -2,17 +2,17 @@
 //! come first, the rest is divided by class and weight. dray-sched computes the division; this
 //! module builds the tree.
 
-use crate::clock;
 use crate::config::Config;
 use crate::dispatch::notes::Notes;
 use crate::live::{Live, Moving};
-use crate::promises::{Look, Seen, Told};
-use crate::queue::Queue;
 use dray_api::RateWish;
 use dray_api::Timestamp;
 use dray_api::{Event, EventKind, PlannedRate};
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
+use dray_queue::Queue;
+use dray_queue::clock;
+use dray_queue::promises::{Look, Seen, Told};
 use dray_runtime::clock::Clock;
 use dray_sched::shares::{Demand, NodeId, Share, Tree};
 use std::collections::{BTreeMap, HashMap};
@@ -434,15 +434,15 @@ fn share(wish: RateWish) -> Share {
 #[cfg(test)]
 mod tests {
     use super::Shares;
-    use crate::clock;
     use crate::config::Config;
-    use crate::events::Hub;
     use crate::live::{Bounds, Live, Moving, Way};
-    use crate::promises::Look;
-    use crate::queue::Queue;
     use crate::queue_settings::queue_settings;
     use dray_api::RateWish;
     use dray_core::TransferId;
+    use dray_queue::Queue;
+    use dray_queue::clock;
+    use dray_queue::events::Hub;
+    use dray_queue::promises::Look;
     use std::sync::Arc;
 
     const MEGA: u64 = 1_000_000;

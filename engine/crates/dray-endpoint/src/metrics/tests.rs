@@ -1,15 +1,15 @@
 //! Tests of the counters.
 
 use super::Metrics;
-use crate::clock;
 use crate::config::Config;
-use crate::events::Hub;
-use crate::promises::Lack;
-use crate::queue::{Actor, Counters, Ending, Queue, Submission};
 use crate::queue_settings::queue_settings;
 use axum::http::Method;
 use dray_api::Request;
 use dray_core::TransferId;
+use dray_queue::clock;
+use dray_queue::events::Hub;
+use dray_queue::promises::Lack;
+use dray_queue::{Actor, Counters, Ending, Queue, Submission};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -5,12 +5,12 @@
 use super::evict;
 use crate::accounts::Accounts;
 use crate::audit::Audit;
-use crate::clock;
-use crate::queue::{Queue, StagedRow};
 use crate::roots::Roots;
 use crate::storage::Given;
 use dray_api::Timestamp;
 use dray_core::{Error, Result};
+use dray_queue::clock;
+use dray_queue::{Queue, StagedRow};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 use super::{House, house, open, open_with, request};
-use crate::clock;
 use axum::body::Body;
 use axum::http::{Request, header};
+use dray_queue::clock;
 use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
 use tower::ServiceExt;
@@ -761,7 +761,7 @@ async fn a_restart_takes_everything_up() {
 
 #[tokio::test]
 async fn a_copy_is_staged_pinned_and_evicted() {
-    use crate::queue::Ending;
+    use dray_queue::Ending;
     let house = house();
     fill(&house);
     let wanted = json!({"id": "s", "path": "/slow/run", "recursive": true, "pin_seconds": 3600,

@@ -1,11 +1,11 @@
 //! Events and long polls.
 
 use super::{House, house, request};
-use crate::clock;
-use crate::events::EVENTS_MAX;
 use axum::body::Body;
 use axum::http::{Request, header};
 use dray_api::{Event, EventKind};
+use dray_queue::clock;
+use dray_queue::events::EVENTS_MAX;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -177,7 +177,7 @@ fn a_stop_lets_calls_end_and_takes_no_more() {
 
 #[test]
 fn answers_stay_quick_while_many_are_queued_and_run() {
-    use crate::queue::{Counters, Submission};
+    use dray_queue::{Counters, Submission};
     let running = run();
     let queue = Arc::clone(&running.house.api.queue);
     let submission = |at: usize| {

@@ -1,7 +1,7 @@
 //! The refusal of a request, with the alternatives if it cannot be promised.
 
 use crate::promises::Asked;
-use dray_api::Admitted;
+use dray_api::{Admitted, ErrorParts};
 use dray_core::Error;
 
 /// The refusal of a request.
@@ -54,5 +54,14 @@ impl std::ops::Deref for Refused {
 
     fn deref(&self) -> &Error {
         &self.error
+    }
+}
+
+impl From<Refused> for ErrorParts {
+    fn from(refused: Refused) -> Self {
+        Self {
+            admission: refused.admission,
+            ..Self::from(&refused.error)
+        }
     }
 }
