@@ -1,21 +1,19 @@
 //! Removes orphaned partial data by age, and sooner while space is short. Each removal is audited.
 //!
-//! Not for: finding and removing orphans (`dray_runtime::sweep`, whose rules the janitor cannot
-//! loosen).
+//! Not for: choosing them (`dray_sched::cleanup`), finding and removing them
+//! (`dray_runtime::sweep`, whose rules the janitor cannot loosen).
 //!
 //! Invariant owned here: each removal is in the audit log before it happens.
 
-mod choice;
-
-pub use choice::{Orphan, Policy, Reason, choose};
-
 use crate::audit::Audit;
+use crate::config;
 use crate::metrics::Metrics;
 use crate::roots::{Root, Roots};
 use dray_core::lock::LockExt;
 use dray_core::path::escape;
 use dray_core::{Error, ErrorKind, ModifiedTime, RelPath, Result, TransferId};
 use dray_runtime::sweep::{self, Found, Met, Place, Removed};
+use dray_sched::cleanup::{self, Orphan, Reason};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -41,6 +39,39 @@ const UNREADABLE_MAX: u32 = 20;
 const WORK: Duration = Duration::from_millis(20);
 /// Time of the pause; see [`WORK`].
 const REST: Duration = Duration::from_millis(60);
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// The limits by which orphans are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Orphans that have not changed for this long are removed.
+    pub age: Duration,
+    /// Younger orphans are removed, oldest first, while fewer bytes than this are free.
+    pub space_min: Option<u64>,
+    /// True if removals are only reported.
+    pub is_dry_run: bool,
+}
+
+impl From<&config::Janitor> for Policy {
+    fn from(written: &config::Janitor) -> Self {
+        Self {
+            age: DAY.saturating_mul(written.age_days),
+            space_min: written.space_min.map(|size| size.0),
+            is_dry_run: written.dry_run,
+        }
+    }
+}
+
+impl Policy {
+    const fn rules(&self) -> cleanup::Rules {
+        cleanup::Rules {
+            age: self.age,
+            age_min: sweep::AGE_MIN,
+            space_min: self.space_min,
+        }
+    }
+}
 
 /// Returns true if a transfer has not ended: its data is no orphan, however old.
 pub type IsWanted = Box<dyn Fn(&TransferId) -> Result<bool> + Send + Sync>;
@@ -128,7 +159,7 @@ impl Janitor {
         };
         let orphans: Vec<Orphan> = found.iter().map(orphan).collect();
         let free = root.export.store().free_space(&RelPath::root())?.free_bytes;
-        for (index, reason) in choose(&orphans, free, &self.policy) {
+        for (index, reason) in cleanup::choose(&orphans, free, &self.policy.rules()) {
             let one = &found[index];
             let line = line(root, one, reason, now);
             if self.policy.is_dry_run {

@@ -236,7 +236,7 @@ impl Dispatcher {
                     continue;
                 }
                 if !shared.is_running(id) {
-                    shared.make_room_beside_held(&chosen.owner, &starts);
+                    shared.free_slot_of_held(&chosen.owner, &starts);
                 }
             }
         }
