@@ -20,9 +20,11 @@
 //! - bytes in flight never exceed the pool.
 //!
 //! Those that a machine's own state shows are also stated in its `check_invariants`, which debug
-//! builds assert after every input and the simulator after every event.
+//! builds assert after every input and the simulator after every event. [`mutants`] has a defect for
+//! each of these.
 
 mod invariants;
+pub mod mutants;
 mod profile;
 pub mod progress;
 pub mod sink;

@@ -22,6 +22,7 @@ pub use api::{
 };
 
 use crate::PING_VALUE;
+use crate::mutants::{Mutant, Planted};
 use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};
 use claims::Claims;
@@ -111,6 +112,7 @@ pub struct Sink {
     /// Rate limit of this end in bytes per second, if one was set.
     rate: Option<u64>,
     out: VecDeque<Effect>,
+    planted: Planted,
 }
 
 impl Sink {
@@ -150,6 +152,7 @@ impl Sink {
             progress: Progress::default(),
             account: Account::default(),
             out: VecDeque::new(),
+            planted: Planted::default(),
             rate: None,
             config,
         }
@@ -178,6 +181,12 @@ impl Sink {
     #[must_use]
     pub const fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping { .. } | Phase::Ended)
+    }
+
+    /// Plants a defect, for a test of the invariants.
+    #[cfg(feature = "mutants")]
+    pub fn plant(&mut self, mutant: Mutant) {
+        self.planted = Planted::new(mutant);
     }
 
     /// Returns the next effect; call until `None` after each [`Sink::handle`].
@@ -519,7 +528,8 @@ impl Sink {
 
     fn conclude_if_done(&mut self) {
         let listed = self.is_listed_to_the_end();
-        if listed && self.live.is_empty() && self.gathering.is_empty() && self.syncing.is_none() {
+        let has_open = !self.live.is_empty() && !self.planted.is(Mutant::SinkGivesEarlyVerdict);
+        if listed && !has_open && self.gathering.is_empty() && self.syncing.is_none() {
             self.phase = Phase::Storing(self.totals);
             self.out.push_back(Effect::StoreVerdict(self.totals));
         }

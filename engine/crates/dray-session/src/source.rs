@@ -10,6 +10,9 @@ mod verdict;
 
 pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 
+#[cfg(feature = "mutants")]
+use crate::mutants::Mutant;
+use crate::mutants::Planted;
 use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};
 use blocks::{Block, Sending};
@@ -151,6 +154,7 @@ pub struct Source {
     /// Set when the times were sent since the last object was sent.
     has_said_last: bool,
     out: VecDeque<Effect>,
+    planted: Planted,
 }
 
 impl Source {
@@ -206,6 +210,7 @@ impl Source {
             account: Account::default(),
             has_said_last: false,
             out: VecDeque::new(),
+            planted: Planted::default(),
             config,
         }
     }
@@ -232,6 +237,12 @@ impl Source {
     #[must_use]
     pub fn tries_counted(&self) -> usize {
         self.tries.len()
+    }
+
+    /// Plants a defect, for a test of the invariants.
+    #[cfg(feature = "mutants")]
+    pub fn plant(&mut self, mutant: Mutant) {
+        self.planted = Planted::new(mutant);
     }
 
     /// Returns the next effect; call until `None` after each [`Source::handle`].

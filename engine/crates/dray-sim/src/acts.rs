@@ -65,13 +65,14 @@ impl World {
         }
         let now = self.now;
         self.sessions[at].source.handle(input, now);
-        while let Some(effect) = self.sessions[at].source.poll() {
-            self.say(|| format!("{at} source -> {effect:?}"));
-            self.begin_source(at, effect);
-        }
+        // Before its effects, whose own checkers would find the breach too.
         if let Err(invariant) = self.sessions[at].source.check_invariants() {
             self.violate(invariant, "the source's state".into());
             return;
+        }
+        while let Some(effect) = self.sessions[at].source.poll() {
+            self.say(|| format!("{at} source -> {effect:?}"));
+            self.begin_source(at, effect);
         }
         let session = &mut self.sessions[at];
         if session.source.buffers_in_use() > self.setup.buffers {
@@ -94,13 +95,13 @@ impl World {
         self.say(|| format!("{at} sink <- {input:?}"));
         let now = self.now;
         self.sessions[at].sink.handle(input, now);
-        while let Some(effect) = self.sessions[at].sink.poll() {
-            self.say(|| format!("{at} sink -> {effect:?}"));
-            self.begin_sink(at, effect);
-        }
         if let Err(invariant) = self.sessions[at].sink.check_invariants() {
             self.violate(invariant, "the sink's state".into());
             return;
+        }
+        while let Some(effect) = self.sessions[at].sink.poll() {
+            self.say(|| format!("{at} sink -> {effect:?}"));
+            self.begin_sink(at, effect);
         }
         let session = &mut self.sessions[at];
         if session.sink.credit_out() > self.setup.buffers {

@@ -1,6 +1,8 @@
 //! Planted defects. Each is a plausible mistake of an executor or a machine; the checkers must
 //! detect each in at least one of a hundred seeds. They remain as the test of the tests.
 
+use dray_session::mutants::Mutant as MachineMutant;
+
 /// A planted defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
@@ -35,11 +37,13 @@ pub enum Mutant {
     BelievesASyncAfterAFailedOne,
     /// Ranges of an earlier run are not read back.
     TrustsResumedRanges,
+    /// A machine breaks one of the rules that its own state shows.
+    Machine(MachineMutant),
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 23] = [
         Self::AckBeforeDurable,
         Self::RecordAfterAck,
         Self::RenameBeforeLastRecord,
@@ -55,6 +59,14 @@ impl Mutant {
         Self::ReasonKept,
         Self::BelievesASyncAfterAFailedOne,
         Self::TrustsResumedRanges,
+        Self::Machine(MachineMutant::SourceFreesUnsentBuffer),
+        Self::Machine(MachineMutant::SourceReopensWrittenObject),
+        Self::Machine(MachineMutant::SourceAcceptsEarlyVerdict),
+        Self::Machine(MachineMutant::SinkKeepsFreedBuffer),
+        Self::Machine(MachineMutant::SinkAcceptsSecondAttempt),
+        Self::Machine(MachineMutant::SinkGroupsUnwrittenBlock),
+        Self::Machine(MachineMutant::SinkKnowsUnloggedRange),
+        Self::Machine(MachineMutant::SinkGivesEarlyVerdict),
     ];
 
     /// Returns the name on the command line.
@@ -76,6 +88,7 @@ impl Mutant {
             Self::ReasonKept => "reason-kept",
             Self::BelievesASyncAfterAFailedOne => "believes-a-sync-after-a-failed-one",
             Self::TrustsResumedRanges => "trusts-resumed-ranges",
+            Self::Machine(mutant) => mutant.name(),
         }
     }
 

@@ -431,7 +431,11 @@ impl World {
             }
         };
         let source_host = SourceHost::new(&self.tree, self.setup.buffers, self.setup.segments_max);
-        let session = Session::new(&self.setup, source_host, host, self.draw.next());
+        let mut session = Session::new(&self.setup, source_host, host, self.draw.next());
+        if let Some(Mutant::Machine(mutant)) = self.mutant {
+            session.source.plant(mutant);
+            session.sink.plant(mutant);
+        }
         self.sessions.push(session);
         self.say(|| format!("session {number} begins"));
         for stream in 0..self.setup.streams {

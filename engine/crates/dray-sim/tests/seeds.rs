@@ -1,6 +1,7 @@
 //! Seeds in the everyday test run: no promise is broken, the same seed gives the same trace, and
 //! every planted defect is detected. `make sim` runs more of them.
 
+use dray_session::mutants::Mutant as MachineMutant;
 use dray_sim::faults::{Coverage, FAULTS_MIN};
 use dray_sim::mutants::Mutant;
 use dray_sim::run_seed;
@@ -47,5 +48,17 @@ fn every_planted_defect_is_noticed() {
     for mutant in Mutant::ALL {
         let caught = (0..100).any(|seed| run_seed(seed, Some(mutant), false).violation.is_some());
         assert!(caught, "{} is noticed by no seed of 100", mutant.name());
+    }
+}
+
+#[test]
+fn the_state_of_a_machine_shows_each_broken_rule() {
+    for mutant in MachineMutant::ALL {
+        let planted = Some(Mutant::Machine(mutant));
+        let violation = (0..100).find_map(|seed| run_seed(seed, planted, false).violation);
+        let violation = violation.unwrap_or_else(|| panic!("{}: in no seed", mutant.name()));
+        assert_eq!(violation.checker, mutant.invariant(), "{}", mutant.name());
+        assert!(violation.detail.ends_with("'s state"), "{violation:?}");
+        println!("{}: {}", mutant.name(), violation.checker);
     }
 }

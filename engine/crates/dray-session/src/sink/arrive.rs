@@ -2,6 +2,7 @@
 
 use super::tree::Node;
 use super::{BlockKey, Effect, LogRecord, Sink, WritePart};
+use crate::mutants::Mutant;
 use dray_core::options::Durability;
 use dray_core::{
     BlockId, BufferId, ByteRange, End, Error, ErrorKind, FileIndex, PeerId, Status, StreamId, Sums,
@@ -117,12 +118,26 @@ impl Sink {
             written: false,
             small_left: 0,
         };
+        if self.planted.is(Mutant::SinkAcceptsSecondAttempt) {
+            self.accept_again(key, &block);
+        }
         self.blocks.insert(key, block);
         if self.config.ordered_window.is_some() {
             self.hold_for_turn(key, now);
         } else {
             self.write(key, now);
         }
+    }
+
+    /// Enters the object of a block as another attempt.
+    fn accept_again(&mut self, key: BlockKey, block: &Block) {
+        let again = Block {
+            segments: block.segments.clone(),
+            buffer: None,
+            ..*block
+        };
+        let block = BlockId(key.block.0 + (1 << 40));
+        self.blocks.insert(BlockKey { block, ..key }, again);
     }
 
     /// Marks an attempt as seen. Returns true if it is the first time, from a known source.
@@ -247,6 +262,10 @@ impl Sink {
             return;
         };
         block.began = Some(now);
+        if self.planted.is(Mutant::SinkGroupsUnwrittenBlock) {
+            self.gathering.touch(now);
+            self.gathering.blocks.push(key);
+        }
         self.congestion.began(block.target, now);
         *self.writes.entry(block.target).or_default() += 1;
         let parts = block.segments.iter().map(|segment| {
@@ -285,7 +304,10 @@ impl Sink {
         let began = block.began.take();
         let (target, is_credit_free) = (block.target, std::mem::take(&mut block.holds_credit));
         let segments = std::mem::take(&mut block.segments);
-        self.out.extend(block.buffer.take().map(Effect::Free));
+        self.out.extend(block.buffer.map(Effect::Free));
+        if !self.planted.is(Mutant::SinkKeepsFreedBuffer) {
+            block.buffer = None;
+        }
         if let Some(began) = began {
             self.observe_write(target, began, &segments, results, now);
         }
@@ -436,9 +458,13 @@ impl Sink {
     /// Records a written part; returns true if it completed a small file.
     fn part_written(&mut self, key: BlockKey, segment: &Segment, sums: Sums, now: Time) -> bool {
         let index = segment.file;
+        let is_known = self.planted.is(Mutant::SinkKnowsUnloggedRange);
         let Some(file) = self.file(index) else {
             return false;
         };
+        if is_known {
+            file.known.insert(segment.range, sums);
+        }
         file.written += segment.range.length;
         let (all, small) = (file.written == file.key.size, file.small);
         if small {

@@ -3,6 +3,7 @@
 
 use super::{Effect, ReadOutcome, ReadPart, Source};
 use crate::PING_VALUE;
+use crate::mutants::Mutant;
 use crate::progress::Event;
 use dray_core::profile::Stage;
 use dray_core::{
@@ -352,6 +353,9 @@ impl Source {
                 segments: block.segments.clone(),
             };
             let buffer = block.buffer.take();
+            if self.planted.is(Mutant::SourceFreesUnsentBuffer) {
+                self.free.extend(buffer);
+            }
             let sending = Sending {
                 stream: *stream_id,
                 buffer,
@@ -487,6 +491,9 @@ impl Source {
                     for (index, range) in &block.parts {
                         self.objects.settled(*index);
                         self.progress.bytes_written += range.length;
+                        if self.planted.is(Mutant::SourceReopensWrittenObject) {
+                            self.objects.put_back(*index, *range);
+                        }
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! The life of a file at the source: listed, announced, decided, closed; or failed.
 
 use super::{Effect, File, Listed, Source, layouts};
+use crate::mutants::Mutant;
 use crate::progress::{Event, Failure, Outcome};
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, RangeSet};
@@ -327,7 +328,9 @@ impl Source {
                 } else {
                     self.closed.others += 1;
                 }
-                self.finish_file(closed.index);
+                if !self.planted.is(Mutant::SourceAcceptsEarlyVerdict) {
+                    self.finish_file(closed.index);
+                }
             }
             Err(error) => self.fail_file(closed.index, error),
         }

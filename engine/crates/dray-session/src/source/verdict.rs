@@ -5,6 +5,7 @@
 //! the end too early is detected.
 
 use super::{Effect, File, Phase, Source};
+use crate::mutants::Mutant;
 use crate::progress::Outcome;
 use dray_core::{End, Error, ErrorKind, RelPath};
 use dray_wire::message::{Message, Totals};
@@ -69,6 +70,7 @@ impl Source {
             return;
         }
         let open = self.files.iter().min_by_key(|(index, _)| **index);
+        let open = open.filter(|_| !self.planted.is(Mutant::SourceAcceptsEarlyVerdict));
         if let Some(path) = open.map(|(_, file)| file.path.clone()) {
             let (open, listed) = (self.files.len(), self.progress.entries_listed);
             let cause = format!("a verdict with {open} of {listed} entries not closed");
