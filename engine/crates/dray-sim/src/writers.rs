@@ -7,6 +7,7 @@
 mod adopt;
 mod checks;
 mod host;
+mod logs;
 
 pub use host::Writer;
 
@@ -168,7 +169,7 @@ fn run(place: &mut Place, draw: &mut Rng, kills: &mut u64) -> Result<()> {
             return Ok(());
         }
         if writers.iter().all(Writer::is_done) {
-            return checks::at_the_end(place, &writers);
+            return checks::at_the_end(place, writers.iter().flat_map(Writer::wanted));
         }
         if step + 1 == STEPS_MAX {
             let left = writers.iter().filter(|one| !one.is_done()).count();

@@ -66,7 +66,6 @@ const KNOWN_CIRCLES: &[KnownCircle] = &[
         "dray-runtime",
         &["net::dial", "net::preconnect", "net::redial"],
     ),
-    known("dray-sim", &["writers::checks", "writers::host"]),
     known("dray-store", &["posix::folders", "posix::sync"]),
     known("dray-store-http", &["list", "read", "store"]),
     known("dray-store-xrootd", &["barrier", "partial", "server"]),

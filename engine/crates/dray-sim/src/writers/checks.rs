@@ -1,6 +1,6 @@
 //! Checks promises about many writers from outside.
 
-use super::host::{Writer, logs};
+use super::logs::logs;
 use super::{OBJECT_BYTES, Place};
 use crate::disk::Node;
 use dray_core::{RelPath, Result};
@@ -35,12 +35,14 @@ pub(super) fn at_removal(
     Ok(())
 }
 
-/// Checks the destination after all transfers have succeeded.
-pub(super) fn at_the_end(place: &mut Place, writers: &[Writer]) -> Result<()> {
+/// Checks the destination after all transfers have succeeded. `wanted` are their files.
+pub(super) fn at_the_end<'w>(
+    place: &mut Place,
+    wanted: impl Iterator<Item = &'w RelPath>,
+) -> Result<()> {
     let disk = std::rc::Rc::clone(&place.disk);
     let disk = disk.borrow();
-    let wanted: Vec<RelPath> = writers.iter().flat_map(Writer::wanted).cloned().collect();
-    for path in &wanted {
+    for path in wanted {
         let found = match disk.look(path) {
             Some(Node::File(inode, _)) => disk.bytes(*inode),
             _ => &[],

@@ -1,6 +1,7 @@
 //! One transfer's sink among others: reads logs, adopts, begins, writes, publishes and cleans up,
 //! one step at a time.
 
+use super::logs::{log_paths, logs};
 use super::{Mutant, OBJECT_BYTES, Place, checks};
 use crate::disk::Node;
 use crate::log_file::DiskFile;
@@ -82,30 +83,6 @@ pub(super) fn prepare(at: &Place) -> Result<()> {
     disk.put_name(&folder()?, Node::Directory(Metadata::default()))?;
     let now = disk.now();
     disk.sync_folder(&RelPath::root(), now)
-}
-
-/// Returns all readable logs of the destination.
-pub(super) fn logs(at: &Place) -> Result<Vec<(RelPath, Recovery)>> {
-    let mut found = Vec::new();
-    for path in log_paths(at) {
-        if let Ok(Some(recovery)) = recover(&mut DiskFile::open(&at.disk, &path)) {
-            found.push((path, recovery));
-        }
-    }
-    Ok(found)
-}
-
-fn log_paths(at: &Place) -> Vec<RelPath> {
-    let disk = at.disk.borrow();
-    let is_log = |path: &&RelPath| {
-        path.name()
-            .is_some_and(|name| layout::lease_of_log(&name).is_some())
-    };
-    disk.names()
-        .map(|(path, _)| path)
-        .filter(is_log)
-        .cloned()
-        .collect()
 }
 
 impl Writer {
