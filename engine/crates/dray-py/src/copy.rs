@@ -1,7 +1,8 @@
 //! `dray.copy`: converts the arguments to a request, runs it, and converts the result.
 
-use crate::enums::{self, Pair, file_name, to_pair};
+use crate::enums;
 use crate::error::{exception, to_python, usage};
+use crate::values::{Pair, file_name, to_pair};
 use crate::watch::{self, Callbacks};
 use dray_core::options::Options;
 use dray_core::profile::{Profile, Stage, Times};

@@ -1,39 +1,8 @@
-//! Names of the engine's values in Python.
+//! Values of arguments by their names in Python.
 
 use crate::error::usage;
 use dray_core::options::{Durability, Links, Order, Overwrite, ResumeMode};
-use dray_core::{Checksum, RelPath, Result, Sums};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-
-/// crc32c and adler32 as a Python tuple.
-pub(crate) type Pair = (u32, u32);
-
-pub(crate) fn to_pair(sums: Sums) -> Pair {
-    (sums.crc32c, sums.adler32)
-}
-
-pub(crate) fn from_pair((crc32c, adler32): Pair) -> Sums {
-    Sums { crc32c, adler32 }
-}
-
-/// Returns the word that represents a value in JSON, so that Python and the command line use the
-/// same.
-pub(crate) fn word(value: &impl serde::Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
-        other => unreachable!("invariant: kinds, statuses and ends are words, not {other:?}"),
-    }
-}
-
-/// Returns a path as `os.fsdecode` does: any byte survives, and `os.fsencode` restores it.
-pub(crate) fn file_name(path: &RelPath) -> &OsStr {
-    if path.is_root() {
-        OsStr::new(".")
-    } else {
-        OsStr::from_bytes(path.as_bytes())
-    }
-}
+use dray_core::{Checksum, Result};
 
 fn choose<T: Copy>(name: &str, text: &str, choices: &[(&str, T)]) -> Result<T> {
     let found = choices.iter().find(|(word, _)| *word == text);

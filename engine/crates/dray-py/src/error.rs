@@ -3,7 +3,7 @@
 //! The classes are in `dray/errors.py`; only this module selects the class of an error and the text
 //! of its fields.
 
-use crate::enums::{file_name, word};
+use crate::values::{file_name, word};
 use dray_core::{End, Error, ErrorKind, Status};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -11,6 +11,7 @@ mod copy;
 mod enums;
 mod error;
 mod log;
+mod values;
 mod watch;
 
 use pyo3::prelude::*;
@@ -19,8 +20,8 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     use crate::copy::{Asked, Report};
-    use crate::enums::{Pair, from_pair, to_pair, word};
     use crate::log::LogWords;
+    use crate::values::{Pair, from_pair, to_pair, word};
     use dray_core::{ErrorKind, Sums};
     use pyo3::prelude::*;
     use pyo3::pybacked::PyBackedBytes;

@@ -1,7 +1,7 @@
 //! `dray.read_log`: reads an object log without changing it.
 
-use crate::enums::{Pair, file_name, to_pair, word};
 use crate::error::to_python;
+use crate::values::{Pair, file_name, to_pair, word};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_log::{Damage, LoggedFile, Recovery, Tenure, recover};
 use dray_runtime::sink::StoredLog;

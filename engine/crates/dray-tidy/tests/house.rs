@@ -35,7 +35,6 @@ const KNOWN_CIRCLES: &[KnownCircle] = &[
             "xrootd",
         ],
     ),
-    known("dray-py", &["enums", "error"]),
     known("dray-runtime", &["drive", "tune"]),
     known(
         "dray-runtime",

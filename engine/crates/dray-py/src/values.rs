@@ -1,0 +1,34 @@
+//! Values of the engine as Python shows them.
+
+use dray_core::{RelPath, Sums};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// crc32c and adler32 as a Python tuple.
+pub(crate) type Pair = (u32, u32);
+
+pub(crate) fn to_pair(sums: Sums) -> Pair {
+    (sums.crc32c, sums.adler32)
+}
+
+pub(crate) fn from_pair((crc32c, adler32): Pair) -> Sums {
+    Sums { crc32c, adler32 }
+}
+
+/// Returns the word that represents a value in JSON, so that Python and the command line use the
+/// same.
+pub(crate) fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        other => unreachable!("invariant: kinds, statuses and ends are words, not {other:?}"),
+    }
+}
+
+/// Returns a path as `os.fsdecode` does: any byte survives, and `os.fsencode` restores it.
+pub(crate) fn file_name(path: &RelPath) -> &OsStr {
+    if path.is_root() {
+        OsStr::new(".")
+    } else {
+        OsStr::from_bytes(path.as_bytes())
+    }
+}
