@@ -19,6 +19,7 @@ pub mod ids;
 pub mod lock;
 pub mod maps;
 pub mod options;
+mod parse_path;
 pub mod path;
 pub mod patterns;
 pub mod plan;

@@ -18,8 +18,6 @@ const LONG_FILES: &[LongFile] = &[];
 const KNOWN_CIRCLES: &[KnownCircle] = &[
     known("dray-cli", &["cp", "plan", "remote"]),
     known("dray-cli", &["progress", "report"]),
-    // A path is refused by an error, and an error names a path.
-    known("dray-core", &["error", "path"]),
     // The table of the registry names every kind of store, and each kind is one of its traits.
     known(
         "dray-open",
