@@ -4,40 +4,16 @@ use crate::args::Cp;
 use crate::exit::{Exit, Stop, usage};
 use crate::progress::Feed;
 use crate::report::Report;
+use crate::run::Run;
 use crate::{output, plan, remote, signals, third_party};
-use dray_core::options::Options;
-use dray_core::{End, Error, ErrorKind, Result, TransferId};
-use dray_open::locations::{self, Folder, Places, Sources};
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_open::locations::{self, Folder, Sources};
 use dray_open::prepare::{self, Targets};
-use dray_runtime::assembly::Content;
 use dray_runtime::drive::{self, Ended, Ending, Handle};
 use dray_runtime::observe::Observer;
 use dray_runtime::select::Filter;
 use dray_session::{Event, Progress};
-use dray_wire::message::Selection;
 use std::time::Instant;
-
-/// Everything that a run needs, for any kind of other end.
-pub(crate) struct Run<'a> {
-    pub(crate) cp: &'a Cp,
-    pub(crate) places: &'a Places,
-    pub(crate) transfer: TransferId,
-    pub(crate) options: Options,
-    pub(crate) content: Content,
-    pub(crate) targets: Targets,
-    pub(crate) feed: &'a Feed,
-    pub(crate) handle: Handle,
-}
-
-impl Run<'_> {
-    /// Returns the selection with the new name of the source.
-    pub(crate) fn selection(&self) -> Selection {
-        Selection {
-            rename: self.places.rename.clone(),
-            ..self.cp.what.selection()
-        }
-    }
-}
 
 /// Runs `dray cp`.
 pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
@@ -224,9 +200,4 @@ fn copy(run: &Run<'_>) -> Result<Ended> {
         targets: run.targets.clone(),
     })?;
     drive::copy(source, sink, &run.handle, run.feed)
-}
-
-/// Prints an error.
-pub(crate) fn complain(error: &Error) {
-    output::problem(&error.to_string());
 }

@@ -37,7 +37,7 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
         find_below(&arguments.path, &mut found, &mut unreadable)?;
     }
     for error in &unreadable {
-        crate::cp::complain(error);
+        crate::output::complain(error);
     }
     if found.is_empty() && unreadable.is_empty() && !arguments.json {
         output::result(match arguments.path.exists() {
@@ -288,7 +288,7 @@ fn tell(found: &Found, arguments: &LogArgs, verify: bool) -> (Value, u64) {
         };
         bad += errors.len() as u64;
         for error in &errors {
-            crate::cp::complain(error);
+            crate::output::complain(error);
         }
         if arguments.json {
             let mut object = file_json(path, file);

@@ -20,6 +20,7 @@ mod plan;
 mod progress;
 mod remote;
 mod report;
+mod run;
 mod serve;
 mod signals;
 mod storage;
@@ -83,7 +84,7 @@ fn run() -> Exit {
         Ok(Exit::Safe) if output::is_missing() => Exit::SomeFailed,
         Ok(exit) => exit,
         Err(stop) => {
-            cp::complain(&stop.error);
+            output::complain(&stop.error);
             if dray.command.is_json() && stop.exit != Exit::Usage {
                 let error = report::in_json(&stop.error);
                 output::result(&serde_json::json!({ "error": error }).to_string());

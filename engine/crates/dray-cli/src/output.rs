@@ -1,6 +1,7 @@
 //! The only module that writes to the terminal. A write error does not stop a transfer: the output
 //! is dropped. Unless the reader closed the pipe, the error is reported here and in the exit code.
 
+use dray_core::Error;
 use dray_core::lock::LockExt;
 use dray_core::url::drives_terminal;
 use indicatif::ProgressBar;
@@ -83,6 +84,11 @@ pub(crate) fn problem(line: &str) {
     } else {
         error_line(&one_line(&format!("dray: {line}")));
     }
+}
+
+/// Writes the message of an error.
+pub(crate) fn complain(error: &Error) {
+    problem(&error.to_string());
 }
 
 /// Writes an event for programs: one JSON object on a line of standard error.

@@ -169,7 +169,7 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn fail(&mut self, failure: &Failure) {
         self.totals.failed += 1;
-        crate::cp::complain(&failure.error);
+        crate::output::complain(&failure.error);
         if self.what.json {
             let mut line = crate::report::failure(failure);
             line["event"] = json!("file");
@@ -246,7 +246,7 @@ impl Planner<'_> {
         }
         if let Fate::Refuse(error) = fate {
             self.totals.failed += 1;
-            crate::cp::complain(&error.clone().file(&listed.path));
+            crate::output::complain(&error.clone().file(&listed.path));
         }
         if self.what.json {
             let line = file_json(listed, size, fate, word, bytes, objects, (&from, &to));

@@ -5,7 +5,7 @@
 
 use crate::args::{Say, Show};
 use crate::output;
-use crate::report::held_up_by;
+use crate::report::{Collected, KEPT_MAX, held_up_by};
 use crate::trace::Trace;
 use crate::units::{duration, human};
 use dray_core::lock::LockExt;
@@ -26,9 +26,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Maximum number of failures, and of notices, that are kept for the report; more are only counted.
-pub(crate) const KEPT_MAX: usize = 1000;
-
 /// Maximum number of events that wait for the drawing thread.
 const QUEUE_MAX: usize = 1 << 14;
 
@@ -44,15 +41,6 @@ const WINDOW: Duration = Duration::from_secs(10);
 const BAR_INTERVAL: Duration = Duration::from_millis(200);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 const LINES_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Results that the feed collects for the report.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Collected {
-    /// The first [`KEPT_MAX`] failures.
-    pub(crate) failures: Vec<Failure>,
-    pub(crate) failures_total: u64,
-    pub(crate) notices: Vec<Error>,
-}
 
 enum Line {
     Done(RelPath, u64, Option<Sums>),

@@ -1,7 +1,7 @@
 //! `dray cp` with the other end on another host: push, pull, and resuming after a lost connection.
 
-use crate::cp::Run;
 use crate::exit::usage;
+use crate::run::Run;
 use crate::{output, peer};
 use dray_core::Result;
 use dray_endpoint::clock;

@@ -1,7 +1,6 @@
 //! Result of a transfer: one line for people, or one JSON object, and the exit code.
 
 use crate::exit::Exit;
-use crate::progress::Collected;
 use crate::units::{count, human};
 use crate::{output, signals};
 use dray_core::profile::Stage;
@@ -10,6 +9,9 @@ use dray_runtime::drive::Ending;
 use dray_session::{Failure, Progress};
 use serde_json::{Value, json};
 use std::time::Duration;
+
+/// Maximum number of failures, and of notices, that are kept for the report; more are only counted.
+pub(crate) const KEPT_MAX: usize = 1000;
 
 /// Minimum duration of a copy whose bottleneck is reported.
 pub(crate) const WORTH_A_WORD: Duration = Duration::from_secs(2);
@@ -29,6 +31,15 @@ pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
         Stage::Sync => "syncing the destination",
         Stage::Publish => "naming files at the destination",
     }
+}
+
+/// Results that the feed collects for the report.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Collected {
+    /// The first [`KEPT_MAX`] failures.
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) failures_total: u64,
+    pub(crate) notices: Vec<Error>,
 }
 
 /// Data of the final report.

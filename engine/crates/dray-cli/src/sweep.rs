@@ -68,7 +68,7 @@ fn sweep(place: &Place, found: &Found, now: SystemTime, arguments: &SweepArgs, s
 impl Sum {
     fn fail(&mut self, error: &Error) {
         self.failed += 1;
-        crate::cp::complain(error);
+        crate::output::complain(error);
     }
 
     fn tell(&self, arguments: &SweepArgs) {

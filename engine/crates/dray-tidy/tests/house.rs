@@ -16,8 +16,6 @@ const LONG_FILES: &[LongFile] = &[];
 
 /// Import circles that exist already. An entry may only shrink.
 const KNOWN_CIRCLES: &[KnownCircle] = &[
-    known("dray-cli", &["cp", "plan", "remote"]),
-    known("dray-cli", &["progress", "report"]),
     // The table of the registry names every kind of store, and each kind is one of its traits.
     known(
         "dray-open",

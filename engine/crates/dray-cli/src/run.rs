@@ -1,0 +1,33 @@
+//! One run of `dray cp`, as its parts see it.
+
+use crate::args::Cp;
+use crate::progress::Feed;
+use dray_core::TransferId;
+use dray_core::options::Options;
+use dray_open::locations::Places;
+use dray_open::prepare::Targets;
+use dray_runtime::assembly::Content;
+use dray_runtime::drive::Handle;
+use dray_wire::message::Selection;
+
+/// Everything that a run needs, for any kind of other end.
+pub(crate) struct Run<'a> {
+    pub(crate) cp: &'a Cp,
+    pub(crate) places: &'a Places,
+    pub(crate) transfer: TransferId,
+    pub(crate) options: Options,
+    pub(crate) content: Content,
+    pub(crate) targets: Targets,
+    pub(crate) feed: &'a Feed,
+    pub(crate) handle: Handle,
+}
+
+impl Run<'_> {
+    /// Returns the selection with the new name of the source.
+    pub(crate) fn selection(&self) -> Selection {
+        Selection {
+            rename: self.places.rename.clone(),
+            ..self.cp.what.selection()
+        }
+    }
+}
