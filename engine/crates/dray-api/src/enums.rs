@@ -1,9 +1,12 @@
-//! Enumerations of a request. Those of dray-core are declared again for the schema alone, because
-//! dray-core does not depend on OpenAPI.
+//! Enumerations of a request. Those of dray-core and dray-sched are declared again for the schema
+//! alone, because these crates do not depend on OpenAPI.
 
 use dray_core::options::Order;
+use dray_sched::policy;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Order in which objects are sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -93,6 +96,32 @@ pub enum Links {
     Refuse,
 }
 
+/// The names of dray-sched's table of policies.
+pub struct PolicyName;
+
+impl PartialSchema for PolicyName {
+    fn schema() -> RefOr<Schema> {
+        let names = policy::Name::ALL.map(policy::Name::as_str);
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("Policy that chooses the transfers to run."))
+            .enum_values(Some(names))
+            .into()
+    }
+}
+
+impl ToSchema for PolicyName {}
+
+/// Unit that takes turns in `round_robin`.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub enum RoundRobinBy {
+    /// Each owner takes turns.
+    Owners,
+    /// Each pair of endpoints takes turns.
+    Pairs,
+}
+
 /// Direction of the data, seen from the endpoint that issues the ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -114,13 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_schema_are_the_cores() {
+    fn the_schema_has_the_values_of_the_declared_types() {
         use dray_core::options::{Durability, Links, Overwrite, ResumeMode};
         use dray_core::rate::Class;
+        use dray_sched::policy::{self, RoundRobinBy};
         same::<super::Class, _>(&[Class::Realtime, Class::Deadline, Class::Background]);
         same::<super::Durability, _>(&[Durability::None, Durability::File, Durability::Object]);
         same::<super::Overwrite, _>(&[Overwrite::Never, Overwrite::IfDifferent, Overwrite::Always]);
         same::<super::ResumeMode, _>(&[ResumeMode::Verify, ResumeMode::Trust]);
+        same::<super::PolicyName, _>(&policy::Name::ALL);
+        same::<super::RoundRobinBy, _>(&[RoundRobinBy::Owners, RoundRobinBy::Pairs]);
         same::<super::Links, _>(&[Links::Keep, Links::Follow, Links::Refuse]);
     }
 }

@@ -1,54 +1,17 @@
 //! Rules by which transfers start and are held, as administrators see and change them.
 
 use crate::checks::{self, Check};
+use crate::enums;
 use dray_core::Result;
+pub use dray_sched::policy::{Name as PolicyName, RoundRobinBy};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-/// Policy that chooses the transfers to run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyName {
-    /// By class, then priority, then weight of owners and their activities; holds no transfer.
-    Fair,
-    /// In the order of submission.
-    Fcfs,
-    /// By class, then priority; a higher priority displaces a lower one.
-    Priority,
-    /// Transfers take turns of `quota` bytes.
-    RoundRobin,
-    /// Transfers of different pairs of endpoints run concurrently, one of each pair.
-    Pairs,
-}
-
-impl PolicyName {
-    /// Returns the name of the policy.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Fair => "fair",
-            Self::Fcfs => "fcfs",
-            Self::Priority => "priority",
-            Self::RoundRobin => "round_robin",
-            Self::Pairs => "pairs",
-        }
-    }
-}
-
-/// Unit that takes turns in `round_robin`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RoundRobinBy {
-    /// Each owner takes turns.
-    Owners,
-    /// Each pair of endpoints takes turns.
-    Pairs,
-}
 
 /// Rules by which the endpoint starts and holds transfers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Scheduling {
     /// Policy that chooses the transfers to run.
+    #[schema(value_type = enums::PolicyName)]
     pub policy: PolicyName,
     /// Maximum number of transfers that move data concurrently; null for the default of the policy.
     /// `fair` ignores it.
@@ -56,6 +19,7 @@ pub struct Scheduling {
     /// Bytes of one turn of `round_robin`.
     pub quota: u64,
     /// Unit that takes turns in `round_robin`.
+    #[schema(value_type = enums::RoundRobinBy)]
     pub round_robin_by: RoundRobinBy,
     /// With `priority`: seconds after which a waiting transfer rises by one priority.
     pub aging_seconds: u64,
@@ -72,6 +36,7 @@ pub struct Scheduling {
 pub struct SchedulingPatch {
     /// New policy; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<enums::PolicyName>)]
     pub policy: Option<PolicyName>,
     /// New limit; see [`Scheduling`].
     #[serde(
@@ -86,6 +51,7 @@ pub struct SchedulingPatch {
     pub quota: Option<u64>,
     /// New unit; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<enums::RoundRobinBy>)]
     pub round_robin_by: Option<RoundRobinBy>,
     /// New seconds; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]

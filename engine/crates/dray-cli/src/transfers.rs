@@ -117,14 +117,8 @@ pub(crate) fn why_held(client: &Client) -> String {
 }
 
 fn why_held_by(policy: Option<PolicyName>) -> String {
-    let others = match policy {
-        Some(PolicyName::Priority) => "transfers of a higher priority or class move first",
-        Some(PolicyName::RoundRobin) => "other owners' transfers move first",
-        Some(PolicyName::Pairs) => "another transfer between the same two endpoints moves first",
-        Some(PolicyName::Fcfs) => "transfers that were submitted earlier move first",
-        Some(PolicyName::Fair) | None => "other transfers move first",
-    };
-    let policy = policy.map_or(String::new(), |policy| format!(" {}", policy.word()));
+    let others = policy.map_or("other transfers move first", PolicyName::precedence);
+    let policy = policy.map_or(String::new(), |policy| format!(" {}", policy.as_str()));
     format!("held by the policy{policy}: {others}; it keeps its session and resumes by itself")
 }
 

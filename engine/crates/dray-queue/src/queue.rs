@@ -36,7 +36,7 @@ mod write;
 mod writer;
 
 pub use actor::Actor;
-pub use candidates::{CandidateQuery, Lines, QueuedTransfer};
+pub use candidates::{CandidateQuery, QueuedTransfer};
 pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
 pub use purges::{PurgeJob, PurgeReport};

@@ -3,7 +3,9 @@
 //! A [`Policy`] sees all transfers that could run and decides which of them do. The caller asks it
 //! whenever a transfer is added, ends or changes, and at the time or amount that its last
 //! [`Decision`] named. It decides about starts and holds, never about rates. Each policy is one
-//! file; a [`Scheduler`] owns the chosen policy and can change it while transfers run.
+//! file and one line of the table `policies!`, from which the names of the API, the configuration
+//! and the candidates follow. A [`Scheduler`] owns the chosen policy and can change it while
+//! transfers run.
 //!
 //! Non-goals: rates (`shares`), objects (`objects`), the meaning of a hold on the wire.
 //!
@@ -12,22 +14,33 @@
 //! ever, if its class does not wait without bound for others; a new policy loses no transfer,
 //! because it needs only the [`View`].
 
+mod entry;
 mod fair;
 mod fcfs;
 mod pairs;
 mod priority;
 mod round;
 mod round_robin;
+mod slots;
 
-pub use fair::Fair;
-pub use fcfs::Fcfs;
-pub use pairs::Pairs;
-pub use priority::Priority;
-pub use round_robin::{RoundRobin, RoundRobinBy};
+pub use entry::{Candidates, Lines, Load, MaxRunning};
+pub use round_robin::RoundRobinBy;
+
+use entry::{Entry, policies};
+use slots::{Slots, keep_above, settle};
+
+policies! {
+    Fair => fair,
+    Fcfs => fcfs,
+    Priority => priority,
+    RoundRobin => round_robin,
+    Pairs => pairs,
+}
 
 use dray_core::Time;
 use dray_core::rate::Class;
-use std::collections::{BTreeMap, BTreeSet};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The highest priority of a transfer; the lowest is 0.
@@ -268,48 +281,36 @@ impl Default for Settings {
     }
 }
 
-/// Name of a policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Name {
-    /// [`Fcfs`].
-    Fcfs,
-    /// [`Priority`].
-    Priority,
-    /// [`RoundRobin`].
-    RoundRobin,
-    /// [`Pairs`].
-    Pairs,
-    /// [`Fair`].
-    #[default]
-    Fair,
+impl Default for Name {
+    fn default() -> Self {
+        Self::Fair
+    }
 }
 
 impl Name {
-    /// All names.
-    pub const ALL: [Self; 5] = [
-        Self::Fcfs,
-        Self::Priority,
-        Self::RoundRobin,
-        Self::Pairs,
-        Self::Fair,
-    ];
-
-    /// Returns the name as written in configurations.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Fcfs => "fcfs",
-            Self::Priority => "priority",
-            Self::RoundRobin => "round_robin",
-            Self::Pairs => "pairs",
-            Self::Fair => "fair",
-        }
-    }
-
     /// Parses a name written by [`Name::as_str`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|name| name.as_str() == text)
+    }
+
+    /// Returns one line that describes the policy, without its name.
+    #[must_use]
+    pub const fn description(self) -> &'static str {
+        self.entry().description
+    }
+
+    /// Returns the transfers that move before one that the policy holds, as the subject and verb of
+    /// a message.
+    #[must_use]
+    pub const fn precedence(self) -> &'static str {
+        self.entry().precedence
+    }
+
+    /// Returns the effect of [`Settings::max_running`].
+    #[must_use]
+    pub const fn max_running(self) -> MaxRunning {
+        self.entry().max_running
     }
 }
 
@@ -326,17 +327,23 @@ impl Settings {
     /// Creates the policy, without memory of earlier views.
     #[must_use]
     pub fn make(&self) -> Box<dyn Policy> {
-        match self.name {
-            Name::Fcfs => Box::new(Fcfs::new(self.max_running.unwrap_or(usize::MAX))),
-            Name::Priority => Box::new(Priority::new(self.max_running.unwrap_or(1), self.aging)),
-            Name::RoundRobin => Box::new(RoundRobin::new(
-                self.max_running.unwrap_or(1),
-                self.quota,
-                self.round_robin_by,
-            )),
-            Name::Pairs => Box::new(Pairs::new(self.max_running.unwrap_or(usize::MAX))),
-            Name::Fair => Box::new(Fair::new(self.patience)),
+        (self.name.entry().make)(self)
+    }
+
+    /// Returns the maximum number of transfers that the policy runs concurrently.
+    #[must_use]
+    pub fn running_max(&self) -> usize {
+        match self.name.entry().max_running {
+            MaxRunning::Ignored => usize::MAX,
+            MaxRunning::Default(count) => self.max_running.unwrap_or(count),
         }
+    }
+
+    /// Returns the waiting transfers that the next decision must see; `None` if no waiting transfer
+    /// could change it.
+    #[must_use]
+    pub fn candidates(&self, load: &Load) -> Option<Candidates> {
+        (self.name.entry().candidates)(self, load)
     }
 }
 
@@ -372,118 +379,6 @@ impl Scheduler {
     pub fn decide<'a>(&mut self, view: &View<'_, 'a>, now: Time) -> Decision<'a> {
         self.policy.decide(view, now)
     }
-}
-
-/// Free slots within the limits.
-struct Places<'v, 'a> {
-    limits: &'v Limits,
-    left: usize,
-    of_owner: BTreeMap<&'a str, usize>,
-    with_peer: BTreeMap<&'a str, usize>,
-}
-
-impl<'v, 'a> Places<'v, 'a> {
-    fn new(limits: &'v Limits, max_running: usize) -> Self {
-        Self {
-            limits,
-            left: limits.running_max.min(max_running),
-            of_owner: BTreeMap::new(),
-            with_peer: BTreeMap::new(),
-        }
-    }
-
-    fn is_owner_full(&self, owner: &str) -> bool {
-        self.of_owner.get(owner).copied().unwrap_or(0) >= self.limits.owner_max(owner)
-    }
-
-    fn is_peer_full(&self, one: &Transfer<'_>) -> bool {
-        one.peer.is_some_and(|peer| {
-            self.with_peer.get(peer).copied().unwrap_or(0) >= self.limits.peer_max
-        })
-    }
-
-    /// Returns true if there is a slot for this transfer.
-    fn has(&self, one: &Transfer<'_>) -> bool {
-        self.left > 0 && !self.is_owner_full(one.owner) && !self.is_peer_full(one)
-    }
-
-    /// Takes a slot for `one`, even if none is free: a running transfer that is not to be held
-    /// keeps its slot.
-    fn give(&mut self, one: &Transfer<'a>) {
-        self.left = self.left.saturating_sub(1);
-        *self.of_owner.entry(one.owner).or_default() += 1;
-        if let Some(peer) = one.peer {
-            *self.with_peer.entry(peer).or_default() += 1;
-        }
-    }
-
-    /// Gives free slots to transfers in their order, and returns those that got one.
-    fn fill<'s>(&mut self, order: impl Iterator<Item = &'s Transfer<'a>>) -> Vec<&'s Transfer<'a>>
-    where
-        'a: 's,
-    {
-        let mut run = Vec::new();
-        for one in order {
-            if self.left == 0 {
-                break;
-            }
-            if self.has(one) {
-                self.give(one);
-                run.push(one);
-            }
-        }
-        run
-    }
-}
-
-/// Keeps running transfers above lower classes: moves each running transfer to before the first
-/// transfer of a class below its own. Waiting transfers are not moved.
-fn keep_above<'s, 'a>(order: &mut Vec<&'s Transfer<'a>>) {
-    let is_owed =
-        |one: &&Transfer<'_>| one.phase == Phase::Running && one.class < Class::Background;
-    let mut owed: Vec<_> = order.iter().copied().filter(is_owed).collect();
-    // The lowest class first, so that higher classes end up before it.
-    owed.sort_by_key(|one| std::cmp::Reverse(one.class));
-    for one in owed {
-        let own = order.iter().position(|other| other.id == one.id);
-        let below = order.iter().position(|other| other.class > one.class);
-        if let (Some(own), Some(below)) = (own, below)
-            && below < own
-        {
-            order[below..=own].rotate_right(1);
-        }
-    }
-}
-
-/// Builds the decision that `run` runs: holds all other running transfers, takes the sessions of
-/// those held longest if too many are held, and asks again when the next transfer may start.
-fn settle<'a>(view: &View<'_, 'a>, run: &[&Transfer<'a>], now: Time) -> Decision<'a> {
-    let chosen: BTreeSet<&str> = run.iter().map(|one| one.id).collect();
-    let others = || view.transfers.iter().filter(|one| !chosen.contains(one.id));
-    let mut decision = Decision {
-        run: run.iter().map(|one| one.id).collect(),
-        ..Decision::default()
-    };
-    let mut held: Vec<_> = others().filter(|one| one.phase != Phase::Waiting).collect();
-    // Newly held transfers count as held since now.
-    held.sort_by_key(|one| {
-        (
-            one.phase == Phase::Running,
-            one.since,
-            one.submitted,
-            one.id,
-        )
-    });
-    let excess = held.len().saturating_sub(view.limits.held_max);
-    decision.release = held.iter().take(excess).map(|one| one.id).collect();
-    let running = others().filter(|one| one.phase == Phase::Running);
-    decision.hold = running.map(|one| one.id).collect();
-    decision.hold.sort_unstable();
-    decision.look_again = others()
-        .filter(|one| !one.is_ready(now))
-        .filter_map(|one| one.not_before)
-        .min();
-    decision
 }
 
 #[cfg(test)]

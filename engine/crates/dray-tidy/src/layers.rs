@@ -121,7 +121,7 @@ pub const ROOMS: &[Room] = &[
     Room {
         name: "dray-api",
         is_pure: true,
-        may_use: &[CORE],
+        may_use: &[CORE, "dray-sched"],
     },
     Room {
         name: "dray-session",

@@ -476,7 +476,7 @@ class You:
 class Scheduling:
     """The policy that decides which transfers of an endpoint run, and which are held.
 
-    :param policy: ``fair``, ``fcfs``, ``priority``, ``round_robin``, ``pairs``.
+    :param policy: name of a policy; the endpoint's configuration lists them.
     :param max_running: concurrent transfers; ``None`` for the policy's default.
     :param quota: bytes of one turn of ``round_robin``.
     :param round_robin_by: parties of the turns: ``owners`` or ``pairs``.

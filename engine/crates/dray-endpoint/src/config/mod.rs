@@ -8,6 +8,8 @@
 //! Invariant owned here: an unknown key is refused, with its file and line.
 
 mod limits;
+#[cfg(test)]
+mod policy_list;
 mod read;
 mod values;
 

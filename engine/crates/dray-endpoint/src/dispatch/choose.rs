@@ -10,22 +10,16 @@ use super::time;
 use crate::config::Config;
 use dray_api::Timestamp;
 use dray_api::api_path::Side;
-use dray_api::{PolicyName, RoundRobinBy};
 use dray_api::{Scheduling, SchedulingPatch};
 use dray_core::rate::Class;
 use dray_core::{Time, TransferId};
-use dray_queue::{CandidateQuery, Lines, QueuedTransfer};
-use dray_sched::policy::{self, Pair, Phase, Transfer, View};
+use dray_queue::{CandidateQuery, QueuedTransfer};
+use dray_sched::policy::{self, Load, Pair, Phase, Transfer, View};
 use std::collections::{HashMap, HashSet};
 
 /// Maximum number of queued transfers in the view of one decision. If there are too many lines for
 /// that, the next decision starts with the lines that were left out.
 const WAITING_MAX: usize = 2_000;
-
-/// Number of the oldest transfers of all that `fair` sees in addition: one of them is started out
-/// of turn if it has waited too long. If more than a few wait, they belong to owners at their limit
-/// of sessions (guess, revisit).
-const OLDEST: u32 = 50;
 
 /// Maximum number of transfers whose last session's end is remembered; for others the start of the
 /// process counts.
@@ -149,25 +143,17 @@ impl Chooser {
         free: usize,
         held: usize,
     ) -> Option<CandidateQuery<'_>> {
-        let limits = &config.limits;
-        let max_running = max_running(&self.rules, config);
-        let (lines, depth, oldest) = match (self.rules.policy, self.rules.round_robin_by) {
-            // This policy never holds a session.
-            (PolicyName::Fair, _) if free == 0 && held == 0 => return None,
-            (PolicyName::Fair, _) => {
-                let free = u32::try_from(free).unwrap_or(u32::MAX);
-                (Lines::Deadlines, free.max(1), OLDEST)
-            }
-            (PolicyName::Fcfs | PolicyName::Priority, _)
-            | (PolicyName::RoundRobin, RoundRobinBy::Owners) => (Lines::Ages, max_running, 0),
-            (PolicyName::RoundRobin, RoundRobinBy::Pairs) => (Lines::Pairs, max_running, 0),
-            // One transfer of each line.
-            (PolicyName::Pairs, _) => (Lines::Pairs, 1, 0),
+        let load = Load {
+            free,
+            held,
+            running_max: max_running(&self.rules, config) as usize,
         };
+        let wanted = settings(&self.rules).candidates(&load)?;
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Some(CandidateQuery {
-            lines,
-            per_line: depth.min(limits.per_owner_active),
-            oldest,
+            lines: wanted.lines,
+            per_line: count(wanted.per_line).min(config.limits.per_owner_active),
+            oldest: count(wanted.oldest),
             transfers_max: WAITING_MAX,
             from: &self.from,
         })
@@ -269,13 +255,13 @@ fn places_of(all: &[Seen]) -> Vec<Place<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Chooser, Lines, Seen, limits};
+    use super::{Chooser, Seen, limits};
     use crate::config::Config;
     use dray_api::Timestamp;
     use dray_api::{Scheduling, SchedulingPatch};
     use dray_core::TransferId;
     use dray_core::rate::Class;
-    use dray_sched::policy::Phase;
+    use dray_sched::policy::{Lines, Name, Phase};
     use serde_json::json;
     use std::time::Duration;
 
@@ -442,7 +428,7 @@ mod tests {
             promised("q", "alice"),
             promised("r", "alice"),
         ];
-        for name in ["fair", "fcfs", "priority", "round_robin", "pairs"] {
+        for name in Name::ALL.map(Name::as_str) {
             let mut chooser = chooser(&config);
             chooser.change(&patch(json!({"policy": name})));
             // More than the limits of an owner and of the endpoint: a running session continues,

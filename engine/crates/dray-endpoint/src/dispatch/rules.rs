@@ -2,27 +2,17 @@
 
 use crate::config::Config;
 use dray_api::Scheduling;
-use dray_api::{PolicyName, RoundRobinBy};
-use dray_sched::policy::{self, Limits, Name, OwnerRules, Phase};
+use dray_sched::policy::{self, Limits, OwnerRules, Phase};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// Converts the rules to the policy's settings.
 pub(super) fn settings(rules: &Scheduling) -> policy::Settings {
     policy::Settings {
-        name: match rules.policy {
-            PolicyName::Fair => Name::Fair,
-            PolicyName::Fcfs => Name::Fcfs,
-            PolicyName::Priority => Name::Priority,
-            PolicyName::RoundRobin => Name::RoundRobin,
-            PolicyName::Pairs => Name::Pairs,
-        },
+        name: rules.policy,
         max_running: rules.max_running.map(|count| count as usize),
         quota: rules.quota,
-        round_robin_by: match rules.round_robin_by {
-            RoundRobinBy::Owners => policy::RoundRobinBy::Owners,
-            RoundRobinBy::Pairs => policy::RoundRobinBy::Pairs,
-        },
+        round_robin_by: rules.round_robin_by,
         aging: Duration::from_secs(rules.aging_seconds),
         patience: Duration::from_secs(rules.patience_seconds),
     }
@@ -30,15 +20,7 @@ pub(super) fn settings(rules: &Scheduling) -> policy::Settings {
 
 /// Returns the maximum number of transfers that the policy runs concurrently.
 pub(super) fn max_running(rules: &Scheduling, config: &Config) -> u32 {
-    let usual = match rules.policy {
-        PolicyName::Priority | PolicyName::RoundRobin => 1,
-        PolicyName::Fair | PolicyName::Fcfs | PolicyName::Pairs => u32::MAX,
-    };
-    let count = match rules.policy {
-        // This policy has no bound other than the endpoint's.
-        PolicyName::Fair => usual,
-        _ => rules.max_running.unwrap_or(usual),
-    };
+    let count = u32::try_from(settings(rules).running_max()).unwrap_or(u32::MAX);
     count.min(config.limits.transfers_active)
 }
 

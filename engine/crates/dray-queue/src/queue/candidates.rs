@@ -12,7 +12,7 @@ use super::sqlite::sql;
 use dray_api::Timestamp;
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId};
-use dray_sched::policy::PRIORITY_MAX;
+use dray_sched::policy::{Lines, PRIORITY_MAX};
 use rusqlite::Connection;
 use std::collections::HashSet;
 
@@ -54,18 +54,6 @@ pub struct QueuedTransfer {
     pub source_url: String,
     /// URL of the destination.
     pub destination_url: String,
-}
-
-/// The transfers that form a line, and their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Lines {
-    /// An owner's activity within one class and priority, by deadline, then by submission.
-    #[default]
-    Deadlines,
-    /// An owner within one class and priority, by submission.
-    Ages,
-    /// A pair of endpoints and an owner within one class, by submission.
-    Pairs,
 }
 
 /// The number of transfers to read from the lines.

@@ -1,12 +1,35 @@
 //! Fair turns by weight.
 
 use super::round::Round;
-use super::{Decision, Limits, PRIORITY_MAX, Phase, Places, Policy, Transfer, View, settle};
+use super::{
+    Candidates, Decision, Entry, Limits, MaxRunning, PRIORITY_MAX, Phase, Policy, Slots, Transfer,
+    View, settle,
+};
 use dray_core::Time;
 use dray_core::rate::Class;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+
+/// Number of the oldest transfers of all that the policy sees in addition: one of them is started
+/// out of turn if it has waited too long. If more than a few wait, they belong to owners at their
+/// limit of sessions (guess, revisit).
+const OLDEST: usize = 50;
+
+pub(super) const ENTRY: Entry = Entry {
+    description: "By class, then priority, then weight of owners and their activities; holds no transfer.",
+    precedence: "other transfers move first",
+    max_running: MaxRunning::Ignored,
+    candidates: |_, load| {
+        // No decision holds a session, so one without slots and held sessions changes nothing.
+        (load.free > 0 || load.held > 0).then(|| Candidates {
+            lines: super::Lines::Deadlines,
+            per_line: load.free.max(1),
+            oldest: OLDEST,
+        })
+    },
+    make: |settings| Box::new(Fair::new(settings.patience)),
+};
 
 /// Orders by class, then by priority. Within the same class and priority, owners take turns by
 /// weight, and an owner's activities by theirs. Within an activity the earlier deadline comes
@@ -54,7 +77,7 @@ impl Fair {
     fn relieve<'s, 'a>(
         &mut self,
         view: &View<'s, 'a>,
-        places: &Places<'_, 'a>,
+        slots: &Slots<'_, 'a>,
         now: Time,
     ) -> Option<&'s Transfer<'a>> {
         if self
@@ -66,7 +89,7 @@ impl Fair {
         let waiting = view
             .transfers
             .iter()
-            .filter(|one| one.phase != Phase::Running && one.is_ready(now) && places.has(one));
+            .filter(|one| one.phase != Phase::Running && one.is_ready(now) && slots.has(one));
         let longest = waiting.min_by_key(|one| (one.waits_since(), one.submitted, one.id))?;
         if now.since(longest.waits_since()) <= self.patience {
             return None;
@@ -109,20 +132,20 @@ impl Turns {
 impl Policy for Fair {
     /// O(n log n) in the waiting transfers, and O(owners and their activities) for each start.
     fn decide<'a>(&mut self, view: &View<'_, 'a>, now: Time) -> Decision<'a> {
-        let mut places = Places::new(view.limits, usize::MAX);
+        let mut slots = Slots::new(view.limits, usize::MAX);
         let mut run: Vec<&Transfer<'a>> = Vec::new();
         for one in view
             .transfers
             .iter()
             .filter(|one| one.phase == Phase::Running)
         {
-            places.give(one);
+            slots.give(one);
             run.push(one);
         }
         run.sort_by_key(|one| one.age());
-        let relieved = self.relieve(view, &places, now);
+        let relieved = self.relieve(view, &slots, now);
         if let Some(one) = relieved {
-            places.give(one);
+            slots.give(one);
             run.push(one);
         }
         let mut levels: BTreeMap<Level, BTreeMap<&'a str, Lines<'_, 'a>>> = BTreeMap::new();
@@ -146,16 +169,16 @@ impl Policy for Fair {
             for line in owners.values_mut().flat_map(BTreeMap::values_mut) {
                 line.make_contiguous().sort_by_key(|one| order(one));
             }
-            while places.left > 0 {
+            while slots.left > 0 {
                 owners.retain(|owner, lines| {
                     lines.retain(|_, line| {
                         // A peer that is full stays full in this decision.
-                        while line.front().is_some_and(|one| places.is_peer_full(one)) {
+                        while line.front().is_some_and(|one| slots.is_peer_full(one)) {
                             line.pop_front();
                         }
                         !line.is_empty()
                     });
-                    !lines.is_empty() && !places.is_owner_full(owner)
+                    !lines.is_empty() && !slots.is_owner_full(owner)
                 });
                 let Some((owner, activity)) = turns.next(owners) else {
                     break;
@@ -166,7 +189,7 @@ impl Policy for Fair {
                 let Some(one) = line.and_then(VecDeque::pop_front) else {
                     break;
                 };
-                places.give(one);
+                slots.give(one);
                 turns.serve(one, view.limits);
                 run.push(one);
             }

@@ -1,7 +1,18 @@
 //! Starts in the order of submission.
 
-use super::{Decision, Phase, Places, Policy, Transfer, View, keep_above, settle};
+use super::{
+    Candidates, Decision, Entry, Lines, MaxRunning, Phase, Policy, Slots, Transfer, View,
+    keep_above, settle,
+};
 use dray_core::Time;
+
+pub(super) const ENTRY: Entry = Entry {
+    description: "In the order of submission.",
+    precedence: "transfers that were submitted earlier move first",
+    max_running: MaxRunning::Default(usize::MAX),
+    candidates: |_, load| Some(Candidates::first(Lines::Ages, load.running_max)),
+    make: |settings| Box::new(Fcfs::new(settings.running_max())),
+};
 
 /// First come, first served: a running transfer runs to its end, then the next in the order of
 /// submission starts. A transfer that cannot start, because of a limit or its `not_before`, does
@@ -25,7 +36,7 @@ impl Policy for Fcfs {
         let mut order: Vec<&Transfer<'a>> = ready.collect();
         order.sort_by_key(|one| (one.phase != Phase::Running, one.submitted, one.id));
         keep_above(&mut order);
-        let mut places = Places::new(view.limits, self.max_running);
-        settle(view, &places.fill(order.into_iter()), now)
+        let mut slots = Slots::new(view.limits, self.max_running);
+        settle(view, &slots.fill(order.into_iter()), now)
     }
 }

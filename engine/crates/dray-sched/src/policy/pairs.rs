@@ -1,10 +1,21 @@
 //! Pairs of endpoints that run concurrently.
 
 use super::round::Round;
-use super::{Decision, Pair, Phase, Places, Policy, Transfer, View, keep_above, settle};
+use super::{
+    Candidates, Decision, Entry, Lines, MaxRunning, Pair, Phase, Policy, Slots, Transfer, View,
+    keep_above, settle,
+};
 use crate::shares::WEIGHT_DEFAULT;
 use dray_core::Time;
 use std::collections::BTreeMap;
+
+pub(super) const ENTRY: Entry = Entry {
+    description: "Transfers of different pairs of endpoints run concurrently, one of each pair.",
+    precedence: "another transfer between the same two endpoints moves first",
+    max_running: MaxRunning::Default(usize::MAX),
+    candidates: |_, _| Some(Candidates::first(Lines::Pairs, 1)),
+    make: |settings| Box::new(Pairs::new(settings.running_max())),
+};
 
 /// Multiple-pair (Liu et al., 2010): transfers of different pairs of endpoints run concurrently,
 /// one per pair, with a maximum number of pairs; further pairs wait in line. Within a pair, the
@@ -56,14 +67,14 @@ impl Policy for Pairs {
                 line[0].id,
             )
         });
-        let mut places = Places::new(view.limits, self.pairs_max);
+        let mut slots = Slots::new(view.limits, self.pairs_max);
         let mut run = Vec::new();
         for (pair, line) in order {
             // A transfer that a limit holds back leaves its turn to the next of the pair.
-            let Some(one) = line.iter().find(|one| places.has(one)) else {
+            let Some(one) = line.iter().find(|one| slots.has(one)) else {
                 continue;
             };
-            places.give(one);
+            slots.give(one);
             if one.phase != Phase::Running {
                 self.round.serve(&word(*pair), WEIGHT_DEFAULT);
             }

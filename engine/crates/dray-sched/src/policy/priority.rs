@@ -1,11 +1,22 @@
 //! Strict priority with preemption.
 
-use super::{Decision, PRIORITY_MAX, Phase, Places, Policy, Transfer, View, keep_above, settle};
+use super::{
+    Candidates, Decision, Entry, Lines, MaxRunning, PRIORITY_MAX, Phase, Policy, Slots, Transfer,
+    View, keep_above, settle,
+};
 use dray_core::Time;
 use dray_core::rate::Class;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+pub(super) const ENTRY: Entry = Entry {
+    description: "By class, then priority from 0 to 9; a higher one displaces a lower one within an object.",
+    precedence: "transfers of a higher priority or class move first",
+    max_running: MaxRunning::Default(1),
+    candidates: |_, load| Some(Candidates::first(Lines::Ages, load.running_max)),
+    make: |settings| Box::new(Priority::new(settings.running_max(), settings.aging)),
+};
 
 /// Dynamic priority (Liu et al., 2010): the transfer with the highest priority runs, and preempts a
 /// lower one within one object. A waiting transfer rises one step per `aging`, beyond 9 and into
@@ -89,8 +100,8 @@ impl Policy for Priority {
             order.insert(before.map_or(0, |last| last + 1), one);
         }
         keep_above(&mut order);
-        let mut places = Places::new(view.limits, self.max_running);
-        let run = places.fill(order.iter().copied());
+        let mut slots = Slots::new(view.limits, self.max_running);
+        let run = slots.fill(order.iter().copied());
         let mut decision = settle(view, &run, now);
         // A transfer that starts now keeps its rise for a while.
         let mut risen = BTreeMap::new();

@@ -1,11 +1,33 @@
 //! Turns of a number of bytes.
 
-use super::{Decision, Places, Policy, Transfer, View, keep_above, settle};
+use super::{
+    Candidates, Decision, Entry, Lines, MaxRunning, Policy, Slots, Transfer, View, keep_above,
+    settle,
+};
 use dray_core::Time;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+pub(super) const ENTRY: Entry = Entry {
+    description: "Owners, or pairs of endpoints, take turns of `quota` bytes.",
+    precedence: "other owners' transfers move first",
+    max_running: MaxRunning::Default(1),
+    candidates: |settings, load| {
+        let lines = match settings.round_robin_by {
+            RoundRobinBy::Owners => Lines::Ages,
+            RoundRobinBy::Pairs => Lines::Pairs,
+        };
+        Some(Candidates::first(lines, load.running_max))
+    },
+    make: |settings| {
+        let (running_max, by) = (settings.running_max(), settings.round_robin_by);
+        Box::new(RoundRobin::new(running_max, settings.quota, by))
+    },
+};
+
 /// Parties that take turns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RoundRobinBy {
     /// Each owner.
     #[default]
@@ -165,8 +187,8 @@ impl Policy for RoundRobin {
             transfers[from..].sort_by_key(|one| one.age());
         }
         keep_above(&mut transfers);
-        let mut places = Places::new(view.limits, self.max_running);
-        let run = places.fill(transfers.iter().copied());
+        let mut slots = Slots::new(view.limits, self.max_running);
+        let run = slots.fill(transfers.iter().copied());
         let mut decision = settle(view, &run, now);
         let mut counts: BTreeMap<Party, i64> = BTreeMap::new();
         for one in &run {

@@ -75,6 +75,9 @@ fn the_longest_held_let_go_when_too_many_are_held() {
 fn names_are_read_as_they_are_written() {
     for name in Name::ALL {
         assert_eq!(Name::parse(name.as_str()), Some(name));
+        // The API writes a name as the configuration does.
+        let written = serde_json::to_value(name).expect("JSON");
+        assert_eq!(written, name.as_str());
     }
     assert_eq!(Name::parse("Fair"), None);
     assert_eq!(Settings::default().name, Name::Fair);

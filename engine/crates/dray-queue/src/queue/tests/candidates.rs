@@ -2,10 +2,11 @@
 
 use super::{by, id, open, queue, request, who};
 use crate::clock;
-use crate::queue::{CandidateQuery, Counters, Ending, Lines, Queue, QueuedTransfer};
+use crate::queue::{CandidateQuery, Counters, Ending, Queue, QueuedTransfer};
 use dray_api::Timestamp;
 use dray_api::{Patch, Request};
 use dray_core::rate::Class;
+use dray_sched::policy::Lines;
 use serde_json::json;
 use std::time::Duration;
 
