@@ -191,14 +191,14 @@ pub struct Scene<'a> {
     /// Events that caused the call.
     pub events: &'a [Event],
     /// Transfers that have arrived and neither ended nor been refused, in order of their index.
-    pub present: &'a [Seen<'a>],
+    pub present: &'a [TransferView<'a>],
     /// Capacity of each resource, as far as it is known ([`Knowledge`]).
     pub capacities: &'a [f64],
 }
 
 /// A transfer as the conductor sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct TransferView<'a> {
     /// Index of the transfer.
     pub index: TransferIndex,
     /// The transfer.
@@ -211,7 +211,7 @@ pub struct Seen<'a> {
     pub has_begun: bool,
 }
 
-impl Seen<'_> {
+impl TransferView<'_> {
     /// Returns the remaining bytes.
     #[must_use]
     pub fn left(&self) -> f64 {

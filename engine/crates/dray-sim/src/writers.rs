@@ -55,7 +55,7 @@ impl Mutant {
 }
 
 /// State that all writers share.
-pub struct Place {
+pub struct Destination {
     /// The destination's disk.
     pub disk: Rc<RefCell<Disk>>,
     /// Expected files, by path.
@@ -78,7 +78,7 @@ pub struct Place {
     pub refused: u64,
 }
 
-impl Place {
+impl Destination {
     /// Records the first broken promise.
     pub fn violate(&mut self, checker: &'static str, detail: String) {
         if self.violation.is_none() {
@@ -105,7 +105,7 @@ pub struct Report {
 pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Report {
     let mut draw = Rng::new(seed ^ 0x3a17_e750);
     let mut kills = 0;
-    let mut place = Place {
+    let mut destination = Destination {
         disk: Rc::default(),
         files: BTreeMap::new(),
         held: BTreeMap::new(),
@@ -117,30 +117,30 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Report {
         adopted: 0,
         refused: 0,
     };
-    if let Err(error) = run(&mut place, &mut draw, &mut kills) {
-        place.violate("no_panic", error.to_string());
+    if let Err(error) = run(&mut destination, &mut draw, &mut kills) {
+        destination.violate("no_panic", error.to_string());
     }
     Report {
-        violation: place.violation,
-        adopted: place.adopted,
-        refused: place.refused,
+        violation: destination.violation,
+        adopted: destination.adopted,
+        refused: destination.refused,
         kills,
     }
 }
 
-fn run(place: &mut Place, draw: &mut Rng, kills: &mut u64) -> Result<()> {
+fn run(destination: &mut Destination, draw: &mut Rng, kills: &mut u64) -> Result<()> {
     let count = 2 + draw.below(4);
     for number in 0..count {
         let path = RelPath::parse(format!("f{number}").as_bytes())?;
         let objects = 1 + draw.below(6);
         let bytes = (0..objects * OBJECT_BYTES).map(|_| draw.next() as u8);
         let bytes = bytes.collect();
-        place.files.insert(path, bytes);
+        destination.files.insert(path, bytes);
     }
-    host::prepare(place)?;
+    host::prepare(destination)?;
     let mut writers = Vec::new();
     for number in 0..2 + draw.below(3) as usize {
-        let mut wanted: Vec<RelPath> = place.files.keys().cloned().collect();
+        let mut wanted: Vec<RelPath> = destination.files.keys().cloned().collect();
         wanted.retain(|_| draw.below(3) > 0);
         // In a different order for each writer.
         let turn = draw.below(wanted.len().max(1) as u64) as usize;
@@ -154,26 +154,26 @@ fn run(place: &mut Place, draw: &mut Rng, kills: &mut u64) -> Result<()> {
             faults -= 1;
             *kills += 1;
             if draw.below(4) == 0 {
-                place.disk.borrow_mut().crash(draw);
-                place.boot += 1;
+                destination.disk.borrow_mut().crash(draw);
+                destination.boot += 1;
                 for writer in &mut writers {
-                    writer.die(place, draw.below(60));
+                    writer.die(destination, draw.below(60));
                 }
             } else {
-                writers[at].die(place, draw.below(200));
+                writers[at].die(destination, draw.below(200));
             }
             continue;
         }
-        writers[at].step(place, draw)?;
-        if place.violation.is_some() {
+        writers[at].step(destination, draw)?;
+        if destination.violation.is_some() {
             return Ok(());
         }
         if writers.iter().all(Writer::is_done) {
-            return checks::at_the_end(place, writers.iter().flat_map(Writer::wanted));
+            return checks::at_the_end(destination, writers.iter().flat_map(Writer::wanted));
         }
         if step + 1 == STEPS_MAX {
             let left = writers.iter().filter(|one| !one.is_done()).count();
-            place.violate("session_ends", format!("never for {left} of them"));
+            destination.violate("session_ends", format!("never for {left} of them"));
         }
     }
     Ok(())

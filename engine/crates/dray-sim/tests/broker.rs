@@ -1,22 +1,22 @@
 //! Required results of the experiments with the broker.
 
-use dray_sim::experiments::bde::{self, FOURTH, Place, TASKS};
+use dray_sim::experiments::bde::{self, FOURTH, TASKS, Topology};
 use dray_sim::experiments::loads::{self, Many};
 use dray_sim::fluid::{Plain, TransferIndex};
 
 #[test]
 fn bde_both_deadlines_are_met_and_the_third_task_is_throttled_and_idle_never() {
-    for place in Place::ALL {
-        let (report, conductor) = bde::brokered(place, None);
+    for topology in Topology::ALL {
+        let (report, conductor) = bde::brokered(topology, None);
         assert_eq!(
-            bde::is_met(&report, &place.load(None)),
+            bde::is_met(&report, &topology.load(None)),
             [true, true],
-            "{place:?}"
+            "{topology:?}"
         );
         assert!(conductor.refusals.is_empty() && conductor.foretold.is_empty());
         assert!(
             report.idle_seconds < 0.01,
-            "{place:?}: {}",
+            "{topology:?}: {}",
             report.idle_seconds
         );
         let rate = |task, seconds| bde::rate_at(&conductor, task, seconds);
@@ -36,7 +36,7 @@ fn bde_both_deadlines_are_met_and_the_third_task_is_throttled_and_idle_never() {
 
 #[test]
 fn bde_the_shared_resource_shows_the_paper_s_order_of_rates() {
-    let (_, conductor) = bde::brokered(Place::Shared, None);
+    let (_, conductor) = bde::brokered(Topology::Shared, None);
     let rate = |task, seconds| bde::rate_at(&conductor, task, seconds);
     // The paper: T1 6 and T3 2 at 95 s; T2 8, T1 2 and T3 0.5 at 200 s.
     assert!(rate(0, 95) > rate(2, 95));
@@ -47,37 +47,45 @@ fn bde_the_shared_resource_shows_the_paper_s_order_of_rates() {
 
 #[test]
 fn bde_equal_shares_and_first_come_miss_the_second_task() {
-    let load = Place::Shared.load(None);
+    let load = Topology::Shared.load(None);
     for rule in [Plain::Fair, Plain::Fcfs] {
-        let report = bde::plain(Place::Shared, rule);
+        let report = bde::plain(Topology::Shared, rule);
         assert_eq!(bde::is_met(&report, &load), [true, false], "{rule:?}");
     }
     // 200 GB at a third of 10.5 Gbit/s.
-    let seconds = bde::plain(Place::Shared, Plain::Fair).transfers[1].seconds();
+    let seconds = bde::plain(Topology::Shared, Plain::Fair).transfers[1].seconds();
     let third = seconds.expect("it ends");
     assert!((third - 457.1).abs() < 1.0, "{third}");
 }
 
 #[test]
 fn bde_a_fourth_task_is_refused_and_taken_on_with_what_it_is_offered() {
-    for place in Place::ALL {
-        let (report, conductor) = bde::brokered(place, FOURTH.3);
-        assert_eq!(conductor.refusals.len(), 1, "{place:?}");
+    for topology in Topology::ALL {
+        let (report, conductor) = bde::brokered(topology, FOURTH.3);
+        assert_eq!(conductor.refusals.len(), 1, "{topology:?}");
         assert!(report.of(TransferIndex(3)).is_refused);
-        assert_eq!(bde::is_met(&report, &place.load(FOURTH.3)), [true, true]);
-        let offered = bde::offer(place);
+        assert_eq!(bde::is_met(&report, &topology.load(FOURTH.3)), [true, true]);
+        let offered = bde::offer(topology);
         assert!(offered > FOURTH.3.expect("it has a deadline"));
         // Not later than necessary: the two need this long together, and a few seconds are added.
-        let rate = if place == Place::Shared { 10.5 } else { 10.0 };
+        let rate = if topology == Topology::Shared {
+            10.5
+        } else {
+            10.0
+        };
         let both = f64::from(u32::try_from(TASKS[1].1 + FOURTH.1).expect("small")) * 8.0 / rate;
         assert!(
             (offered as f64) < both + 15.0,
-            "{place:?}: {offered} of {both}"
+            "{topology:?}: {offered} of {both}"
         );
-        let (report, conductor) = bde::brokered(place, Some(offered));
-        assert!(conductor.refusals.is_empty(), "{place:?}");
-        let load = place.load(Some(offered));
-        assert_eq!(bde::is_met(&report, &load), [true, true, true], "{place:?}");
+        let (report, conductor) = bde::brokered(topology, Some(offered));
+        assert!(conductor.refusals.is_empty(), "{topology:?}");
+        let load = topology.load(Some(offered));
+        assert_eq!(
+            bde::is_met(&report, &load),
+            [true, true, true],
+            "{topology:?}"
+        );
     }
 }
 

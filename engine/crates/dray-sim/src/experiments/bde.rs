@@ -37,7 +37,7 @@ pub const FOURTH: (&str, u64, u64, Option<u64>) = ("T4", 200, 210, Some(200));
 
 /// Resources that the tasks use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Topology {
     /// All tasks share one resource.
     Shared,
     /// T1 and T3 share a card of 10 Gbit/s, T2 has another host's; all three share the other site's
@@ -45,7 +45,7 @@ pub enum Place {
     Cards,
 }
 
-impl Place {
+impl Topology {
     /// Both variants.
     pub const ALL: [Self; 2] = [Self::Shared, Self::Cards];
 
@@ -110,8 +110,8 @@ fn made(
 /// # Panics
 /// If the broker's orders are infeasible.
 #[must_use]
-pub fn brokered(place: Place, fourth: Option<u64>) -> (Report, Brokered) {
-    let load = place.load(fourth);
+pub fn brokered(topology: Topology, fourth: Option<u64>) -> (Report, Brokered) {
+    let load = topology.load(fourth);
     let broker = Brokered::new(
         &load,
         Config::default(),
@@ -128,8 +128,8 @@ pub fn brokered(place: Place, fourth: Option<u64>) -> (Report, Brokered) {
 /// # Panics
 /// Never: the orders of plain rules are feasible.
 #[must_use]
-pub fn plain(place: Place, mut rule: Plain) -> Report {
-    run(&place.load(None), &mut rule).expect("a rule orders what can be")
+pub fn plain(topology: Topology, mut rule: Plain) -> Report {
+    run(&topology.load(None), &mut rule).expect("a rule orders what can be")
 }
 
 /// Returns the broker's offer for the refused fourth task, in seconds from its submission.
@@ -137,10 +137,10 @@ pub fn plain(place: Place, mut rule: Plain) -> Report {
 /// # Panics
 /// If the task is not refused, or the broker offers nothing.
 #[must_use]
-pub fn offer(place: Place) -> u64 {
+pub fn offer(topology: Topology) -> u64 {
     let within = FOURTH.3;
-    let (_, conductor) = brokered(place, within);
-    let load = place.load(within);
+    let (_, conductor) = brokered(topology, within);
+    let load = topology.load(within);
     let key = wish(TransferIndex(3), &load.transfers[3]).key;
     let (_, at, refusal) = (conductor.refusals.first()).expect("there is no room for a fourth");
     let offer = refusal.offer.as_ref().expect("later there is room");
@@ -174,29 +174,29 @@ pub fn rate_at(conductor: &Brokered, task: usize, seconds: u64) -> f64 {
 #[must_use]
 pub fn results() -> Value {
     let mut runs = Vec::new();
-    for place in Place::ALL {
-        let (report, conductor) = brokered(place, None);
+    for topology in Topology::ALL {
+        let (report, conductor) = brokered(topology, None);
         let curves: Vec<Vec<[f64; 2]>> = (0..3).map(|task| curve(&conductor, task)).collect();
-        let mut brokered = told(place, "broker", &report);
+        let mut brokered = told(topology, "broker", &report);
         brokered["gbit_per_second"] = json!(curves);
         brokered["changes"] = json!(conductor.changes);
         runs.push(brokered);
         for rule in Plain::ALL {
-            runs.push(told(place, rule.name(), &plain(place, rule)));
+            runs.push(told(topology, rule.name(), &plain(topology, rule)));
         }
     }
-    let fourth: Vec<Value> = Place::ALL
+    let fourth: Vec<Value> = Topology::ALL
         .iter()
-        .map(|place| {
-            let offered = offer(*place);
-            let (report, conductor) = brokered(*place, Some(offered));
+        .map(|topology| {
+            let offered = offer(*topology);
+            let (report, conductor) = brokered(*topology, Some(offered));
             json!({
-                "place": place.name(),
+                "place": topology.name(),
                 "asked_seconds": FOURTH.3,
                 "offered_seconds": offered,
                 "is_taken_on": conductor.refusals.is_empty(),
                 "took_seconds": report.of(TransferIndex(3)).seconds().map(rounded),
-                "are_met": is_met(&report, &place.load(Some(offered))),
+                "are_met": is_met(&report, &topology.load(Some(offered))),
             })
         })
         .collect();
@@ -210,16 +210,16 @@ pub fn results() -> Value {
     })
 }
 
-fn told(place: Place, rule: &str, report: &Report) -> Value {
+fn told(topology: Topology, rule: &str, report: &Report) -> Value {
     let seconds = report
         .transfers
         .iter()
         .map(|record| record.seconds().map(rounded));
     json!({
-        "place": place.name(),
+        "place": topology.name(),
         "rule": rule,
         "seconds": seconds.collect::<Vec<_>>(),
-        "are_met": is_met(report, &place.load(None)),
+        "are_met": is_met(report, &topology.load(None)),
         "idle_seconds": rounded(report.idle_seconds),
     })
 }

@@ -1,18 +1,18 @@
 //! Allocates the remaining capacity of resources to running transfers.
 
-use super::{Scene, Seen, TransferIndex};
+use super::{Scene, TransferIndex, TransferView};
 
 /// Smaller fractions of a capacity count as zero.
 const NOTHING: f64 = 1e-12;
 
 /// Remaining capacities during one round of orders.
 #[derive(Debug, Clone)]
-pub struct Room {
+pub struct RemainingCapacity {
     left: Vec<f64>,
     capacities: Vec<f64>,
 }
 
-impl Room {
+impl RemainingCapacity {
     /// Returns the full capacities of the scene's resources.
     #[must_use]
     pub fn new(scene: &Scene<'_>) -> Self {
@@ -29,7 +29,7 @@ impl Room {
     }
 
     /// Allocates to one transfer as much as is left and it can use, at most `wish`.
-    pub fn take(&mut self, seen: &Seen<'_>, wish: f64) -> f64 {
+    pub fn take(&mut self, seen: &TransferView<'_>, wish: f64) -> f64 {
         let ceiling = seen.transfer.ceiling.unwrap_or(f64::INFINITY);
         let resources = &seen.transfer.resources;
         let room = resources.iter().map(|resource| self.left[resource.0]);
@@ -42,7 +42,7 @@ impl Room {
 
     /// Allocates in order, to each as much as it can use.
     #[must_use]
-    pub fn in_order(mut self, order: &[&Seen<'_>]) -> Vec<(TransferIndex, f64)> {
+    pub fn in_order(mut self, order: &[&TransferView<'_>]) -> Vec<(TransferIndex, f64)> {
         let rates = order
             .iter()
             .map(|seen| (seen.index, self.take(seen, f64::INFINITY)));
@@ -56,7 +56,7 @@ impl Room {
     /// # Panics
     /// If a transfer has neither a ceiling nor a resource: its rate would be infinite.
     #[must_use]
-    pub fn by_weight(mut self, wishes: &[(&Seen<'_>, f64)]) -> Vec<(TransferIndex, f64)> {
+    pub fn by_weight(mut self, wishes: &[(&TransferView<'_>, f64)]) -> Vec<(TransferIndex, f64)> {
         let mut rates = vec![0.0; wishes.len()];
         let mut growing: Vec<usize> = (0..wishes.len()).filter(|&at| wishes[at].1 > 0.0).collect();
         while !growing.is_empty() {

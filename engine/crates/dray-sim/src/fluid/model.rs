@@ -1,8 +1,8 @@
 //! The clock of the fluid model, and the checks of orders.
 
 use super::{
-    Conductor, Event, Fault, Knowledge, Load, Orders, Record, Report, ResourceIndex, Scene, Seen,
-    Transfer, TransferIndex, Turn, Use, Wrong,
+    Conductor, Event, Fault, Knowledge, Load, Orders, Record, Report, ResourceIndex, Scene,
+    Transfer, TransferIndex, TransferView, Turn, Use, Wrong,
 };
 use dray_core::Time;
 
@@ -193,9 +193,9 @@ impl<'a> Model<'a> {
     }
 
     fn ask(&self, events: &[Event], conductor: &mut dyn Conductor) -> Orders {
-        let present: Vec<Seen<'_>> = (self.moving.iter().enumerate())
+        let present: Vec<TransferView<'_>> = (self.moving.iter().enumerate())
             .filter(|(_, one)| one.phase == Phase::Present)
-            .map(|(at, one)| Seen {
+            .map(|(at, one)| TransferView {
                 index: TransferIndex(at),
                 transfer: one.transfer,
                 served: one.served,

@@ -1,7 +1,7 @@
 //! Rules to compare the broker with. They admit every transfer and promise nothing.
 
-use super::fill::Room;
-use super::{Conductor, Orders, Scene, Seen};
+use super::fill::RemainingCapacity;
+use super::{Conductor, Orders, Scene, TransferView};
 
 /// Sharing among the present transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +32,12 @@ impl Plain {
 
 impl Conductor for Plain {
     fn conduct(&mut self, scene: &Scene<'_>) -> Orders {
-        let may_begin = |seen: &&Seen<'_>| {
+        let may_begin = |seen: &&TransferView<'_>| {
             let begin = seen.transfer.not_before;
             begin.is_none_or(|time| time <= scene.now)
         };
-        let mut open: Vec<&Seen<'_>> = scene.present.iter().filter(may_begin).collect();
-        let room = Room::new(scene);
+        let mut open: Vec<&TransferView<'_>> = scene.present.iter().filter(may_begin).collect();
+        let room = RemainingCapacity::new(scene);
         let rates = match self {
             Self::Fair => {
                 let wishes: Vec<_> = open.iter().map(|seen| (*seen, 1.0)).collect();

@@ -1,8 +1,8 @@
 //! A policy of `dray-sched` as a conductor: it chooses the running transfers, and these share the
 //! capacity.
 
-use super::fill::Room;
-use super::{Conductor, Event, Orders, Scene, Seen, Transfer, TransferIndex};
+use super::fill::RemainingCapacity;
+use super::{Conductor, Event, Orders, Scene, Transfer, TransferIndex, TransferView};
 use dray_core::Time;
 use dray_sched::policy::{self, Limits, Pair, Phase, Policy, View};
 use std::collections::BTreeMap;
@@ -134,12 +134,12 @@ impl Conductor for Ruled<'_> {
                 (known.phase, known.since) = (phase, now);
             }
         }
-        let runs: Vec<(&Seen<'_>, f64)> = (scene.present.iter())
+        let runs: Vec<(&TransferView<'_>, f64)> = (scene.present.iter())
             .filter(|seen| run.contains(&seen.index))
             .map(|seen| (seen, 1.0))
             .collect();
         Orders {
-            rates: Room::new(scene).by_weight(&runs),
+            rates: RemainingCapacity::new(scene).by_weight(&runs),
             ..orders
         }
     }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_later_changes_nothing_before_it() {
+    fn later_arrivals_change_no_earlier_event() {
         let mut longer = table("broker");
         let before = results(&longer.to_string()).expect("it runs");
         let due = finished(&before, "due");

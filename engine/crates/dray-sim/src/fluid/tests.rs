@@ -1,9 +1,9 @@
 mod ruled;
 
-use super::fill::Room;
+use super::fill::RemainingCapacity;
 use super::{
-    Conductor, Event, Fault, Knowledge, Load, Orders, Record, Resource, ResourceIndex, Scene, Seen,
-    Switching, Transfer, TransferIndex, Wrong, run,
+    Conductor, Event, Fault, Knowledge, Load, Orders, Record, Resource, ResourceIndex, Scene,
+    Switching, Transfer, TransferIndex, TransferView, Wrong, run,
 };
 use dray_core::Time;
 use dray_sched::rng::Rng;
@@ -18,9 +18,9 @@ struct InOrder;
 
 impl Conductor for InOrder {
     fn conduct(&mut self, scene: &Scene<'_>) -> Orders {
-        let order: Vec<&Seen<'_>> = scene.present.iter().collect();
+        let order: Vec<&TransferView<'_>> = scene.present.iter().collect();
         Orders {
-            rates: Room::new(scene).in_order(&order),
+            rates: RemainingCapacity::new(scene).in_order(&order),
             ..Orders::default()
         }
     }
@@ -36,16 +36,16 @@ impl Conductor for Together {
             (seen, if floor > 0.0 { floor } else { 1.0 })
         });
         Orders {
-            rates: Room::new(scene).by_weight(&wishes.collect::<Vec<_>>()),
+            rates: RemainingCapacity::new(scene).by_weight(&wishes.collect::<Vec<_>>()),
             ..Orders::default()
         }
     }
 }
 
 /// Returns the orders of a function.
-struct Told<F: FnMut(&Scene<'_>) -> Orders>(F);
+struct Scripted<F: FnMut(&Scene<'_>) -> Orders>(F);
 
-impl<F: FnMut(&Scene<'_>) -> Orders> Conductor for Told<F> {
+impl<F: FnMut(&Scene<'_>) -> Orders> Conductor for Scripted<F> {
     fn conduct(&mut self, scene: &Scene<'_>) -> Orders {
         (self.0)(scene)
     }
@@ -107,7 +107,7 @@ fn shares_follow_weights_ceilings_and_the_narrowest_place() {
     load.submit(one("bounded", 1.0, Some(20.0), &[wide]));
     load.submit(one("rest", 1.0, None, &[wide]));
     let mut seen = Vec::new();
-    let mut watched = Told(|scene: &Scene<'_>| {
+    let mut watched = Scripted(|scene: &Scene<'_>| {
         let orders = Together.conduct(scene);
         seen.push(orders.rates.clone());
         orders
@@ -119,7 +119,7 @@ fn shares_follow_weights_ceilings_and_the_narrowest_place() {
 }
 
 #[test]
-fn a_change_of_capacity_is_felt_at_once_and_told() {
+fn a_change_of_capacity_applies_immediately_and_is_reported() {
     let (mut load, line) = line(100.0);
     load.resources[0].changes = vec![(at(5.0), 50.0), (at(9.0), 0.0), (at(11.0), 200.0)];
     let only = load.submit(Transfer::new("a", at(0.0), 1_000, &[line]));
@@ -136,18 +136,18 @@ fn a_change_of_capacity_is_felt_at_once_and_told() {
 }
 
 #[test]
-fn who_does_not_know_is_squeezed_in_proportion() {
+fn orders_above_an_unknown_capacity_shrink_in_proportion() {
     let (mut load, line) = line(90.0);
     load.resources[0].changes = vec![(at(0.0), 45.0)];
     load.knowledge = Knowledge::Assumed;
     load.submit(Transfer::new("a", at(0.0), 300, &[line]));
     load.submit(Transfer::new("b", at(0.0), 300, &[line]));
-    let mut told = Told(|scene: &Scene<'_>| match scene.present {
+    let mut conductor = Scripted(|scene: &Scene<'_>| match scene.present {
         [_, _] => rates(&[(0, 60.0), (1, 30.0)]),
         [other] => rates(&[(other.index.0, 90.0)]),
         _ => Orders::default(),
     });
-    let report = run(&load, &mut told).expect("sound");
+    let report = run(&load, &mut conductor).expect("sound");
     assert_eq!(finished(&report.transfers[0]), 10.0);
     assert_eq!(report.transfers[1].bytes_at(at(10.0)), 150.0);
 }
@@ -165,7 +165,7 @@ fn a_held_transfer_ends_its_object_and_a_start_costs_its_latency() {
         priority: 9,
         ..Transfer::new("high", at(6.0), 600, &[line])
     });
-    let mut by_priority = Told(|scene: &Scene<'_>| {
+    let mut by_priority = Scripted(|scene: &Scene<'_>| {
         let highest = scene
             .present
             .iter()
@@ -189,7 +189,7 @@ fn a_held_transfer_ends_its_object_and_a_start_costs_its_latency() {
 }
 
 #[test]
-fn who_is_called_back_before_it_stood_still_goes_on() {
+fn a_transfer_resumed_before_it_stopped_continues() {
     let (mut load, line) = line(100.0);
     load.switching = Switching {
         object_bytes: 400,
@@ -197,7 +197,7 @@ fn who_is_called_back_before_it_stood_still_goes_on() {
         resume: Duration::from_secs(100),
     };
     let only = load.submit(Transfer::new("a", at(0.0), 1_000, &[line]));
-    let mut told = Told(|scene: &Scene<'_>| match scene.now.as_nanos() {
+    let mut conductor = Scripted(|scene: &Scene<'_>| match scene.now.as_nanos() {
         0 => Orders {
             look_again: Some(at(1.0)),
             ..rates(&[(0, 100.0)])
@@ -209,7 +209,7 @@ fn who_is_called_back_before_it_stood_still_goes_on() {
         _ if scene.present.is_empty() => Orders::default(),
         _ => rates(&[(0, 100.0)]),
     });
-    let report = run(&load, &mut told).expect("sound");
+    let report = run(&load, &mut conductor).expect("sound");
     assert_eq!(report.of(only).finished, Some(at(10.0)));
     assert_eq!(report.of(only).preemptions, 0);
     assert_eq!(report.of(only).turns.len(), 1);
@@ -220,7 +220,7 @@ fn the_conductor_is_asked_after_the_bytes_and_at_the_time_it_named() {
     let (mut load, line) = line(100.0);
     let one = load.submit(Transfer::new("a", at(0.0), 1_000, &[line]));
     let mut asked = Vec::new();
-    let mut told = Told(|scene: &Scene<'_>| {
+    let mut conductor = Scripted(|scene: &Scene<'_>| {
         let seen = scene
             .present
             .first()
@@ -239,7 +239,7 @@ fn the_conductor_is_asked_after_the_bytes_and_at_the_time_it_named() {
             _ => rates(&scene.present.iter().map(|_| (0, 100.0)).collect::<Vec<_>>()),
         }
     });
-    run(&load, &mut told).expect("sound");
+    run(&load, &mut conductor).expect("sound");
     let seconds = |time| at(time);
     assert_eq!(
         asked,
@@ -261,7 +261,7 @@ fn the_conductor_is_asked_after_the_bytes_and_at_the_time_it_named() {
 }
 
 #[test]
-fn who_is_refused_is_gone_and_idleness_is_counted() {
+fn a_refused_transfer_leaves_and_idleness_is_counted() {
     let (mut load, line) = line(100.0);
     let refused = load.submit(Transfer::new("a", at(0.0), 1_000, &[line]));
     let taken = load.submit(Transfer::new("b", at(0.0), 1_000, &[line]));
@@ -269,8 +269,8 @@ fn who_is_refused_is_gone_and_idleness_is_counted() {
         not_before: Some(at(30.0)),
         ..Transfer::new("c", at(0.0), 100, &[line])
     });
-    let mut told = Told(|scene: &Scene<'_>| {
-        let may = |seen: &&Seen<'_>| {
+    let mut conductor = Scripted(|scene: &Scene<'_>| {
+        let may = |seen: &&TransferView<'_>| {
             seen.transfer
                 .not_before
                 .is_none_or(|time| time <= scene.now)
@@ -287,7 +287,7 @@ fn who_is_refused_is_gone_and_idleness_is_counted() {
             ..rates(&rest.map(|seen| (seen.index.0, 50.0)).collect::<Vec<_>>())
         }
     });
-    let report = run(&load, &mut told).expect("sound");
+    let report = run(&load, &mut conductor).expect("sound");
     assert!(report.of(refused).is_refused && report.of(refused).finished.is_none());
     assert_eq!(report.of(taken).finished, Some(at(20.0)));
     assert_eq!(report.of(later).finished, Some(at(32.0)));
@@ -296,12 +296,12 @@ fn who_is_refused_is_gone_and_idleness_is_counted() {
 }
 
 fn fault(load: &Load, orders: &Orders) -> Fault {
-    let mut told = Told(|_: &Scene<'_>| orders.clone());
-    run(load, &mut told).expect_err("it cannot be")
+    let mut conductor = Scripted(|_: &Scene<'_>| orders.clone());
+    run(load, &mut conductor).expect_err("it cannot be")
 }
 
 #[test]
-fn orders_that_cannot_be_end_the_run() {
+fn impossible_orders_end_the_run() {
     let (mut load, line) = line(100.0);
     let bounded = Transfer {
         ceiling: Some(60.0),
@@ -360,11 +360,11 @@ fn orders_that_cannot_be_end_the_run() {
 fn a_conductor_that_never_ends_is_found() {
     let (mut load, line) = line(100.0);
     load.submit(Transfer::new("a", at(0.0), 1_000, &[line]));
-    let mut told = Told(|scene: &Scene<'_>| Orders {
+    let mut conductor = Scripted(|scene: &Scene<'_>| Orders {
         look_again: Some(scene.now + Duration::from_nanos(1)),
         ..Orders::default()
     });
-    let fault = run(&load, &mut told).expect_err("it never ends");
+    let fault = run(&load, &mut conductor).expect_err("it never ends");
     assert_eq!(fault.what, Wrong::Endless);
 }
 

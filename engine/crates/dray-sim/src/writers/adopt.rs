@@ -1,7 +1,7 @@
 //! Adopts unfinished files, and drops files of which another log has more.
 
 use super::host::{Doing, Writer, remove};
-use super::{Mutant, Place};
+use super::{Destination, Mutant};
 use crate::log_file::DiskFile;
 use dray_core::{RelPath, Result};
 use dray_log::neighbours::adopt;
@@ -9,7 +9,12 @@ use dray_log::{Ending, LoggedFile, ObjectLog, Recovery, Tenure, UniversalLog, re
 
 impl Writer {
     /// Drops a file that is also open in a held log, if that log has more of it.
-    pub(super) fn give_up(&mut self, at: &mut Place, log: &RelPath, path: &RelPath) -> Result<()> {
+    pub(super) fn give_up(
+        &mut self,
+        at: &mut Destination,
+        log: &RelPath,
+        path: &RelPath,
+    ) -> Result<()> {
         let Some(ours) = self.log().file(path).cloned() else {
             return Ok(());
         };
@@ -35,7 +40,7 @@ impl Writer {
     /// its own.
     pub(super) fn take_over(
         &mut self,
-        at: &mut Place,
+        at: &mut Destination,
         log: &RelPath,
         path: &RelPath,
     ) -> Result<bool> {
@@ -88,7 +93,7 @@ impl Writer {
     /// Ends a file in another log, under that log's lease, and releases the lease.
     pub(super) fn end_theirs(
         &mut self,
-        at: &mut Place,
+        at: &mut Destination,
         log: &RelPath,
         path: &RelPath,
     ) -> Result<()> {
@@ -101,7 +106,7 @@ impl Writer {
         Ok(())
     }
 
-    fn forget(&self, at: &Place, log: &RelPath, path: &RelPath) -> Result<()> {
+    fn forget(&self, at: &Destination, log: &RelPath, path: &RelPath) -> Result<()> {
         let mut file = DiskFile::open(&at.disk, log);
         let Ok(Some(found)) = recover(&mut file) else {
             return Ok(());

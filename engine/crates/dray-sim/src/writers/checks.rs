@@ -1,35 +1,35 @@
 //! Checks promises about many writers from outside.
 
 use super::logs::logs;
-use super::{OBJECT_BYTES, Place};
+use super::{Destination, OBJECT_BYTES};
 use crate::disk::Node;
 use dray_core::{RelPath, Result};
 
 /// Checks a transfer that is about to write an object of a file.
-pub(super) fn at_write(place: &mut Place, who: usize, path: &RelPath, object: u64) {
-    let others = place.writing.get(path).into_iter().flatten();
+pub(super) fn at_write(destination: &mut Destination, who: usize, path: &RelPath, object: u64) {
+    let others = destination.writing.get(path).into_iter().flatten();
     if let Some(other) = others.copied().find(|other| *other != who) {
         let detail = format!("{path}: transfer {who} writes it beside transfer {other}");
-        place.violate("one_writer_per_file", detail);
+        destination.violate("one_writer_per_file", detail);
     }
-    if place.durable.contains(&(path.clone(), object)) {
+    if destination.durable.contains(&(path.clone(), object)) {
         let detail = format!("{path}: transfer {who} sends object {object} again");
-        place.violate("what_was_durable_is_not_sent_again", detail);
+        destination.violate("what_was_durable_is_not_sent_again", detail);
     }
 }
 
 /// Checks a transfer that is about to remove a partial file.
 pub(super) fn at_removal(
-    place: &mut Place,
+    destination: &mut Destination,
     who: usize,
     own_log: &RelPath,
     inode: u64,
 ) -> Result<()> {
-    for (log, found) in logs(place)? {
+    for (log, found) in logs(destination)? {
         let speaks = found.files.values().any(|file| file.partial.inode == inode);
         if speaks && log != *own_log {
             let detail = format!("transfer {who} removes a partial file that {log} speaks of");
-            place.violate("nothing_of_another_is_removed", detail);
+            destination.violate("nothing_of_another_is_removed", detail);
         }
     }
     Ok(())
@@ -37,19 +37,19 @@ pub(super) fn at_removal(
 
 /// Checks the destination after all transfers have succeeded. `wanted` are their files.
 pub(super) fn at_the_end<'w>(
-    place: &mut Place,
+    destination: &mut Destination,
     wanted: impl Iterator<Item = &'w RelPath>,
 ) -> Result<()> {
-    let disk = std::rc::Rc::clone(&place.disk);
+    let disk = std::rc::Rc::clone(&destination.disk);
     let disk = disk.borrow();
     for path in wanted {
         let found = match disk.look(path) {
             Some(Node::File(inode, _)) => disk.bytes(*inode),
             _ => &[],
         };
-        if place.files.get(path).map(Vec::as_slice) != Some(found) {
+        if destination.files.get(path).map(Vec::as_slice) != Some(found) {
             let detail = format!("{path}: {} bytes arrived", found.len());
-            place.violate("sink_tree_equals_source_tree", detail);
+            destination.violate("sink_tree_equals_source_tree", detail);
         }
     }
     let left: Vec<String> = disk
@@ -57,10 +57,10 @@ pub(super) fn at_the_end<'w>(
         .filter(|(_, node)| matches!(node, Node::File(..)))
         .map(|(path, _)| path.to_string())
         // A crash loses a FileBegin that was not synced: the sweep removes that partial file.
-        .filter(|path| path.ends_with(".log") || path.ends_with(".part") && place.boot == 1)
+        .filter(|path| path.ends_with(".log") || path.ends_with(".part") && destination.boot == 1)
         .collect();
     if !left.is_empty() {
-        place.violate("nothing_is_left", format!("{left:?}"));
+        destination.violate("nothing_is_left", format!("{left:?}"));
     }
     Ok(())
 }

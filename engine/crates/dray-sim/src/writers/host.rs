@@ -2,7 +2,7 @@
 //! one step at a time.
 
 use super::logs::{log_paths, logs};
-use super::{Mutant, OBJECT_BYTES, Place, checks};
+use super::{Destination, Mutant, OBJECT_BYTES, checks};
 use crate::disk::Node;
 use crate::log_file::DiskFile;
 use crate::workload::metadata;
@@ -78,7 +78,7 @@ fn folder() -> Result<RelPath> {
 ///
 /// # Errors
 /// Never: names are constants.
-pub(super) fn prepare(at: &Place) -> Result<()> {
+pub(super) fn prepare(at: &Destination) -> Result<()> {
     let mut disk = at.disk.borrow_mut();
     disk.put_name(&folder()?, Node::Directory(Metadata::default()))?;
     let now = disk.now();
@@ -118,7 +118,7 @@ impl Writer {
     }
 
     /// Kills it: its memory is lost, and its lease is released. It runs again after `rests` turns.
-    pub fn die(&mut self, at: &mut Place, rests: u64) {
+    pub fn die(&mut self, at: &mut Destination, rests: u64) {
         self.rests = rests;
         self.log = None;
         self.doing = Doing::Nothing;
@@ -128,7 +128,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn tenure(&self, at: &Place, epoch: u64) -> Result<Tenure> {
+    pub(super) fn tenure(&self, at: &Destination, epoch: u64) -> Result<Tenure> {
         Ok(Tenure {
             epoch,
             holder: "a writer".to_owned(),
@@ -142,7 +142,7 @@ impl Writer {
     ///
     /// # Errors
     /// Errors of disk and log: a defect of the model.
-    pub fn step(&mut self, at: &mut Place, draw: &mut Rng) -> Result<()> {
+    pub fn step(&mut self, at: &mut Destination, draw: &mut Rng) -> Result<()> {
         if self.is_done {
             return Ok(());
         }
@@ -169,7 +169,7 @@ impl Writer {
         }
     }
 
-    fn open(&mut self, at: &mut Place, draw: &mut Rng) -> Result<()> {
+    fn open(&mut self, at: &mut Destination, draw: &mut Rng) -> Result<()> {
         if at.held.contains_key(&self.log_path) {
             return Ok(());
         }
@@ -197,7 +197,7 @@ impl Writer {
 
     /// Returns the other logs in which a file is open, each with true if it is held. Appended
     /// records count.
-    fn speaking(&self, at: &Place, path: &RelPath) -> Vec<(RelPath, bool)> {
+    fn speaking(&self, at: &Destination, path: &RelPath) -> Vec<(RelPath, bool)> {
         let mut found = Vec::new();
         for log in log_paths(at)
             .into_iter()
@@ -217,7 +217,7 @@ impl Writer {
         found
     }
 
-    pub(super) fn found(&self, at: &Place, name: &Name) -> Option<FoundPartial> {
+    pub(super) fn found(&self, at: &Destination, name: &Name) -> Option<FoundPartial> {
         let disk = at.disk.borrow();
         match disk.look(&RelPath::root().join(name).ok()?) {
             Some(Node::File(inode, _)) => Some(FoundPartial {
@@ -230,7 +230,7 @@ impl Writer {
         }
     }
 
-    fn key(at: &Place, path: &RelPath) -> ContentKey {
+    fn key(at: &Destination, path: &RelPath) -> ContentKey {
         ContentKey {
             size: at.files.get(path).map_or(0, Vec::len) as u64,
             demanded: None,
@@ -242,7 +242,7 @@ impl Writer {
 
     pub(super) fn is_trusted(
         &self,
-        at: &Place,
+        at: &Destination,
         log: &Recovery,
         path: &RelPath,
         file: &LoggedFile,
@@ -261,7 +261,7 @@ impl Writer {
 
     /// Decides about the next file: it exists, another transfer writes it, it can be adopted, or it
     /// is begun.
-    fn meet(&mut self, at: &mut Place, path: &RelPath) -> Result<()> {
+    fn meet(&mut self, at: &mut Destination, path: &RelPath) -> Result<()> {
         if matches!(at.disk.borrow().look(path), Some(Node::File(..))) {
             return Ok(());
         }
@@ -280,7 +280,7 @@ impl Writer {
     }
 
     /// Continues with our own record, or begins the file.
-    fn go_on(&mut self, at: &mut Place, path: &RelPath) -> Result<()> {
+    fn go_on(&mut self, at: &mut Destination, path: &RelPath) -> Result<()> {
         self.doing = Doing::Nothing;
         let logged = self.log().file(path).cloned();
         if let Some(logged) = logged {
@@ -334,7 +334,7 @@ impl Writer {
     }
 
     /// Returns a free name. A leftover file under it that no log names is removed.
-    fn free_name(&self, at: &mut Place, path: &RelPath) -> Result<Option<Name>> {
+    fn free_name(&self, at: &mut Destination, path: &RelPath) -> Result<Option<Name>> {
         let Some(final_name) = path.name() else {
             return Ok(None);
         };
@@ -361,7 +361,7 @@ impl Writer {
     }
 
     /// After the FileBegin: decides whether the file is ours.
-    fn settle(&mut self, at: &mut Place, path: &RelPath, looks: u32) -> Result<()> {
+    fn settle(&mut self, at: &mut Destination, path: &RelPath, looks: u32) -> Result<()> {
         let speaking = self.speaking(at, path);
         let held: Vec<Name> = speaking
             .iter()
@@ -407,7 +407,7 @@ impl Writer {
         Ok(())
     }
 
-    fn start(&mut self, at: &mut Place, path: &RelPath, number: FileNumber, inode: u64) {
+    fn start(&mut self, at: &mut Destination, path: &RelPath, number: FileNumber, inode: u64) {
         at.writing
             .entry(path.clone())
             .or_default()
@@ -421,7 +421,7 @@ impl Writer {
 
     fn write(
         &mut self,
-        at: &mut Place,
+        at: &mut Destination,
         path: &RelPath,
         number: FileNumber,
         inode: u64,
@@ -458,7 +458,7 @@ impl Writer {
 
     fn publish(
         &mut self,
-        at: &mut Place,
+        at: &mut Destination,
         path: &RelPath,
         number: FileNumber,
         inode: u64,
@@ -481,7 +481,7 @@ impl Writer {
         Ok(())
     }
 
-    pub(super) fn drop_file(&mut self, at: &mut Place, path: &RelPath) -> Result<()> {
+    pub(super) fn drop_file(&mut self, at: &mut Destination, path: &RelPath) -> Result<()> {
         let Some(file) = self.log().file(path).cloned() else {
             return Ok(());
         };
@@ -503,7 +503,7 @@ impl Writer {
     }
 
     /// All files are handled: cleans up, and starts again for refused files.
-    fn finish(&mut self, at: &mut Place) -> Result<()> {
+    fn finish(&mut self, at: &mut Destination) -> Result<()> {
         if at.mutant == Some(Mutant::CleansAll) {
             self.clean_all(at)?;
         }
@@ -524,17 +524,17 @@ impl Writer {
         Ok(())
     }
 
-    fn clean_all(&self, at: &mut Place) -> Result<()> {
+    fn clean_all(&self, at: &mut Destination) -> Result<()> {
         for (log, found) in logs(at)? {
             if at.held.contains_key(&log) {
                 continue;
             }
             for file in found.files.values() {
-                let place = RelPath::root().join(&file.partial.name)?;
+                let destination = RelPath::root().join(&file.partial.name)?;
                 let inode = self.found(at, &file.partial.name).map(|found| found.inode);
                 if inode == Some(file.partial.inode) {
                     checks::at_removal(at, self.number, &self.log_path, file.partial.inode)?;
-                    at.disk.borrow_mut().remove_name(&place)?;
+                    at.disk.borrow_mut().remove_name(&destination)?;
                 }
             }
             remove(at, &log)?;
@@ -543,7 +543,7 @@ impl Writer {
     }
 }
 
-pub(super) fn remove(at: &Place, log: &RelPath) -> Result<()> {
+pub(super) fn remove(at: &Destination, log: &RelPath) -> Result<()> {
     let mut disk = at.disk.borrow_mut();
     if disk.look(log).is_some() {
         disk.remove_name(log)?;

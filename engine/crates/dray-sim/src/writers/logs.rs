@@ -1,12 +1,12 @@
 //! The logs at the destination of all writers.
 
-use super::Place;
+use super::Destination;
 use crate::log_file::DiskFile;
 use dray_core::{RelPath, Result};
 use dray_log::{Recovery, layout, recover};
 
 /// Returns all readable logs of the destination.
-pub(super) fn logs(at: &Place) -> Result<Vec<(RelPath, Recovery)>> {
+pub(super) fn logs(at: &Destination) -> Result<Vec<(RelPath, Recovery)>> {
     let mut found = Vec::new();
     for path in log_paths(at) {
         if let Ok(Some(recovery)) = recover(&mut DiskFile::open(&at.disk, &path)) {
@@ -17,7 +17,7 @@ pub(super) fn logs(at: &Place) -> Result<Vec<(RelPath, Recovery)>> {
 }
 
 /// Returns the paths of all logs of the destination.
-pub(super) fn log_paths(at: &Place) -> Vec<RelPath> {
+pub(super) fn log_paths(at: &Destination) -> Vec<RelPath> {
     let disk = at.disk.borrow();
     let is_log = |path: &&RelPath| {
         path.name()

@@ -43,7 +43,7 @@ fn drawn(seed: u64) -> Load {
 }
 
 #[test]
-fn every_policy_uses_the_line_whenever_somebody_is_there() {
+fn every_policy_uses_the_link_while_transfers_are_present() {
     for seed in 0..40 {
         let load = drawn(seed);
         for name in Name::ALL {
