@@ -73,7 +73,7 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
 }
 
 /// A log, and the folder that it describes.
-struct Found {
+struct FoundLog {
     path: PathBuf,
     store: PosixStore,
     recovery: Recovery,
@@ -83,7 +83,7 @@ struct Found {
 
 /// Finds the logs that a path refers to: the log itself, or the logs of a destination in its folder
 /// and in the folders above it. An unreadable log does not hide the others.
-fn find(path: &Path) -> Result<(Vec<Found>, Vec<Error>)> {
+fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
     let path = own_path(path.as_os_str())?;
     let path = Path::new(&*path);
     let words = shown(path);
@@ -114,7 +114,7 @@ fn find(path: &Path) -> Result<(Vec<Found>, Vec<Error>)> {
             .filter(|name| layout::lease_of_log(name).is_some())
         {
             match read(top, name, wanted.clone()) {
-                Ok(read) => found.extend(read.filter(Found::is_about_it)),
+                Ok(read) => found.extend(read.filter(FoundLog::is_about_it)),
                 Err(error) => unreadable.push(error),
             }
         }
@@ -133,7 +133,7 @@ fn find(path: &Path) -> Result<(Vec<Found>, Vec<Error>)> {
 
 /// Finds the logs in the folders below a folder. An earlier copy to a path inside the folder can
 /// have a log of its own.
-fn find_below(path: &Path, found: &mut Vec<Found>, unreadable: &mut Vec<Error>) -> Result<()> {
+fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error>) -> Result<()> {
     let Ok(top) = path.canonicalize() else {
         return Ok(());
     };
@@ -191,7 +191,7 @@ fn open(top: &Path) -> Result<PosixStore> {
     )
 }
 
-fn read(top: &Path, name: &Name, wanted: RelPath) -> Result<Option<Found>> {
+fn read(top: &Path, name: &Name, wanted: RelPath) -> Result<Option<FoundLog>> {
     let store = open(top)?;
     let at = log_folder()?.join(name)?;
     let file = store.open_control(&at, ControlMode::ReadOnly)?;
@@ -200,7 +200,7 @@ fn read(top: &Path, name: &Name, wanted: RelPath) -> Result<Option<Found>> {
         let cause = format!("{}: {}", shown(&path), error.cause);
         error.cause(cause)
     })?;
-    Ok(recovery.map(|recovery| Found {
+    Ok(recovery.map(|recovery| FoundLog {
         path,
         store,
         recovery,
@@ -208,7 +208,7 @@ fn read(top: &Path, name: &Name, wanted: RelPath) -> Result<Option<Found>> {
     }))
 }
 
-impl Found {
+impl FoundLog {
     /// Returns true if the log covers the wanted path, a path in it or a folder around it.
     fn is_about_it(&self) -> bool {
         let claims = &self.recovery.header.claims;
@@ -273,7 +273,7 @@ fn compare(handle: &dyn ReadHandle, range: ByteRange, logged: Sums) -> Option<Er
 }
 
 /// Prints the contents of a log. Returns its JSON form and the number of mismatches.
-fn tell(found: &Found, arguments: &LogArgs, verify: bool) -> (Value, u64) {
+fn tell(found: &FoundLog, arguments: &LogArgs, verify: bool) -> (Value, u64) {
     if !arguments.json {
         for line in head(found) {
             output::result(&line);
@@ -314,7 +314,7 @@ fn tell(found: &Found, arguments: &LogArgs, verify: bool) -> (Value, u64) {
     (log_json(found, files), bad)
 }
 
-fn head(found: &Found) -> Vec<String> {
+fn head(found: &FoundLog) -> Vec<String> {
     let recovery = &found.recovery;
     let tenure = &recovery.tenure;
     let claims = recovery.header.claims.iter().map(ToString::to_string);
@@ -348,7 +348,7 @@ fn head(found: &Found) -> Vec<String> {
     lines
 }
 
-fn log_json(found: &Found, files: Vec<Value>) -> Value {
+fn log_json(found: &FoundLog, files: Vec<Value>) -> Value {
     let recovery = &found.recovery;
     let tenure = &recovery.tenure;
     let claims = recovery.header.claims.iter().map(ToString::to_string);

@@ -49,14 +49,14 @@ enum Line {
 }
 
 #[derive(Default)]
-struct Shared {
+struct FeedState {
     progress: Progress,
     collected: Collected,
 }
 
 /// Watches a transfer and shows its progress.
 pub(crate) struct Feed {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<FeedState>>,
     queue: SyncSender<Line>,
     drawer: JoinHandle<()>,
     trace: Option<Trace>,
@@ -80,7 +80,7 @@ impl Feed {
         if show == Show::Json {
             output::set_json();
         }
-        let shared = Arc::new(Mutex::new(Shared::default()));
+        let shared = Arc::new(Mutex::new(FeedState::default()));
         let (queue, lines) = sync_channel(QUEUE_MAX);
         let drawer = Drawer::new(show, say.quiet, Arc::clone(&shared));
         let drawer = std::thread::Builder::new().spawn(move || drawer.run(&lines));
@@ -192,7 +192,7 @@ impl Observer for Feed {
 struct Drawer {
     show: Show,
     quiet: bool,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<FeedState>>,
     bar: Option<ProgressBar>,
     began: Instant,
     rate: Rate,
@@ -201,7 +201,7 @@ struct Drawer {
 }
 
 impl Drawer {
-    fn new(show: Show, quiet: bool, shared: Arc<Mutex<Shared>>) -> Self {
+    fn new(show: Show, quiet: bool, shared: Arc<Mutex<FeedState>>) -> Self {
         let bar = (show == Show::Bar).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{bar:20} {msg}") {
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_still_is_silent_until_something_moves() {
+    fn a_stalled_transfer_is_silent_until_it_moves() {
         let (mut stood, start) = (Stood::default(), Instant::now());
         let mut progress = Progress::default();
         let at = |seconds| start + Duration::from_secs(seconds);
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_it_up_is_that_of_late() {
+    fn the_bottleneck_is_that_of_the_recent_window() {
         let (mut rate, start) = (Rate::default(), Instant::now());
         let mut profile = Profile::default();
         for second in 0..60 {

@@ -19,7 +19,7 @@ const PAGE: u32 = 1_000;
 
 /// Meaning of a URL.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum Location {
     /// An endpoint with all its roots.
     Roots(String),
     /// A path at an endpoint.
@@ -27,7 +27,7 @@ enum Place {
 }
 
 /// Parses a URL; for an endpoint alone, its name suffices.
-fn place(typed: &OsStr) -> Result<Place> {
+fn location(typed: &OsStr) -> Result<Location> {
     let typed = typed.as_bytes();
     let is_bare =
         !Url::is_meant(typed) && !typed.strip_suffix(b"/").unwrap_or(typed).contains(&b'/');
@@ -35,14 +35,14 @@ fn place(typed: &OsStr) -> Result<Place> {
         true => [SCHEME.as_bytes(), typed].concat(),
         false => typed.to_vec(),
     };
-    let url = Url::parse(&whole).map_err(|why| no_place(typed, why))?;
+    let url = Url::parse(&whole).map_err(|why| bad_location(typed, why))?;
     Ok(match url.path.is_empty() {
-        true => Place::Roots(url.address),
-        false => Place::Path(url),
+        true => Location::Roots(url.address),
+        false => Location::Path(url),
     })
 }
 
-fn no_place(typed: &[u8], why: &str) -> Error {
+fn bad_location(typed: &[u8], why: &str) -> Error {
     usage(
         format!("\"{}\": {why}", url::shown(typed)),
         "write dray://HOST[:PORT]/ROOT/PATH",
@@ -51,9 +51,9 @@ fn no_place(typed: &[u8], why: &str) -> Error {
 
 /// Parses the URL of a path at an endpoint.
 pub(crate) fn split(typed: &OsStr) -> Result<Url> {
-    match place(typed)? {
-        Place::Path(url) => Ok(url),
-        Place::Roots(_) => Err(no_place(typed.as_bytes(), "it names no file or folder")),
+    match location(typed)? {
+        Location::Path(url) => Ok(url),
+        Location::Roots(_) => Err(bad_location(typed.as_bytes(), "it names no file or folder")),
     }
 }
 
@@ -64,9 +64,9 @@ fn at(at: &At) -> Result<(Client, String)> {
 
 /// Runs `dray ls`.
 pub(crate) fn list(at: &At) -> Result<Exit, Stop> {
-    let url = match place(&at.url)? {
-        Place::Roots(address) => return roots(at, &address),
-        Place::Path(url) => url,
+    let url = match location(&at.url)? {
+        Location::Roots(address) => return roots(at, &address),
+        Location::Path(url) => url,
     };
     let client = peer::client(&at.ask.who, &url.address)?;
     let mut cursor = String::new();
@@ -192,12 +192,12 @@ pub(crate) fn checksum(sum: &Sum) -> Result<Exit, Stop> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, place, split};
+    use super::{Location, location, split};
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn a_place_has_a_host_and_a_path() {
+    fn a_location_has_a_host_and_a_path() {
         let url = split(OsStr::new("dray://a.example/data/x")).expect("a place");
         assert_eq!(
             (url.address.as_str(), url.api_path().as_str()),
@@ -227,15 +227,19 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_alone_is_asked_for_its_roots_and_nothing_else_is() {
+    fn only_a_bare_endpoint_lists_its_roots() {
         for all in [
             "dray://a.example",
             "dray://a.example/",
             "a.example",
             "a.example/",
         ] {
-            let roots = Place::Roots("a.example:4735".to_owned());
-            assert_eq!(place(OsStr::new(all)).expect("an endpoint"), roots, "{all}");
+            let roots = Location::Roots("a.example:4735".to_owned());
+            assert_eq!(
+                location(OsStr::new(all)).expect("an endpoint"),
+                roots,
+                "{all}"
+            );
         }
         for wrong in [
             "a.example/data/x",
@@ -245,7 +249,7 @@ mod tests {
             "dray://",
             "http://a.example/x",
         ] {
-            let error = place(OsStr::new(wrong)).expect_err(wrong);
+            let error = location(OsStr::new(wrong)).expect_err(wrong);
             assert!(error.remedy.contains("dray://HOST"), "{error:?}");
         }
     }

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_promises_anything_to_a_copy_without_an_endpoint() {
+    fn a_copy_without_an_endpoint_refuses_deadlines_and_rates() {
         assert!(refuse_owed(&Owed::default()).is_ok());
         let owed = Owed {
             best_effort: true,

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_held_is_shown_so_with_the_reason() {
+    fn a_held_transfer_is_shown_with_its_reason() {
         let all = [
             transfer("waits", json!({"held": true})),
             transfer("moves", json!({"held": false})),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_comes_first_and_a_miss_says_why() {
+    fn promised_transfers_come_first_and_a_miss_has_its_cause() {
         let due = json!({"sources": [{"url": "/data/y"}],
             "destination": {"url": "dray://c.example/x"},
             "deadline": "2030-01-01T00:00:00Z"});

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_what_was_purged_is_called_safe() {
+    fn purged_data_is_not_reported_as_durable() {
         let mut fields = json!({"state": "cancelled", "files": {"done": 1},
             "bytes": {"durable": 5 << 20}, "purged": true});
         assert_eq!(
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_path_gets_out_of_its_place_in_a_query() {
+    fn a_path_is_quoted_in_a_query() {
         assert_eq!(quoted("/a b&c=ü?#%"), "/a%20b%26c%3D%C3%BC%3F%23%25");
     }
 }

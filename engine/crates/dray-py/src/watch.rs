@@ -30,7 +30,7 @@ const EVENTS_WAITING_MAX: usize = 4096;
 /// counted.
 const FAILURES_MAX: usize = 1000;
 
-enum Told {
+enum Update {
     Event(Event),
     Ended(Box<Result<Ends>>),
 }
@@ -51,7 +51,7 @@ pub(crate) struct Callbacks<P, E> {
 struct Watcher {
     progress: Arc<Mutex<Option<Progress>>>,
     failures: Arc<Mutex<Vec<Failure>>>,
-    events: Option<Sender<Told>>,
+    events: Option<Sender<Update>>,
 }
 
 impl Observer for Watcher {
@@ -64,7 +64,7 @@ impl Observer for Watcher {
         }
         if let Some(events) = &self.events {
             // Without a reader the caller has left, and the event is dropped.
-            let _ = events.send(Told::Event(event.clone()));
+            let _ = events.send(Update::Event(event.clone()));
         }
     }
 
@@ -96,13 +96,13 @@ where
     E: FnMut(&Event) -> PyResult<()>,
 {
     let begin = Instant::now();
-    let (told_out, told) = bounded(EVENTS_WAITING_MAX);
+    let (updates_out, updates) = bounded(EVENTS_WAITING_MAX);
     let progress = Arc::new(Mutex::new(None));
     let failures = Arc::new(Mutex::new(Vec::new()));
     let watcher = Watcher {
         progress: Arc::clone(&progress),
         failures: Arc::clone(&failures),
-        events: callbacks.event.is_some().then(|| told_out.clone()),
+        events: callbacks.event.is_some().then(|| updates_out.clone()),
     };
     let (stopper_out, stopper) = bounded(1);
     let work = move || {
@@ -110,7 +110,7 @@ where
             let _ = stopper_out.send(stopper);
         });
         drop(watcher);
-        let _ = told_out.send(Told::Ended(Box::new(ends)));
+        let _ = updates_out.send(Update::Ended(Box::new(ends)));
     };
     std::thread::Builder::new()
         .name("dray-copy".to_owned())
@@ -122,13 +122,13 @@ where
     };
     let mut next_progress = begin;
     let ends = loop {
-        match py.detach(|| told.recv_timeout(SIGNAL_INTERVAL)) {
-            Ok(Told::Event(event)) => {
+        match py.detach(|| updates.recv_timeout(SIGNAL_INTERVAL)) {
+            Ok(Update::Event(event)) => {
                 if let (Some(callback), true) = (&mut callbacks.event, call.goes_on()) {
                     call.check(py, callback(&event));
                 }
             }
-            Ok(Told::Ended(ends)) => break *ends,
+            Ok(Update::Ended(ends)) => break *ends,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break Err(internal("its thread panicked")),
         }
