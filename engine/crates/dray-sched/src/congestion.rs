@@ -104,7 +104,7 @@ impl Cost {
 }
 
 #[derive(Debug, Default)]
-struct Target {
+struct TargetState {
     /// Number of operations under way, by start time.
     under_way: BTreeMap<Time, u32>,
     count: u32,
@@ -119,7 +119,7 @@ struct Target {
     was_raised: bool,
 }
 
-impl Target {
+impl TargetState {
     /// Halves the bound, and doubles the patience if the last raise was wrong.
     fn slow_round(&mut self, most: u32) {
         self.patience = match std::mem::take(&mut self.was_raised) {
@@ -159,7 +159,7 @@ impl Target {
 pub struct Congestion {
     /// Maximum number of operations under way on a target that is not congested.
     most: u32,
-    targets: BTreeMap<TargetId, Target>,
+    targets: BTreeMap<TargetId, TargetState>,
     /// Costs of the median target.
     usual: Option<Cost>,
     /// Operations that ended since the median was computed.
@@ -274,7 +274,7 @@ impl Congestion {
 
     /// Returns true if the oldest operation takes much longer than the target itself and its
     /// siblings need.
-    fn is_late(&self, target: &Target, times: u64, least: Duration, now: Time) -> bool {
+    fn is_late(&self, target: &TargetState, times: u64, least: Duration, now: Time) -> bool {
         let Some(usual) = self.usual else {
             return false;
         };

@@ -42,7 +42,7 @@ fn held(one: Transfer<'_>, seconds: u64) -> Transfer<'_> {
 }
 
 #[test]
-fn the_longest_held_let_go_when_too_many_are_held() {
+fn the_longest_held_are_released_when_too_many_are_held() {
     let transfers = [
         held(Transfer::new("a", 1), 30),
         held(Transfer::new("b", 2), 10),

@@ -99,7 +99,7 @@ fn class_goes_before_priority_before_deadline_before_submission() {
 }
 
 #[test]
-fn what_may_not_begin_yet_says_when_to_look_again() {
+fn a_future_start_sets_the_time_of_the_next_decision() {
     let queue = [
         Transfer {
             not_before: at(3_000),
@@ -121,7 +121,7 @@ fn what_may_not_begin_yet_says_when_to_look_again() {
 }
 
 #[test]
-fn full_owners_and_peers_hold_nobody_up() {
+fn full_owners_and_peers_delay_no_other() {
     let with = |id, owner, peer, submitted| Transfer {
         peer: Some(peer),
         ..waiting(id, owner, submitted)
@@ -294,7 +294,7 @@ fn activities_of_an_owner_take_turns_by_weight() {
 }
 
 #[test]
-fn what_has_waited_longest_gets_a_start_now_and_then() {
+fn the_longest_waiting_transfer_gets_one_start_per_patience() {
     let mut turns = fair();
     let mut starts = Vec::new();
     for minute in 1..=60 {
@@ -330,7 +330,7 @@ fn what_has_waited_longest_gets_a_start_now_and_then() {
 }
 
 #[test]
-fn what_another_policy_held_goes_before_what_never_began() {
+fn held_transfers_precede_waiting_ones() {
     let queue = [
         waiting("waiting", "a", 1),
         Transfer {
@@ -403,7 +403,7 @@ fn queue<'a>(drawn: &[Drawn], ids: &'a [String]) -> Vec<Transfer<'a>> {
 
 proptest! {
     #[test]
-    fn limits_are_never_exceeded_and_no_place_stays_empty(
+    fn limits_are_never_exceeded_and_no_slot_stays_empty(
         drawn in drawn(),
         busy in prop::collection::vec((0..4usize, prop::option::of(0..3usize)), 0..6),
         running_max in 0..12usize,
@@ -483,7 +483,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_waits_for_longer_than_a_round_of_all_owners(
+    fn no_owner_waits_longer_than_a_round_of_all_owners(
         backlog in prop::collection::vec(1..40usize, 2..5), slots in 1..3usize,
     ) {
         // Each start ends immediately; a waiting party must be served within one round of turns.
@@ -509,7 +509,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_queue_is_chosen_from_the_same_way(drawn in drawn(), running_max in 0..40usize) {
+    fn the_same_view_gives_the_same_decision(drawn in drawn(), running_max in 0..40usize) {
         let ids: Vec<_> = (0..drawn.len()).map(|n| n.to_string()).collect();
         let queue = queue(&drawn, &ids);
         let mut turned = queue.clone();

@@ -11,7 +11,7 @@ fn one(id: &str, submitted: u64) -> Transfer<'_> {
 }
 
 #[test]
-fn cases() {
+fn transfers_run_in_the_order_of_submission_within_the_limits() {
     type Case<'a> = (
         &'a str,
         Vec<Transfer<'a>>,
@@ -78,7 +78,7 @@ fn cases() {
 }
 
 #[test]
-fn who_may_not_begin_yet_is_looked_at_in_time() {
+fn a_future_start_is_decided_in_time() {
     let later = |id, seconds| Transfer {
         not_before: Some(NOW + Duration::from_secs(seconds)),
         ..one(id, 1)

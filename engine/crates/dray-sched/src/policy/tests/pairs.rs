@@ -10,7 +10,7 @@ fn one<'a>(id: &'a str, source: &'a str, sink: &'a str, submitted: u64) -> Trans
 }
 
 #[test]
-fn cases() {
+fn one_transfer_of_each_pair_runs() {
     type Case<'a> = (
         &'a str,
         Vec<Transfer<'a>>,

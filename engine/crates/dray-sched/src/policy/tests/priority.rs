@@ -119,7 +119,7 @@ fn waiting_raises_a_transfer_and_a_class_is_above_any_priority() {
 }
 
 #[test]
-fn it_is_looked_at_when_somebody_will_have_risen_above() {
+fn the_next_decision_is_due_when_a_waiting_transfer_rises_above() {
     let transfers = [running(one("a", 5)), one("b", 3), one("c", 1)];
     let decision = decide(
         &mut Priority::new(1, AGING),
@@ -186,7 +186,7 @@ fn play(low: u8, high: u8, until: u64) -> Vec<(u64, &'static str)> {
 }
 
 #[test]
-fn who_rose_has_its_place_for_a_while_and_both_go_on_for_ever() {
+fn a_risen_transfer_keeps_its_slot_for_one_aging() {
     // The low one rises eight steps, runs for one `aging`, and must rise again.
     assert_eq!(
         play(2, 9, 2_000),

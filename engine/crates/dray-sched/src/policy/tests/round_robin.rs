@@ -65,7 +65,7 @@ fn turns_end_when_the_quota_is_used_up() {
 }
 
 #[test]
-fn what_was_too_much_is_taken_off_the_next_turn() {
+fn the_excess_is_deducted_from_the_next_turn() {
     let mut play = Play::new(400, &[("a", "x"), ("b", "y")]);
     // 300 per decision: two decisions per turn, 200 in excess; the next turn has 200 and moves 300.
     assert_eq!(play.story(300, 12), "aabbababaabb");
@@ -96,7 +96,7 @@ fn the_quota_of_a_party_is_shared_by_its_transfers() {
 }
 
 #[test]
-fn who_leaves_with_a_debt_finds_it_again() {
+fn a_party_that_leaves_with_a_debt_still_owes_it() {
     let mut play = Play::new(400, &[("a", "x"), ("b", "y")]);
     assert_eq!(play.run(), "a");
     let mut gone = play.transfers.remove(0);
@@ -117,7 +117,7 @@ fn who_leaves_with_a_debt_finds_it_again() {
 }
 
 #[test]
-fn who_was_alone_owes_nobody_and_absence_saves_nothing() {
+fn a_lone_party_owes_nothing_and_absence_saves_no_quota() {
     let mut play = Play::new(400, &[("a", "x")]);
     assert_eq!(play.run(), "a");
     // Ten turns and half of the next.
@@ -130,7 +130,7 @@ fn who_was_alone_owes_nobody_and_absence_saves_nothing() {
 }
 
 #[test]
-fn it_asks_for_a_look_when_the_quota_will_be_used_up() {
+fn the_next_decision_is_due_when_the_quota_is_used_up() {
     let one = |id, owner| Transfer {
         owner,
         served: 1_000,

@@ -12,7 +12,7 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const CLASSES: [Class; 3] = [Class::Realtime, Class::Deadline, Class::Background];
 
 /// A transfer, and the bytes it has left.
-struct Job {
+struct SimulatedTransfer {
     id: String,
     submitted: u64,
     owner: &'static str,
@@ -28,7 +28,7 @@ struct Job {
     bytes: u64,
 }
 
-impl Job {
+impl SimulatedTransfer {
     fn drawn(draw: &mut Rng, submitted: u64, now: Time) -> Self {
         let mut name = || NAMES[draw.below(3) as usize];
         let (owner, activity, source, sink) = (name(), name(), name(), name());
@@ -195,12 +195,13 @@ fn play(seed: u64, names: &[Name]) -> usize {
     let mut name = pick(draw);
     let mut scheduler = Scheduler::new(settings(draw, name));
     let mut limits_now = limits(draw);
-    let (mut jobs, mut ended): (Vec<Job>, Vec<Job>) = (Vec::new(), Vec::new());
+    let (mut jobs, mut ended): (Vec<SimulatedTransfer>, Vec<SimulatedTransfer>) =
+        (Vec::new(), Vec::new());
     for look in 0..20_000 {
         if look < 100 && draw.below(3) == 0 {
             for _ in 0..draw.below(4) {
                 submitted += 1;
-                jobs.push(Job::drawn(draw, submitted, now));
+                jobs.push(SimulatedTransfer::drawn(draw, submitted, now));
             }
         }
         if draw.below(10) == 0 {
@@ -208,8 +209,8 @@ fn play(seed: u64, names: &[Name]) -> usize {
             scheduler.change(settings(draw, name));
             limits_now = limits(draw);
         }
-        let transfers: Vec<_> = jobs.iter().map(Job::seen).collect();
-        let left: Vec<_> = ended.iter().map(Job::seen).collect();
+        let transfers: Vec<_> = jobs.iter().map(SimulatedTransfer::seen).collect();
+        let left: Vec<_> = ended.iter().map(SimulatedTransfer::seen).collect();
         let view = View {
             transfers: &transfers,
             ended: &left,
@@ -258,7 +259,7 @@ fn every_policy_keeps_the_limits_and_brings_all_to_their_end() {
 }
 
 #[test]
-fn changing_the_policy_loses_nobody() {
+fn a_change_of_policy_loses_no_transfer() {
     for seed in 0..300 {
         play(seed, &Name::ALL);
     }
@@ -268,7 +269,7 @@ fn changing_the_policy_loses_nobody() {
 /// it has moved its bytes. There is one slot, and each newcomer needs it for `length` seconds.
 fn patient(settings: &Settings, length: u64) -> u64 {
     let mut scheduler = Scheduler::new(settings.clone());
-    let mut job = Job::drawn(&mut Rng::new(1), 1_000, Time::ZERO);
+    let mut job = SimulatedTransfer::drawn(&mut Rng::new(1), 1_000, Time::ZERO);
     (job.owner, job.pair) = (
         "patient",
         Pair {
@@ -285,7 +286,7 @@ fn patient(settings: &Settings, length: u64) -> u64 {
         let now = Time::from_nanos(second * 1_000_000_000);
         // Two newcomers are always in line, both submitted before the patient transfer.
         while jobs.len() < 3 {
-            let mut one = Job::drawn(&mut Rng::new(2), second, now);
+            let mut one = SimulatedTransfer::drawn(&mut Rng::new(2), second, now);
             one.id = format!("{second} {}", jobs.len());
             (one.owner, one.pair) = (
                 "hasty",
@@ -298,8 +299,8 @@ fn patient(settings: &Settings, length: u64) -> u64 {
             (one.deadline, one.not_before) = (Some(now), None);
             jobs.push(one);
         }
-        let transfers: Vec<_> = jobs.iter().map(Job::seen).collect();
-        let left: Vec<_> = ended.iter().map(Job::seen).collect();
+        let transfers: Vec<_> = jobs.iter().map(SimulatedTransfer::seen).collect();
+        let left: Vec<_> = ended.iter().map(SimulatedTransfer::seen).collect();
         let view = View {
             transfers: &transfers,
             ended: &left,
@@ -320,7 +321,7 @@ fn patient(settings: &Settings, length: u64) -> u64 {
         }
         (ended, jobs) = jobs
             .into_iter()
-            .partition(|job: &Job| job.served >= job.bytes);
+            .partition(|job: &SimulatedTransfer| job.served >= job.bytes);
         if ended.iter().any(|job| job.owner == "patient") {
             return second;
         }
@@ -329,7 +330,7 @@ fn patient(settings: &Settings, length: u64) -> u64 {
 }
 
 #[test]
-fn nobody_waits_for_ever_behind_a_stream_of_others() {
+fn no_transfer_starves_behind_a_stream_of_others() {
     let with = |name| Settings {
         quota: 30,
         aging: Duration::from_secs(60),
