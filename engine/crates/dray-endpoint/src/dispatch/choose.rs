@@ -5,7 +5,7 @@
 //! Invariant owned here: the view grows with the number of lines, not with the transfers waiting in
 //! them, and contains as many transfers of each line as could run.
 
-use super::rules::{Place, limits, limits_beside, max_running, settings};
+use super::rules::{SessionPhase, limits, limits_beside, max_running, settings};
 use super::time;
 use crate::config::Config;
 use dray_api::Timestamp;
@@ -27,7 +27,7 @@ const LEFT_MAX: usize = 10_000;
 
 /// A transfer as a policy sees it.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct TransferView {
     pub(super) id: TransferId,
     pub(super) owner: String,
     pub(super) activity: String,
@@ -43,7 +43,7 @@ pub(super) struct Seen {
     pub(super) served: u64,
 }
 
-impl Seen {
+impl TransferView {
     fn transfer(&self) -> Transfer<'_> {
         Transfer {
             id: self.id.as_str(),
@@ -91,7 +91,7 @@ pub(super) struct Chooser {
     /// The line that the next choice starts with.
     from: String,
     /// Transfers that left their session since the last decision, with all bytes they moved.
-    ended: Vec<Seen>,
+    ended: Vec<TransferView>,
     /// Time at which the last session ended, of transfers that are queued again.
     left: HashMap<TransferId, Timestamp>,
     began: Timestamp,
@@ -121,7 +121,7 @@ impl Chooser {
     }
 
     /// Notes that a session has ended. Its transfer is queued again unless `has_ended`.
-    pub(super) fn left(&mut self, seen: Seen, now: Timestamp, has_ended: bool) {
+    pub(super) fn left(&mut self, seen: TransferView, now: Timestamp, has_ended: bool) {
         self.left.remove(&seen.id);
         if !has_ended {
             if self.left.len() >= LEFT_MAX {
@@ -170,7 +170,7 @@ impl Chooser {
     }
 
     /// Converts a queued transfer to the policy's view of it.
-    pub(super) fn waiting(&self, one: &QueuedTransfer, config: &Config) -> Seen {
+    pub(super) fn waiting(&self, one: &QueuedTransfer, config: &Config) -> TransferView {
         let since = match one.has_run {
             false => one.waits_since,
             true => self.left.get(&one.id).copied().unwrap_or(self.began),
@@ -180,7 +180,7 @@ impl Chooser {
             Ok(Side::Local(_)) | Err(_) => None,
         };
         let (source, sink) = (end(&one.source_url), end(&one.destination_url));
-        Seen {
+        TransferView {
             id: one.id.clone(),
             owner: one.owner.clone(),
             activity: one.activity.clone(),
@@ -201,19 +201,20 @@ impl Chooser {
     /// transfers that the policy does not decide about, but that occupy slots.
     pub(super) fn decide(
         &mut self,
-        seen: &[Seen],
-        beside: &[Seen],
+        seen: &[TransferView],
+        beside: &[TransferView],
         config: &Config,
         now: Timestamp,
     ) -> Plan {
-        let transfers: Vec<Transfer<'_>> = seen.iter().map(Seen::transfer).collect();
-        let by_id: HashMap<&str, &Seen> = seen.iter().map(|one| (one.id.as_str(), one)).collect();
-        let ended: Vec<Seen> = std::mem::take(&mut self.ended);
+        let transfers: Vec<Transfer<'_>> = seen.iter().map(TransferView::transfer).collect();
+        let by_id: HashMap<&str, &TransferView> =
+            seen.iter().map(|one| (one.id.as_str(), one)).collect();
+        let ended: Vec<TransferView> = std::mem::take(&mut self.ended);
         let ended = ended
             .iter()
             .filter(|one| !by_id.contains_key(one.id.as_str()));
-        let ended: Vec<Transfer<'_>> = ended.map(Seen::transfer).collect();
-        let (own, taken) = (places_of(seen), places_of(beside));
+        let ended: Vec<Transfer<'_>> = ended.map(TransferView::transfer).collect();
+        let (own, taken) = (session_phases(seen), session_phases(beside));
         let limits = limits_beside(limits(&self.rules, config), &own, &taken);
         let view = View {
             transfers: &transfers,
@@ -245,8 +246,8 @@ impl Chooser {
 }
 
 /// Returns the owner and the phase of each transfer.
-fn places_of(all: &[Seen]) -> Vec<Place<'_>> {
-    let places = all.iter().map(|one| Place {
+fn session_phases(all: &[TransferView]) -> Vec<SessionPhase<'_>> {
+    let places = all.iter().map(|one| SessionPhase {
         owner: &one.owner,
         phase: one.phase,
     });
@@ -255,7 +256,7 @@ fn places_of(all: &[Seen]) -> Vec<Place<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Chooser, Seen, limits};
+    use super::{Chooser, TransferView, limits};
     use crate::config::Config;
     use dray_api::Timestamp;
     use dray_api::{Scheduling, SchedulingPatch};
@@ -281,8 +282,8 @@ mod tests {
         serde_json::from_value(value).expect("good")
     }
 
-    fn seen(id: &str, priority: u8, phase: Phase) -> Seen {
-        Seen {
+    fn seen(id: &str, priority: u8, phase: Phase) -> TransferView {
+        TransferView {
             id: TransferId::new(id).expect("good"),
             owner: "alice".to_owned(),
             activity: String::new(),
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_priority_holds_a_lower_one_which_goes_on_when_it_has_ended() {
+    fn a_higher_priority_holds_a_lower_one_until_it_ends() {
         let config = config("[scheduling]\npolicy = \"priority\"\n");
         let mut chooser = chooser(&config);
         let now = Timestamp::from_ms(2_000);
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_held_than_there_are_places_beside_those_that_run() {
+    fn held_sessions_fit_in_the_slots_that_running_ones_leave() {
         let config = config("[scheduling]\npolicy = \"priority\"\n");
         let mut chooser = chooser(&config);
         let mut all = vec![seen("z", 9, Phase::Waiting), seen("r", 5, Phase::Running)];
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_watched_by_its_bytes_and_what_left_is_counted_once() {
+    fn a_turn_ends_by_its_bytes_and_a_left_session_is_charged_once() {
         let config = config("[scheduling]\npolicy = \"round_robin\"\nquota = 100\n");
         let mut chooser = chooser(&config);
         let now = Timestamp::from_ms(2_000);
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_sees_the_lines_it_chooses_from() {
+    fn each_policy_gets_the_candidates_of_its_entry() {
         let config = config("");
         let mut chooser = chooser(&config);
         assert!(chooser.sight(&config, 0, 0).is_none(), "it holds nobody");
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_first_is_forgotten_first_when_they_are_too_many() {
+    fn the_earliest_left_session_is_forgotten_first_at_the_limit() {
         let config = config("");
         let mut chooser = chooser(&config);
         let count = i64::try_from(super::LEFT_MAX).expect("small");
@@ -415,10 +416,10 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_by_plan_takes_places_and_holds_nobody_up() {
+    fn promised_transfers_take_slots_and_block_no_other() {
         let config = config("");
         let now = Timestamp::from_ms(2_000);
-        let promised = |id: &str, owner: &str| Seen {
+        let promised = |id: &str, owner: &str| TransferView {
             owner: owner.to_owned(),
             served: 1 << 40,
             ..seen(id, 9, Phase::Running)
@@ -463,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_not_used_up_by_what_is_promised() {
+    fn promised_transfers_use_up_no_turn() {
         let config = config("[scheduling]\npolicy = \"round_robin\"\nquota = 100\n");
         let mut chooser = chooser(&config);
         let now = Timestamp::from_ms(2_000);
@@ -484,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_run_before_waits_since_its_session_ended() {
+    fn a_transfer_that_ran_before_waits_since_its_session_ended() {
         let config = config("");
         let mut chooser = Chooser::new(
             Scheduling::from(&config.scheduling),

@@ -1,16 +1,16 @@
 //! Builds the policy's view of the sessions, and applies its decisions to them: shuts and opens
 //! gates, and ends sessions.
 
-use super::choose::{Plan, Seen};
+use super::choose::{Plan, TransferView};
 use super::preempt::Starts;
-use super::{Running, Shared};
+use super::{DispatcherInner, Running};
 use dray_core::{Result, TransferId};
 use dray_queue::QueuedTransfer;
 use dray_queue::clock;
 use dray_sched::policy::Phase;
 use std::collections::BTreeSet;
 
-impl Shared {
+impl DispatcherInner {
     /// Reads again the requests that callers have changed of running transfers.
     pub(super) fn refresh(&self) {
         let stale: Vec<TransferId> = {
@@ -28,7 +28,7 @@ impl Shared {
             if let Some(running) = self.state().running.get_mut(&id) {
                 match &request {
                     Ok(Some(request)) => {
-                        let seen = &mut running.seen;
+                        let seen = &mut running.view;
                         (seen.class, seen.priority) = (request.class(), request.priority);
                         seen.deadline = request.deadline;
                     }
@@ -53,7 +53,7 @@ impl Shared {
             }
             let known: BTreeSet<TransferId> = state.running.keys().cloned().collect();
             let running = state.running.values().filter(|one| !one.is_leaving);
-            let seen: Vec<Seen> = running.map(Running::seen).collect();
+            let seen: Vec<TransferView> = running.map(Running::view).collect();
             let held = seen.iter().filter(|one| one.phase == Phase::Held).count();
             (seen, known, held)
         };
@@ -70,7 +70,7 @@ impl Shared {
         seen.extend(queued.iter().map(|one| chooser.waiting(one, &self.config)));
         // Admission bounds the promised transfers that move by plan; no policy starts or holds
         // them.
-        let (beside, seen): (Vec<Seen>, Vec<Seen>) =
+        let (beside, seen): (Vec<TransferView>, Vec<TransferView>) =
             (seen.into_iter()).partition(|one| movers.contains_key(one.id.as_str()));
         let mut plan = chooser.decide(&seen, &beside, &self.config, clock::now());
         // These were held before they were promised, or before their planned time.
@@ -82,8 +82,8 @@ impl Shared {
     /// Shuts the gate of a running session, or opens it again.
     pub(super) fn hold(&self, id: &TransferId, is_held: bool) {
         if let Some(running) = self.state().running.get_mut(id) {
-            running.seen.phase = if is_held { Phase::Held } else { Phase::Running };
-            running.seen.since = clock::now();
+            running.view.phase = if is_held { Phase::Held } else { Phase::Running };
+            running.view.since = clock::now();
             running.moving.hold(is_held);
         }
         self.queue.held(id, is_held);

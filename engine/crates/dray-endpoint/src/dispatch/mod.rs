@@ -27,7 +27,7 @@ use crate::live::{Live, Moving, Seat, Way};
 use crate::session::{Job as Session, SessionRunner};
 use crate::supervisor::Supervisor;
 use crate::traits::Scheduler;
-use choose::{Chooser, Plan, Seen};
+use choose::{Chooser, Plan, TransferView};
 use dray_api::RateWish;
 use dray_api::api_path::Side;
 use dray_api::timestamp::time;
@@ -51,7 +51,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 
 /// A transfer's session.
 struct Running {
-    seen: Seen,
+    view: TransferView,
     /// Bytes that earlier sessions sent.
     base: u64,
     /// Set when the session was told to end in favour of another: the policy no longer sees it.
@@ -67,10 +67,10 @@ impl Running {
     }
 
     /// Returns the policy's view with the present byte count.
-    fn seen(&self) -> Seen {
-        Seen {
+    fn view(&self) -> TransferView {
+        TransferView {
             served: self.base.saturating_add(self.moving.moved()),
-            ..self.seen.clone()
+            ..self.view.clone()
         }
     }
 }
@@ -98,9 +98,9 @@ struct State {
 
 /// Starts and ends sessions; see the module's head.
 #[derive(Clone)]
-pub struct Dispatcher(Arc<Shared>);
+pub struct Dispatcher(Arc<DispatcherInner>);
 
-struct Shared {
+struct DispatcherInner {
     queue: Arc<Queue>,
     runner: Arc<SessionRunner>,
     config: Arc<Config>,
@@ -124,7 +124,7 @@ impl Dispatcher {
         audit: Arc<Audit>,
     ) -> Self {
         let rules = Scheduling::from(&config.scheduling);
-        let dispatcher = Self(Arc::new(Shared {
+        let dispatcher = Self(Arc::new(DispatcherInner {
             queue,
             runner,
             config,
@@ -307,7 +307,7 @@ impl Dispatcher {
                 seat.moving.handle.cancel(false);
             }
             let running = Running {
-                seen: Seen {
+                view: TransferView {
                     phase: Phase::Running,
                     since: clock::now(),
                     ..seen
@@ -379,7 +379,7 @@ impl Scheduler for Dispatcher {
     }
 }
 
-impl Shared {
+impl DispatcherInner {
     fn chooser(&self) -> MutexGuard<'_, Chooser> {
         self.chooser.lock_unpoisoned()
     }
@@ -499,7 +499,7 @@ impl Shared {
     }
 
     fn leave(&self, id: &TransferId, has_ended: bool) {
-        let left = self.state().running.get(id).map(Running::seen);
+        let left = self.state().running.get(id).map(Running::view);
         if let Some(seen) = left {
             // Before the slot is free, so that the next decision knows the bytes that the session
             // moved.
@@ -529,7 +529,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::write_down`], for the dispatcher's own thread, which must not block: tries once
+    /// As [`DispatcherInner::write_down`], for the dispatcher's own thread, which must not block: tries once
     /// in each round.
     fn write_down_here(&self, id: &TransferId, ending: Ending) {
         if let Err(error) = self.queue.ended(id, ending.clone()) {

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_held_the_sessions_of_an_attempt_up_is_told_of_all_of_them() {
+    fn the_profile_of_an_attempt_covers_all_its_sessions() {
         let folder = tempfile::tempdir().expect("a folder");
         let (queue, job) = begun(folder.path());
         let mut progress = Progress::default();

@@ -118,7 +118,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_could_not_be_noted_is_noted_later_and_at_the_end() {
+    fn unwritten_notices_are_written_later_and_at_the_end() {
         let folder = tempfile::tempdir().expect("a folder");
         let text = format!(
             "name = \"a.example\"\nstate = {:?}\n[[root]]\nname = \"data\"\npath = \"/data\"\n",

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_session_ended_says_how_its_transfer_goes_on() {
+    fn the_end_of_a_session_decides_the_next_state() {
         use drive::Ending::{Cancelled, Done, Interrupted, Refused, Unreachable};
         let error = |kind, end| Error::new(kind, end, "begin a session");
         let full = |end| error(ErrorKind::NoPlace, end);

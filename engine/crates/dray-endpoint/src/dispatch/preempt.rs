@@ -4,7 +4,7 @@
 //! Invariant owned here: an owner without a free slot does not delay the promised transfers of
 //! another.
 
-use super::{Dispatcher, Shared, time};
+use super::{Dispatcher, DispatcherInner, time};
 use dray_api::Timestamp;
 use dray_core::{Result, Time, TransferId};
 use dray_queue::clock;
@@ -119,7 +119,7 @@ impl Dispatcher {
     }
 }
 
-impl Shared {
+impl DispatcherInner {
     /// Releases a held session if no slot is free for a transfer that the policy has chosen. One at
     /// a time.
     pub(super) fn free_slot_of_held(&self, owner: &str, starts: &Starts<'_>) {
@@ -145,14 +145,14 @@ impl Shared {
             let (leaving, staying): (Vec<_>, Vec<_>) =
                 (state.running.values()).partition(|running| running.is_leaving);
             let sessions = staying.iter().map(|running| Session {
-                id: running.seen.id.clone(),
-                owner: running.seen.owner.clone(),
-                is_held: running.seen.phase == Phase::Held,
-                class: running.seen.class,
-                since: time(running.seen.since),
-                latest_start: starts.get(running.seen.id.as_str()).copied(),
+                id: running.view.id.clone(),
+                owner: running.view.owner.clone(),
+                is_held: running.view.phase == Phase::Held,
+                class: running.view.class,
+                since: time(running.view.since),
+                latest_start: starts.get(running.view.id.as_str()).copied(),
             });
-            let leaving = leaving.iter().map(|running| running.seen.owner.clone());
+            let leaving = leaving.iter().map(|running| running.view.owner.clone());
             (sessions.collect::<Vec<_>>(), leaving.collect::<Vec<_>>())
         };
         for id in preemption::release(sessions, newcomers, leaving, time(now)) {

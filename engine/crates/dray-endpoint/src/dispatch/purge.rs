@@ -5,7 +5,7 @@
 //! `dray_runtime::sweep::Purged`. Data at another endpoint can only be removed by a session there:
 //! one that is cancelled as it starts.
 
-use super::{Shared, outcome};
+use super::{DispatcherInner, outcome};
 use crate::session::Job as Session;
 use dray_core::Result;
 use dray_queue::{PurgeJob, PurgeReport};
@@ -22,7 +22,7 @@ const PURGES_MAX: u32 = 8;
 const SESSION: u32 = u32::MAX - 1;
 
 /// Starts a thread for each transfer that waits for its purge.
-pub(super) fn begin(shared: &Arc<Shared>) {
+pub(super) fn begin(shared: &Arc<DispatcherInner>) {
     let found = match shared.queue.to_purge(PURGES_MAX) {
         Ok(found) => found,
         Err(error) => {
@@ -69,7 +69,7 @@ pub(super) fn begin(shared: &Arc<Shared>) {
     }
 }
 
-fn note(shared: &Shared, job: &PurgeJob, report: PurgeReport) {
+fn note(shared: &DispatcherInner, job: &PurgeJob, report: PurgeReport) {
     let told = shared.audit.swept(json!({
         "did": "purge",
         "owner": job.owner,
@@ -86,7 +86,7 @@ fn note(shared: &Shared, job: &PurgeJob, report: PurgeReport) {
     }
 }
 
-fn purge(shared: &Shared, job: &PurgeJob) -> Result<PurgeReport> {
+fn purge(shared: &DispatcherInner, job: &PurgeJob) -> Result<PurgeReport> {
     let session = Session {
         transfer: job.id.clone(),
         session: SESSION,
@@ -121,7 +121,7 @@ fn words(purged: &Purged) -> String {
     }
 }
 
-fn elsewhere(shared: &Shared, session: &Session) -> Result<PurgeReport> {
+fn elsewhere(shared: &DispatcherInner, session: &Session) -> Result<PurgeReport> {
     let handle = Handle::default();
     handle.cancel(true);
     let carry = || shared.runner.run(session, &handle, &Nobody);
@@ -150,7 +150,7 @@ mod tests {
     use dray_runtime::sweep::Purged;
 
     #[test]
-    fn a_purge_says_what_it_took_or_why_nothing() {
+    fn a_purge_reports_the_removed_data_or_the_reason() {
         let other = TransferId::new("t2").expect("an id");
         for (purged, wanted) in [
             (

@@ -1,6 +1,6 @@
 //! Renews the tickets of transfers at other endpoints, as long as the transfer waits or runs.
 
-use super::Shared;
+use super::DispatcherInner;
 use dray_api::Timestamp;
 use dray_api::api_path::Side;
 use dray_api::{Place, Request};
@@ -43,7 +43,7 @@ struct Kept {
 type Due = HashMap<TransferId, Kept>;
 
 /// Runs until the endpoint stops.
-pub(super) fn run(shared: &Arc<Shared>) {
+pub(super) fn run(shared: &Arc<DispatcherInner>) {
     let mut due = Due::new();
     let mut after = 0;
     while !shared.is_stopping() {
@@ -67,7 +67,11 @@ pub(super) fn run(shared: &Arc<Shared>) {
 }
 
 /// Renews the due tickets of a page; returns the number of the last transfer that was handled.
-fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) -> Option<i64> {
+fn look(
+    shared: &DispatcherInner,
+    due: &mut Due,
+    page: Vec<(i64, TransferId, Request)>,
+) -> Option<i64> {
     let now = clock::now();
     let mut calls = 0;
     let mut last = None;
@@ -116,7 +120,7 @@ fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) -
 struct Away;
 
 /// Renews one ticket; returns its new end, if the ticket could be renewed.
-fn renew(shared: &Shared, place: &Place) -> Result<Option<Timestamp>, Away> {
+fn renew(shared: &DispatcherInner, place: &Place) -> Result<Option<Timestamp>, Away> {
     let Ok(Side::Remote { address, .. }) = shared.config.side(&place.url) else {
         return Ok(None);
     };

@@ -51,7 +51,7 @@ pub(super) fn limits(rules: &Scheduling, config: &Config) -> Limits {
 
 /// The owner of a transfer, and its phase.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'p> {
+pub(super) struct SessionPhase<'p> {
     pub(super) owner: &'p str,
     pub(super) phase: Phase,
 }
@@ -60,10 +60,10 @@ pub(super) struct Place<'p> {
 /// transfers keep their slots, even if the sum then exceeds the limits.
 pub(super) fn limits_beside(
     mut limits: Limits,
-    seen: &[Place<'_>],
-    beside: &[Place<'_>],
+    seen: &[SessionPhase<'_>],
+    beside: &[SessionPhase<'_>],
 ) -> Limits {
-    let left = |most: usize, is_counted: &dyn Fn(&&Place<'_>) -> bool| {
+    let left = |most: usize, is_counted: &dyn Fn(&&SessionPhase<'_>) -> bool| {
         let taken = beside.iter().filter(|one| one.phase != Phase::Waiting);
         let running = seen.iter().filter(|one| one.phase == Phase::Running);
         let left = most.saturating_sub(taken.filter(is_counted).count());
@@ -81,15 +81,15 @@ pub(super) fn limits_beside(
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, Place, limits, limits_beside};
+    use super::{Limits, SessionPhase, limits, limits_beside};
     use crate::config::Config;
     use dray_api::Scheduling;
     use dray_sched::policy::Phase;
     use std::collections::BTreeMap;
 
     #[test]
-    fn what_is_left_beside_others_is_never_less_than_what_runs() {
-        let place = |phase| move |owner| Place { owner, phase };
+    fn remaining_limits_are_never_below_the_running_transfers() {
+        let place = |phase| move |owner| SessionPhase { owner, phase };
         let running = place(Phase::Running);
         let (held, waiting) = (place(Phase::Held), place(Phase::Waiting));
         let table = [

@@ -48,7 +48,7 @@ pub struct Shares {
 }
 
 /// A node of the tree: the other endpoint, then the owner.
-type Place = (String, String);
+type PeerAndOwner = (String, String);
 
 /// A bound on sessions that are in several places of the tree.
 #[derive(Debug, Clone, Copy)]
@@ -231,7 +231,7 @@ impl Shares {
         let capacity = self.config.rate.map(|rate| rate.0).or(probed);
         let mut tree = Tree::new(capacity.map(BytesPerSecond));
         let mut peers: BTreeMap<String, NodeId> = BTreeMap::new();
-        let mut owners: BTreeMap<Place, NodeId> = BTreeMap::new();
+        let mut owners: BTreeMap<PeerAndOwner, NodeId> = BTreeMap::new();
         let shares = self.leaves(all, wants, planned, capacity);
         let mut leaves = Vec::with_capacity(all.len());
         for ((moving, share), wants) in all.iter().zip(shares).zip(wants) {
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_has_so_much_at_most_with_all_peers_together() {
+    fn the_rate_limit_of_an_owner_covers_all_peers() {
         let live = Live::new(Bounds {
             memory: 1 << 30,
             sessions: 4,

@@ -142,7 +142,7 @@ fn is_there(house: &House, transfer: &str) -> bool {
 }
 
 #[test]
-fn what_goes_is_audited_before_and_after() {
+fn each_removal_is_audited_before_and_after() {
     let house = House::new();
     house.broken_off("gone", 50_000);
     house.broken_off("waits", 50_000);
@@ -193,7 +193,7 @@ fn what_goes_is_audited_before_and_after() {
 }
 
 #[test]
-fn what_cannot_be_told_of_is_not_removed() {
+fn nothing_is_removed_that_cannot_be_audited() {
     let house = House::new();
     house.broken_off("old", 50_000);
     let (mut janitor, metrics) = house.janitor(policy(30, None), "");
@@ -205,7 +205,7 @@ fn what_cannot_be_told_of_is_not_removed() {
 }
 
 #[test]
-fn while_space_is_short_the_young_go_too_but_not_within_the_hour() {
+fn short_space_removes_young_orphans_but_none_under_an_hour() {
     let house = House::new();
     house.broken_off("young", 50_000);
     let (janitor, _) = house.janitor(policy(30, Some(u64::MAX)), "");
@@ -217,7 +217,7 @@ fn while_space_is_short_the_young_go_too_but_not_within_the_hour() {
 }
 
 #[test]
-fn a_dry_run_says_each_thing_once_and_removes_nothing() {
+fn a_dry_run_reports_each_orphan_once_and_removes_none() {
     let house = House::new();
     house.broken_off("old", 50_000);
     let dry = Policy {
@@ -257,7 +257,7 @@ fn a_transfer_that_holds_its_data_keeps_it() {
 }
 
 #[test]
-fn it_stops_when_it_is_told_to() {
+fn the_janitor_stops_with_the_endpoint() {
     let house = House::new();
     house.broken_off("old", 1);
     let (janitor, _) = house.janitor(policy(30, None), "");
