@@ -1,11 +1,12 @@
-//! Bounds of single fields. The [`Limits`] that two ends agree on bound whole frames, payloads and
-//! counts; the field bounds are fixed, because a field must fit in the smallest permitted frame.
+//! Bounds of single fields. The two ends agree on the [`Limits`] of whole frames, payloads and
+//! counts. The bounds of fields are fixed, because a field must fit in the smallest frame that an
+//! end may declare.
 
 use crate::message::Limits;
 use dray_core::{End, Entry, EntryKind, Error, ErrorKind, Result, plan};
 
-/// Maximum body of a HELLO, and of every frame before both HELLOs have been read: an
-/// unauthenticated peer can make this end hold at most this much.
+/// Maximum body of a HELLO, and of every frame before both HELLOs have been read. An
+/// unauthenticated peer can make this end allocate at most this many bytes.
 pub const HELLO_BYTES_MAX: u32 = 64 << 10;
 
 /// Minimum [`Limits::control_bytes_max`] that an end may declare. The largest part that cannot be
@@ -27,32 +28,36 @@ pub const XATTRS_BYTES_MAX: usize = 128 << 10;
 /// Maximum number of targets of one layout (Lustre stripes over 2 000 OSTs at most).
 pub const LAYOUT_TARGETS_MAX: usize = 4096;
 
-/// Budget of bytes per entry announced and not closed (guess, revisit: a path and a few
-/// attributes).
+/// Budget for one announced and unclosed entry: a path and a few attributes (guess, revisit).
 const LIVE_ENTRY_BYTES: u64 = 1 << 10;
-/// Additional budget, so that a deep path of folders and the largest permitted entry always fit.
+/// Budget for a deep path of folders and the largest permitted entry, in addition to
+/// [`LIVE_ENTRY_BYTES`] per entry.
 const LIVE_BYTES_MORE: u64 = 512 << 10;
 
-/// Maximum number of separate byte runs of one file that a sink has, or DONE names. A quarter of
-/// its objects at random makes most; this is 2^20 objects of such a file.
+/// Maximum number of separate byte runs of one file at a sink or in DONE messages. A file whose
+/// objects arrive in random order has at most one run per four objects, so the bound suffices for
+/// 2^20 objects.
 pub const RUNS_PER_FILE_MAX: usize = 1 << 18;
-/// Maximum number of runs of all files announced and not closed: about 100 bytes of memory each.
+/// Maximum number of runs of all announced and unclosed files. A run takes about 100 bytes of
+/// memory.
 pub const RUNS_MAX: usize = 1 << 20;
 
-/// Maximum number of one source's blocks without a payload and without a final state: they spend no
-/// credit (guess, revisit: the number in a sync interval of half a second).
+/// Maximum number of one source's hole blocks that have no final state. Such blocks have no
+/// payload, so credit does not bound them. The value is the number of blocks sent in a sync
+/// interval of half a second (guess, revisit).
 pub const HOLE_BLOCKS_MAX: u32 = 4096;
 
-/// Maximum number of storage targets that a sink may name in one session, in layouts and in CREDIT
-/// (Lustre has up to 2 000 OSTs, and the source keeps a queue for each).
+/// Maximum number of storage targets that a sink may name in layouts and in CREDIT during one
+/// session. The source keeps a queue for each target; Lustre has up to 2 000 OSTs.
 pub const SINK_TARGETS_MAX: usize = 1 << 14;
 
-/// Maximum number of objects and targets remembered one by one, of live files on several targets. A
-/// file beyond this bound is sent as if it were on one target.
+/// Maximum sum of objects and targets that the source tracks for live files striped over several
+/// targets. The source sends a file that exceeds the sum as if it were on one target.
 pub const STRIPED_MAX: u64 = 1 << 18;
 
-/// Maximum number of a source's blocks without a final state, and of ranges that wait to be sent
-/// again: the source remembers them whether or not they hold a buffer.
+/// Maximum number of a source's blocks without a final state and ranges that wait for another
+/// attempt. The source remembers both even when they occupy no buffer, so the buffer pool does not
+/// bound them.
 pub const BLOCKS_MAX: usize = 1 << 16;
 
 /// Maximum number of paths in one CONNECT.
@@ -78,7 +83,7 @@ pub const ERROR_CAUSE_BYTES_MAX: usize = 4096;
 /// Maximum length of an error's remedy; the sender truncates a longer one.
 pub const ERROR_REMEDY_BYTES_MAX: usize = 1024;
 
-/// Permission bits that are sent.
+/// Permission bits of a mode that are sent.
 pub const MODE_BITS: u32 = 0o7777;
 
 impl Default for Limits {
@@ -86,7 +91,7 @@ impl Default for Limits {
         Self {
             control_bytes_max: 1 << 20,
             object_bytes_max: plan::OBJECT_BYTES_MAX,
-            // One object of 1 MiB full of files of 256 bytes.
+            // The segments of a 1 MiB object that packs files of 256 bytes.
             segments_max: 4096,
             live_entries_max: 1 << 16,
         }
@@ -106,16 +111,16 @@ impl Limits {
     }
 }
 
-/// Returns the maximum bytes of names, link texts and attributes of entries announced and not
-/// closed, as [`entry_bytes`] counts them.
+/// Returns the maximum bytes of names, link texts and attributes of all announced and unclosed
+/// entries. [`entry_bytes`] computes the share of one entry.
 #[must_use]
 pub const fn live_bytes_max(live_entries_max: u32) -> u64 {
     live_entries_max as u64 * LIVE_ENTRY_BYTES + LIVE_BYTES_MORE
 }
 
-/// Returns the bytes that an entry takes of [`live_bytes_max`] until it is closed; `path_bytes` is
-/// the length of its whole path. A directory takes its path when it begins and its attributes when
-/// it ends.
+/// Returns the bytes of an entry that count towards [`live_bytes_max`] until it is closed;
+/// `path_bytes` is the length of its whole path. For a directory, the path counts from its first
+/// announcement and the attributes from its end.
 #[must_use]
 pub fn entry_bytes(entry: &Entry, path_bytes: usize) -> u64 {
     let xattrs = entry.metadata.xattrs.iter();
@@ -129,8 +134,8 @@ pub fn entry_bytes(entry: &Entry, path_bytes: usize) -> u64 {
     bytes as u64
 }
 
-/// Checks that an entry can be sent. The lister calls it before it announces an entry, so that an
-/// invalid entry fails alone and not with its whole frame.
+/// Checks that an entry can be sent. The lister calls this before it announces an entry, so that an
+/// invalid entry fails alone and not together with its whole frame.
 ///
 /// # Errors
 /// [`ErrorKind::LimitExceeded`] or [`ErrorKind::InvalidRequest`] naming the field.

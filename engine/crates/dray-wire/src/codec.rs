@@ -1,11 +1,11 @@
-//! Frames: encodes messages as bytes and decodes them. The layout is docs/design/wire-protocol.md;
-//! this module is one implementation of it, `integration/wire/decoder.py` another.
+//! Frames: encodes messages as bytes and decodes them. docs/design/wire-protocol.md specifies the
+//! layout; `integration/wire/decoder.py` is an independent implementation.
 //!
-//! A control connection: [`Preamble`], TLS, then frames. Writing: [`encode`] appends a message to a
-//! buffer, in as many frames as the peer's limits require. Reading: [`Decoder`] takes bytes as they
-//! arrive; callers that read exact lengths use [`Prefix::parse`] and [`decode`].
+//! A control connection carries a [`Preamble`], the TLS handshake, then frames. [`encode`] appends
+//! a message to a buffer, in as many frames as the peer's limits require. [`Decoder`] takes bytes
+//! as they arrive; callers that read exact lengths use [`Prefix::parse`] and [`decode`].
 //!
-//! A data connection: [`Preamble`], then the listener's [`Challenge`], the dialler's join, then
+//! A data connection carries a [`Preamble`], the listener's [`Challenge`], the dialler's join, then
 //! block heads, each followed by its payload ([`encode_block_head`], [`decode_block_head`]).
 
 mod bytes;
@@ -27,14 +27,14 @@ use bytes::{refused, unsendable};
 use dray_core::checksum::crc32c;
 use dray_core::{ErrorKind, Result};
 
-/// Bytes before the body of every frame.
+/// Length of the prefix that precedes the body of every frame.
 pub const PREFIX_BYTES: usize = 12;
 
-/// Flag: the body has fields that the agreed version does not know; a reader ignores the bytes
-/// after the fields it knows. Without the flag such bytes are an error.
+/// Flag: the body may end with fields that the agreed version does not define. A reader ignores
+/// bytes after its last known field. Without the flag such bytes are an error.
 pub const FLAG_EXTENDED: u8 = 1;
 
-/// First frame type that peers may skip if they do not know it.
+/// Lowest frame type that a peer may skip if it does not know the type.
 pub const TYPE_IGNORABLE: u8 = 0x80;
 
 /// The numbers of the frame types.
@@ -74,7 +74,7 @@ pub mod frame_type {
     pub const STREAMS: u8 = 0x81;
 }
 
-/// Returns the name of a frame type, as in errors and in the specification.
+/// Returns the name of a frame type, as the specification and error messages use it.
 #[must_use]
 pub const fn frame_name(number: u8) -> &'static str {
     match number {
@@ -157,8 +157,8 @@ impl Prefix {
         Ok(prefix)
     }
 
-    /// Returns true if the frame is skipped: its type is unknown here, and may be ignored by peers
-    /// that do not know it.
+    /// Returns true if the reader must skip the frame: this version does not know its type, and the
+    /// type is in the ignorable range.
     #[must_use]
     pub fn is_passed_over(&self) -> bool {
         self.frame_type >= TYPE_IGNORABLE && frame_name(self.frame_type) == "unknown"
@@ -173,7 +173,7 @@ impl Prefix {
         [b0, b1, b2, b3, self.frame_type, self.flags, 0, 0]
     }
 
-    /// Compares the body's length and checksum with the prefix.
+    /// Checks the body's length and checksum against the prefix.
     fn check(&self, body: &[u8]) -> Result<()> {
         let name = frame_name(self.frame_type);
         if u32::try_from(body.len()) != Ok(self.body_bytes) {
@@ -211,7 +211,7 @@ impl OpenFrame {
         }
     }
 
-    /// Marks the body as ending with fields that a peer may ignore.
+    /// Marks the body as ending with fields that an older peer may ignore.
     const fn extended(mut self) -> Self {
         self.flags |= FLAG_EXTENDED;
         self

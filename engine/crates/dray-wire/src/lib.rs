@@ -2,14 +2,14 @@
 //!
 //! Purpose: messages ([`message`]), their codec ([`codec`]), the agreement of two ends
 //! ([`negotiate`]: versions, feature bits, limits) and the bounds of single fields ([`bounds`]).
-//! The byte layout is specified in docs/design/wire-protocol.md, so that another team could write a
-//! peer.
+//! docs/design/wire-protocol.md specifies the byte layout completely, for independent
+//! implementations.
 //!
-//! Non-goals: files, sockets, order of messages (in the session), keys and their arithmetic (in the
+//! Non-goals: files and sockets; the order of messages (in the session); cryptography (in the
 //! runtime).
 //!
-//! Invariant owned here: no bytes from a peer can make the decoder panic, or hold more memory than
-//! a small multiple of the frame's stated bound.
+//! Invariant owned here: no bytes from a peer can make the decoder panic or allocate more than a
+//! small multiple of the frame's declared length.
 
 pub mod bounds;
 pub mod codec;

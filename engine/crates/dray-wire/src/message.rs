@@ -1,6 +1,6 @@
-//! The messages. The core is the set of FT-LADS (CONNECT, NEW_FILE, FILE_ID, NEW_BLOCK, BLOCK_SYNC,
-//! FILE_CLOSE, BYE; Kasu et al. 2019, listing 1); the others cover the additional needs of a real
-//! transfer.
+//! The messages. The core is the message set of FT-LADS (CONNECT, NEW_FILE, FILE_ID, NEW_BLOCK,
+//! BLOCK_SYNC, FILE_CLOSE, BYE; Kasu et al. 2019, listing 1). The other messages negotiate, control
+//! flow, report errors and end a transfer.
 
 use dray_core::content::ContentKey;
 use dray_core::options::Options;
@@ -10,31 +10,32 @@ use dray_core::{
     TargetId, TransferId,
 };
 
-/// Feature bits for which a peer that does not know them must refuse the session.
+/// Mandatory feature bits: a peer that does not know a set bit must refuse the session.
 pub mod mandatory {
-    /// Segments of files may span objects, and objects may span files.
+    /// A segment of a file may span objects, and an object may hold segments of several files.
     pub const PACKS: u64 = 1 << 0;
     /// A sink at this end stores nothing: data it reports as durable is discarded.
     pub const KEEPS_NOTHING: u64 = 1 << 1;
 }
 
-/// Feature bits a peer may ignore.
+/// Optional feature bits: a peer ignores bits that it does not know.
 pub mod optional {
     /// Holes are sent as ranges, not as zeros.
     pub const HOLES: u64 = 1 << 0;
     /// Extended attributes are sent.
     pub const XATTRS: u64 = 1 << 1;
-    /// Data streams may be unencrypted, authenticated at their join.
+    /// Data streams may be unencrypted; each stream is authenticated when it joins.
     pub const CLEAR_DATA: u64 = 1 << 2;
-    /// The dialler's user chose a peer that stores nothing, by its name or its kind.
+    /// The user of the dialling end explicitly chose a peer that stores nothing, by its URL or its
+    /// kind.
     pub const NULL_MEANT: u64 = 1 << 3;
-    /// A source announces entries as soon as the session exists, before the sink's READY.
+    /// A source announces entries before it receives the sink's READY.
     pub const EARLY_ENTRIES: u64 = 1 << 4;
-    /// A sink reads `resume` in CONNECT.
+    /// A sink reads the `resume` option in CONNECT.
     pub const RESUME: u64 = 1 << 5;
 }
 
-/// Checksum algorithms by number.
+/// Numbers of the checksum algorithms.
 pub mod checksum_id {
     /// crc32c and adler32 of every segment.
     pub const CRC32C_ADLER32: u8 = 1;
@@ -56,15 +57,15 @@ pub struct Limits {
 /// First message of either side on a control connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Oldest and newest protocol version supported.
+    /// Oldest and newest protocol version that this end supports.
     pub versions: (u16, u16),
-    /// [`mandatory`] bits in use.
+    /// [`mandatory`] bits that this end uses.
     pub mandatory: u64,
-    /// [`optional`] bits supported.
+    /// [`optional`] bits that this end supports.
     pub optional: u64,
     /// Limits of this end.
     pub limits: Limits,
-    /// [`checksum_id`]s this end can compute, best first.
+    /// [`checksum_id`]s that this end can compute, in order of preference.
     pub checksums: Vec<u8>,
     /// Name and version of the program, for people.
     pub software: String,
@@ -97,43 +98,44 @@ impl Role {
 pub struct Connect {
     /// The caller's identifier of the transfer.
     pub transfer: TransferId,
-    /// Number of the driver's session of this transfer, from 1; a cancel names it.
+    /// Number of the driver's session of this transfer, counted from 1. A cancel names the session
+    /// by it.
     pub attempt: u32,
     /// Role of the passive end.
     pub passive_role: Role,
-    /// Passive sink: the destination folder, then the paths in it that will be written (none: any).
-    /// Passive source: the paths to read. Bytes, as typed.
+    /// For a passive sink: the destination folder, then the paths below it that will be written (no
+    /// path: any). For a passive source: the paths to read. Bytes as the user typed them.
     pub paths: Vec<Vec<u8>>,
-    /// Selection of the files to read; for a passive sink only the range has a meaning.
+    /// Selection of the files to read. A passive sink uses only the range.
     pub selection: Selection,
     /// Options for both ends.
     pub options: Options,
-    /// Checksum that the caller requires for the (single) file.
+    /// Checksum that the caller requires. Permitted for a transfer of a single file only.
     pub demanded: Option<Checksum>,
     /// Number of data streams that the driver requests.
     pub streams: u16,
     /// Set if data streams are unencrypted.
     pub clear_data: bool,
-    /// Addresses of the driver for the case that the passive end must dial.
+    /// Addresses of the driver, for a passive end that must open the data streams.
     pub addresses: Vec<String>,
 }
 
 /// Selection of a tree's entries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
-    /// Set if folders are entered.
+    /// Set if the lister descends into folders.
     pub recursive: bool,
     /// Patterns of names or paths to include; empty includes all.
     pub include: Vec<String>,
     /// Patterns to exclude.
     pub exclude: Vec<String>,
-    /// Only these bytes of a single file.
+    /// Range of a single file to read; `None` reads the whole file.
     pub range: Option<ByteRange>,
-    /// Required size of a single file, before a range is cut from it.
+    /// Required size of a single file, before the range is applied.
     pub size: Option<u64>,
-    /// New name of the directly named entry, which must be one file.
+    /// New name of the entry that the path names; the entry must be a file.
     pub rename: Option<Name>,
-    /// Treatment of links.
+    /// Treatment of symbolic links.
     pub links: dray_core::options::Links,
 }
 
@@ -142,9 +144,10 @@ pub struct Selection {
 pub struct Accept {
     /// Identifies the session when data streams join.
     pub ticket: [u8; 16],
-    /// Proves a data stream's right to join (HMAC key); secret, sent over TLS only.
+    /// Key (HMAC-SHA256) with which a data stream proves its right to join. Secret, so the message
+    /// is sent over TLS only.
     pub key: [u8; 32],
-    /// Addresses where data streams may join (several NICs or hosts); empty: the address of the
+    /// Addresses where data streams may join (several NICs or hosts). Empty for the address of the
     /// control connection.
     pub addresses: Vec<String>,
     /// Number of data streams granted.
@@ -160,12 +163,13 @@ pub struct Ready {
     pub object_bytes_max: u64,
     /// Maximum number of entries announced and not yet closed.
     pub live_entries_max: u32,
-    /// Maximum size of files that are packed, several to an object, and published in one step.
+    /// Maximum size of a small file. The sink packs small files into shared objects and publishes
+    /// such a file in one step.
     pub pack_bytes_max: u64,
     /// Set if the sink preserves holes.
     pub holes: bool,
-    /// For a sink without random writes: maximum number of objects of one file on the way, in
-    /// order.
+    /// Maximum number of objects of one file in transit for a sink without random writes, which
+    /// needs the objects in order. `None` for a sink with random writes.
     pub ordered_window: Option<u32>,
 }
 
@@ -178,32 +182,32 @@ pub struct FileId {
     pub verdict: FileVerdict,
 }
 
-/// Decision about a file; see [`FileId`].
+/// A sink's decision in a [`FileId`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileVerdict {
-    /// Send the ranges that the [`Message::Done`] messages before this one did not name.
+    /// Send all ranges except those that the preceding [`Message::Done`] messages named.
     Want {
-        /// Bytes of an object (adopted from the log on resume).
+        /// Object size in bytes. After a resume, the size in the log.
         object_bytes: u64,
-        /// The sink's targets of the file.
+        /// Storage targets of the file at the sink.
         layout: Layout,
     },
-    /// The published file is already the same.
+    /// The destination already has the same file.
     Adopted,
-    /// Another file exists at the destination and may not be replaced.
+    /// The destination has another file, and the overwrite option does not permit its replacement.
     Skipped,
-    /// The sink cannot accept it.
+    /// The sink cannot accept the file.
     Failed(Error),
 }
 
-/// A part of a block's payload.
+/// A part of a block: a range of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// File of the part.
+    /// File of the range.
     pub file: FileIndex,
     /// Range in the file.
     pub range: ByteRange,
-    /// Kind of the part.
+    /// Data or a hole.
     pub kind: SegmentKind,
 }
 
@@ -212,23 +216,23 @@ pub struct Segment {
 pub enum SegmentKind {
     /// Bytes in the payload, with their checksums.
     Data(Sums),
-    /// A hole: nothing in the payload. May be longer than an object.
+    /// A hole, without bytes in the payload. A hole may be longer than an object.
     Hole,
 }
 
-/// Head of an object on a data stream; the payload follows, data segments one after the other.
+/// Head of a block on a data stream. The payload follows: the bytes of all data segments, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockHead {
-    /// Identifier of this attempt.
+    /// Identifier of this attempt to send the object.
     pub id: BlockId,
-    /// The sink target whose credit it spends.
+    /// The sink target whose credit the block spends.
     pub target: TargetId,
-    /// Its parts, in payload order.
+    /// Segments in payload order.
     pub segments: Vec<Segment>,
 }
 
 impl BlockHead {
-    /// Returns the bytes of the payload; `None` if the claimed lengths overflow.
+    /// Returns the length of the payload; `None` if the sum of the segment lengths overflows.
     #[must_use]
     pub fn payload_bytes(&self) -> Option<u64> {
         self.segments
@@ -240,44 +244,45 @@ impl BlockHead {
     }
 }
 
-/// State of an object at the sink.
+/// State of a block at the sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockState {
-    /// Written: its buffer is free again.
+    /// The sink has written the block: the source may reuse the buffer.
     Written,
-    /// Durable and logged.
+    /// The block is durable and recorded in the log.
     Durable,
-    /// Refused (wrong bytes); the object must be sent again as a new attempt.
+    /// The sink refused the block (wrong checksum). The source must send the object again in a new
+    /// block.
     Nack(Error),
-    /// The sink does not have it and will not accept it any more (its stream was lost).
+    /// The block was lost with its stream, and the sink will not accept it later.
     Dropped,
 }
 
-/// End of a file at the sink.
+/// End of an entry at the sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileClosed {
     /// Index of the entry.
     pub index: FileIndex,
-    /// Checksums of the published file (of no bytes for folders and links), or the error.
+    /// Checksums of the published file (those of zero bytes for folders and links), or the error.
     pub result: Result<Sums, Error>,
     /// Bytes that an earlier run had already made durable.
     pub bytes_resumed: u64,
 }
 
-/// The sink's counts at the end of a transfer.
+/// The sink's counters at the end of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Files published by this session.
     pub files: u64,
-    /// Files that existed already and were the same.
+    /// Files that already existed with the same content.
     pub files_adopted: u64,
-    /// Files that existed and were not replaced.
+    /// Files that already existed with other content and were not replaced.
     pub files_skipped: u64,
     /// Files that failed.
     pub files_failed: u64,
-    /// Folders and links created.
+    /// Folders and symbolic links created.
     pub others: u64,
-    /// Bytes of the published files.
+    /// Total size of the published files in bytes.
     pub bytes: u64,
 }
 
@@ -292,19 +297,19 @@ pub enum Message {
     Accept(Accept),
     /// Refuses any request.
     Refuse(Error),
-    /// The sink is prepared.
+    /// The sink is ready; states its capabilities.
     Ready(Ready),
-    /// Entries of the manifest, in order (FT-LADS NEW_FILE, in batches).
+    /// Announced entries in order (FT-LADS NEW_FILE, in batches).
     NewFiles(Vec<Entry>),
-    /// Errors of the listing; each names its path.
+    /// Errors of the listing; each error names its path.
     ListFailed(Vec<Error>),
-    /// The manifest is complete.
+    /// The source has announced all entries.
     ListEnd {
         /// Number of announced entries.
         entries: u64,
     },
-    /// Ranges of a file that are durable at the sink; repeated as often as needed before its
-    /// FileId.
+    /// Ranges of a file that are durable at the sink. The sink sends as many as needed before its
+    /// FileId for the file.
     Done {
         /// Index of the file.
         index: FileIndex,
@@ -313,55 +318,57 @@ pub enum Message {
     },
     /// The sink's decisions (FT-LADS FILE_ID, in batches).
     FileIds(Vec<FileId>),
-    /// Permits more objects for these targets.
+    /// Permits the source to send more objects to these targets.
     Credit(Vec<(TargetId, u32)>),
-    /// States of objects (FT-LADS BLOCK_SYNC, in batches).
+    /// States of blocks (FT-LADS BLOCK_SYNC, in batches).
     BlockSync(Vec<(BlockId, BlockState)>),
-    /// Entries that are finished at the sink (FT-LADS FILE_CLOSE, in batches).
+    /// Entries that the sink has finished (FT-LADS FILE_CLOSE, in batches).
     FileClose(Vec<FileClosed>),
-    /// The source cannot deliver a file it announced.
+    /// The source cannot deliver a file that it announced.
     FileAbort {
         /// Index of the file.
         index: FileIndex,
         /// Reason.
         error: Error,
     },
-    /// A data stream failed; the sink answers with the state of each object.
+    /// A data stream failed. The sink answers with the state of each block.
     StreamLost {
         /// Number of the stream.
         stream: StreamId,
-        /// Objects sent on it whose state is unknown.
+        /// Blocks sent on the stream whose state the source does not know.
         blocks: Vec<BlockId>,
     },
-    /// Maximum rate from now on, in bytes per second; `None` lifts the limit.
+    /// New rate limit in bytes per second; `None` removes the limit.
     Rate(Option<u64>),
     /// Asks for a [`Message::Pong`].
     Ping(u64),
     /// Answers a [`Message::Ping`].
     Pong(u64),
-    /// Nothing moved to or from this target for this time.
+    /// No bytes moved to or from this target for the stated time.
     Stall {
-        /// The sender's own target.
+        /// Storage target of the sender.
         target: TargetId,
-        /// Length of the pause.
+        /// Time without progress.
         milliseconds: u64,
     },
-    /// The sender will end soon: start no new work, finish the objects under way.
+    /// The sender will end soon. The receiver starts no new work and finishes the objects in
+    /// transit.
     GoAway(Error),
-    /// Stops this attempt.
+    /// Stops the session of one attempt.
     Cancel {
-        /// The driver's attempt; the sink ignores other numbers.
+        /// Number of the driver's attempt; the sink ignores a cancel with another number.
         attempt: u32,
         /// Set if partial data and log must be removed.
         purge: bool,
     },
-    /// Time the sender has spent in each stage. Peers that do not know the message ignore it.
+    /// Time that the sender has spent in each stage. A peer that does not know the message ignores
+    /// it.
     Profile(Times),
-    /// Number of streams to use from now on, those with the lowest numbers.
+    /// Number of streams to use from now on: the streams with the lowest numbers.
     Streams(u32),
     /// The sink has finished all entries.
     Verdict(Totals),
-    /// The driver's side has stored the verdict; the log may be deleted.
+    /// The driver has stored the verdict, so the sink may delete the log.
     VerdictStored,
     /// Ends the session.
     Bye,
@@ -378,5 +385,5 @@ pub struct Join {
     pub proof: [u8; 32],
 }
 
-/// Re-exported for code that builds log headers from announced entries.
+/// Name of [`ContentKey`] for code that builds log headers from announced entries.
 pub type Content = ContentKey;

@@ -1,4 +1,4 @@
-//! Negotiation of two ends: a pure function of both HELLOs, with the same result at both ends.
+//! Negotiation: a pure function of both HELLOs that gives the same result at both ends.
 
 use crate::bounds;
 use crate::message::{Hello, Limits, checksum_id, mandatory, optional};
@@ -9,18 +9,18 @@ pub const VERSION_OLDEST: u16 = 1;
 /// Newest version supported by this build.
 pub const VERSION_NEWEST: u16 = 1;
 
-/// [`mandatory`] bits this build knows.
+/// [`mandatory`] bits that this build knows.
 pub const MANDATORY_KNOWN: u64 = mandatory::PACKS | mandatory::KEEPS_NOTHING;
-/// Known bits that every session uses.
+/// [`mandatory`] bits that every session of this build uses.
 pub const MANDATORY_USED: u64 = mandatory::PACKS;
-/// [`optional`] bits this build knows.
+/// [`optional`] bits that this build knows.
 pub const OPTIONAL_KNOWN: u64 = optional::HOLES
     | optional::XATTRS
     | optional::CLEAR_DATA
     | optional::NULL_MEANT
     | optional::EARLY_ENTRIES
     | optional::RESUME;
-/// [`checksum_id`]s this build can compute, best first.
+/// [`checksum_id`]s that this build can compute, in order of preference.
 pub const CHECKSUMS_KNOWN: &[u8] = &[checksum_id::CRC32C_ADLER32];
 
 /// Parameters for the rest of a session.
@@ -28,13 +28,13 @@ pub const CHECKSUMS_KNOWN: &[u8] = &[checksum_id::CRC32C_ADLER32];
 pub struct Agreed {
     /// Newest version that both ends support.
     pub version: u16,
-    /// Mandatory bits that either end uses; both know them.
+    /// Mandatory bits that at least one end uses; both ends know them.
     pub mandatory: u64,
     /// Optional bits that both ends support.
     pub optional: u64,
-    /// The lower limit of both ends, each.
+    /// For each limit, the lower value of the two ends.
     pub limits: Limits,
-    /// The checksum of segments and files.
+    /// [`checksum_id`] of the algorithm for segments and files.
     pub checksum: u8,
 }
 
@@ -45,19 +45,18 @@ impl Agreed {
         self.optional & optional_bit != 0
     }
 
-    /// Returns true if an end has announced that its sink stores nothing.
+    /// Returns true if either end has announced that its sink stores nothing.
     #[must_use]
     pub const fn keeps_nothing(&self) -> bool {
         self.mandatory & mandatory::KEEPS_NOTHING != 0
     }
 }
 
-/// Negotiates the parameters of a session. Returns the same at either end.
+/// Negotiates the parameters of a session. Both ends compute the same result.
 ///
 /// # Errors
-/// [`ErrorKind::IncompatiblePeer`] without a common version or checksum, or with a mandatory bit
-/// this build does not know; [`ErrorKind::LimitExceeded`] if a declared limit is too low to work
-/// with.
+/// [`ErrorKind::IncompatiblePeer`] if the ends have no common version or checksum, or a mandatory
+/// bit is unknown here; [`ErrorKind::LimitExceeded`] if a declared limit is below its minimum.
 pub fn negotiate(ours: &Hello, theirs: &Hello) -> Result<Agreed> {
     Ok(Agreed {
         version: version(ours, theirs)?,
@@ -123,9 +122,9 @@ fn mandatory_bits(ours: &Hello, theirs: &Hello) -> Result<u64> {
     ))
 }
 
-/// Returns the common algorithm with the lowest sum of its positions in both lists; of two with the
-/// same sum, the one with the lower number. Symmetric, because the ends do not know which of them
-/// is first.
+/// Returns the common algorithm with the lowest sum of its positions in both lists; among equal
+/// sums, the algorithm with the lower number. The rule is symmetric, because an end does not know
+/// which HELLO counts as the first.
 fn checksum(ours: &Hello, theirs: &Hello) -> Result<u8> {
     let place = |list: &[u8], id: u8| list.iter().position(|other| *other == id);
     let common = ours.checksums.iter().filter_map(|id| {
@@ -184,15 +183,16 @@ fn lower(ours: &Limits, theirs: &Limits) -> Limits {
     }
 }
 
-/// Prefix of a join's proof, so that the session key authenticates no other data of the same form.
+/// Prefix of the input of a join's proof, so that the HMAC of other data under the session key is
+/// never a valid proof.
 const PROOF_LABEL: [u8; 16] = *b"dray join v1\0\0\0\0";
 
-/// Bytes of [`proof_input`].
+/// Length of the result of [`proof_input`].
 pub const PROOF_INPUT_BYTES: usize = 16 + 16 + 4 + 32;
 
-/// Returns the bytes by which a dialler proves that it knows the session's key: `Join::proof` is
-/// the HMAC-SHA256, under `Accept::key`, of label 16 (`dray join v1` and four zeros), ticket 16,
-/// stream 4 (little-endian), challenge 32.
+/// Returns the input of a dialler's proof that it knows the session's key: `Join::proof` is the
+/// HMAC-SHA256 of this input under `Accept::key`. The input consists of the label (16 bytes: `dray
+/// join v1` and four zeros), the ticket (16), the stream (4, little-endian) and the challenge (32).
 #[must_use]
 pub fn proof_input(
     ticket: &[u8; 16],

@@ -21,12 +21,12 @@ fn some_bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..=most)
 }
 
-/// Generates text for people.
+/// Generates a text for people.
 fn text() -> impl Strategy<Value = String> {
     "\\PC{0,24}"
 }
 
-/// Generates a name, not always UTF-8.
+/// Generates a name that is sometimes not valid UTF-8.
 pub fn name() -> impl Strategy<Value = Name> {
     prop_oneof![
         vec(any::<u8>(), 1..=12),
@@ -45,7 +45,7 @@ pub fn path() -> impl Strategy<Value = RelPath> {
     })
 }
 
-/// Generates a range, including one at the end of the 64-bit space.
+/// Generates a range, sometimes at the end of the 64-bit space.
 pub fn range() -> impl Strategy<Value = ByteRange> {
     (any::<u64>(), any::<u64>()).prop_map(|(offset, length)| ByteRange {
         offset,
@@ -53,7 +53,7 @@ pub fn range() -> impl Strategy<Value = ByteRange> {
     })
 }
 
-/// Generates ranges as in DONE: ascending, separate or adjacent, none empty.
+/// Generates ranges as a DONE message has them: ascending, disjoint, not empty.
 fn ascending_ranges() -> impl Strategy<Value = Vec<ByteRange>> {
     vec((0..1u64 << 40, 1..1u64 << 40), 0..20).prop_map(|steps| {
         let mut end = 0;
@@ -69,7 +69,7 @@ fn ascending_ranges() -> impl Strategy<Value = Vec<ByteRange>> {
     })
 }
 
-/// Generates any sums.
+/// Generates arbitrary sums.
 pub fn sums() -> impl Strategy<Value = Sums> {
     (any::<u32>(), any::<u32>()).prop_map(|(crc32c, adler32)| Sums { crc32c, adler32 })
 }
@@ -178,7 +178,7 @@ pub fn limits() -> impl Strategy<Value = Limits> {
         )
 }
 
-/// Generates a HELLO with any versions, bits and checksums.
+/// Generates a HELLO with arbitrary versions, bits and checksums.
 pub fn hello() -> impl Strategy<Value = Hello> {
     (
         (any::<u16>(), any::<u16>()),
@@ -399,7 +399,7 @@ fn times() -> impl Strategy<Value = Times> {
     })
 }
 
-/// Generates any control message.
+/// Generates an arbitrary control message.
 pub fn message() -> impl Strategy<Value = Message> {
     let block = || any::<u64>().prop_map(BlockId);
     let index = || any::<u64>().prop_map(FileIndex);
@@ -445,7 +445,7 @@ pub fn message() -> impl Strategy<Value = Message> {
     prop_oneof![setup, files, objects, session]
 }
 
-/// Generates a head within the default limits, of up to nine segments.
+/// Generates a block head of up to nine segments within the default limits.
 pub fn block_head() -> impl Strategy<Value = BlockHead> {
     let most = Limits::default().object_bytes_max / 9;
     let data = (0..=u64::MAX - most, 1..=most, sums())
@@ -468,7 +468,7 @@ pub fn block_head() -> impl Strategy<Value = BlockHead> {
     })
 }
 
-/// Generates any join.
+/// Generates an arbitrary join.
 pub fn join() -> impl Strategy<Value = Join> {
     (any::<[u8; 16]>(), any::<u32>(), any::<[u8; 32]>()).prop_map(|(ticket, stream, proof)| Join {
         ticket,

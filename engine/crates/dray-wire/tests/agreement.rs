@@ -1,4 +1,4 @@
-//! Two ends agree on the same parameters, or both get the reason of the failure.
+//! Negotiation: both ends compute the same parameters, or both report the reason of the failure.
 
 use dray_core::{ErrorKind, StreamId, plan};
 use dray_wire::bounds::CONTROL_BYTES_MIN;

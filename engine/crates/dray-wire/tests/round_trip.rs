@@ -1,4 +1,4 @@
-//! Every message survives encoding and decoding, and the decoder accepts nothing else.
+//! Every message survives encoding and decoding, and the decoder accepts only canonical frames.
 
 use dray_wire::codec::{
     Decoder, PREFIX_BYTES, Prefix, decode, decode_block_head, decode_join, encode,
@@ -41,8 +41,8 @@ fn decoded_head(frame: &[u8]) -> dray_core::Result<Option<BlockHead>> {
     )
 }
 
-/// Sets the crc of a frame whose body was changed, so that the decoder checks the fields
-/// themselves.
+/// Recomputes the crc of a frame with a changed body, so that the decoder checks the fields instead
+/// of failing on the crc.
 fn reseal(frame: &mut [u8]) {
     let length = u32::try_from(frame.len() - PREFIX_BYTES).expect("short");
     frame[..4].copy_from_slice(&length.to_le_bytes());
@@ -119,10 +119,10 @@ proptest! {
             prop_assert_eq!(decoder.next(&mut piece), Ok(None), "incomplete at {}", length);
             prop_assert_eq!(decoder.is_between_frames(), length == 0);
             if length >= PREFIX_BYTES {
-                // The same cut, by a sender with a matching prefix.
+                // A frame whose prefix declares the shorter body.
                 let mut frame = whole[..length].to_vec();
                 reseal(&mut frame);
-                // HELLO cannot be cut either: its fields have no optional tail.
+                // A shortened HELLO is invalid too: its fields have no optional tail.
                 prop_assert!(decoded(&frame).is_err(), "cut at {}", length);
             }
         }
@@ -150,7 +150,8 @@ proptest! {
         if let Ok(Some(message)) = decoded(&frame) {
             let again = encoded(&message);
             let is_hello = matches!(message, Message::Hello(_));
-            // An error kind of a newer peer becomes `Other`; all other fields are unchanged.
+            // The decoder maps error kinds of a newer peer to `Other`; all other fields are
+            // unchanged.
             if !is_hello && !format!("{message:?}").contains("kind: Other") {
                 prop_assert_eq!(again, frame);
             }

@@ -2,13 +2,13 @@
 
 use dray_core::{End, Error, ErrorKind, Result};
 
-/// A cursor over a frame's body. Every getter takes the name of its field, for errors.
+/// A cursor over a frame's body. Every getter takes the name of the field for its error.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     frame: &'static str,
 }
 
-/// Returns an error for a received frame.
+/// Returns an error about a received frame.
 pub(super) fn refused(kind: ErrorKind, frame: &str, cause: String) -> Error {
     let remedy = match kind {
         ErrorKind::LimitExceeded => {
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         Ok(i64::from_le_bytes(self.array(field)?))
     }
 
-    /// Reads a u64 that must not be zero: it is a divisor, or zero would stop all progress.
+    /// Reads a u64 and refuses zero: the field is a divisor, or zero would stop all progress.
     pub(super) fn u64_above_zero(&mut self, field: &str) -> Result<u64> {
         match self.u64(field)? {
             0 => Err(self.wrong(field, "zero")),
@@ -148,8 +148,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a counted list. The count must fit the rest of the frame, with at least
-    /// `item_bytes_min` per item, so a false count allocates nothing.
+    /// Reads a counted list. The remaining bytes of the frame must hold `item_bytes_min` bytes per
+    /// item, so a false count cannot cause an allocation.
     pub(super) fn list<T>(
         &mut self,
         field: &str,
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    /// Ends the body. Remaining bytes are an error unless `extended`.
+    /// Ends the body. Unread bytes are an error unless `extended` is set.
     pub(super) fn end(self, extended: bool) -> Result<()> {
         if self.bytes.is_empty() || extended {
             return Ok(());
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns an error for a frame that cannot be sent.
+/// Returns an error about a message that cannot be encoded.
 pub(super) fn unsendable(field: &str, have: u64, most: u64) -> Error {
     Error::new(
         ErrorKind::LimitExceeded,
@@ -240,7 +240,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, field: &str, bytes: &[u8], most: usiz
     }
 }
 
-/// Writes a text for people, truncated at a character if it is too long.
+/// Writes a text for people. Truncates a longer text to `most` bytes at a character boundary.
 pub(super) fn put_cut_text(out: &mut Vec<u8>, text: &str, most: usize) {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

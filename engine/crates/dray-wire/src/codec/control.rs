@@ -16,15 +16,15 @@ use dray_core::time::nanos;
 use dray_core::{BlockId, ByteRange, ErrorKind, FileIndex, Result, StreamId, TargetId};
 use std::time::Duration;
 
-/// Maximum number of stages: each has a number of one byte, and none has 0.
+/// Maximum number of stages. A stage number is one byte, and 0 is not assigned.
 const STAGES_MAX: usize = 255;
 
-/// Appends `message` to `out`, in as many frames as `limits` (the agreed ones) require: NEW_FILES,
-/// LIST_FAILED, DONE, FILE_IDS, CREDIT, BLOCK_SYNC, FILE_CLOSE and STREAM_LOST are split, every
-/// other message is one frame. Returns the number of frames.
+/// Appends `message` to `out`, in as many frames as the agreed `limits` require, and returns the
+/// number of frames. NEW_FILES, LIST_FAILED, DONE, FILE_IDS, CREDIT, BLOCK_SYNC, FILE_CLOSE and
+/// STREAM_LOST may be split; every other message is one frame.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] if a field is over its bound or an unsplittable part does not fit
+/// [`ErrorKind::LimitExceeded`] if a field exceeds its bound or an unsplittable part does not fit
 /// in a frame; `out` is then unchanged. See [`crate::bounds::check_entry`].
 pub fn encode(message: &Message, limits: &Limits, out: &mut Vec<u8>) -> Result<usize> {
     let start = out.len();
@@ -87,7 +87,8 @@ fn encode_frames(message: &Message, limits: &Limits, out: &mut Vec<u8>) -> Resul
     }
 }
 
-/// Writes `items` as a counted list after `head`, in as many frames as needed, at least one.
+/// Writes `items` as a counted list after `head`, in as many frames as needed. An empty list takes
+/// one frame.
 fn split<T>(
     number: u8,
     limits: &Limits,
@@ -184,7 +185,7 @@ fn put_single(out: &mut Vec<u8>, message: &Message) -> Result<()> {
         Message::Streams(count) => put_u32(out, *count),
         Message::Verdict(totals) => put_totals(out, totals),
         Message::VerdictStored | Message::Bye => {}
-        // The other messages are lists; `encode_frames` has split them already.
+        // The remaining messages are lists, which `encode_frames` has already split.
         Message::NewFiles(_)
         | Message::ListFailed(_)
         | Message::Done { .. }
@@ -201,7 +202,7 @@ fn put_single(out: &mut Vec<u8>, message: &Message) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] if the checksum or a field is wrong, [`ErrorKind::LimitExceeded`] if a
-/// field is over its bound; the cause names the field.
+/// field exceeds its bound; the cause names the field.
 pub fn decode(prefix: &Prefix, body: &[u8], limits: &Limits) -> Result<Option<Message>> {
     prefix.check(body)?;
     if prefix.is_passed_over() {
@@ -229,7 +230,7 @@ pub fn decode(prefix: &Prefix, body: &[u8], limits: &Limits) -> Result<Option<Me
 }
 
 fn read_message(number: u8, reader: &mut Reader<'_>) -> Result<Message> {
-    // A list is bounded by its frame; see Reader::list.
+    // The frame's length bounds every list; see `Reader::list`.
     const FRAME: usize = usize::MAX;
     Ok(match number {
         frame_type::HELLO => Message::Hello(read_hello(reader)?),
@@ -415,7 +416,7 @@ fn read_times(reader: &mut Reader<'_>) -> Result<Times> {
         }
         before = number;
         let time = Duration::from_nanos(reader.u64("time.nanoseconds")?);
-        // Stages of later versions are ignored.
+        // Stages that only a later version defines are ignored.
         if let Some(stage) = Stage::from_number(number) {
             times.add(stage, time);
         }

@@ -1,4 +1,4 @@
-//! The opening of a connection, and the frames of a data connection.
+//! The first frames of a connection, and the frames of a data connection.
 
 use super::bytes::{Reader, put_u8, put_u32, put_u64, refused, unsendable};
 use super::fields::{put_range, put_sums, read_range, read_sums};
@@ -9,7 +9,7 @@ use dray_core::{BlockId, ErrorKind, FileIndex, Result, StreamId, TargetId};
 /// Length of the preamble, the first bytes of every connection.
 pub const PREAMBLE_BYTES: usize = 8;
 
-/// First bytes of every connection, by which a listener recognises dray among other protocols.
+/// First bytes of every connection. A listener recognises dray by them.
 pub const MAGIC: [u8; 4] = *b"DRAY";
 
 /// Length of a CHALLENGE frame with its prefix.
@@ -18,14 +18,14 @@ pub const CHALLENGE_FRAME_BYTES: usize = PREFIX_BYTES + 32;
 /// Length of a JOIN frame with its prefix.
 pub const JOIN_FRAME_BYTES: usize = PREFIX_BYTES + 16 + 4 + 32;
 
-/// id 8, target 4, count 4.
+/// Fixed fields of a block head in bytes: id 8, target 4, segment count 4.
 const HEAD_BYTES_FIXED: u32 = 16;
-/// kind 1, file 8, range 16.
+/// Encoded hole segment in bytes: kind 1, file 8, range 16.
 const HOLE_BYTES: usize = 25;
-/// Like a hole, plus 8 bytes of checksums.
+/// Encoded data segment in bytes: the fields of a hole and 8 bytes of checksums.
 const SEGMENT_BYTES_MAX: u32 = 33;
 
-/// Purpose of a connection.
+/// Purpose of a connection, stated in its preamble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connection {
     /// Messages of one session.
@@ -34,22 +34,22 @@ pub enum Connection {
     Data,
 }
 
-/// Layer that follows the preamble.
+/// Protocol layer that follows the preamble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Security {
     /// A TLS 1.3 handshake; frames run inside it.
     Tls,
-    /// Frames. On a control connection only if the administrator permits it.
+    /// Unencrypted frames. A control connection may use them only if the administrator permits it.
     Clear,
 }
 
-/// The dialler's first bytes, never encrypted: they announce the connection to a listening port,
-/// which rejects other programs before it allocates anything for them.
+/// First bytes of the dialler, never encrypted. A listener rejects other protocols by them before
+/// it allocates memory for the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preamble {
     /// Purpose of the connection.
     pub connection: Connection,
-    /// Layer that follows.
+    /// Protocol layer that follows.
     pub security: Security,
 }
 
@@ -72,7 +72,7 @@ impl Preamble {
     /// Parses a preamble.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] for anything but a preamble.
+    /// [`ErrorKind::Protocol`] if the bytes are not a valid preamble.
     pub fn parse(bytes: &[u8; PREAMBLE_BYTES]) -> Result<Self> {
         let [m0, m1, m2, m3, connection, security, 0, 0] = *bytes else {
             return Err(not_a_preamble(bytes));
@@ -102,8 +102,8 @@ fn not_a_preamble(bytes: &[u8]) -> dray_core::Error {
     refused(ErrorKind::Protocol, "preamble", cause)
 }
 
-/// The listener's first frame on a data connection: fresh random bytes, so that a recorded join is
-/// useless on another connection.
+/// The listener's first frame on a data connection: fresh random bytes. A recorded join cannot be
+/// replayed on another connection, because its proof covers the challenge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Challenge(pub [u8; 32]);
 
@@ -118,7 +118,7 @@ pub fn encode_challenge(challenge: &Challenge) -> [u8; CHALLENGE_FRAME_BYTES] {
 /// Decodes a CHALLENGE frame.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] for any other frame.
+/// [`ErrorKind::Protocol`] if the frame is not a valid CHALLENGE.
 pub fn decode_challenge(frame: &[u8; CHALLENGE_FRAME_BYTES]) -> Result<Challenge> {
     let mut reader = open_fixed(frame, frame_type::CHALLENGE)?;
     let challenge = Challenge(reader.array("challenge")?);
@@ -136,10 +136,10 @@ pub fn encode_join(join: &Join) -> [u8; JOIN_FRAME_BYTES] {
     })
 }
 
-/// Decodes a JOIN frame. The owner of the key must check its proof.
+/// Decodes a JOIN frame. The caller must check the proof with the session's key.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] for any other frame.
+/// [`ErrorKind::Protocol`] if the frame is not a valid JOIN.
 pub fn decode_join(frame: &[u8; JOIN_FRAME_BYTES]) -> Result<Join> {
     let mut reader = open_fixed(frame, frame_type::JOIN)?;
     let join = Join {
@@ -151,7 +151,7 @@ pub fn decode_join(frame: &[u8; JOIN_FRAME_BYTES]) -> Result<Join> {
     Ok(join)
 }
 
-/// Encodes a frame of known length: `N` bytes including its prefix.
+/// Encodes a frame of fixed length: `N` bytes including the prefix.
 fn sealed<const N: usize>(number: u8, put: impl FnOnce(&mut Vec<u8>)) -> [u8; N] {
     let mut out = Vec::with_capacity(N);
     let frame = OpenFrame::begin(&mut out, number);
@@ -165,8 +165,8 @@ fn sealed<const N: usize>(number: u8, put: impl FnOnce(&mut Vec<u8>)) -> [u8; N]
     bytes
 }
 
-/// Returns the body of a frame of known length. CHALLENGE and JOIN come before anything is known of
-/// the peer, so nothing in them is negotiable: no flags, no other length.
+/// Returns the body of a frame of fixed length. CHALLENGE and JOIN precede all negotiation on their
+/// connection, so flags and other lengths are errors.
 fn open_fixed(frame: &[u8], number: u8) -> Result<Reader<'_>> {
     let name = frame_name(number);
     let wrong = |cause| refused(ErrorKind::Protocol, name, cause);
@@ -185,16 +185,16 @@ fn open_fixed(frame: &[u8], number: u8) -> Result<Reader<'_>> {
     Ok(Reader::new(body, name))
 }
 
-/// Returns the maximum length of a block's head under these limits.
+/// Returns the maximum length of a block head under `limits`.
 #[must_use]
 pub const fn head_bytes_max(limits: &Limits) -> u32 {
     HEAD_BYTES_FIXED.saturating_add(limits.segments_max.saturating_mul(SEGMENT_BYTES_MAX))
 }
 
-/// Appends the frame of a block's head to `out`; the payload must follow on the stream.
+/// Appends the frame of a block's head to `out`. The caller must send the payload after it.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] over the agreed limits; `out` is then unchanged.
+/// [`ErrorKind::LimitExceeded`] if the block exceeds the agreed limits; `out` is then unchanged.
 pub fn encode_block_head(head: &BlockHead, limits: &Limits, out: &mut Vec<u8>) -> Result<()> {
     let payload = head.payload_bytes();
     if payload.is_none_or(|payload| payload > limits.object_bytes_max) {
@@ -239,12 +239,12 @@ pub fn encode_block_head(head: &BlockHead, limits: &Limits, out: &mut Vec<u8>) -
 }
 
 /// Decodes the head of a block; `None` for a frame of an unknown type that may be ignored. A
-/// returned head has at least one segment, and its payload's length is known and within
+/// returned head has at least one segment, and the length of its payload is at most
 /// `limits.object_bytes_max`.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] if the checksum or a field is wrong, [`ErrorKind::LimitExceeded`] over
-/// the agreed limits; the cause names the field.
+/// [`ErrorKind::Protocol`] if the checksum or a field is wrong, [`ErrorKind::LimitExceeded`] if the
+/// block exceeds the agreed limits; the cause names the field.
 pub fn decode_block_head(
     prefix: &Prefix,
     body: &[u8],

@@ -4,17 +4,17 @@ use super::{PREFIX_BYTES, Prefix, decode};
 use crate::message::{Limits, Message};
 use dray_core::{Error, Result};
 
-/// First allocation for an incomplete frame; it then grows with the received bytes, so that an
-/// announced length costs nothing.
+/// First allocation for an incomplete frame. The buffer grows with the received bytes, so a peer
+/// cannot make this end allocate memory by announcing a long frame.
 const BUFFER_BYTES_FIRST: usize = 4096;
 
-/// Takes bytes in pieces of any size and returns messages. It holds at most one incomplete frame:
-/// never more than `control_bytes_max` and a prefix.
+/// Takes bytes in pieces of any size and returns messages. The decoder holds at most one incomplete
+/// frame: `control_bytes_max` bytes and a prefix.
 ///
-/// Order of calls: [`Self::next`] with a slice, until it returns `None` and the slice is empty;
-/// then again with the next received bytes. After HELLO, [`Self::set_limits`]. At the end of the
-/// connection, [`Self::is_between_frames`] distinguishes a clean end from a torn one. After an
-/// error all further calls return the same error: the position in the byte stream is lost.
+/// Order of calls: call [`Self::next`] with a slice until it returns `None` and the slice is empty,
+/// then with the next received bytes. Call [`Self::set_limits`] after HELLO. When the connection
+/// ends, [`Self::is_between_frames`] distinguishes a clean end from a torn frame. After an error
+/// the position in the byte stream is unknown, so all further calls return the same error.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
@@ -22,7 +22,7 @@ pub struct Decoder {
     failed: Option<Error>,
 }
 
-/// A prefix, its body, and the bytes after it.
+/// A complete frame: its prefix, its body, and the input after it.
 type WholeFrame<'a> = (Prefix, &'a [u8], &'a [u8]);
 
 impl Default for Decoder {
@@ -32,8 +32,8 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder at the start of a frame. [`Default`] creates one for the start of a
-    /// connection.
+    /// Creates a decoder that expects the start of a frame. [`Default`] uses the limits for the
+    /// start of a connection.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
         Self {
@@ -60,8 +60,8 @@ impl Decoder {
         self.partial.capacity()
     }
 
-    /// Consumes bytes from the front of `input` up to the end of the next message and returns it;
-    /// `None` if more bytes are needed, and `input` is then empty.
+    /// Consumes `input` up to the end of the next message and returns the message. Returns `None`
+    /// after consuming all of `input` if the frame is still incomplete.
     ///
     /// # Errors
     /// Those of [`Prefix::parse`] and [`decode`].
@@ -81,7 +81,7 @@ impl Decoder {
     fn advance(&mut self, input: &mut &[u8]) -> Result<Option<Message>> {
         loop {
             if self.partial.is_empty() {
-                // The usual case: the frame is complete in `input` and is decoded in place.
+                // Usual case: `input` holds the complete frame, so decode in place without a copy.
                 if let Some((prefix, body, rest)) = self.whole_frame(input)? {
                     *input = rest;
                     match decode(&prefix, body, &self.limits)? {
@@ -100,8 +100,8 @@ impl Decoder {
             }
             let body = self.partial.get(PREFIX_BYTES..).unwrap_or_default();
             let message = decode(&prefix, body, &self.limits)?;
-            // Freed, so that a connection that once had a long frame does not keep its memory for
-            // ever.
+            // Free the buffer, so that a connection does not keep the memory of one long frame
+            // until it ends.
             self.partial = Vec::new();
             if message.is_some() {
                 return Ok(message);
@@ -128,14 +128,14 @@ impl Decoder {
         Prefix::parse(&bytes, self.limits.control_bytes_max)
     }
 
-    /// Moves bytes from `input` until `wanted` are held. Returns true if they are.
+    /// Moves bytes from `input` until the buffer has `wanted` bytes. Returns true if it has.
     fn fill(&mut self, input: &mut &[u8], wanted: usize) -> bool {
         let missing = wanted.saturating_sub(self.partial.len());
         let (taken, rest) = input.split_at(missing.min(input.len()));
         *input = rest;
         let length = self.partial.len() + taken.len();
         if length > self.partial.capacity() {
-            // Vec would double past the limit.
+            // Reserve explicitly: the doubling of `Vec` would exceed the limit.
             let ceiling = PREFIX_BYTES.saturating_add(self.limits.control_bytes_max as usize);
             let doubled = self
                 .partial

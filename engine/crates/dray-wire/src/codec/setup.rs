@@ -120,7 +120,8 @@ pub(super) fn read_connect(reader: &mut Reader<'_>) -> Result<Connect> {
     })
 }
 
-/// Writes the optional fields of CONNECT, if one differs from its default. Returns true if it did.
+/// Writes the optional fields of CONNECT if any of them differs from its default. Returns true if
+/// it wrote them.
 pub(super) fn put_connect_extension(out: &mut Vec<u8>, connect: &Connect) -> bool {
     match connect.options.resume {
         ResumeMode::Verify => false,
@@ -131,7 +132,8 @@ pub(super) fn put_connect_extension(out: &mut Vec<u8>, connect: &Connect) -> boo
     }
 }
 
-/// Reads the fields written by [`put_connect_extension`], from a CONNECT that is EXTENDED.
+/// Reads the fields that [`put_connect_extension`] wrote. Call it only for a CONNECT with
+/// [`super::FLAG_EXTENDED`].
 pub(super) fn read_connect_extension(reader: &mut Reader<'_>, connect: &mut Connect) -> Result<()> {
     connect.options.resume = match reader.u8("resume")? {
         0 => ResumeMode::Verify,

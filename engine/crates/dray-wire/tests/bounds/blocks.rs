@@ -1,4 +1,4 @@
-//! The head of a block respects its bounds, whatever its sender.
+//! The encoder and the decoder of a block head enforce its bounds independently.
 
 use crate::common::framed;
 use dray_core::{BlockId, ByteRange, ErrorKind, FileIndex, Sums, TargetId};
@@ -43,7 +43,7 @@ fn blocks_are_bounded() {
             "{why}"
         );
         assert_eq!(out.is_empty(), !is_good);
-        // A sender without limits.
+        // Encode as a sender without limits, so that the decoder's own check runs.
         out.clear();
         encode_block_head(&head, &wide, &mut out).expect("within wide limits");
         let (prefix, body) = out.split_first_chunk::<PREFIX_BYTES>().expect("a prefix");
@@ -76,7 +76,7 @@ fn blocks_are_bounded() {
         "no segment"
     );
 
-    // count 1; kind 1, file, offset, length 0, sums
+    // Segment count 1; then kind 1, file, offset, length 0, sums.
     let nothing = framed(
         frame_type::BLOCK,
         0,
@@ -99,7 +99,7 @@ fn blocks_are_bounded() {
 #[test]
 fn bytes_behind_the_last_segment_are_refused_unless_they_are_declared() {
     let limits = Limits::default();
-    // count 1; kind 2, file, offset 0, length 1
+    // Segment count 1; then kind 2, file, offset 0, length 1.
     let body = [
         &[0; 12][..],
         &[1, 0, 0, 0, 2],

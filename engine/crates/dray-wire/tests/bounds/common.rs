@@ -1,10 +1,10 @@
-//! Helpers of these tests.
+//! Helpers of the tests of bounds.
 
 use dray_core::{Entry, EntryKind, FileIndex, Metadata, Name, TransferId};
 use dray_wire::codec::{PREFIX_BYTES, Prefix, decode, encode};
 use dray_wire::message::{Connect, Hello, Limits, Message, Role, Selection};
 
-/// Returns a frame with the right checksum around any body.
+/// Returns a frame with a correct checksum around an arbitrary body.
 pub(crate) fn framed(number: u8, flags: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).expect("short");
     let mut frame = length.to_le_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! Messages that a sender refuses to encode, the splitting of others, and the memory of a decoder.
+//! The encoder refuses oversized messages and splits lists; the decoder bounds its memory.
 
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
 use dray_core::{
@@ -11,7 +11,7 @@ use dray_wire::message::{
     Accept, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Limits, Message, Selection,
 };
 
-/// Checks that `within` is sent, and that the sender refuses `over`.
+/// Checks that the encoder accepts `within` and refuses `over`; `field` names the tested field.
 #[track_caller]
 fn bounded(field: &str, within: &Message, over: &Message) {
     let limits = Limits {
@@ -327,7 +327,7 @@ fn the_decoder_holds_one_frame_at_the_most() {
         assert_eq!(decoder.next(&mut &[0u8][..]), Ok(None));
         assert!(decoder.bytes_held() <= 100_000 + PREFIX_BYTES);
     }
-    // The last byte completes a frame with an empty list and far too many bytes after it.
+    // The next byte completes a frame whose list is empty but followed by excess bytes.
     let error = decoder.next(&mut &[0u8][..]).expect_err("a bad frame");
     let mut bye = &framed(frame_type::BYE, 0, &[])[..];
     assert_eq!(

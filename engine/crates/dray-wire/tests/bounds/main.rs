@@ -1,5 +1,5 @@
-//! Every bound is tested from both sides: values just within it are accepted, and both sender and
-//! reader refuse values just over it, naming the field.
+//! Tests of every bound from both sides: the encoder and the decoder accept a value just within the
+//! bound. Both refuse a value just over it and name the field.
 
 mod blocks;
 mod common;

@@ -1,5 +1,4 @@
-//! Frames that a peer may not send: absurd counts, invalid fields, frames of the wrong kind or
-//! size.
+//! The decoder refuses invalid frames: impossible counts, invalid fields, wrong types or sizes.
 
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
 use dray_core::options::ResumeMode;
@@ -42,7 +41,7 @@ fn absurd_counts_fail_before_anything_is_allocated() {
             "items claimed",
         );
     }
-    // One more item than the available bytes hold.
+    // The count is one more than the remaining bytes can hold.
     let body = [&3u32.to_le_bytes()[..], &[0; 16]].concat();
     refused(
         &framed(frame_type::CREDIT, 0, &body),
@@ -91,7 +90,7 @@ fn repeated(count: u32, item: &[u8]) -> Vec<u8> {
     [&count.to_le_bytes()[..], &item.repeat(count as usize)].concat()
 }
 
-/// A string or list without items.
+/// An encoded empty string or list.
 const EMPTY: [u8; 4] = [0; 4];
 
 fn hello_of(checksums: u32, software: u32, token: u32) -> Vec<u8> {
@@ -110,8 +109,8 @@ fn connect_of(paths: u32, include: u32, exclude: u32) -> Vec<u8> {
     body.push(0);
     body.extend(repeated(include, &EMPTY));
     body.extend(repeated(exclude, &EMPTY));
-    // No range, size or name; links; options (object_bytes 1); nothing demanded; streams;
-    // clear; no addresses.
+    // Range, size and name absent; links; options with object_bytes 1; no demanded checksum;
+    // streams; clear; no addresses.
     body.extend([
         0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0,
     ]);
@@ -171,7 +170,7 @@ fn error_about(length: u32) -> Vec<u8> {
     framed(frame_type::REFUSE, 0, &path)
 }
 
-/// The sender's own checks do not guard a reader: these frames are made by one who has none.
+/// A decoder cannot rely on the sender's checks, so this test builds the frames without them.
 #[test]
 fn bounds_hold_against_a_sender_that_keeps_none() {
     for (within, over, field) in [
@@ -262,13 +261,13 @@ fn a_long_frame_is_refused_by_its_prefix_alone() {
     }
 }
 
-/// The body of a message that a sender may send.
+/// Returns the body of a valid message.
 fn body_of(message: &Message) -> Vec<u8> {
     let (frame, _) = try_encode(message, &Limits::default()).expect("good");
     frame[PREFIX_BYTES..].to_vec()
 }
 
-/// A frame whose body has other bytes from `at` on.
+/// Returns a frame whose body is changed to `bytes` from offset `at`.
 fn changed(number: u8, body: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut body = body.to_vec();
     body[at..at + bytes.len()].copy_from_slice(bytes);
@@ -277,7 +276,8 @@ fn changed(number: u8, body: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn nonsense_in_an_entry_is_refused_by_the_fields_name() {
-    // count 4, index 8, no parent 1, name 4 + 1, kind 1, size 8, sparse 1, mode 4, seconds 8
+    // Offsets: count 4, index 8, no parent 1, name 4 + 1, kind 1, size 8, sparse 1, mode 4, seconds
+    // 8.
     let entry = body_of(&Message::NewFiles(vec![file(b"a")]));
     let new_files = frame_type::NEW_FILES;
     refused(
