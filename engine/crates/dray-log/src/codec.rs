@@ -1,5 +1,6 @@
-//! Bodies of records: encodes values as bytes and decodes them. Decoding is strict: a body that is
-//! too long, too short or has an impossible value is not a record. A count alone allocates nothing.
+//! Bodies of records: encodes values as bytes and decodes them. The decoder rejects a body that is
+//! too long, too short or has an impossible value. A false count in a body cannot cause an
+//! allocation.
 
 use crate::record::{
     BootId, Checkpoint, Ending, FileBegin, FileNumber, Header, Objects, PartialFile, Record,
@@ -12,17 +13,17 @@ use dray_core::{
 };
 use std::num::NonZeroU64;
 
-/// Maximum number of claims of a log. A transfer with more claims the whole tree.
+/// Maximum number of claims of a log. A transfer with more claims covers the whole tree instead.
 pub const CLAIMS_MAX: usize = 1024;
-/// Maximum length of a header in bytes; a header of many long claims may reach it before
+/// Maximum length of a header in bytes. Many long claims may exceed it before their number exceeds
 /// [`CLAIMS_MAX`].
 pub const HEADER_BYTES_MAX: usize = 1 << 20;
 /// Maximum length of an owner in bytes.
 pub const OWNER_BYTES_MAX: usize = 1024;
-/// Maximum length of a source version's identity in bytes (entity tags and version ids are far
-/// shorter).
+/// Maximum length of a source version's identity in bytes. Entity tags and version ids are far
+/// shorter.
 pub const IDENTITY_BYTES_MAX: usize = 4096;
-/// Maximum length of any record's body: a header's.
+/// Maximum length of any record's body. The header is the longest record.
 pub(crate) const BODY_BYTES_MAX: usize = HEADER_BYTES_MAX;
 /// Maximum number of objects in one record (64 KiB of sums).
 pub(crate) const OBJECTS_PER_RECORD_MAX: usize = 8192;
@@ -126,10 +127,10 @@ impl Record {
     }
 }
 
-/// Checks that the format can hold a header.
+/// Checks that a header is within the bounds of the format.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] with the bound's name.
+/// [`ErrorKind::LimitExceeded`] with the name of the exceeded bound.
 pub(crate) fn check_header(header: &Header) -> Result<()> {
     let bytes: usize = header.claims.iter().map(|c| c.as_bytes().len() + 4).sum();
     if header.claims.len() > CLAIMS_MAX || bytes > HEADER_BYTES_MAX - 8192 {
@@ -147,7 +148,7 @@ pub(crate) fn check_header(header: &Header) -> Result<()> {
     check_tenure(&header.tenure)
 }
 
-/// Checks that the format can hold a tenure.
+/// Checks that a tenure is within the bounds of the format.
 ///
 /// # Errors
 /// Those of [`check_header`].
@@ -158,7 +159,7 @@ pub(crate) fn check_tenure(tenure: &Tenure) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the format can hold a file.
+/// Checks that a file's record is within the bounds of the format.
 ///
 /// # Errors
 /// Those of [`check_header`].
@@ -293,7 +294,7 @@ const fn ending_from(code: u32) -> Option<Ending> {
     }
 }
 
-/// Bytes not yet read.
+/// The bytes of a body that are not decoded yet.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {

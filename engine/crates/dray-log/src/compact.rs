@@ -1,5 +1,5 @@
-//! Compaction: rewrites the log without the records that no longer count, and decides when it is
-//! worth it.
+//! Compaction: rewrites the log without dead records (records that no longer count), and decides
+//! when a rewrite is worthwhile.
 
 use crate::codec::OBJECTS_PER_RECORD_MAX;
 use crate::file::LogFile;
@@ -11,26 +11,26 @@ use dray_core::plan::Grid;
 use dray_core::{RelPath, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of dead bytes below which a log is not rewritten: reading it takes only a few
+/// Minimum number of dead bytes for a rewrite. Recovery reads a smaller number of bytes within
 /// milliseconds (guess, revisit).
 pub const DEAD_BYTES_MIN: u64 = 1 << 20;
 
-/// Maximum number of objects collected in one pass of a rewrite (6 MiB of memory); more take
-/// another pass over the old log.
+/// Maximum number of objects collected in one pass of a rewrite (6 MiB of memory). More objects
+/// need further passes over the old log.
 const OBJECTS_PER_PASS: usize = 1 << 19;
 
-/// Bytes per write.
+/// Bytes per write to the replacement.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Returns true if a log of `log_bytes`, of which `live_bytes` belong to unfinished files, should
-/// be rewritten: the dead bytes exceed the live ones and [`DEAD_BYTES_MIN`].
+/// Returns true if a log should be rewritten: its dead bytes exceed both `live_bytes` and
+/// [`DEAD_BYTES_MIN`]. `live_bytes` of the `log_bytes` belong to unfinished files.
 #[must_use]
 pub const fn is_worth_it(log_bytes: u64, live_bytes: u64) -> bool {
     let dead = log_bytes.saturating_sub(live_bytes);
     dead > live_bytes && dead >= DEAD_BYTES_MIN
 }
 
-/// Writes records into a file's replacement.
+/// Writes records to the replacement of a log file.
 struct Writer<'f, F> {
     file: &'f mut F,
     buffer: Vec<u8>,
@@ -68,12 +68,12 @@ impl<F: LogFile> Writer<'_, F> {
     }
 }
 
-/// Begins a replacement with prelude and header.
+/// Begins a replacement with the prelude and the header.
 fn begin<'f, F: LogFile>(file: &'f mut F, header: &Header) -> Result<Writer<'f, F>> {
     file.begin_replacement()?;
     let mut buffer = prelude().to_vec();
     let record = Record::Header(header.clone());
-    // The header contains the nonce, so its own head uses nonce 0.
+    // The header contains the nonce, so the head of the header record uses nonce 0.
     write_record(
         &mut buffer,
         PRELUDE_BYTES,
@@ -90,7 +90,7 @@ fn begin<'f, F: LogFile>(file: &'f mut F, header: &Header) -> Result<Writer<'f, 
     })
 }
 
-/// Ends a replacement with a commit record; the caller must commit the replacement itself.
+/// Ends a replacement with a commit record. The caller must then commit the replacement itself.
 fn end<F: LogFile>(mut writer: Writer<'_, F>) -> Result<u64> {
     let durable_before = writer.offset();
     writer.put(&Record::Commit { durable_before }, false)?;
@@ -98,7 +98,7 @@ fn end<F: LogFile>(mut writer: Writer<'_, F>) -> Result<u64> {
     Ok(writer.written)
 }
 
-/// Writes a log that consists of a header; returns its bytes.
+/// Writes a log that consists of a header only; returns its length.
 pub(crate) fn write_new<F: LogFile>(file: &mut F, header: &Header) -> Result<u64> {
     let length = end(begin(file, header)?)?;
     file.commit_replacement()?;
@@ -112,7 +112,7 @@ pub(crate) struct Old {
     pub(crate) end: u64,
 }
 
-/// Eight thousand objects of one file: the unit of a checkpoint record.
+/// A file and the index of a window of 8192 objects in it. A checkpoint record covers one window.
 type WindowKey = (FileNumber, u64);
 
 /// A rewritten log that has not yet replaced the old one.
@@ -122,7 +122,8 @@ pub(crate) struct Rewritten {
 }
 
 impl Rewritten {
-    /// Updates the files to the new log, after it has replaced the old one.
+    /// Updates `files` to the offsets of the new log. Call it after the new log has replaced the
+    /// old one.
     pub(crate) fn settle(self, files: &mut Files) {
         for (number, bytes) in self.live_bytes {
             if let Some(file) = files.get_mut(number) {
@@ -133,7 +134,7 @@ impl Rewritten {
     }
 }
 
-/// Writes the file's replacement, with `header` and the records of `files` that still count.
+/// Writes the replacement of `file`: `header`, and the records of `files` that still count.
 ///
 /// # Errors
 /// Errors of the storage; the old log is unchanged.
@@ -184,7 +185,8 @@ fn begin_of(path: &RelPath, file: &LoggedFile) -> FileBegin {
     }
 }
 
-/// Returns the ranges that an old record adds to a file that still counts; `None` if it adds none.
+/// Returns the ranges that a record of the old log adds to an unfinished file; `None` if it adds
+/// none.
 fn counted<'a>(
     step: &Step,
     files: &'a Files,
@@ -209,12 +211,12 @@ fn counted<'a>(
         Record::Range(_, range, sums) => vec![(*range, *sums)],
         _ => return None,
     };
-    // Ranges that recovery did not accept (in doubt, over a limit) must not come back here.
+    // Omit ranges that recovery rejected (in doubt, over a limit).
     ranges.retain(|(range, _)| !range.is_empty() && file.done.contains(*range));
     Some((file, ranges))
 }
 
-/// Copies the records of ranges. Returns the windows that have objects.
+/// Copies the records of ranges to the replacement. Returns the windows that have objects.
 fn copy_ranges<F: LogFile>(
     writer: &mut Writer<'_, F>,
     old: &Old,
@@ -251,7 +253,7 @@ fn window_of(file: &LoggedFile, offset: u64) -> u64 {
     offset / file.object_bytes.get() / OBJECTS_PER_RECORD_MAX as u64
 }
 
-/// Returns windows that fit in one pass, each with space for its objects.
+/// Returns the next windows that fit in one pass, each with space for its objects.
 fn next_batch(
     windows: &mut impl Iterator<Item = WindowKey>,
     files: &Files,
@@ -300,7 +302,7 @@ fn gather<F: LogFile>(
             };
             let index = range.offset / file.object_bytes.get() % OBJECTS_PER_RECORD_MAX as u64;
             if let Some(slot) = objects.get_mut(index as usize) {
-                // The first record counts, as in recovery.
+                // If several records name an object, the first counts, as in recovery.
                 slot.get_or_insert(sums);
             }
         }
@@ -308,7 +310,8 @@ fn gather<F: LogFile>(
     Ok(batch)
 }
 
-/// Returns a window's record, cut to its first and last set object; `None` if none is set.
+/// Returns the checkpoint record of a window, from its first to its last set object; `None` if no
+/// object is set.
 fn checkpoint(
     number: FileNumber,
     window: u64,

@@ -1,50 +1,50 @@
-//! The file interface of a log, with only the operations that a log needs.
+//! The file interface of a log, limited to the operations that a log needs.
 
 use dray_core::{End, Error, ErrorKind, Result};
 
 /// A file that grows at its end and can be replaced as a whole.
 ///
-/// The runtime implements it with the operating system, the simulator with a fake disk that
-/// distinguishes written from durable data. One thread uses an instance at a time. No method
-/// retries by itself.
+/// The runtime implements the interface with the operating system, the simulator with a fake disk
+/// that distinguishes written from durable data. An instance is used by one thread at a time. The
+/// methods do not retry.
 pub trait LogFile {
-    /// Returns the whole length of the file now, durable or not, or an error; never a partial
-    /// result. The log calls it before each commit to detect a second writer.
+    /// Returns the present length of the file, including bytes that are not durable. The log calls
+    /// it before each commit to detect a second writer, so an uncertain length must be an error.
     ///
     /// # Errors
     /// Errors of the storage.
     fn length(&mut self) -> Result<u64>;
 
-    /// Fills `buffer` from `offset`; returns the number of bytes read. Fewer than requested means
-    /// the end of the file, never an interrupted call.
+    /// Fills `buffer` from `offset`; returns the number of bytes read. A smaller number than
+    /// requested means the end of the file: the implementation repeats interrupted reads.
     ///
     /// # Errors
     /// Errors of the storage.
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `bytes` at the end. After an error any part of them may be in the file; the
-    /// log truncates it.
+    /// Writes all of `bytes` at the end. After an error any part of `bytes` may be in the file; the
+    /// log then truncates the file.
     ///
     /// # Errors
-    /// Errors of the storage ([`ErrorKind::NoSpace`] above all).
+    /// Errors of the storage, most often [`ErrorKind::NoSpace`].
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Returns when all appended bytes and every truncation are on stable storage. After an error
-    /// the state of data that was not durable before is unknown, and a second call may wrongly
-    /// succeed (a failed sync marks pages clean), so the log instance becomes unusable.
+    /// Returns after all appended bytes and every truncation are on stable storage. After an error
+    /// the log instance becomes unusable. The state of the unsynced data is then unknown, and a
+    /// second call may wrongly succeed, because a failed sync marks pages clean.
     ///
     /// # Errors
     /// Errors of the storage.
     fn sync(&mut self) -> Result<()>;
 
-    /// Truncates the file to `length` bytes; never used to grow it.
+    /// Truncates the file to `length` bytes. The log never grows a file with it.
     ///
     /// # Errors
     /// Errors of the storage.
     fn truncate(&mut self, length: u64) -> Result<()>;
 
-    /// Opens an empty new file in the same folder, and discards one opened before. The present file
-    /// is unchanged until [`Self::commit_replacement`].
+    /// Opens an empty new file in the same folder, and discards a new file from an earlier call.
+    /// The present file is unchanged until [`Self::commit_replacement`].
     ///
     /// # Errors
     /// Errors of the storage.
@@ -56,13 +56,12 @@ pub trait LogFile {
     /// Errors of the storage; the new file is then unusable, the present one unchanged.
     fn append_replacement(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Syncs the new file, renames it over the present one and syncs the folder. From then on
-    /// `self` is the new file. A crash at any moment leaves the old file or the new one, each
-    /// whole.
+    /// Syncs the new file, renames it over the present file and syncs the folder. Afterwards `self`
+    /// is the new file. A crash at any moment leaves either the old or the new file complete.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] only if the present file is certainly unchanged. After any other
-    /// error it may be either one, and the log instance becomes unusable.
+    /// error either file may be in place, and the log instance becomes unusable.
     fn commit_replacement(&mut self) -> Result<()>;
 }
 
@@ -93,7 +92,7 @@ impl<F: LogFile + ?Sized> LogFile for Box<F> {
     }
 }
 
-/// A file in memory that never fails: for tests, and for reading bytes that the caller has fetched.
+/// A file in memory that never fails: for tests, and for bytes that the caller has already read.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryFile {
     bytes: Vec<u8>,
@@ -107,7 +106,7 @@ impl MemoryFile {
         Self::default()
     }
 
-    /// Creates a file with this content.
+    /// Creates a file with the content `bytes`.
     #[must_use]
     pub const fn with_bytes(bytes: Vec<u8>) -> Self {
         Self {

@@ -12,21 +12,21 @@
 use dray_core::checksum::crc32c;
 use dray_core::{End, Error, ErrorKind, Result};
 
-/// First bytes of every object log, of any version.
+/// First bytes of an object log of any version.
 pub const MAGIC: [u8; 8] = *b"DRAYLOG\n";
-/// The version that is written, and the newest that can be read.
+/// The version that this build writes, and the newest that it reads.
 pub const VERSION: u16 = 2;
-/// The oldest version that can be read.
+/// The oldest version that this build reads.
 pub const VERSION_OLDEST: u16 = 1;
 
-/// Bytes of the prelude; the header record follows directly.
+/// Length of the prelude. The header record follows directly.
 pub(crate) const PRELUDE_BYTES: u64 = 16;
-/// Bytes of a record's head.
+/// Length of a record's head.
 pub(crate) const HEAD_BYTES: usize = 16;
-/// Records begin at multiples of this, so that a search after damage has few offsets to check.
+/// Alignment of records in bytes. It reduces the offsets that a search after damage has to check.
 pub(crate) const ALIGNMENT: u64 = 8;
 
-/// Flag of a record of ranges that were written but not synced.
+/// Flag of a record whose ranges were written but not synced.
 pub(crate) const FLAG_WEAK: u8 = 1;
 
 /// A record's head.
@@ -44,7 +44,7 @@ impl Head {
         (HEAD_BYTES as u64 + u64::from(self.body_bytes)).next_multiple_of(ALIGNMENT)
     }
 
-    /// Reads a head; `None` if it was not written for this offset of this log.
+    /// Reads a head; `None` if the head was not written at this offset of a log with this nonce.
     pub(crate) fn read(bytes: &[u8; HEAD_BYTES], nonce: u64, offset: u64) -> Option<Self> {
         let (fields, crc) = bytes.split_at(12);
         if crc != head_crc(fields, nonce, offset).to_le_bytes() {
@@ -71,10 +71,10 @@ fn head_crc(fields: &[u8], nonce: u64, offset: u64) -> u32 {
     crc(&bound)
 }
 
-/// Appends one record to `out`. `offset` is its future offset in the file.
+/// Appends one record to `out`. `offset` is the record's future offset in the file.
 ///
 /// # Panics
-/// If the body is 4 GiB or more; the codec bounds bodies to a MiB.
+/// If the body is 4 GiB or more; the codec bounds bodies to 1 MiB.
 pub(crate) fn write_record(
     out: &mut Vec<u8>,
     offset: u64,
@@ -96,7 +96,7 @@ pub(crate) fn write_record(
     out.resize(out.len().next_multiple_of(ALIGNMENT as usize), 0);
 }
 
-/// Returns the prelude of a log of this version.
+/// Returns the prelude of a log of the current version.
 pub(crate) fn prelude() -> [u8; 16] {
     prelude_of(VERSION)
 }

@@ -1,19 +1,20 @@
-//! Names and places of logs, leases and partial files. Pure names; the runtime searches for the
-//! files.
+//! Names and locations of logs, leases and partial files. This module only computes names; the
+//! runtime searches for the files.
 //!
-//! For a destination folder `top` (for a single file: its folder) a transfer's log is
-//! `top/.dray-log/<16 hex>.log`, its lease `top/.dray-log/<16 hex>.lease`; the partial file of
-//! `folder/name` is `folder/.dray-<16 hex>.part`. All begin with dray's reserved prefix, so they
-//! are never sent and never accepted from a manifest.
+//! A transfer to the destination folder `top` (for a single file: its folder) uses the log
+//! `top/.dray-log/<16 hex>.log` and the lease `top/.dray-log/<16 hex>.lease`. The partial file of
+//! `folder/name` is `folder/.dray-<16 hex>.part`. All these names begin with dray's reserved
+//! prefix. A source never sends them, and a sink never accepts them from a manifest.
 
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 
-/// Folder beneath a destination's top folder that holds logs and leases.
+/// Folder in a destination's top folder that holds logs and leases.
 pub const LOG_FOLDER: &[u8] = b".dray-log";
 
-/// Offset basis and prime of the 64-bit FNV-1a hash (Fowler, Noll and Vo). A name needs spread, not
-/// secrecy: the header determines the claims of a log, and the log the owner of a partial file.
+/// Offset basis of the 64-bit FNV-1a hash (Fowler, Noll and Vo). A weak hash suffices for names:
+/// the log's header states the log's claims, and the log states the file to which a partial file
+/// belongs.
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
@@ -25,8 +26,8 @@ pub fn log_folder_name() -> Result<Name> {
     Name::new(LOG_FOLDER)
 }
 
-/// Returns the name of the log of `transfer` for `claims`. No two transfers share a log, and a
-/// transfer that runs again finds its own log. Order and repetition of the claims do not matter.
+/// Returns the name of the log of `transfer` for `claims`. Different transfers have different logs;
+/// a rerun of a transfer finds its own log. The order and repetition of claims do not matter.
 ///
 /// # Errors
 /// No error in practice, as above.
@@ -42,9 +43,9 @@ pub fn lease_name(claims: &[RelPath], transfer: &TransferId) -> Result<Name> {
     Name::new(format!("{:016x}.lease", log_hash(claims, transfer)).as_bytes())
 }
 
-/// Returns the identifier of a request: equal for two transfers that name the same files at the
-/// same place with the same patterns. 0 if the names are not known beforehand (the contents of a
-/// folder).
+/// Returns the identifier of a request. Two transfers have the same identifier if they name the
+/// same files at the same place with the same patterns. The identifier is 0 if the names are not
+/// known beforehand (the contents of a folder).
 #[must_use]
 pub fn request_mark(claims: &[RelPath], include: &[String], exclude: &[String]) -> u64 {
     if claims.is_empty() {
@@ -70,9 +71,8 @@ pub fn lease_of_log(log: &Name) -> Option<Name> {
     Name::new(&[hex, b".lease"].concat()).ok()
 }
 
-/// Returns the name of the log to which a file of the log folder belongs: the log itself, its
-/// lease, or the replacement that a holder had begun to write before it died; `None` for any other
-/// name.
+/// Returns the name of the log to which a file of the log folder belongs; `None` if the name is
+/// unknown. `file` may be the log itself, its lease, or a replacement that a holder did not finish.
 #[must_use]
 pub fn log_of(file: &Name) -> Option<Name> {
     let bytes = file.as_bytes();
@@ -81,7 +81,7 @@ pub fn log_of(file: &Name) -> Option<Name> {
     Name::new(&[hex_of(hex)?, b".log"].concat()).ok()
 }
 
-/// Returns true if a partial file may have this name.
+/// Returns true if `name` has the form of a partial file's name.
 #[must_use]
 pub fn is_partial_name(name: &Name) -> bool {
     let hex = name.as_bytes().strip_prefix(b".dray-");
@@ -94,8 +94,8 @@ fn hex_of(bytes: &[u8]) -> Option<&[u8]> {
     (bytes.len() == 16 && bytes.iter().all(is_hex)).then_some(bytes)
 }
 
-/// Returns the name of the partial file of a file that will be called `final_name`. Every writer of
-/// that file computes the same name, whatever its log, so that two writers meet at the file.
+/// Returns the name of the partial file of the file `final_name`. Every writer computes the same
+/// name, independent of its log, so that two writers of one file detect each other.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidName`] if the final name is dray's own.
@@ -103,8 +103,9 @@ pub fn partial_name(final_name: &Name) -> Result<Name> {
     partial_name_at_turn(final_name, 0)
 }
 
-/// Returns the name to use if the name of the turn before is the partial file of *another* final
-/// name (two names with one hash; a hostile manifest can construct some).
+/// Returns the alternative partial name number `turn`. A writer uses it if the name of the previous
+/// turn is the partial file of *another* final name. Two names may have the same hash, and a
+/// hostile manifest can construct such names.
 ///
 /// # Errors
 /// Those of [`partial_name`].
@@ -121,31 +122,34 @@ pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
     }
     let mut hash = fnv(FNV_BASIS, final_name.as_bytes());
     if turn > 0 {
-        // A name contains no zero byte, so no name's turn 0 is another's turn 1 by design.
+        // A final name contains no zero byte, so the hash inputs of different names and turns
+        // differ.
         hash = fnv(fnv(hash, &[0]), &turn.to_le_bytes());
     }
     Name::new(format!(".dray-{hash:016x}.part").as_bytes())
 }
 
-/// Returns the name to use if the names of all turns are in use: no other log gives it to any file.
+/// Returns the partial name to use if the names of all turns are in use. The name depends on `log`,
+/// so no other log computes it.
 ///
 /// # Errors
 /// Those of [`partial_name`].
 pub fn partial_name_of_log(final_name: &Name, turn: u32, log: &Name) -> Result<Name> {
-    // Rejects dray's own names.
+    // Refuse reserved final names.
     partial_name(final_name)?;
     let hash = fnv(fnv(FNV_BASIS, final_name.as_bytes()), &[0]);
     let hash = fnv(fnv(hash, &turn.to_le_bytes()), log.as_bytes());
     Name::new(format!(".dray-{hash:016x}.part").as_bytes())
 }
 
-/// Returns true if a log with these claims covers `path` (relative to the log's top folder).
+/// Returns true if a log with these claims covers `path`, which is relative to the log's top
+/// folder.
 #[must_use]
 pub fn covers(claims: &[RelPath], path: &RelPath) -> bool {
     claims.is_empty() || claims.iter().any(|claim| path.starts_with(claim))
 }
 
-/// Returns FNV-1a 64 over the sorted, distinct claims, a zero byte after each.
+/// Returns the FNV-1a 64 hash of the sorted, distinct claims, each followed by a zero byte.
 fn claims_hash(claims: &[RelPath]) -> u64 {
     let mut sorted: Vec<&[u8]> = claims.iter().map(RelPath::as_bytes).collect();
     sorted.sort_unstable();
@@ -155,7 +159,7 @@ fn claims_hash(claims: &[RelPath]) -> u64 {
         .fold(FNV_BASIS, |hash, claim| fnv(fnv(hash, claim), &[0]))
 }
 
-/// Continues the hash over bytes that end no claim, and over the transfer id.
+/// Continues the claims hash with a separator and the transfer id.
 fn log_hash(claims: &[RelPath], transfer: &TransferId) -> u64 {
     let hash = fnv(claims_hash(claims), &[0, 0xff]);
     fnv(hash, transfer.as_str().as_bytes())

@@ -1,12 +1,12 @@
-//! The lease on a log: the right to write. A lock immediately separates two processes of one host
-//! (or of one cluster file system with locks); the epoch excludes a holder that lost the lock
-//! without noticing. The runtime implements the lock; the record and its rules are here.
+//! The lease on a log: the right to write to it. A lock excludes a second process on the same host,
+//! or on any host of a cluster file system with locks. The epoch excludes a holder that lost its
+//! lock without noticing. The runtime implements the lock; this module implements the lease record
+//! and its rules.
 //!
 //! The lease file has two slots of 1024 bytes. A holder of epoch `e` writes slot `e % 2`, so a torn
-//! write never destroys the previous record. The file is never renamed or replaced, and only a
-//! holder that has finished removes it, under its lock: a lock belongs to the file, not to the
-//! name. A process that gets a lock must therefore check that the name still refers to the locked
-//! file.
+//! write never destroys the previous record. The file is never renamed or replaced. A holder
+//! removes it only after it has finished, under its lock. A lock belongs to the file and not to the
+//! name, so a process that gets a lock must check that the name still refers to the locked file.
 
 use crate::codec::Input;
 use crate::frame::crc;
@@ -26,7 +26,7 @@ pub const NAME_BYTES_MAX: usize = 255;
 
 const HEAD_BYTES: usize = 16;
 
-/// The holder of a log.
+/// The record of a lease's holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRecord {
     /// Epoch, higher than that of every earlier holder.
@@ -39,22 +39,21 @@ pub struct LeaseRecord {
     pub boot_id: BootId,
     /// Host on which the holder runs.
     pub host: String,
-    /// Identifier of its request, by [`crate::layout::request_mark`]; 0 if unknown.
+    /// Identifier of the holder's request, by [`crate::layout::request_mark`]; 0 if unknown.
     pub request: u64,
     /// Kind of lock that excludes other writers while the lease is held.
     pub lock: LockKind,
 }
 
-/// Kind of lock that protects a lease. A lock of one kind is invisible to a writer that tries to
-/// get the other kind.
+/// Kind of lock that protects a lease. Locks of different kinds do not exclude each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LockKind {
-    /// Unknown: an older program wrote the record.
+    /// Unknown, because an older program wrote the record.
     #[default]
     Unknown,
     /// A lock of the operating system on the lease file.
     System,
-    /// A server's rule that a file has one writer.
+    /// The storage server's rule that a file has one writer.
     Server,
 }
 
@@ -75,7 +74,7 @@ impl LockKind {
         }
     }
 
-    /// Returns true if a writer with locks of kind `self` cannot see a lock of kind `other`.
+    /// Returns true if a writer with locks of kind `self` cannot detect a lock of kind `other`.
     #[must_use]
     pub fn is_blind_to(self, other: Self) -> bool {
         self != other && self != Self::Unknown && other != Self::Unknown
@@ -83,13 +82,13 @@ impl LockKind {
 }
 
 impl LeaseRecord {
-    /// Returns the offset of this record in the lease file.
+    /// Returns the offset of this record's slot in the lease file.
     #[must_use]
     pub const fn slot_offset(&self) -> u64 {
         (self.epoch % 2) * SLOT_BYTES as u64
     }
 
-    /// Encodes this record's slot.
+    /// Encodes this record as a slot.
     ///
     /// # Errors
     /// [`ErrorKind::LimitExceeded`] if a name is longer than [`NAME_BYTES_MAX`].
@@ -134,20 +133,20 @@ impl LeaseRecord {
     }
 }
 
-/// Returns the crc32c of a slot, with its own field as zeros.
+/// Returns the crc32c of a slot, computed with zeros in the crc field.
 fn slot_crc(slot: &[u8; SLOT_BYTES]) -> u32 {
     let mut zeroed = *slot;
     zeroed[12..HEAD_BYTES].fill(0);
     crc(&zeroed)
 }
 
-/// Returns the newest intact record of a lease file's bytes. Returns `None` if there is none: the
-/// file is empty, or the only record ever written was torn, so that no process has been told that
-/// it holds the lease.
+/// Returns the newest intact record of a lease file. Returns `None` if no record is intact: either
+/// the file is empty, or the write of its first record was torn. In both cases no process holds the
+/// lease.
 ///
 /// # Errors
 /// [`ErrorKind::LogVersion`] if an intact slot has another version: a newer program holds or held
-/// this lease, and its epoch cannot be read.
+/// this lease, and this program cannot read the epoch.
 pub fn newest(bytes: &[u8]) -> Result<Option<LeaseRecord>> {
     let mut found: Option<LeaseRecord> = None;
     for slot in bytes.chunks(SLOT_BYTES).take(2) {
@@ -185,17 +184,17 @@ fn decode(body: &[u8]) -> Option<LeaseRecord> {
         transfer: TransferId::new(input.text(TransferId::LENGTH_MAX)?).ok()?,
         holder: input.text(NAME_BYTES_MAX.min(TEXT_BYTES_MAX))?,
         host: input.text(NAME_BYTES_MAX)?,
-        // Zeros in the records of older programs.
+        // Older programs wrote zeros here.
         request: input.u64()?,
         lock: LockKind::of(input.u32()?),
     })
 }
 
-/// Returns the epoch of the next holder, above the lease's and the log's: either may have been
-/// lost.
+/// Returns the epoch of the next holder: above the epochs of both the lease and the log, because
+/// either file may have been lost.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] after 2^64 - 1 holders, or with a hostile record of that epoch.
+/// [`ErrorKind::LimitExceeded`] if an epoch is already 2^64 - 1, which only a hostile record has.
 pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result<u64> {
     let highest = lease
         .map_or(0, |record| record.epoch)
@@ -207,7 +206,7 @@ pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result
     })
 }
 
-/// Returns true if the holder of `mine` must stop immediately after it read `found` from the lease
+/// Returns true if the holder of `mine` must stop immediately. `found` is the record in the lease
 /// file: another process holds the lease, or the record no longer exists.
 #[must_use]
 pub fn is_fenced(mine: &LeaseRecord, found: Option<&LeaseRecord>) -> bool {

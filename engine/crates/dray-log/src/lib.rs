@@ -1,18 +1,19 @@
 //! The object log: the durable record of the byte ranges that the sink has stored.
 //!
-//! Participants: a writer (the sink that holds the lease) and a later reader (the next run, from
-//! any host). The writer opens a [`UniversalLog`], announces each partial file, records ranges as
-//! they become durable, and commits in groups. The reader calls [`recover()`] and lets [`trust`]
-//! decide which ranges are still valid.
+//! Participants: a writer (the sink that holds the lease) and a later reader (the next run, on any
+//! host). The writer opens a [`UniversalLog`], announces each partial file, records ranges as they
+//! become durable, and commits in groups. The reader calls [`recover()`], then [`trust`] decides
+//! which ranges are still valid.
 //!
-//! Goals: only recorded ranges are trusted; a torn tail costs uncommitted records and no more;
-//! damage in the middle is distinguished from a torn tail; memory grows with the gaps of unfinished
-//! files, not with sizes or claims; the methods of FT-LADS fit behind the same [`ObjectLog`].
+//! Goals: only recorded ranges are trusted; a torn tail loses only uncommitted records; damage in
+//! the middle is distinguished from a torn tail; memory grows with the gaps of unfinished files,
+//! not with file sizes or claims; the logging methods of FT-LADS can implement the same
+//! [`ObjectLog`].
 //!
-//! Non-goals: I/O (behind [`LogFile`]), locks, the time of syncs, the order of objects.
+//! Non-goals: I/O (behind [`LogFile`]), locks, the times of syncs, the order of objects.
 //!
-//! Invariant owned here: recovery returns a range only if it was recorded, with those sums, for
-//! that file, and the file had not ended. The byte format is in docs/design/object-log.md.
+//! Invariant owned here: recovery returns a range only if the log recorded it for that file, with
+//! those sums, and the file has not ended. docs/design/object-log.md specifies the byte format.
 //!
 //! ```
 //! use dray_core::{ByteRange, ContentKey, ModifiedTime, Name, RelPath, Sums, TransferId};

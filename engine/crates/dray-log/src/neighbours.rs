@@ -1,9 +1,9 @@
-//! Other transfers' logs of the same tree: finds the files that are open in them, decides which
-//! transfer may begin a file, and adopts an unfinished file from another log.
+//! Logs of other transfers in the same tree: finds the files that are open in them, decides which
+//! transfer may write a file, and adopts an unfinished file from another log.
 //!
-//! Non-goal: finding the logs and their leases (the runtime does that).
+//! Non-goal: locating the logs and their leases (the runtime does that).
 //!
-//! Invariants owned here: of two writers that claim one file concurrently at most one keeps it;
+//! Invariants owned here: of two writers that claim a file concurrently, at most one keeps it;
 //! adopted ranges are durable in the new log before the old log ends the file.
 
 use crate::file::LogFile;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// A file that is open in another log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spoken {
-    /// Final path, below that log's top folder.
+    /// Final path, relative to the top folder of the other log.
     pub path: RelPath,
     /// Its partial file.
     pub partial: PartialFile,
@@ -26,22 +26,23 @@ pub struct Spoken {
     pub object_bytes: u64,
 }
 
-/// Reads another transfer's log as it grows. It stores no ranges and takes no lease.
+/// Reads another transfer's log while the log grows. It stores no ranges and takes no lease.
 #[derive(Debug)]
 pub struct Follower {
     header: Header,
     tenure: Tenure,
-    /// All records before this offset have been read.
+    /// Offset up to which the log has been read.
     read_to: u64,
     files: BTreeMap<FileNumber, Spoken>,
     by_path: BTreeMap<RelPath, FileNumber>,
 }
 
 impl Follower {
-    /// Reads a log's header; `None` for an empty file.
+    /// Creates a follower and reads the log's header; `None` for an empty file.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::LogVersion`], [`dray_core::ErrorKind::LogDamaged`], or the storage's.
+    /// [`dray_core::ErrorKind::LogVersion`], [`dray_core::ErrorKind::LogDamaged`], or errors of the
+    /// storage.
     pub fn begin<F: LogFile>(file: &mut F) -> Result<Option<Self>> {
         let bytes = file.length()?;
         if bytes == 0 {
@@ -57,8 +58,9 @@ impl Follower {
         }))
     }
 
-    /// Reads the records appended since the last call; remembers at most `files_max` unfinished
-    /// files. Returns `false` if the file is now another log, which must be read from its start.
+    /// Reads the records appended since the last call, and remembers at most `files_max` unfinished
+    /// files. Returns `false` if another log has replaced the file; the caller must then begin
+    /// again.
     ///
     /// # Errors
     /// Those of [`Self::begin`].
@@ -79,8 +81,8 @@ impl Follower {
                     self.read_to = offset + stride;
                     self.take(record, files_max);
                 }
-                // The writer may be appending this record; intact records after it are read
-                // nevertheless.
+                // The writer may still be appending this record, so do not fail. Intact records
+                // after it are read.
                 Step::Lost { .. } => {}
             }
         }
@@ -127,7 +129,7 @@ impl Follower {
         &self.tenure
     }
 
-    /// Returns the open file at `path`, below the log's top folder.
+    /// Returns the open file at `path`, relative to the top folder of the other log.
     #[must_use]
     pub fn file(&self, path: &RelPath) -> Option<&Spoken> {
         self.files.get(self.by_path.get(path)?)
@@ -139,20 +141,22 @@ impl Follower {
     }
 }
 
-/// Action of a writer that has begun a file and finds it open in held logs of others.
+/// Action of a writer that has begun a file and then checks the held logs of other transfers for
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// No other log has the file open: write it.
+    /// No other log has the file open: write the file.
     Ours,
-    /// Another writer has begun the file concurrently and gives way to us, or it began earlier.
-    /// Look again until a limit, then give way.
+    /// Another writer also has the file open, and its log name is greater. It gives way if it began
+    /// concurrently. Check again up to a limit, then give way.
     Contended,
-    /// The file belongs to another writer: give way.
+    /// The file belongs to another writer: give way to it.
     Theirs,
 }
 
-/// Decides a claim: `own` is our log's name, `others` the names of the held logs in which the file
-/// is open. The greater name gives way. The smaller one must not write as long as it sees another.
+/// Decides a claim. `own` is the name of our log, `others` are the names of the held logs in which
+/// the file is open. The writer with the greater name gives way. The writer with the smaller name
+/// must not write while another log has the file open.
 pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Claim {
     let mut claim = Claim::Ours;
     for other in others {
@@ -164,9 +168,9 @@ pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Clai
     claim
 }
 
-/// Copies to `own` the records of a file in another log. `path` is the file as seen from our log's
-/// top, `device` the device of the partial file in the present boot. The caller commits this before
-/// the other log ends the file, and syncs a weak file first.
+/// Copies the records of a file from another log to `own`. `path` is the file relative to our log's
+/// top folder, `device` the device number of the partial file in the present boot. The caller must
+/// sync a weak file first, and must commit `own` before the other log ends the file.
 ///
 /// # Errors
 /// Those of [`ObjectLog::begin_file`] and [`ObjectLog::done`].
@@ -189,7 +193,7 @@ pub fn adopt<L: ObjectLog, F: LogFile>(
     if theirs.is_doubtful {
         own.file_doubtful(number)?;
     }
-    // Copied piece by piece, so that a piece that later proves wrong costs no more than itself.
+    // Copy the single pieces, so that a piece that later proves wrong invalidates no other piece.
     copy_pieces(own, number, log, theirs)?;
     Ok(number)
 }

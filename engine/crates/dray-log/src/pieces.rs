@@ -1,7 +1,7 @@
-//! The ranges of one file as they were recorded: piece by piece, with the sums of each.
+//! The recorded pieces of a file: each range as it was recorded, with its sums.
 //!
-//! Recovery merges neighbouring records. It can therefore detect a wrong run, but not the wrong
-//! object in it. This module reads the single records, for a wrong run and for a file that is
+//! Recovery merges adjacent records, so it can detect a wrong run of objects but not the wrong
+//! object in it. This module reads the single records of a run that is wrong, or of a file that is
 //! adopted from another log.
 
 use crate::file::LogFile;
@@ -13,11 +13,11 @@ use crate::universal::UniversalLog;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, Result, SummedRanges, Sums};
 
-/// Maximum number of objects whose records are in memory together (6 MiB of them).
+/// Maximum number of objects whose records are in memory at the same time (6 MiB).
 const OBJECTS_PER_PART: u64 = 1 << 18;
 
-/// Splits a file into parts. The caller reads the pieces of one part after the other, so that
-/// memory stays bounded.
+/// Splits a file into parts. The caller reads the pieces of one part at a time, so that memory
+/// stays bounded.
 pub fn parts(file: &LoggedFile) -> impl Iterator<Item = ByteRange> + use<> {
     let size = file.key.size;
     let part_bytes = file.object_bytes.get().saturating_mul(OBJECTS_PER_PART);
@@ -36,7 +36,7 @@ fn pieces_of<F: LogFile>(
 ) -> Result<Vec<(ByteRange, Sums)>> {
     let (number, grid) = (file.number, Grid::new(file.key.size, file.object_bytes));
     let mut pieces = Vec::new();
-    // A piece counts once, as in recovery.
+    // If a piece was recorded twice, only the first record counts, as in recovery.
     let mut seen = SummedRanges::new();
     while let Some(step) = walk.next(log)? {
         let Step::Record { record, .. } = step else {
@@ -79,7 +79,8 @@ impl<F: LogFile> UniversalLog<F> {
     }
 }
 
-/// Records in `own`, for file `number`, the pieces of `theirs`; `recovery` was read from `log`.
+/// Records the pieces of `theirs` in `own`, under the file number `number`. `recovery` is the
+/// result of reading `log`.
 ///
 /// # Errors
 /// Those of [`ObjectLog::done`]; errors of the storage.

@@ -7,11 +7,12 @@ use dray_core::{
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Maximum length of free text in a header or tenure in bytes (guess: a host name, a process and a
-/// few words).
+/// Maximum length of a free text in a header or tenure in bytes: a host name, a process and a few
+/// words (guess, revisit).
 pub const TEXT_BYTES_MAX: usize = 512;
 
-/// Number of a file within one log, given in ascending order and never twice.
+/// Number of a file within one log. A log assigns the numbers in ascending order and never reuses
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNumber(pub u32);
 
@@ -60,7 +61,7 @@ impl fmt::Debug for BootId {
 /// One holder's time with a log: the holder, its epoch, and the durability of its records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenure {
-    /// Epoch of the lease; each holder's is higher than those of all before.
+    /// Epoch of the lease; higher than the epochs of all earlier holders.
     pub epoch: u64,
     /// Description of the holder, for messages; up to [`TEXT_BYTES_MAX`] bytes.
     pub holder: String,
@@ -68,26 +69,26 @@ pub struct Tenure {
     pub transfer: TransferId,
     /// Boot in which the holder runs.
     pub boot_id: BootId,
-    /// Durability of a done range in this holder's records.
+    /// Durability of ranges when this holder records them as done.
     pub durability: Durability,
 }
 
 /// The log's first record: its claims and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Destination paths, below the log's own top folder, that this log covers; empty for the whole
-    /// tree.
+    /// Destination paths that this log covers, relative to the log's top folder; empty for the
+    /// whole tree.
     pub claims: Vec<RelPath>,
-    /// Owner with the right to resume (the owner mapping's result), as the endpoint writes it.
+    /// Owner with the right to resume, as the owner mapping of the endpoint returns it.
     pub owner: Vec<u8>,
-    /// A random number, unique to this log. It is in each record's checksum, so that neither old
-    /// blocks of another log nor a file name with the bytes of a record are accepted as a record.
+    /// A random number, unique to this log. It is part of each record's checksum. Recovery
+    /// therefore rejects stray blocks of another log, and file names with the bytes of a record.
     pub nonce: u64,
     /// Name and version of the program that made the log.
     pub software: String,
-    /// First file number not yet assigned when this header was written.
+    /// First file number that was not assigned when this header was written.
     pub next_file: FileNumber,
-    /// The holder at that time.
+    /// The holder when this header was written.
     pub tenure: Tenure,
 }
 
@@ -115,36 +116,36 @@ impl Header {
 /// Identity of a partial file in its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartialFile {
-    /// Name in the destination file's own folder.
+    /// Name in the folder of the destination file.
     pub name: Name,
-    /// Device number; comparable within one boot only.
+    /// Device number. Comparable only within one boot.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
-    /// Time of creation in nanoseconds since 1970 modulo 2^64, from the file system; 0 if it has
-    /// none. Distinguishes a new file from an old one with the same inode number.
+    /// Time of creation in nanoseconds since 1970 modulo 2^64; 0 if the file system has none.
+    /// Distinguishes a new file from an old file with the same inode number.
     pub born: u64,
 }
 
 /// The record that announces a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBegin {
-    /// Final path, below the log's top folder.
+    /// Final path, relative to the log's top folder.
     pub path: RelPath,
     /// Required content.
     pub key: ContentKey,
     /// Bytes of an object.
     pub object_bytes: NonZeroU64,
-    /// The file that holds the bytes until then.
+    /// The partial file that holds the bytes until publication.
     pub partial: PartialFile,
 }
 
-/// The end of a file in the log.
+/// Kind of a file's end in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// It exists under its final name, as durably as requested.
+    /// The file exists under its final name, with the requested durability.
     Published,
-    /// Its partial file is about to be removed and none of its ranges count any more.
+    /// The partial file is about to be removed, so its ranges no longer count.
     Dropped,
 }
 
@@ -153,7 +154,7 @@ pub enum Ending {
 pub struct LoggedFile {
     /// Number of the file in the log.
     pub number: FileNumber,
-    /// Content of the partial file.
+    /// Required content of the file.
     pub key: ContentKey,
     /// Bytes of an object.
     pub object_bytes: NonZeroU64,
@@ -161,15 +162,15 @@ pub struct LoggedFile {
     pub partial: PartialFile,
     /// Done ranges, with their sums.
     pub done: SummedRanges,
-    /// Set if some of `done` was recorded without a sync: valid only within the boot of
-    /// [`crate::Recovery::tenure`].
+    /// Set if a range of `done` was recorded without a sync. Such ranges are valid only within the
+    /// boot of [`crate::Recovery::tenure`].
     pub is_weak: bool,
-    /// Set if a write or a sync of the partial file failed: bytes written to it afterwards do not
-    /// count, even if a later sync succeeds.
+    /// Set if a write or a sync of the partial file failed. Bytes written to that file afterwards
+    /// do not count, even if a later sync succeeds.
     pub is_doubtful: bool,
-    /// Records before this offset of the log no longer count.
+    /// Offset in the log from which on records of this file count.
     pub(crate) counts_from: u64,
-    /// Bytes of this file's records in the log.
+    /// Length of this file's records in the log.
     pub(crate) log_bytes: u64,
 }
 
@@ -205,7 +206,7 @@ pub(crate) enum Record {
     FileDoubtful(FileNumber),
 }
 
-/// A run of neighbouring objects recorded together.
+/// A run of adjacent objects that were recorded together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Objects {
     pub(crate) number: FileNumber,
@@ -213,7 +214,7 @@ pub(crate) struct Objects {
     pub(crate) sums: Vec<Sums>,
 }
 
-/// A window of a file's objects: one bit each, and the sums of the done ones.
+/// A window of a file's objects: one bit per object, and the sums of the done objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     pub(crate) number: FileNumber,

@@ -9,19 +9,19 @@ use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Memory bounds of recovery. Records past them are not an error: they are dropped, and their
-/// ranges sent again.
+/// Memory bounds of recovery. Recovery drops records beyond them without an error, and the source
+/// sends their ranges again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of unfinished files.
     pub files_max: usize,
-    /// Maximum number of runs in all files together.
+    /// Maximum number of runs in all files.
     pub runs_max: usize,
 }
 
 impl Default for Limits {
-    /// A million unfinished files and four million gaps: about 1 GiB in the worst case, a hundred
-    /// times the number that any session keeps open (guess, revisit).
+    /// Returns bounds of a million unfinished files and four million runs: about 1 GiB in the worst
+    /// case, and a hundred times the number of files that a session keeps open (guess, revisit).
     fn default() -> Self {
         Self {
             files_max: 1 << 20,
@@ -30,7 +30,7 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of a log that were durable once but are no longer readable as records.
+/// A place of the log whose bytes were durable but are no longer readable as records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostBytes {
     /// Offset in the log.
@@ -39,21 +39,22 @@ pub struct LostBytes {
     pub length: u64,
 }
 
-/// Consequences of damage.
+/// Extent and consequences of damage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// The first places, at most [`Self::PLACES_MAX`].
+    /// The first damaged places, at most [`Self::PLACES_MAX`].
     pub places: Vec<LostBytes>,
-    /// Number of places.
+    /// Number of all damaged places.
     pub count: u64,
-    /// Unfinished files without trusted ranges: their end may be in the lost bytes.
+    /// Unfinished files whose ranges are no longer trusted, because the record of their end may be
+    /// lost.
     pub files_forgotten: u64,
-    /// Unfinished files whose other records are still valid.
+    /// Unfinished files whose remaining records are still valid.
     pub files_kept: u64,
 }
 
 impl Damage {
-    /// Maximum number of listed places.
+    /// Maximum length of [`Self::places`].
     pub const PLACES_MAX: usize = 16;
 
     /// Returns an error that describes the damage; `log` is the log's name.
@@ -88,17 +89,17 @@ impl Damage {
 /// The result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
-    /// The header as written.
+    /// The header in the file.
     pub header: Header,
-    /// The last holder.
+    /// The last known holder.
     pub tenure: Tenure,
     /// The unfinished files.
     pub files: BTreeMap<RelPath, LoggedFile>,
-    /// Uncommitted bytes at the end; a resume truncates them.
+    /// Uncommitted bytes at the end of the log; a resume truncates them.
     pub torn_bytes: u64,
-    /// Other unreadable bytes.
+    /// Unreadable bytes that were durable before.
     pub damage: Option<Damage>,
-    /// Records dropped because of [`Limits`].
+    /// Number of records dropped because of [`Limits`].
     pub over_limit: u64,
     /// Version of the log's format.
     pub(crate) version: u16,
@@ -110,24 +111,24 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Returns the bytes of the log file as read, including the torn tail.
+    /// Returns the length of the log file as read, including the torn tail.
     #[must_use]
     pub const fn log_bytes(&self) -> u64 {
         self.file_bytes
     }
 }
 
-/// Reads a log; `None` for an empty file, in which no log was ever created. Reads it twice, in
-/// pieces of 256 KiB; changes nothing.
+/// Reads a log; `None` for an empty file, in which no log was created. Reads the file twice, in
+/// pieces of 256 KiB, and does not change it.
 ///
 /// # Errors
 /// [`ErrorKind::LogVersion`] for another version or a file that is not a log;
-/// [`ErrorKind::LogDamaged`] if the header itself is unreadable; errors of the storage.
+/// [`ErrorKind::LogDamaged`] if the header is unreadable; errors of the storage.
 pub fn recover<F: LogFile>(file: &mut F) -> Result<Option<Recovery>> {
     recover_within(file, Limits::default())
 }
 
-/// Like [`recover`], with other bounds.
+/// Reads a log like [`recover`], within the given memory bounds.
 ///
 /// # Errors
 /// Those of [`recover`].
@@ -206,7 +207,8 @@ impl Files {
         self.by_number.len()
     }
 
-    /// Drops ranges that were written without a sync, after a new boot: they are in doubt.
+    /// Drops ranges that were written without a sync. Called after a new boot, which may have lost
+    /// them.
     pub(crate) fn forget_weak(&mut self, offset: u64) {
         for (_, file) in self.by_number.values_mut() {
             if file.is_weak {
@@ -218,8 +220,7 @@ impl Files {
     }
 }
 
-/// Returns the path of the partial file of `path`; `path` itself if the result is too long for a
-/// path.
+/// Returns the path of the partial file of `path`; `path` itself if the result would be too long.
 pub(crate) fn partial_place(path: &RelPath, file: &LoggedFile) -> RelPath {
     let folder = path.parent().unwrap_or_else(RelPath::root);
     folder
@@ -231,14 +232,15 @@ struct Replay {
     files: Files,
     header: Header,
     tenure: Tenure,
-    /// First number that no record has named.
+    /// First file number that no record has named.
     next_file: u32,
-    /// Last number begun. After a compaction it is behind `next_file`: unfinished files keep their
-    /// numbers, and those of ended files are never assigned again.
+    /// Number of the last file begun. After a compaction it may be below `next_file`: unfinished
+    /// files keep their numbers, and the numbers of ended files are never assigned again.
     last_begun: Option<FileNumber>,
-    /// Files whose end may be in lost bytes, until a later record of theirs disproves it.
+    /// Unfinished files whose end record may be lost. A later record of the file proves that it did
+    /// not end.
     doubted: BTreeSet<FileNumber>,
-    /// Set if lost bytes may contain a newer tenure than the known one.
+    /// Set if the lost bytes may contain a newer tenure than the known one.
     is_tenure_doubted: bool,
     damage: Damage,
     limits: Limits,
@@ -273,7 +275,7 @@ impl Replay {
             } => {
                 let kind = record.kind();
                 if !self.record(offset, stride, is_weak, record) {
-                    // Intact, but impossible here: treated as lost.
+                    // The record is intact but impossible at this position: treat it as lost.
                     self.lost(offset, stride, &Loss::of(Some(kind)));
                 }
             }
@@ -296,7 +298,7 @@ impl Replay {
         self.is_tenure_doubted |= loss.may_change_tenure;
     }
 
-    /// Applies one record. Returns false if it is impossible after the records before it.
+    /// Applies one record. Returns false if the record contradicts the records before it.
     fn record(&mut self, offset: u64, stride: u64, is_weak: bool, record: Record) -> bool {
         match record {
             Record::Header(_) => return false,
@@ -360,8 +362,8 @@ impl Replay {
         self.seen(number);
         let (path, mut file) = LoggedFile::new(number, begin, offset);
         file.log_bytes = stride;
-        // A writer begins a path, or reuses a partial file, only after the older one ended; if the
-        // record of that end was lost, this one proves it.
+        // A writer begins a path, or reuses a partial file, only after the older file ended. This
+        // record therefore proves the older file's end, whose own record may be lost.
         let older = [
             self.files.at_path(&path),
             self.files.at_partial(&partial_place(&path, &file)),
@@ -394,7 +396,7 @@ impl Replay {
         self.doubted.remove(&number);
         file.log_bytes += stride;
         if is_weak && self.is_tenure_doubted {
-            // Written without a sync, in an unknown boot.
+            // The ranges were not synced and their boot is unknown, so they do not count.
             return true;
         }
         let runs_before = file.done.run_count();
@@ -426,7 +428,7 @@ impl Replay {
             self.damage.files_forgotten += u64::from(self.files.remove(number).is_some());
         }
         if self.is_tenure_doubted {
-            // The last holder may be another than the known one.
+            // A lost tenure may have followed, with unsynced records in another boot.
             self.files.forget_weak(scan.end);
         }
         self.damage.files_kept = self.files.len() as u64;
@@ -447,7 +449,7 @@ impl Replay {
     }
 }
 
-/// Returns the objects of a run as ranges; `None` if one is outside the file.
+/// Returns the objects of a run as ranges; `None` if an object is outside the file.
 pub(crate) fn ranges_of_run(grid: &Grid, run: &Objects) -> Option<Vec<(ByteRange, Sums)>> {
     let last = run.first.checked_add(run.sums.len() as u64 - 1)?;
     if last >= grid.count() {
@@ -460,8 +462,7 @@ pub(crate) fn ranges_of_run(grid: &Grid, run: &Objects) -> Option<Vec<(ByteRange
     )
 }
 
-/// Returns the set objects of a checkpoint as ranges; `None` if its window reaches outside the
-/// file.
+/// Returns the set objects of a checkpoint as ranges; `None` if its window exceeds the file.
 pub(crate) fn ranges_of_checkpoint(
     grid: &Grid,
     window: &Checkpoint,

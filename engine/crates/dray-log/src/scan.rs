@@ -1,4 +1,4 @@
-//! Reads records from bytes, and finds unreadable places. Does not interpret the records.
+//! Reads records from bytes and finds unreadable places. Does not interpret the records.
 
 use crate::codec::{BODY_BYTES_MAX, kind};
 use crate::file::LogFile;
@@ -16,7 +16,7 @@ struct Window {
 }
 
 impl Window {
-    /// Returns `length` bytes at `offset`; `None` if they reach past `end` or the end of the file.
+    /// Returns `length` bytes at `offset`; `None` if they exceed `end` or the end of the file.
     fn at<F: LogFile>(
         &mut self,
         file: &mut F,
@@ -53,17 +53,18 @@ impl Window {
     }
 }
 
-/// Content of one place in the log.
+/// Content of the log at one offset.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A record.
+    /// An intact record.
     Record {
         offset: u64,
         stride: u64,
         is_weak: bool,
         record: Record,
     },
-    /// Bytes that are not a record. `kind` is known if the head is intact and only the body is not.
+    /// Bytes that are not a record. `kind` is known if the head is intact and only the body is
+    /// damaged.
     Lost {
         offset: u64,
         length: u64,
@@ -71,14 +72,15 @@ pub(crate) enum Step {
     },
 }
 
-/// Reads the records of a log up to `end`, one after the other.
+/// Reads the records of a log in order, up to `end`.
 pub(crate) struct Walk {
     window: Window,
     nonce: u64,
     offset: u64,
     end: u64,
-    /// Bytes of bodies that a search may still sum: honest damage needs a few records' worth, a
-    /// file of overlapping false heads would need the square of its size.
+    /// Bytes of record bodies that a search may still checksum. Accidental damage needs a few
+    /// records' worth. Without the bound, a hostile file of overlapping false heads would need time
+    /// quadratic in its size.
     search_bytes_left: u64,
 }
 
@@ -89,7 +91,7 @@ enum At {
 }
 
 impl Walk {
-    /// Starts at the offset of a record.
+    /// Creates a walk that starts at `offset`, the start of a record.
     pub(crate) fn new(nonce: u64, offset: u64, end: u64) -> Self {
         Self {
             window: Window {
@@ -139,7 +141,8 @@ impl Walk {
         Ok(Some(step))
     }
 
-    /// Returns the offset of the next intact record, at `from` or later; the end if there is none.
+    /// Returns the offset of the first intact record at or after `from`; the end if no record is
+    /// intact.
     fn search<F: LogFile>(&mut self, file: &mut F, from: u64) -> Result<u64> {
         let mut offset = from;
         while offset < self.end && self.search_bytes_left > 0 {
@@ -169,7 +172,8 @@ impl Walk {
         };
         let length = head.body_bytes as usize;
         if length > BODY_BYTES_MAX || offset + head.stride() > self.end {
-            // The padding belongs to the record: the next one must not begin inside it.
+            // The padding belongs to the record, so the record must end before `end` with its
+            // padding.
             return Ok(At::BadHead);
         }
         let start = offset + HEAD_BYTES as u64;
@@ -193,21 +197,22 @@ pub(crate) struct Scan {
     pub(crate) first: u64,
     /// Start of the torn tail, or the end of the file.
     pub(crate) end: u64,
-    /// Bytes of the file.
+    /// Length of the file.
     pub(crate) file_bytes: u64,
-    /// All bytes before this offset are known to have been durable.
+    /// Offset before which all bytes are known to have been durable.
     pub(crate) durable: u64,
 }
 
 /// Reads a log once to find its structure; `None` for an empty file.
 ///
-/// Commit records distinguish a torn tail from damage: each records how much of the log was durable
-/// before its group was written. Bytes that are not a record, at or after the greatest such offset,
-/// may never have been durable: there the log ends. Before it they were durable, so the medium has
-/// lost them.
+/// A commit record states how much of the log was durable before its group was written. The scan
+/// takes the greatest such offset. Unreadable bytes before it were durable, so the medium has lost
+/// them: this is damage. Unreadable bytes at or after it may never have been durable: there the log
+/// ends with a torn tail.
 ///
 /// # Errors
-/// [`ErrorKind::LogVersion`], [`ErrorKind::LogDamaged`] (prelude or header), or the storage's.
+/// [`ErrorKind::LogVersion`], [`ErrorKind::LogDamaged`] (prelude or header), or errors of the
+/// storage.
 pub(crate) fn scan<F: LogFile>(file: &mut F) -> Result<Option<Scan>> {
     let file_bytes = file.length()?;
     if file_bytes == 0 {
@@ -251,11 +256,11 @@ fn read_version<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<u16> {
     check_prelude(prelude.unwrap_or_default())
 }
 
-/// Reads the header, and returns it with the offset of the first record after it. Checks the
-/// prelude first.
+/// Checks the prelude, reads the header, and returns it with the offset of the first record after
+/// it.
 pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
     read_version(file, file_bytes)?;
-    // The nonce is in the header, so the header's own head uses nonce 0.
+    // The nonce is in the header, so the head of the header record uses nonce 0.
     let mut walk = Walk::new(0, PRELUDE_BYTES, file_bytes);
     walk.search_bytes_left = 0;
     match walk.look(file, PRELUDE_BYTES)? {
@@ -271,8 +276,7 @@ pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(
     }
 }
 
-/// Consequences that the loss of a record of this kind may have: a file's end, or the validity of
-/// records.
+/// Possible consequences of a lost record: a file may have ended, or a new tenure may have begun.
 pub(crate) struct Loss {
     pub(crate) may_end_files: bool,
     pub(crate) may_change_tenure: bool,

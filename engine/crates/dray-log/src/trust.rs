@@ -1,5 +1,5 @@
-//! Decides which ranges of a log are still valid, from the state of the sink's files. Pure; in
-//! doubt, the ranges are sent again.
+//! Decides which ranges of a log are still valid, from the state of the partial files. The
+//! functions are pure. Ranges in doubt are sent again.
 
 use crate::record::{BootId, Header, LoggedFile, PartialFile};
 use crate::recover::Recovery;
@@ -9,12 +9,12 @@ use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, RelPath, SummedRanges};
 use std::num::NonZeroU64;
 
-/// The sink that resumes.
+/// The sink that resumes a transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct Sink<'a> {
     /// The log's name, for messages.
     pub log: &'a str,
-    /// Owner of the request, by the owner mapping.
+    /// Owner of the request, as the owner mapping returns it.
     pub owner: &'a [u8],
     /// Present boot of this host.
     pub boot_id: &'a BootId,
@@ -22,12 +22,12 @@ pub struct Sink<'a> {
     pub durability: Durability,
 }
 
-/// The partial file as found in its folder.
+/// The partial file that the sink found in the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundPartial {
-    /// Number of the device.
+    /// Device number.
     pub device: u64,
-    /// Number of the inode.
+    /// Inode number.
     pub inode: u64,
     /// Time of creation (see [`crate::PartialFile::born`]); 0 if unknown.
     pub born: u64,
@@ -36,9 +36,9 @@ pub struct FoundPartial {
 }
 
 impl PartialFile {
-    /// Returns true if `found` is the file that the log recorded. Device numbers are assigned again
-    /// at each boot and differ between hosts of one file system, so they are compared within one
-    /// boot only.
+    /// Returns true if `found` is the file that the log recorded. Device numbers are assigned at
+    /// each boot and differ between the hosts of a shared file system, so they are compared only
+    /// within one boot.
     #[must_use]
     pub fn is(&self, found: &FoundPartial, is_same_boot: bool) -> bool {
         found.inode == self.inode
@@ -47,34 +47,34 @@ impl PartialFile {
     }
 }
 
-/// State on which a resume can build.
+/// The state from which a resume continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trusted {
-    /// Ranges that need not be sent, with their sums.
+    /// Ranges that the source need not send, with their sums.
     pub done: SummedRanges,
-    /// Object size to adopt.
+    /// Object size that the resume must use.
     pub object_bytes: NonZeroU64,
-    /// The partial file must be synced before `done` counts as durable; then
-    /// [`crate::ObjectLog::file_synced`] records it in the log.
+    /// Set if the partial file must be synced before `done` counts as durable. The sink then
+    /// records the sync with [`crate::ObjectLog::file_synced`].
     pub must_sync: bool,
-    /// A write or a sync of the partial file failed: the sink copies `done` to another partial file
-    /// before it writes anything else.
+    /// Set if a write or a sync of the partial file failed. The sink must copy `done` to another
+    /// partial file before it writes other data.
     pub is_doubtful: bool,
 }
 
-/// Action for a file in the log.
+/// Action of a resume for a file in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Continue.
+    /// Continue the file.
     Trusted(Trusted),
-    /// No range counts, for this reason: end the file as dropped, commit, remove the partial file
-    /// if there is one, begin again.
+    /// Start the file again, for this reason: no range counts. The sink ends the file as dropped,
+    /// commits, removes the partial file if it exists, and begins again.
     StartOver(Error),
-    /// Leave it unchanged and fail the file, for this reason.
+    /// Leave the file unchanged and fail it, for this reason.
     Refused(Error),
 }
 
-/// Checks that `sink` may change the files of the log.
+/// Checks that `sink` has the right to change the files of the log.
 ///
 /// # Errors
 /// [`ErrorKind::PermissionDenied`] if the log belongs to another owner.
@@ -82,7 +82,8 @@ pub fn check_owner(recovery: &Recovery, sink: &Sink<'_>) -> Result<(), Error> {
     check_owner_in(&recovery.header, sink)
 }
 
-/// Like [`check_owner`], with the log's header alone: before the lease is taken.
+/// Checks the owner like [`check_owner`], from the log's header alone. A sink calls it before it
+/// takes the lease.
 ///
 /// # Errors
 /// Those of [`check_owner`].
@@ -104,8 +105,8 @@ pub fn check_owner_in(header: &Header, sink: &Sink<'_>) -> Result<(), Error> {
     .remedy("run it as that owner, or have the owner remove the partial data"))
 }
 
-/// Decides which ranges of `file` at `path` are valid, if `found` is in place of its partial file
-/// and the content must become `wanted`.
+/// Decides which ranges of the file at `path` are valid. `found` is the partial file that exists
+/// now, and `wanted` the required content.
 #[must_use]
 pub fn judge(
     recovery: &Recovery,

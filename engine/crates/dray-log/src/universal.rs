@@ -1,4 +1,4 @@
-//! The universal log: one file for all files of a destination, one bit and two sums per object.
+//! The universal log: one log file for all files of a destination, one bit and two sums per object.
 
 use crate::codec::{OBJECTS_PER_RECORD_MAX, check_file_begin, check_header, check_tenure};
 use crate::compact::{DEAD_BYTES_MIN, Old, is_worth_it, rewrite, write_new};
@@ -12,12 +12,12 @@ use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use std::collections::BTreeSet;
 
-/// Maximum number of pending ranges before they are written without a commit (a sync group of 64
-/// MiB in objects of 4 KiB has as many).
+/// Maximum number of pending ranges; more ranges are written before the commit. A sync group of 64
+/// MiB in objects of 4 KiB has as many.
 const WAITING_MAX: usize = 1 << 14;
 
 /// Pending records since the last write. Records of one kind are written together: begins, then
-/// ranges sorted by file and offset, then ends; so a group of objects becomes few runs.
+/// ranges sorted by file and offset, then ends. Sorting merges a group's objects into few runs.
 #[derive(Debug, Default)]
 struct Waiting {
     begins: Vec<Record>,
@@ -46,23 +46,23 @@ pub struct UniversalLog<F> {
     next_file: FileNumber,
     /// Offset of the first record after the header.
     pub(crate) first: u64,
-    /// Bytes written.
+    /// Length of the written log.
     pub(crate) length: u64,
-    /// Bytes known to be durable.
+    /// Offset before which all bytes are known to be durable.
     durable: u64,
     waiting: Waiting,
-    /// Final and partial paths whose end is not committed.
+    /// Final and partial paths of files whose end is not committed.
     ending: BTreeSet<RelPath>,
-    /// Set if the next commit must sync, whatever the durability.
+    /// Set if the next commit must sync, even if the durability does not require it.
     must_sync: bool,
     is_given_up: bool,
-    /// Length from which on the log may be rewritten: raised when the storage had no space for a
+    /// Length from which on the log may be rewritten. Raised when the storage has no space for a
     /// rewrite.
     compact_from: u64,
 }
 
 impl<F: LogFile> UniversalLog<F> {
-    /// Creates a new log in place of the content of `file`; the log is durable on return.
+    /// Creates a new log in `file` in place of its content. The log is durable on return.
     ///
     /// # Errors
     /// [`ErrorKind::LimitExceeded`] for a header that the format cannot hold; errors of the
@@ -89,14 +89,13 @@ impl<F: LogFile> UniversalLog<F> {
         })
     }
 
-    /// Continues the log that `recovery` was read from: truncates a torn tail, rewrites the log if
-    /// it was damaged, and records the new holder, all before it returns (synced unless the new
-    /// durability is none). The caller must check the owner with [`crate::trust::check_owner`]
-    /// before.
+    /// Continues the log from which `recovery` was read. Before it returns, it truncates a torn
+    /// tail, rewrites a damaged log, and records the new holder. It syncs unless the new durability
+    /// is `None`. The caller must first check the owner with [`crate::trust::check_owner`].
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`] if the epoch is not above all in the log, or the file has changed
-    /// since it was read; errors of the storage.
+    /// [`ErrorKind::LeaseLost`] if the epoch is not above all epochs in the log, or the file has
+    /// changed since the recovery; errors of the storage.
     pub fn resume(mut file: F, recovery: Recovery, tenure: Tenure) -> Result<Self> {
         check_tenure(&tenure)?;
         let lost = |why: String| {
@@ -116,7 +115,8 @@ impl<F: LogFile> UniversalLog<F> {
             return lost("it has changed since it was read".to_owned());
         }
         if recovery.torn_bytes > 0 {
-            // Durable before anything is appended; otherwise the old tail could reappear after it.
+            // Make the truncation durable before the next append; otherwise the old tail could
+            // reappear after the new records.
             file.truncate(recovery.end)?;
             file.sync()?;
         }
@@ -143,7 +143,8 @@ impl<F: LogFile> UniversalLog<F> {
             is_given_up: false,
             compact_from: 0,
         };
-        // An older reader must not find records that it does not know.
+        // Rewrite the log, so that an older program does not meet unknown records in a log of its
+        // version.
         if recovery.damage.is_some() || recovery.version < VERSION {
             log.rewrite()?;
         } else {
@@ -153,7 +154,7 @@ impl<F: LogFile> UniversalLog<F> {
         Ok(log)
     }
 
-    /// Returns the header: as created, or as last rewritten.
+    /// Returns the header in the file.
     pub const fn header(&self) -> &Header {
         &self.header
     }
@@ -163,7 +164,7 @@ impl<F: LogFile> UniversalLog<F> {
         &self.tenure
     }
 
-    /// Returns the bytes of the log that belong to its header and to unfinished files.
+    /// Returns the length of the header and of the records of unfinished files.
     pub fn live_bytes(&self) -> u64 {
         self.files
             .by_path()
@@ -175,12 +176,13 @@ impl<F: LogFile> UniversalLog<F> {
         &self.file
     }
 
-    /// Returns the file; uncommitted records are lost.
+    /// Returns the file. Uncommitted records are lost.
     pub fn into_file(self) -> F {
         self.file
     }
 
-    /// Appends the pending records without a sync: other processes that read the log see them.
+    /// Appends the pending records without a sync, so that other processes that read the log see
+    /// them.
     ///
     /// # Errors
     /// Those of [`ObjectLog::commit`].
@@ -198,7 +200,7 @@ impl<F: LogFile> UniversalLog<F> {
         self.commit()
     }
 
-    /// Rewrites the log, whether worth it or not. Commits first.
+    /// Rewrites the log even if [`crate::compact::is_worth_it`] would not. Commits first.
     ///
     /// # Errors
     /// Those of [`ObjectLog::commit`].
@@ -214,7 +216,7 @@ impl<F: LogFile> UniversalLog<F> {
             end: self.length,
         };
         let header = Header {
-            // A different nonce, so that stray blocks of the old log are not accepted.
+            // Use a different nonce, so that recovery rejects stray blocks of the old log.
             nonce: self.header.nonce.wrapping_add(1),
             next_file: self.next_file,
             tenure: self.tenure.clone(),
@@ -222,7 +224,8 @@ impl<F: LogFile> UniversalLog<F> {
         };
         let rewritten = rewrite(&mut self.file, &old, &header, &self.files)?;
         if let Err(error) = self.file.commit_replacement() {
-            // Except when space is exhausted, either of the two logs may be in place.
+            // Without space, the old log is certainly still in place. After any other error either
+            // log may be.
             self.is_given_up = error.kind != ErrorKind::NoSpace;
             return Err(error);
         }
@@ -251,7 +254,7 @@ impl<F: LogFile> UniversalLog<F> {
         })
     }
 
-    /// Writes the pending records; with a commit record if `is_commit`.
+    /// Writes the pending records, followed by a commit record if `is_commit` is set.
     fn write(&mut self, is_commit: bool) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -283,7 +286,7 @@ impl<F: LogFile> UniversalLog<F> {
         Ok(())
     }
 
-    /// Encodes the pending records. Omits the ranges of files that have ended.
+    /// Encodes the pending records without the ranges of files that have ended.
     fn encode(&mut self, is_commit: bool) -> Group {
         let mut group = Group {
             bytes: Vec::new(),
@@ -456,7 +459,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
     fn file_synced(&mut self, number: FileNumber) -> Result<()> {
         self.usable()?;
         self.live(number, "record a sync in the log")?;
-        // The record covers the ranges before it, so they are written first.
+        // The record covers all ranges before it, so write those first.
         self.write(false)?;
         self.live(number, "record a sync in the log")?.is_weak = false;
         self.waiting.begins.push(Record::FileSynced(number));
@@ -479,7 +482,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         let Some((path, file)) = self.files.remove(number) else {
             return Ok(());
         };
-        // Ranges that survive a crash must not come back after their partial file was removed.
+        // A crash must not restore ranges whose partial file was removed, so sync this drop.
         self.must_sync |= ending == Ending::Dropped && !file.done.is_empty();
         self.ending.insert(partial_place(&path, &file));
         self.ending.insert(path);
@@ -534,7 +537,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
     }
 
     fn bytes(&self) -> u64 {
-        // Counts each pending record as if written alone; groups need fewer bytes.
+        // Estimate each pending record as if it were written alone; a group needs fewer bytes.
         self.length + 64 * self.waiting.count() as u64
     }
 }

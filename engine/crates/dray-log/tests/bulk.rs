@@ -1,5 +1,5 @@
-//! Many objects: runs are split, groups flushed, checkpoints cut in windows; and the size of the
-//! log.
+//! Logs of many objects: splitting of runs, flushing of groups, windows of checkpoints, and the
+//! size of the log.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 const OBJECT: u64 = common::OBJECT;
 
-/// Visits every number below `count` once, in a scattered order.
+/// Returns every number below `count` once, in a scattered order.
 fn scattered(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |step| step * 7_919 % count)
 }
@@ -23,7 +23,7 @@ fn sums_of(index: u64) -> Sums {
 
 #[test]
 fn many_objects_in_any_order_survive_resume_and_compaction() {
-    let count = 50_021u64; // A prime: the scattered order visits each once.
+    let count = 50_021u64; // A prime, so that the scattered order visits each number once.
     let size = (count * OBJECT - 3) as usize;
     let first = header(tenure(1, 1, Durability::File));
     let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
@@ -55,7 +55,8 @@ fn many_objects_in_any_order_survive_resume_and_compaction() {
         "{} of {plain_bytes}",
         log.bytes()
     );
-    // One bit per object of the windows, eight bytes per done object, and little else.
+    // Expected size: one bit per object of the windows, eight bytes per done object, and some
+    // overhead.
     assert!(
         log.bytes() < count / 8 + 8 * 30_000 + 2000,
         "{} bytes",
@@ -107,7 +108,7 @@ fn a_log_of_ended_files_is_compacted_by_itself() {
     assert_eq!(found.files[&common::path("kept")].done.bytes(), 16);
 }
 
-/// A file on storage that is full at times.
+/// A file on storage whose space runs out temporarily.
 struct Cramped {
     file: MemoryFile,
     is_full: Rc<Cell<bool>>,

@@ -1,4 +1,4 @@
-//! Crashes at every call and every byte; flipped bits at every byte; full disks.
+//! Crashes at every call and every byte, a flipped bit in every byte, and full disks.
 
 mod common;
 
@@ -9,8 +9,8 @@ use dray_core::options::Durability;
 use dray_core::{ErrorKind, RelPath};
 use dray_log::{LogFile, MemoryFile, ObjectLog, Recovery, UniversalLog, recover};
 
-/// A run of the story: the disk and the expected state after each call, and the expected state at
-/// each commit.
+/// A run of the workload: the disk and the expected state after each call, and the expected state
+/// at each commit.
 struct Run {
     disks: Vec<CrashDisk>,
     truths: Vec<Truth>,
@@ -46,9 +46,9 @@ fn read(bytes: &[u8]) -> Recovery {
         .expect("made")
 }
 
-/// Returns every image that the medium may show after a crash between `before` (durable) and
-/// `after` (written): cut at any byte, with zeros up to the full length, and with any one 8-byte
-/// piece missing.
+/// Returns every image that the medium may have after a crash between `before` (durable) and
+/// `after` (written): truncated at any byte, filled with zeros to the full length, and with any one
+/// 8-byte piece missing.
 fn images(before: &[u8], after: &[u8]) -> Vec<Vec<u8>> {
     let mut images = Vec::new();
     for cut in before.len()..=after.len() {
@@ -79,8 +79,7 @@ fn a_torn_tail_costs_only_what_was_not_committed() {
                 "call {at}: a torn tail is not damage"
             );
             assert_eq!(falsehood(&found, &run.truths[..=at]), None, "call {at}");
-            // No range that an earlier commit made durable is missing, unless its file has ended
-            // since.
+            // Every range of an earlier commit is still there, unless its file has ended since.
             for (name, (version, _, done)) in &run.committed[at - 1] {
                 let Some(file) = found.files.get(&common::path(name)) else {
                     assert!(
@@ -99,8 +98,8 @@ fn a_torn_tail_costs_only_what_was_not_committed() {
     }
 }
 
-/// Resumes after the crash: the log continues, and a second crash right after it loses nothing
-/// more.
+/// Resumes from the image after a crash. The log must continue, and a second crash immediately
+/// after the resume must lose no more records.
 fn continue_after(image: &[u8], history: &[Truth]) {
     let mut file = MemoryFile::with_bytes(image.to_vec());
     let found = recover(&mut file).expect("readable").expect("made");
@@ -143,7 +142,7 @@ fn old_bytes_behind_a_torn_tail_never_come_back() {
         let found = recover(&mut disk).expect("readable").expect("made");
         let log = UniversalLog::resume(disk, found, tenure(2, 1, Durability::File));
         let disk = log.expect("resumes").into_file();
-        // The truncation was durable before the new record was written.
+        // Resume made the truncation durable before it wrote the new record.
         let found = read(&disk.durable);
         assert!(found.damage.is_none() && found.torn_bytes == 0);
         assert_eq!(falsehood(&found, &run.truths), None);
@@ -193,7 +192,7 @@ fn a_flipped_bit_anywhere_gives_no_false_trust() {
                 assert!(at >= last_group, "byte {at}: damage taken for a torn tail");
                 torn += 1;
             } else {
-                // Padding is never read.
+                // Recovery never reads the padding.
                 assert_equals(&found, &run.truths[last], "padding");
             }
             continue_after(&image, &run.truths);
@@ -225,7 +224,7 @@ fn lost_blocks_in_the_middle_give_no_false_trust() {
                     "{length} bytes at {at}"
                 );
                 if end < bytes.len() - 400 {
-                    // The records after it show that version 1 of run/a has ended.
+                    // Later records show that version 1 of run/a has ended.
                     let a = found.files.get(&common::path("run/a"));
                     assert!(
                         a.is_none_or(|file| file.key.modified.seconds == 2),
@@ -325,7 +324,7 @@ fn a_commit_that_found_no_room_is_made_up_for() {
         for op in story() {
             if let Err(error) = apply(&mut log, &mut truth, &op) {
                 assert_eq!(error.kind, ErrorKind::NoSpace);
-                // Space is free again: the next commit writes the same group.
+                // With free space again, the next commit writes the same group.
                 disk.0.borrow_mut().room = None;
                 log.commit().expect("room again");
             }

@@ -1,4 +1,4 @@
-//! Loss of single records, and its permitted consequences.
+//! Loss of single records, and the consequences that recovery may draw from it.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn resume(disk: &Shared, epoch: u64, boot: u8, durability: Durability) -> Log {
     UniversalLog::resume(disk.clone(), found, tenure(epoch, boot, durability)).expect("no fault")
 }
 
-/// Returns the log with one bit flipped in the body of its only record of this kind.
+/// Returns the log with one flipped bit in the body of its only record of this kind.
 fn without(disk: &Shared, kind: u8) -> Vec<u8> {
     let mut bytes = disk.snapshot().written;
     let (mut at, mut places) = (16, Vec::new());
@@ -67,7 +67,7 @@ fn a_begin_proves_that_the_older_file_has_ended() {
         log.commit().expect("no fault");
         let mut next = common::begin("a", 2, 100);
         if !is_same_path {
-            next.path = path("b"); // The same partial file, taken over by another path.
+            next.path = path("b"); // Another path that reuses the same partial file.
         }
         let new = log.begin_file(next).expect("the end is committed");
         done(&mut log, new, 3);
@@ -115,8 +115,8 @@ fn a_lost_end_takes_down_only_files_without_later_records() {
 
 #[test]
 fn unsynced_records_of_an_unseen_holder_are_not_trusted() {
-    // Host A, then host B, whose tenure is lost with the medium, then A again in the same boot: B's
-    // unsynced writes were in B's memory, not in A's.
+    // Host A writes, then host B, whose tenure record is lost, then A again in the same boot. B's
+    // unsynced writes were in B's memory, so A's boot id does not vouch for them.
     let (disk, mut log) = new_log(Durability::None);
     let number = begin(&mut log, "a", 1);
     done(&mut log, number, 0);
@@ -126,7 +126,7 @@ fn unsynced_records_of_an_unseen_holder_are_not_trusted() {
     log.commit().expect("no fault");
     disk.0.borrow_mut().durable = disk.snapshot().written;
     let damaged = without(&disk, TENURE);
-    // A continues with a sync, so that the loss before it counts as damage.
+    // A continues with syncs, so the loss before counts as damage and not as a torn tail.
     let mut whole = resume(&disk, 3, 1, Durability::File);
     whole.commit().expect("no fault");
     done(&mut whole, number, 5);

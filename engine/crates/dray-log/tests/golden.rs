@@ -1,5 +1,5 @@
-//! Golden logs: bytes that every later version must read, each with a description that the
-//! independent decoder must agree with. `DRAY_BLESS=1 cargo test -p dray-log` writes them again.
+//! Golden logs: bytes that every later version must read. Each has a description that the
+//! independent decoder must reproduce. `DRAY_BLESS=1 cargo test -p dray-log` writes them again.
 
 mod common;
 
@@ -148,7 +148,8 @@ fn done(log: &mut Log, number: dray_log::FileNumber, data: &[u8], start: u64, en
         .expect("new");
 }
 
-/// Creates a log of three files, one of them not UTF-8 and with a hole, one published; two holders.
+/// Creates a log with two holders and three files: one name is not UTF-8, one file has a hole, one
+/// is published.
 fn plain(durability: Durability) -> Log {
     let data = content("golden", 1, 40_000);
     let mut log = new_log(durability);
@@ -188,9 +189,9 @@ fn plain(durability: Durability) -> Log {
     log
 }
 
-/// Returns the offset of a record of this kind, the last but `skip` ones.
+/// Returns the offset of a record of this kind: the last, or an earlier one if `skip` is above 0.
 fn place_of(log: &Log, bytes: &[u8], kind: u8, skip: usize) -> usize {
-    // Finds heads by the documented fields: length, kind, and the next head 8-aligned.
+    // Find heads by the documented fields: length, kind, and a next head at a multiple of 8.
     let mut places = Vec::new();
     let mut at = 16;
     while at + 16 <= bytes.len() {
@@ -284,7 +285,7 @@ fn golden_logs_are_written_and_read_as_ever() {
     }
 }
 
-/// Logs written by earlier versions: still read, but never written again.
+/// Logs that earlier versions wrote. This version reads them but never writes them.
 #[test]
 fn logs_of_earlier_versions_are_read() {
     for name in ["version-1", "version-1-compacted"] {

@@ -62,7 +62,7 @@ fn a_follower_sees_what_is_begun_and_ended_before_any_commit() {
     assert!(!look(&log, "a"), "it was not said yet");
     log.say().expect("said");
     assert!(look(&log, "a"));
-    // A log that was rewritten counts as another log.
+    // A rewrite gives the log a new identity for the follower.
     log.compact().expect("written anew");
     assert!(look(&log, "a"));
     log.end_file(number, Ending::Dropped).expect("ended");

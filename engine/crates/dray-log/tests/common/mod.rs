@@ -41,7 +41,7 @@ pub(crate) fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).expect("a good path")
 }
 
-/// Returns the content of a file, by its name and version.
+/// Returns the content of a file, derived from its name and version.
 pub(crate) fn content(name: &str, version: u64, size: usize) -> Vec<u8> {
     let seed = Sums::of(format!("{name} {version}").as_bytes()).crc32c;
     let mut state = u64::from(seed) | 1;
@@ -100,10 +100,10 @@ pub(crate) enum Op {
     Compact,
 }
 
-/// Expected state of each file: version, size, done bytes.
+/// Expected state of each file: version, size, and one flag per done byte.
 pub(crate) type Truth = BTreeMap<&'static str, (u64, usize, Vec<bool>)>;
 
-/// Applies one call to the expected state and the log; returns the log's result.
+/// Applies one call to the log and to the expected state; returns the log's result.
 pub(crate) fn apply<F: LogFile>(
     log: &mut UniversalLog<F>,
     truth: &mut Truth,
@@ -144,8 +144,8 @@ pub(crate) fn apply<F: LogFile>(
     Ok(())
 }
 
-/// Checks that every range in `found` was recorded, with the sums of the right bytes, at some
-/// moment of `history`; returns the first error.
+/// Checks that every range in `found` was recorded at some moment of `history`, with the sums of
+/// the right bytes. Returns the first error.
 pub(crate) fn falsehood(found: &Recovery, history: &[Truth]) -> Option<String> {
     for (at, file) in &found.files {
         let name = at.to_string();
@@ -190,18 +190,18 @@ pub(crate) fn assert_equals(found: &Recovery, truth: &Truth, when: &str) {
     }
 }
 
-/// A disk that distinguishes written from durable data. Its assumptions about the medium are in
-/// docs/design/object-log.md: durable bytes stay; of the others any part may survive a crash, the
-/// rest reads as zeros or is past the end; a rename is atomic.
+/// A disk that distinguishes written from durable data. docs/design/object-log.md states the
+/// assumptions about the medium: durable bytes survive a crash; of the other bytes any part may
+/// survive, and the rest reads as zeros or is past the end; a rename is atomic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CrashDisk {
     pub(crate) written: Vec<u8>,
     pub(crate) durable: Vec<u8>,
     pub(crate) replacement: Option<Vec<u8>>,
-    /// Number of modifying calls left; at zero every call fails.
+    /// Number of modifying calls until every call fails; `None` for no limit.
     pub(crate) calls_left: Option<u64>,
     pub(crate) calls: u64,
-    /// Bytes that may be written before the disk is full.
+    /// Bytes that may still be written before the disk is full.
     pub(crate) room: Option<usize>,
 }
 
@@ -236,7 +236,7 @@ impl LogFile for CrashDisk {
     }
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let start = (offset as usize).min(self.written.len());
-        // Short reads on purpose, but never empty ones before the end.
+        // Return short reads to test the caller, but no empty read before the end.
         let count = buffer.len().min(self.written.len() - start).min(100);
         buffer[..count].copy_from_slice(&self.written[start..start + count]);
         Ok(count)
@@ -303,8 +303,8 @@ fn finish_op(name: &'static str, ending: Ending) -> Op {
     Op::Finish { name, ending }
 }
 
-/// The workload the exhaustive tests run: two files interleaved, one dropped and made anew as another
-/// version with the same partial file's name, one published, holes and runs.
+/// Returns the workload of the exhaustive tests: two interleaved files, a file that is dropped and
+/// begun again as another version with the same partial name, a published file, holes and runs.
 pub(crate) fn story() -> Vec<Op> {
     use Op::Commit;
     vec![
