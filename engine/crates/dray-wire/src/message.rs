@@ -247,7 +247,7 @@ impl BlockHead {
 /// State of a block at the sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockState {
-    /// The sink has written the block: the source may reuse the buffer.
+    /// The sink has written the block, so its buffer at the sink is free.
     Written,
     /// The block is durable and recorded in the log.
     Durable,
