@@ -1,4 +1,4 @@
-//! Text of refusals: external text is escaped and truncated.
+//! Helpers for refusals: external text in messages is escaped and truncated.
 
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind};
@@ -6,7 +6,7 @@ use dray_core::{End, Error, ErrorKind};
 /// Maximum number of characters of external text in a message.
 const SHOWN_CHARACTERS_MAX: usize = 200;
 
-/// Returns external text in a form for messages: no control characters, bounded length.
+/// Returns external text in a form for messages: no control characters, limited length.
 pub(crate) fn shown(text: &str) -> String {
     let mut cut: String = text.chars().take(SHOWN_CHARACTERS_MAX).collect();
     if cut.len() < text.len() {
@@ -25,14 +25,14 @@ pub(crate) fn seconds(count: u64) -> String {
     }
 }
 
-/// Returns the error for a refused credential.
+/// Returns the error about a refused credential.
 pub(crate) fn unauthorized(operation: &str, cause: impl Into<String>, remedy: &str) -> Error {
     Error::new(ErrorKind::Unauthorized, End::Here, operation)
         .cause(cause)
         .remedy(remedy)
 }
 
-/// Returns the error for a wrong configuration.
+/// Returns the error about an invalid configuration.
 pub(crate) fn misconfigured(operation: &str, cause: impl Into<String>, remedy: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, operation)
         .cause(cause)

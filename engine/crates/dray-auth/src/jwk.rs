@@ -1,5 +1,6 @@
-//! Public keys of an issuer: a JWK set (RFC 7517) and signatures checked with it (RFC 7518, section
-//! 3). Only asymmetric algorithms: `none` and the HMAC family are not implemented.
+//! Public keys of an issuer: parses a JWK set (RFC 7517) and checks signatures with its keys (RFC
+//! 7518, section 3). Only asymmetric algorithms exist here: neither `none` nor the HMAC family is
+//! implemented.
 
 use crate::escape::misconfigured;
 use base64::Engine;
@@ -9,11 +10,12 @@ use ring::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPubli
 use serde::Deserialize;
 use std::fmt;
 
-/// Maximum bytes of a key set. Our bound: a set of ten RSA keys with certificates has some 30 KiB.
+/// Maximum size of a key set in bytes. Chosen bound: a set of ten RSA keys with certificates has
+/// some 30 KiB.
 pub const KEY_SET_BYTES_MAX: usize = 256 * 1024;
 
-/// Maximum number of keys used from a set. Our bound: a token without a key id is checked with
-/// each.
+/// Maximum number of keys used from a set. Chosen bound: a token without a key id is checked with
+/// every key, so the number bounds the work.
 pub const KEYS_MAX: usize = 32;
 
 /// Signature algorithm of a token.
@@ -40,7 +42,7 @@ impl Algorithm {
         Self::Es384,
     ];
 
-    /// Returns the name in a token's header.
+    /// Returns the algorithm's name in the header of a token.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,7 +54,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm with this name; `None` if it is not accepted.
+    /// Returns the algorithm with this name; `None` if the algorithm is not accepted.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.name() == name)
@@ -74,7 +76,7 @@ enum Material {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
     },
-    /// Uncompressed points: 0x04, x, y.
+    /// An uncompressed point: 0x04, x, y.
     P256(Vec<u8>),
     P384(Vec<u8>),
 }
@@ -105,8 +107,8 @@ impl Key {
         self.id.as_deref()
     }
 
-    /// Returns true if a signature of this algorithm can be by this key. The key decides, not the
-    /// token, so a token that names a weaker algorithm fails here (RFC 8725, section 3.1).
+    /// Returns true if this key may make signatures of this algorithm. The key decides, not the
+    /// token, so a token that names a weaker algorithm is refused (RFC 8725, section 3.1).
     #[must_use]
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         let is_of_kind = match self.material {
@@ -173,12 +175,12 @@ struct RawKey {
 }
 
 impl KeySet {
-    /// Parses a JWK set as served by an issuer. Keys of other kinds, for other uses or with invalid
+    /// Parses a JWK set as an issuer serves it. Keys of other kinds, for other uses or with invalid
     /// fields are ignored, as RFC 7517, section 5 requires. `fetched_at` is the time of the fetch,
     /// in seconds since 1970.
     ///
     /// # Errors
-    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if it is not a JWK set, is too
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if `json` is not a JWK set, is too
     /// large, or has no usable key.
     pub fn parse(json: &[u8], fetched_at: u64) -> Result<Self> {
         let refuse = |cause: String| {
@@ -211,7 +213,7 @@ impl KeySet {
         self.fetched_at
     }
 
-    /// Returns the keys in the set's order.
+    /// Returns the keys in the order of the set.
     #[must_use]
     pub fn keys(&self) -> &[Key] {
         &self.keys
@@ -244,8 +246,8 @@ fn key(raw: &RawKey) -> Option<Key> {
     })
 }
 
-/// Decodes a big-endian number. RFC 7518 forbids leading zeros; some issuers write one for the
-/// sign.
+/// Decodes a big-endian number. Accepts leading zeros: RFC 7518 forbids them, but some issuers
+/// write a zero before a set sign bit.
 fn unsigned(text: &str) -> Option<Vec<u8>> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     let start = bytes.iter().position(|byte| *byte != 0)?;
@@ -269,7 +271,7 @@ mod tests {
     use super::{Algorithm, KEY_SET_BYTES_MAX, KeySet};
     use proptest::prelude::*;
 
-    /// RFC 7517, appendix A.1.
+    /// Example set of RFC 7517, appendix A.1.
     const RFC_SET: &str = r#"{"keys":[
         {"kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
          "y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM","use":"enc","kid":"1"},

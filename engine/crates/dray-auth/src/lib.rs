@@ -2,10 +2,10 @@
 //! their scopes ([`scope`], [`resource`]), certificates and proxies ([`x509`]), and the account of
 //! a principal ([`map`]).
 //!
-//! Non-goals: I/O, clocks, sockets, fetching of keys and revocation lists. Bytes, randomness and
-//! the time are arguments; the time is in seconds since 1970-01-01T00:00:00Z.
+//! Non-goals: I/O, clocks, sockets, fetching of keys and revocation lists. The caller passes bytes,
+//! randomness and the time, in seconds since 1970-01-01T00:00:00Z.
 //!
-//! Invariants owned here: no claim is trusted before its signature was checked; no error contains a
+//! Invariants owned here: no claim is trusted before its signature is verified; no error contains a
 //! token or any part of a signature; no spelling of a path reaches outside its scope.
 
 mod escape;

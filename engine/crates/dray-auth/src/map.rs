@@ -1,4 +1,4 @@
-//! Maps a principal to an account: ordered rules, and a default for principals without a matching
+//! Maps a principal to an account by ordered rules, with a default for principals that match no
 //! rule.
 
 use crate::escape::{misconfigured, shown};
@@ -9,8 +9,8 @@ use dray_core::{End, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Maximum bytes of an owner's name that a rule gives, or takes from a subject. The limit of
-/// `useradd`.
+/// Maximum length of an owner's name in bytes, as a rule states it or takes it from a subject. The
+/// limit is that of `useradd`.
 pub const ACCOUNT_BYTES_MAX: usize = 32;
 
 /// Authenticated identity of a caller.
@@ -22,7 +22,7 @@ pub enum Principal {
         issuer: String,
         /// The `sub` claim.
         subject: String,
-        /// Groups in the profile's `wlcg.groups`.
+        /// Groups in the token's `wlcg.groups` claim.
         groups: Vec<String>,
     },
     /// Authenticated by a client certificate.
@@ -53,14 +53,15 @@ impl fmt::Display for Principal {
     }
 }
 
-/// The account that owns transfers, logs and partial files. A default owner may contain slashes and
-/// any printable character: it is text, not a file name.
+/// The account that owns transfers, logs and partial files. An owner is a text, not a file name: a
+/// default owner may contain slashes and any printable character.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Owner(String);
 
 impl Owner {
-    /// Creates an owner from a known name: from a queue, a log, the command line.
+    /// Creates an owner from a name that was mapped before: from a queue, a log or the command
+    /// line.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self(name.into())
@@ -79,23 +80,23 @@ impl fmt::Display for Owner {
     }
 }
 
-/// One rule. All its fields must match; the first matching rule decides.
+/// One rule. A rule matches if all its fields match; the first matching rule decides.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
-    /// For tokens: the issuer's URL, with `*` for any run of characters. A rule without it applies
-    /// to certificates.
+    /// URL of a token's issuer, with `*` for any run of characters. A rule without this field
+    /// applies to certificates only.
     pub issuer: Option<String>,
     /// The token's `sub`, or the certificate's subject in either of its forms (`/DC=org/CN=Alice`,
     /// `CN=Alice,DC=org`), with `*` for any run of characters.
     pub subject: Option<String>,
-    /// For tokens: a group that the token must have, compared exactly.
+    /// Group that a token must have, compared exactly. Only for rules about tokens.
     pub group: Option<String>,
-    /// The account: 1 to 32 of `a-z A-Z 0-9 . _ -`, not beginning with `-` or `.`. `*` is replaced
-    /// by the text that the only `*` of `subject` matches; if the result is not an account, the
-    /// rule does not match.
+    /// The account: 1 to 32 of `a-z A-Z 0-9 . _ -`, not beginning with `-` or `.`. `*` stands for
+    /// the text that the only `*` of `subject` matches; the rule does not match if this text is not
+    /// a valid account.
     pub owner: Option<String>,
-    /// Refuses matching principals, instead of naming an owner.
+    /// Set to refuse matching principals instead of assigning an owner.
     pub refuse: bool,
 }
 
@@ -103,15 +104,15 @@ pub struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unmapped {
-    /// It is its own owner: `SUB@ISSUER` (the URL without `https://`) for a token, the subject
-    /// `/DC=org/CN=Alice` for a certificate.
+    /// The principal is its own owner: `SUB@ISSUER` (the URL without `https://`) for a token, the
+    /// subject `/DC=org/CN=Alice` for a certificate.
     #[default]
     Principal,
-    /// It is refused.
+    /// The principal is refused.
     Refuse,
 }
 
-/// All rules, as configured by an administrator.
+/// All rules of an administrator's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mapping {
@@ -122,10 +123,10 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Checks that the rules are valid. Call it once, after reading them.
+    /// Checks that the rules are valid. Call this once after parsing the configuration.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`], naming the rule by its number from 1.
+    /// [`ErrorKind::InvalidRequest`], which names the rule by its number, counted from 1.
     pub fn check(&self) -> Result<()> {
         for (index, rule) in self.rules.iter().enumerate() {
             rule.check().map_err(|why| {
@@ -139,8 +140,8 @@ impl Mapping {
     /// Returns the owner of a principal.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] for a principal that a rule refuses, or that matches no rule
-    /// under [`Unmapped::Refuse`].
+    /// [`ErrorKind::PermissionDenied`] if a rule refuses the principal, or if no rule matches under
+    /// [`Unmapped::Refuse`].
     pub fn owner(&self, principal: &Principal) -> Result<Owner> {
         let refuse = |cause: String| {
             Error::new(ErrorKind::PermissionDenied, End::Here, "find the account")
@@ -203,7 +204,8 @@ impl Rule {
         }
     }
 
-    /// Returns the text that the first `*` of the subject matches, if all fields match.
+    /// Returns the text that the first `*` of the subject pattern matches; `None` if a field does
+    /// not match.
     fn fits(&self, principal: &Principal) -> Option<String> {
         match (principal, &self.issuer) {
             (
@@ -235,8 +237,8 @@ impl Rule {
     }
 }
 
-/// Matches the text with a pattern in which `*` stands for any run of characters, the shortest
-/// first. Returns the text of the first `*`.
+/// Matches the text against a pattern in which `*` stands for any run of characters. Every `*` but
+/// the last takes the shortest run. Returns the text of the first `*`; `None` without a match.
 fn fit(pattern: &str, text: &str) -> Option<String> {
     let Some((head, tail)) = pattern.split_once('*') else {
         return (pattern == text).then(String::new);
@@ -245,7 +247,8 @@ fn fit(pattern: &str, text: &str) -> Option<String> {
     let Some((middle, last)) = tail.rsplit_once('*') else {
         return rest.strip_suffix(tail).map(ToOwned::to_owned);
     };
-    // The text between two stars is found from the left, which never prevents a later match.
+    // Search the text between two stars from the left: the leftmost match never prevents a later
+    // one.
     let mut left = rest.strip_suffix(last)?;
     let mut taken = None;
     for piece in middle.split('*') {
@@ -264,8 +267,9 @@ fn is_account(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
 }
 
-/// Returns the default owner. A token's contains an `@` with no `/` before it, a certificate's
-/// begins with `/`, and accounts of rules have neither: no principal can choose another's owner.
+/// Returns the default owner. The owner of a token contains an `@` with no `/` before it, the owner
+/// of a certificate begins with `/`, and an account of a rule contains neither. No principal can
+/// therefore choose the owner of another.
 fn own_account(principal: &Principal) -> Owner {
     match principal {
         Principal::Token {

@@ -1,6 +1,6 @@
-//! Mints tokens: an endpoint that is its own issuer signs them with ES256.
+//! Mints tokens: an endpoint that is its own issuer signs tokens with ES256.
 //!
-//! Randomness comes from the caller as ring's `SecureRandom`: new keys and signatures use it.
+//! The caller passes randomness for new keys and signatures as ring's `SecureRandom`.
 
 use crate::escape::misconfigured;
 use base64::Engine;
@@ -15,16 +15,16 @@ use serde::Serialize;
 use serde_json::json;
 use std::fmt;
 
-/// Content of a new token; times in seconds since 1970.
+/// Content of a new token. All times are in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// URL of the issuer, under which its public key is known.
+    /// URL of the issuer, at which verifiers find its public key.
     pub issuer: String,
     /// Subject of the token.
     pub subject: String,
-    /// Audiences of the token; one or more.
+    /// Audiences of the token; at least one.
     pub audiences: Vec<String>,
-    /// Scopes of the token, `storage.read:/a storage.create:/b`.
+    /// Scopes of the token, such as `storage.read:/a storage.create:/b`.
     pub scope: String,
     /// Groups of the subject.
     pub groups: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Grant {
     pub issued_at: u64,
     /// End of the token's validity.
     pub expires: u64,
-    /// Id of the token, unique at the issuer; the caller chooses it at random.
+    /// Id of the token, unique at the issuer. The caller should choose a random id.
     pub id: String,
 }
 
@@ -78,7 +78,7 @@ impl SigningKey {
     /// Reads a key from PKCS#8 PEM (`BEGIN PRIVATE KEY`).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] if it is not a key, or not a P-256 key.
+    /// [`ErrorKind::InvalidRequest`] if the text is not a key, or not a P-256 key.
     pub fn from_pem(pem: &[u8], random: &dyn SecureRandom) -> Result<Self> {
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem)
             .map_err(|_| unusable("no PKCS#8 private key in PEM"))?;
@@ -92,7 +92,7 @@ impl SigningKey {
         Ok(Self { pair, id })
     }
 
-    /// Generates a new key; the text is its PKCS#8 PEM and must be kept secret.
+    /// Generates a new key. Returns it with its PKCS#8 PEM, which must be kept secret.
     ///
     /// # Errors
     /// [`ErrorKind::Internal`] if the random source fails.
@@ -109,14 +109,14 @@ impl SigningKey {
         Ok((key, pem))
     }
 
-    /// Returns the key's id: its thumbprint (RFC 7638), so that the same key has the same id
-    /// everywhere.
+    /// Returns the key's id: its thumbprint (RFC 7638). Every program computes the same id for a
+    /// key.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the public half as a JWK set, for verifiers.
+    /// Returns the public key as a JWK set, for verifiers.
     #[must_use]
     pub fn public_jwks(&self) -> String {
         let (x, y) = coordinates(self.pair.public_key().as_ref());
@@ -130,9 +130,9 @@ impl SigningKey {
     /// Signs a token.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] for a grant that our own [`verify`](crate::Issuers::verify)
-    /// would refuse for its form: no subject, no audience, an end before its start;
-    /// [`ErrorKind::Internal`] if the random source fails.
+    /// [`ErrorKind::InvalidRequest`] for a grant that [`verify`](crate::Issuers::verify) would
+    /// refuse: no subject, no audience, or an end before its start; [`ErrorKind::Internal`] if the
+    /// random source fails.
     pub fn mint(&self, grant: &Grant, random: &dyn SecureRandom) -> Result<String> {
         let refuse =
             |cause: &str| misconfigured("mint a token", cause, "correct the token's claims");
@@ -185,7 +185,8 @@ fn coordinates(point: &[u8]) -> (String, String) {
     (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y))
 }
 
-/// RFC 7638, section 3: the required members in the order of their names, without spaces.
+/// Returns the key's thumbprint. RFC 7638, section 3: hash the required members in the order of
+/// their names, without spaces.
 fn thumbprint(point: &[u8]) -> String {
     let (x, y) = coordinates(point);
     let canonical = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);

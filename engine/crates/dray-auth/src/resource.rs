@@ -1,8 +1,8 @@
-//! The object of a scope: a path, and whether it is a folder.
+//! The resource of a scope: a path, and whether the path is a folder.
 //!
-//! It is written as a URI path. The profile leaves the treatment of a path that is not normalized
-//! to the reader. Here it is refused, because a path can leave its folder when two readers
-//! normalize differently.
+//! A token contains the resource as a URI path. The WLCG profile does not specify how to treat a
+//! path that is not normalized. This module refuses such a path, because a path can leave its
+//! folder when two programs normalize it differently.
 
 use crate::escape::shown;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
@@ -11,15 +11,15 @@ use std::fmt;
 /// A path, and whether it is a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Resource {
-    /// Path from the top of the endpoint: the first name is that of an exported root.
+    /// Path from the top of the endpoint. The first name is the name of an exported root.
     pub path: RelPath,
-    /// Set if it is, or will be, a folder. A scope that ends in `/` covers only a folder and the
-    /// paths beneath it.
+    /// Set if the path is, or will be, a folder. A scope whose path ends in `/` covers only a
+    /// folder and the paths below it.
     pub is_folder: bool,
 }
 
 impl Resource {
-    /// Returns the resource of a file, or of a path that may be one.
+    /// Returns the resource of a file, or of a path whose kind is unknown.
     #[must_use]
     pub const fn file(path: RelPath) -> Self {
         Self {
@@ -37,13 +37,13 @@ impl Resource {
         }
     }
 
-    /// Parses an absolute URI path (RFC 3986, section 3.3): names joined by single slashes, bytes
-    /// that are not allowed in a path as `%HH`, each decoded once. A slash at the end means a
-    /// folder.
+    /// Parses an absolute URI path (RFC 3986, section 3.3). Names are separated by single slashes.
+    /// Bytes that a path must not contain are written as `%HH` and decoded once. A slash at the end
+    /// means a folder.
     ///
     /// # Errors
-    /// [`ErrorKind::PathEscapes`] for `.` and `..`, spelled plainly or not;
-    /// [`ErrorKind::InvalidName`] for all other text that is not a normalized absolute path.
+    /// [`ErrorKind::PathEscapes`] for `.` and `..`, plain or percent-encoded;
+    /// [`ErrorKind::InvalidName`] for any other text that is not a normalized absolute path.
     pub fn parse(uri_path: &str) -> Result<Self> {
         let refuse = |kind, why: &str| {
             Error::new(kind, End::Here, "read a path")
@@ -102,7 +102,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Returns true for `pchar` of RFC 3986 without `%`.
+/// Returns true for a `pchar` of RFC 3986, except `%`.
 const fn is_path_character(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(

@@ -1,32 +1,33 @@
-//! Scopes of a token: the storage actions they allow, and the paths (WLCG Common JWT Profile,
+//! Scopes of a token: the storage actions that they allow, and the paths (WLCG Common JWT Profile,
 //! section 2.2.1).
 //!
-//! The path of a scope is a [`Resource`]; a token with an invalid one is refused.
+//! The path of a scope is a [`Resource`]. A token with an invalid path is refused.
 
 use crate::escape::unauthorized;
 use crate::resource::Resource;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 
-/// Maximum number of storage scopes in a token. Our bound: the largest known tokens have some tens.
+/// Maximum number of storage scopes in a token. Chosen bound: the largest known tokens have some
+/// tens.
 pub const SCOPES_MAX: usize = 256;
 
-/// Right that a scope grants.
+/// Right that a scope grants on its paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Capability {
-    /// `storage.read`: read online data.
+    /// `storage.read`: read data that is online.
     Read,
     /// `storage.create`: write a path that does not exist yet.
     Create,
     /// `storage.modify`: write, replace, rename, remove. Does not grant reading.
     Modify,
-    /// `storage.stage`: bring online, and read.
+    /// `storage.stage`: bring data online from slow storage, and read it.
     Stage,
 }
 
 impl Capability {
     const ALL: [Self; 4] = [Self::Read, Self::Create, Self::Modify, Self::Stage];
 
-    /// Returns the name in a token.
+    /// Returns the name of the capability in a token.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,19 +46,19 @@ pub enum Action {
     Read,
     /// List a folder.
     List,
-    /// Query size, times and the like; any storage scope of the path allows it.
+    /// Query metadata such as size and times. Any storage scope that covers the path allows this.
     Stat,
     /// Write a file at a path that does not exist.
     Create,
-    /// Create a folder. A scope of a path allows the creation of its parent folders.
+    /// Create a folder. A scope for writing a path also allows the creation of its parent folders.
     MakeFolder,
-    /// Write a file over an existing one.
+    /// Replace an existing file.
     Replace,
-    /// Rename: checked for the old path and for the new one.
+    /// Rename. The caller checks this action for both the old and the new path.
     Rename,
-    /// Remove.
+    /// Remove a file or folder.
     Remove,
-    /// Bring online from slow storage.
+    /// Bring a file online from slow storage.
     Stage,
 }
 
@@ -75,8 +76,8 @@ impl Action {
         Self::Stage,
     ];
 
-    /// Returns the capabilities that grant the action, of which one suffices; the first is the
-    /// smallest.
+    /// Returns the capabilities that grant the action. One of them suffices; the first grants the
+    /// least.
     #[must_use]
     pub const fn granted_by(self) -> &'static [Capability] {
         match self {
@@ -106,9 +107,9 @@ impl Action {
 /// One scope of a token, with the issuer's base prefixed to its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// Right that it grants.
+    /// Right that the scope grants.
     pub capability: Capability,
-    /// Path that it covers, with all paths beneath.
+    /// Path that the scope covers, with all paths below it.
     pub resource: Resource,
 }
 
@@ -120,7 +121,7 @@ pub struct Scopes {
 }
 
 impl Scopes {
-    /// Returns scopes that allow nothing.
+    /// Returns a set of scopes that allows nothing.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -129,12 +130,13 @@ impl Scopes {
         }
     }
 
-    /// Parses the `scope` claim (names separated by single spaces) of an issuer whose area is
-    /// `base`. Scopes that do not concern storage are ignored.
+    /// Parses the `scope` claim: names separated by single spaces. `base` is the issuer's area and
+    /// is prefixed to each path. Scopes that do not concern storage are ignored.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] for a storage scope without a path (the profile requires one),
-    /// with a path that is not absolute and normalized, and past [`SCOPES_MAX`].
+    /// [`ErrorKind::Unauthorized`] for a storage scope without a path (the profile requires a
+    /// path), for a path that is not absolute and normalized, and for more than [`SCOPES_MAX`]
+    /// scopes.
     pub fn parse(claim: &str, base: &RelPath) -> Result<Self> {
         const REMEDY: &str = "ask the issuer for a token with scopes like storage.read:/a/folder";
         let refuse = |cause: String| unauthorized("accept the token", cause, REMEDY);
@@ -171,7 +173,7 @@ impl Scopes {
         })
     }
 
-    /// Returns the scopes, in the token's order.
+    /// Returns the scopes in the order of the token.
     #[must_use]
     pub fn as_slice(&self) -> &[Scope] {
         &self.scopes
@@ -188,7 +190,7 @@ impl Scopes {
     /// Checks that the action is allowed.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`], naming the missing scope.
+    /// [`ErrorKind::PermissionDenied`], which names the missing scope.
     pub fn demand(&self, action: Action, resource: &Resource) -> Result<()> {
         if self.allows(action, resource) {
             return Ok(());
@@ -208,8 +210,8 @@ impl Scopes {
         )
     }
 
-    /// Returns the smallest scope that would allow the action, as written in a token; `None` if the
-    /// path is outside the issuer's area.
+    /// Returns the smallest scope that would allow the action, as a token would contain it; `None`
+    /// if the path is outside the issuer's area.
     #[must_use]
     pub fn missing(&self, action: Action, resource: &Resource) -> Option<String> {
         if !resource.path.starts_with(&self.base) {
@@ -235,8 +237,8 @@ impl Scope {
         if resource.path == own.path {
             return is_folder || !own.is_folder;
         }
-        // A scope that allows writing a path also allows creating its parent folders, within the
-        // issuer's area: without them the path could not be written.
+        // A scope for writing a path also allows creating the parent folders within the issuer's
+        // area; otherwise the path could not be written.
         let leads_here = action == Action::MakeFolder
             && own.path.starts_with(&resource.path)
             && resource.path.starts_with(base);

@@ -1,9 +1,9 @@
 //! Bearer tokens: JSON Web Tokens (RFC 7519, RFC 8725) of the WLCG Common JWT Profile 1.0.
 //!
-//! The order of the checks: form, issuer, claims, and last the signature. Any failure refuses the
-//! token, so the order only selects the reported reason. This order distinguishes an expired token
-//! from one whose key has been replaced, and only tokens that are otherwise valid trigger a fetch
-//! of new keys.
+//! The checks run in this order: form, issuer, claims, signature. Any failure refuses the token, so
+//! the order only selects the reported reason. With the signature last, an expired token is not
+//! reported as a token with a replaced key, and only a token that is otherwise valid triggers a
+//! fetch of new keys.
 
 use crate::escape::{misconfigured, seconds, shown, unauthorized};
 use crate::jwk::{Algorithm, KeySet};
@@ -15,39 +15,40 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
-/// Maximum bytes of a token. Our bound: the maximum header field of common web servers.
+/// Maximum size of a token in bytes. Chosen bound: the maximum header field of common web servers.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// Maximum bytes of a subject (OpenID Connect Core, section 2) and of a token's id.
+/// Maximum length in bytes of a subject (OpenID Connect Core, section 2) and of a token's id.
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// Maximum number of audiences and groups in a token. Our bound.
+/// Maximum number of audiences and of groups in a token. Chosen bound.
 pub const LIST_MAX: usize = 256;
 
-/// Permitted difference between two clocks, in seconds. RFC 7519 permits at most "a few minutes"; a
-/// token of the profile lives for minutes, so one minute.
+/// Permitted difference between two clocks, in seconds. RFC 7519 permits at most "a few minutes". A
+/// token of the WLCG profile is valid for minutes only, so the value is one minute.
 pub const LEEWAY_SECONDS: u64 = 60;
 
-/// The audience of a token for everybody (profile, section 2.1.1).
+/// The audience of a token for all services (profile, section 2.1.1).
 pub const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
 
 const OPERATION: &str = "accept the token";
 const RENEW: &str = "ask the issuer for a new token";
 
-/// Trusted issuer, as configured by an administrator.
+/// A trusted issuer, as an administrator configures it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
-    /// The `iss` of its tokens, compared exactly; begins with `https://`.
+    /// The `iss` claim of the issuer's tokens, compared exactly. Begins with `https://`.
     pub url: String,
-    /// Accepted audiences, of which a token must name one: usually `https://` and the host's name.
-    /// [`ANY_AUDIENCE`] is accepted in addition.
+    /// Accepted audiences, usually `https://` and the host's name. A token must name one of them or
+    /// [`ANY_AUDIENCE`].
     pub audiences: Vec<String>,
-    /// Area in which the issuer may grant rights: prefixed to each path of a scope. `/` covers all.
+    /// Area in which the issuer may grant rights: a path that is prefixed to each path of a scope.
+    /// `/` covers all paths.
     #[serde(default = "everything")]
     pub base: String,
-    /// Set if a token must declare the WLCG profile (`wlcg.ver` of 1.x). The profile requires it;
-    /// issuers of other profiles do not write it.
+    /// Set if a token must declare the WLCG profile (`wlcg.ver` of 1.x). The profile requires the
+    /// claim, but issuers of other profiles do not write it.
     #[serde(default = "yes")]
     pub wlcg: bool,
 }
@@ -67,7 +68,7 @@ struct Known {
     keys: Option<KeySet>,
 }
 
-/// The trusted issuers, and their keys as far as they were fetched.
+/// The trusted issuers, and their keys if they were fetched.
 #[derive(Debug, Clone, Default)]
 pub struct Issuers {
     known: BTreeMap<String, Known>,
@@ -78,31 +79,31 @@ pub struct Issuers {
 pub struct Verified {
     /// URL of the issuer.
     pub issuer: String,
-    /// Subject, unique at the issuer.
+    /// Subject of the token, unique at the issuer.
     pub subject: String,
     /// Rights of the subject.
     pub scopes: Scopes,
-    /// End of validity, in seconds since 1970; checks add [`LEEWAY_SECONDS`].
+    /// End of validity, in seconds since 1970. Checks add [`LEEWAY_SECONDS`].
     pub expires: u64,
-    /// The token's id, for the audit log.
+    /// Id of the token, for the audit log.
     pub id: Option<String>,
-    /// Groups of the subject, in the token's order. Membership in a child group does not imply its
-    /// parent.
+    /// Groups of the subject in the order of the token. Membership in a child group does not imply
+    /// membership in its parent.
     pub groups: Vec<String>,
 }
 
-/// Reason of a refusal.
+/// Reason for which a token is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is signed with an unknown key: fetch the issuer's keys, at limited frequency, and verify
-    /// again.
+    /// An unknown key signed the token. The caller should fetch the issuer's keys, at a limited
+    /// frequency, and verify again.
     UnknownKey {
-        /// Issuer of the key.
+        /// Issuer whose keys to fetch.
         issuer: String,
-        /// Error to report if the keys are recent.
+        /// Error to report if the issuer's keys were fetched recently.
         error: Error,
     },
-    /// It is not valid.
+    /// The token is not valid.
     Refused(Error),
 }
 
@@ -125,10 +126,10 @@ fn refused(cause: impl Into<String>) -> Error {
 }
 
 impl Issuers {
-    /// Creates the configured issuers, still without keys.
+    /// Creates the configured issuers, without keys.
     ///
     /// # Errors
-    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) for an issuer named twice, a URL
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) for two issuers with one URL, a URL
     /// that is not `https://`, no audience, or a base that is not an absolute path.
     pub fn new(issuers: impl IntoIterator<Item = Issuer>) -> Result<Self> {
         let mut known = BTreeMap::new();
@@ -183,12 +184,12 @@ impl Issuers {
         self.known.get(issuer)?.keys.as_ref()
     }
 
-    /// Verifies a token, the text after `Bearer`. `now` is in seconds since 1970.
+    /// Verifies `token`, the text after `Bearer` in the request. `now` is in seconds since 1970.
     ///
     /// # Errors
     /// [`Refusal::UnknownKey`] if the issuer's keys should be fetched again; [`Refusal::Refused`]
-    /// with an [`Unauthorized`](dray_core::ErrorKind::Unauthorized) that states the reason. Neither
-    /// contains any part of the token but its issuer, audience, algorithm, key id and scopes.
+    /// with an [`Unauthorized`](dray_core::ErrorKind::Unauthorized) that states the reason. The
+    /// errors quote only the token's issuer, audience, algorithm, key id and scopes.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Verified, Refusal> {
         let parts = Parts::split(token)?;
         let header: Header = decoded(parts.header, "header")?;
@@ -253,7 +254,8 @@ impl Known {
         }
         if !named.iter().any(|key| key.fits(algorithm)) {
             let cause = format!("the key of {issuer} is not one for {}", algorithm.name());
-            // Without a key id, a key for this algorithm may have been added since the fetch.
+            // Without a key id, the token may be signed with a key that was added after the last
+            // fetch.
             return Err(match header.kid {
                 Some(_) => refused(cause).into(),
                 None => unknown(cause),
@@ -269,10 +271,11 @@ impl Known {
     }
 }
 
-/// Returns the claims of a token without any check: they must not be trusted.
+/// Returns the claims of a token without verifying them. The caller must not trust them.
 ///
 /// # Errors
-/// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) if it is not a signed token.
+/// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) if the text does not have the form of a
+/// signed token.
 pub fn claims_unchecked(token: &[u8]) -> Result<serde_json::Value> {
     let parts = Parts::split(token)?;
     decoded(parts.claims, "body")
@@ -282,7 +285,7 @@ struct Parts<'a> {
     header: &'a [u8],
     claims: &'a [u8],
     signature: &'a [u8],
-    /// The signed text.
+    /// The bytes that the signature covers.
     signed: &'a [u8],
 }
 
@@ -310,12 +313,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Decodes a part of a token. Messages of serde may quote the token, so they are dropped.
+/// Decodes a part of a token. Drops the messages of serde, because they may quote the token.
 fn decoded<T: DeserializeOwned>(part: &[u8], name: &str) -> Result<T> {
     let json = URL_SAFE_NO_PAD
         .decode(part)
         .map_err(|_| refused(format!("its {name} is not base64url")))?;
-    // serde would also fill a struct from a list.
+    // Refuse lists, from which serde would also fill a struct.
     let is_object = json.trim_ascii_start().starts_with(b"{");
     let value = serde_json::from_slice(&json).map_err(|error| error.is_data());
     match value {
@@ -338,7 +341,8 @@ struct Header {
 impl Header {
     fn algorithm(&self) -> Result<Algorithm> {
         if self.crit.is_some() {
-            // RFC 7515, section 4.1.11: a reader that does not know all of them must refuse.
+            // RFC 7515, section 4.1.11: refuse a token with critical extensions that the reader
+            // does not know.
             return Err(refused(
                 "it has critical extensions, of which none is known",
             ));
@@ -359,7 +363,7 @@ impl Header {
     }
 }
 
-/// Only the used fields; serde refuses a field that occurs twice.
+/// The claims that are used. serde refuses a field that occurs twice.
 #[derive(Deserialize)]
 struct Claims {
     iss: Option<String>,
@@ -393,7 +397,7 @@ impl Audience {
     }
 }
 
-/// Seconds since 1970; fractions of a second are truncated (RFC 7519, section 2, allows them).
+/// Seconds since 1970. RFC 7519, section 2 allows fractions of a second; they are truncated.
 #[derive(Clone, Copy)]
 struct NumericDate(u64);
 
@@ -402,7 +406,7 @@ impl<'de> Deserialize<'de> for NumericDate {
         let number = serde_json::Number::deserialize(deserializer)?;
         let whole = number.as_u64().or_else(|| {
             let seconds = number.as_f64()?;
-            // Above this, a float cannot represent single seconds.
+            // A larger float cannot represent single seconds.
             let is_sane = (0.0..9_007_199_254_740_992.0).contains(&seconds);
             is_sane.then_some(seconds as u64)
         });
@@ -413,7 +417,7 @@ impl<'de> Deserialize<'de> for NumericDate {
 }
 
 impl Claims {
-    /// Checks times, audience and profile. Returns the time of expiry.
+    /// Checks the times, the audience and the profile. Returns the time of expiry.
     fn check(&self, issuer: &Issuer, now: u64) -> Result<u64> {
         let Some(NumericDate(expires)) = self.exp else {
             return Err(refused("it does not say when it expires"));
@@ -506,8 +510,8 @@ impl Claims {
     }
 }
 
-/// Returns true for a group in the grammar of the profile, section 2.1.1: `/` and a name, once or
-/// more.
+/// Returns true if the text is a group in the grammar of the profile, section 2.1.1: one or more
+/// names, each after a `/`.
 fn is_group(text: &str) -> bool {
     let Some(names) = text.strip_prefix('/') else {
         return false;

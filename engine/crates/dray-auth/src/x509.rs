@@ -1,13 +1,14 @@
 //! Certificates: identifies clients (RFC 5280, with the proxies of RFC 3820), and checks that a
 //! server is the dialled host.
 //!
-//! webpki, the library that rustls uses, builds the path from a person's or host's certificate to a
-//! trusted authority. It does not support proxies: this module checks them one by one, down to the
-//! key of the TLS handshake.
+//! webpki, the library that rustls uses, builds the path from the certificate of a person or host
+//! to a trusted authority. webpki does not support proxies, so this module checks each proxy from
+//! that certificate down to the key of the TLS handshake.
 //!
-//! This module does not check that the peer holds the leaf's key. The TLS handshake does. Its usual
-//! helper in rustls parses the leaf with webpki, which refuses a proxy for its critical extension;
-//! `verify_tls13_signature_with_raw_key` takes the key from [`public_key`] and [`Client`].
+//! This module does not check that the peer holds the leaf's key; the TLS handshake does. The usual
+//! helper of rustls parses the leaf with webpki, which refuses a proxy because of its critical
+//! extension. Use `verify_tls13_signature_with_raw_key` instead, with the key of [`public_key`] or
+//! [`Client`].
 
 mod der;
 mod name;
@@ -30,24 +31,24 @@ use webpki::{
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-/// Maximum number of certificates in a chain. Our bound: a proxy of a proxy below two authorities
-/// has five.
+/// Maximum number of certificates in a chain. Chosen bound: a proxy of a proxy below two
+/// authorities has five.
 pub const CHAIN_MAX: usize = 16;
 
-/// Maximum bytes of one certificate; the limit of webpki.
+/// Maximum size of a certificate in bytes. The limit is that of webpki.
 pub const CERTIFICATE_BYTES_MAX: usize = 64 * 1024;
 
 const OPERATION: &str = "accept the certificate";
 
-/// Requirements for revocation lists, as configured by an administrator.
+/// An administrator's requirements for revocation lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Revocation {
-    /// Set if each authority on the path must have a list; otherwise an authority without one
-    /// revokes nothing.
+    /// Set if each authority on the path must have a list. Otherwise the certificates of an
+    /// authority without a list count as not revoked.
     pub demanded: bool,
-    /// Set if a list past its next update is still valid; otherwise it refuses all certificates of
-    /// its authority, as RFC 5280 and the IGTF require.
+    /// Set if a list stays valid after its next update. Otherwise such a list refuses all
+    /// certificates of its authority, as RFC 5280 and the IGTF require.
     pub stale: bool,
 }
 
@@ -75,14 +76,15 @@ impl std::fmt::Debug for Trust {
 /// A client with a valid certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
-    /// Subject of the certificate that an authority signed, whatever proxies are below it.
+    /// Subject of the certificate that an authority signed; proxies below it do not change the
+    /// subject.
     pub subject: Subject,
-    /// Issuer of that certificate.
+    /// Issuer of the certificate that an authority signed.
     pub issuer: Subject,
     /// Number of proxies between the subject and the key of the handshake.
     pub proxies: usize,
-    /// Set if one of them is limited: by convention of the field a limited proxy cannot start jobs,
-    /// but can transfer files.
+    /// Set if a proxy of the chain is limited. By grid convention a limited proxy must not start
+    /// jobs but may transfer files.
     pub is_limited: bool,
     /// Earliest expiry of the subject's certificate and its proxies, in seconds since 1970.
     pub expires: u64,
@@ -95,7 +97,7 @@ fn refused(cause: impl Into<String>, remedy: &str) -> Error {
 }
 
 impl Trust {
-    /// Creates a value without authorities.
+    /// Creates a trust store without authorities.
     #[must_use]
     pub fn new(revocation: Revocation) -> Self {
         Self {
@@ -107,8 +109,8 @@ impl Trust {
     /// Adds a trusted authority, given its certificate in DER.
     ///
     /// # Errors
-    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if it is not a certificate, or not
-    /// one of an authority.
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if `der` is not the certificate of
+    /// an authority.
     pub fn add_authority(&mut self, der: &[u8]) -> Result<()> {
         let refuse = |cause: String| {
             let remedy = "take it out of the folder of authorities";
@@ -116,7 +118,8 @@ impl Trust {
         };
         let parsed = parse(der).map_err(|error| refuse(error.cause))?;
         let subject = parsed.subject()?;
-        // Certificates of version 1 have no extension for this; some roots are of version 1.
+        // Accept certificates of version 1 (some roots): they cannot state that they are an
+        // authority.
         let is_old = parsed.certificate.version().0 == 0;
         if !is_old && !parsed.certificate.is_ca() {
             return Err(refuse(format!("{subject} is not an authority")));
@@ -133,10 +136,10 @@ impl Trust {
         Ok(())
     }
 
-    /// Adds a revocation list in DER. Its signature is checked at each use.
+    /// Adds a revocation list in DER. Each use of the list checks its signature.
     ///
     /// # Errors
-    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if it cannot be parsed.
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if the list cannot be parsed.
     pub fn add_revocation_list(&mut self, der: &[u8]) -> Result<()> {
         let der = CertificateRevocationListDer::from(der);
         let list = OwnedCertRevocationList::from_der(der.as_ref()).map_err(|error| {
@@ -152,12 +155,12 @@ impl Trust {
         Ok(())
     }
 
-    /// Identifies a client. `chain` is the chain it presented, each certificate in DER, the leaf
-    /// first; `now` is in seconds since 1970.
+    /// Identifies a client. `chain` contains the certificates that the client presented in DER, the
+    /// leaf first. `now` is in seconds since 1970.
     ///
     /// # Errors
     /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), which names the invalid certificate
-    /// and the reason.
+    /// and states the reason.
     pub fn verify_client(&self, chain: &[&[u8]], now: u64) -> Result<Client> {
         let parsed = parse_chain(chain)?;
         let proxies = proxy::count(&parsed)?;
@@ -180,11 +183,11 @@ impl Trust {
         })
     }
 
-    /// Checks that a server's chain, the leaf first, is of a trusted authority and for `host`, a
-    /// name or an address; `now` is in seconds since 1970.
+    /// Checks that a server's chain, the leaf first, leads to a trusted authority and is valid for
+    /// `host`, a name or an address. `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), with the reason.
+    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), which states the reason.
     pub fn verify_server(&self, chain: &[&[u8]], host: &str, now: u64) -> Result<()> {
         let parsed = parse_chain(chain)?;
         let leaf = &parsed[0];
@@ -223,7 +226,7 @@ impl Trust {
             .map(|der| CertificateDer::from(*der))
             .collect();
         let lists: Vec<_> = self.lists.iter().collect();
-        // Without any list there are no options to build, and webpki cannot require a list.
+        // Without any list, the builder returns no options, so webpki cannot require a list.
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|builder| {
             let unknown = if self.revocation.demanded {
                 UnknownStatusPolicy::Deny
@@ -257,7 +260,7 @@ impl Trust {
             .map(|_| ())
     }
 
-    /// Returns webpki's error as a message for people.
+    /// Returns an error of webpki as a message for people.
     fn words(&self, error: &webpki::Error, own: &Parsed, others: &[Parsed], now: u64) -> Error {
         use webpki::Error as E;
         const RENEW: &str = "ask the certificate authority for a new certificate";
@@ -332,8 +335,8 @@ impl Trust {
         }
     }
 
-    /// Returns true if a certificate of the chain is by a trusted authority whose own certificate
-    /// has expired.
+    /// Returns true if a trusted authority whose own certificate has expired issued a certificate
+    /// of the chain.
     fn is_expired_anchor(&self, own: &Parsed, others: &[Parsed], now: u64) -> bool {
         let mut issuers = others.iter().chain([own]).map(Parsed::issuer_der);
         issuers.any(|issuer| {
@@ -345,10 +348,10 @@ impl Trust {
     }
 }
 
-/// Returns the public key of a certificate: DER of its SubjectPublicKeyInfo.
+/// Returns the public key of a certificate as DER of its SubjectPublicKeyInfo.
 ///
 /// # Errors
-/// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) if it is not a certificate.
+/// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) if the bytes are not a certificate.
 pub fn public_key(certificate: &[u8]) -> Result<Vec<u8>> {
     parse(certificate).map(|parsed| parsed.key().to_vec())
 }
@@ -415,7 +418,7 @@ impl Parsed<'_> {
             .ok_or_else(|| refused("it names no issuer", "use a certificate of an authority"))
     }
 
-    /// Describes the certificate for a message.
+    /// Describes the certificate for an error message.
     fn words(&self) -> String {
         match Subject::read(self.subject_der()) {
             Some(subject) => format!("the certificate of {}", shown(subject.slash())),
@@ -430,7 +433,7 @@ impl Parsed<'_> {
         )
     }
 
-    /// Returns the first and last second of validity, in seconds since 1970.
+    /// Returns the first and the last second of validity, in seconds since 1970.
     fn validity(&self) -> (u64, u64) {
         let validity = self.certificate.validity();
         let seconds = |timestamp: i64| u64::try_from(timestamp).unwrap_or(0);
@@ -458,8 +461,8 @@ impl Parsed<'_> {
         Ok(())
     }
 
-    /// Checks that a key of a handshake, or of a proxy's signature, is for signatures (RFC 5280,
-    /// 4.2.1.3; RFC 3820, 3.1). Without the extension all uses are permitted.
+    /// Checks that the certificate's key may make signatures: in a handshake, or of a proxy (RFC
+    /// 5280, 4.2.1.3; RFC 3820, 3.1). Without the key usage extension all uses are permitted.
     fn check_usage(&self) -> Result<()> {
         let refuse = |why: &str| {
             let cause = format!("{}: {why}", self.words());

@@ -59,7 +59,7 @@ fn prefixes_match_whole_names_only() {
 
 #[test]
 fn the_profile_s_examples_hold() {
-    // Section 2.2.1, `storage.create:/foo/bar`.
+    // The example of section 2.2.1 for `storage.create:/foo/bar`.
     let claim = "storage.create:/foo/bar";
     assert!(allows(claim, Action::MakeFolder, "/foo"));
     assert!(allows(claim, Action::Create, "/foo/bar"));
@@ -72,7 +72,7 @@ fn the_profile_s_examples_hold() {
     assert!(!allows(folder, Action::Create, "/foo/bar"));
     assert!(allows(folder, Action::MakeFolder, "/foo/bar"));
     assert!(allows(folder, Action::Create, "/foo/bar/qux"));
-    // A scope that only reads cannot create folders.
+    // A read scope does not allow creating folders.
     assert!(!allows("storage.read:/foo/bar", Action::MakeFolder, "/foo"));
 }
 
@@ -166,7 +166,7 @@ fn name() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Compares with an independent implementation: names are decoded one by one and compared.
+    /// Compares with an independent implementation that decodes and compares the names one by one.
     #[test]
     fn no_spelling_of_a_path_widens_a_scope(
         granted in prop::collection::vec(name(), 0..4),
@@ -185,7 +185,7 @@ proptest! {
         ) else {
             return Ok(());
         };
-        // As seen by a file system: no component climbs, none is empty.
+        // Check as a file system would: no component is `.`, `..` or empty.
         for component in resource.path.components() {
             let bytes = component.as_bytes().to_vec();
             prop_assert!(!bytes.is_empty() && bytes != b"." && bytes != b"..");

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const ISSUER: &str = "https://vo.example.org/one";
 const AUDIENCE: &str = "https://dtn.example.org";
 const NOW: u64 = 1_800_000_000;
-/// A key known only to these tests (`openssl genpkey -algorithm RSA`, 2048 bits).
+/// An RSA key that only these tests use (`openssl genpkey -algorithm RSA`, 2048 bits).
 const RSA_PKCS8: &[u8] = include_bytes!("../testdata/rsa2048.pk8");
 
 fn b64(bytes: impl AsRef<[u8]>) -> String {
@@ -384,7 +384,8 @@ fn bad_headers_are_refused_with_the_reason() {
 
 #[test]
 fn a_public_key_is_no_shared_secret() {
-    // RFC 8725, section 2.1: sign with HMAC, with the issuer's public key as secret.
+    // The attack of RFC 8725, section 2.1: an HMAC signature whose secret is the issuer's public
+    // key.
     let world = world();
     let Signer::Rsa(pair) = &world.rsa else {
         panic!("an RSA key");
@@ -480,7 +481,7 @@ fn a_changed_token_was_not_signed() {
     parts[1] = b64(with(claims(), "sub", json!("root")).to_string());
     let error = refused(&world.issuers, &parts.join("."));
     assert!(error.cause.contains("is wrong"), "{error}");
-    // Signed by another key than the issuer's, under the id of one of the issuer's keys.
+    // Signed with a foreign key, under the id of one of the issuer's keys.
     let stranger = Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING);
     let token = stranger.token(&header(), &claims());
     let error = refused(&world.issuers, &token);
@@ -511,7 +512,7 @@ fn unknown_keys_ask_for_new_ones_and_only_then() {
         unknown(&world.p256.token(&header(), &keyless)),
         "https://keyless.example.org"
     );
-    // A token that is invalid with any key does not trigger a fetch of keys.
+    // A token that no key can make valid does not trigger a fetch of keys.
     for bad in [
         with(claims(), "exp", json!(NOW - 90)),
         with(claims(), "aud", json!("https://other.example.org")),
@@ -519,7 +520,7 @@ fn unknown_keys_ask_for_new_ones_and_only_then() {
     ] {
         refused(&world.issuers, &stranger.token(&new_key, &bad));
     }
-    // After the new key was fetched, the token is valid.
+    // After the fetch of the new key, the token is valid.
     let mut issuers = world.issuers.clone();
     let set = json!({"keys": [stranger.jwk("new")]}).to_string();
     issuers.set_keys(

@@ -1,14 +1,14 @@
-//! The part of DER (X.690) that is read here in addition to x509-parser: the signed bytes of a
-//! certificate, and names byte by byte.
+//! Reads DER (X.690) where x509-parser does not suffice: the signed bytes of a certificate, and the
+//! exact bytes of names.
 
-/// One value.
+/// One DER value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value<'a> {
-    /// Octet of the tag; tags of several octets are not supported.
+    /// The tag. Tags of several octets are not supported.
     pub(super) tag: u8,
     /// Content of the value.
     pub(super) content: &'a [u8],
-    /// Tag, length and content.
+    /// Tag, length and content together.
     pub(super) whole: &'a [u8],
 }
 
@@ -18,7 +18,7 @@ pub(super) const OBJECT_ID: u8 = 0x06;
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
 
-/// Reads one value, and returns it with the bytes after it; `None` for bytes that are not DER.
+/// Reads one value, and returns it with the remaining bytes; `None` if the bytes are not DER.
 pub(super) fn read(input: &[u8]) -> Option<(Value<'_>, &[u8])> {
     let (&tag, rest) = input.split_first()?;
     if tag & 0x1f == 0x1f {
@@ -28,7 +28,7 @@ pub(super) fn read(input: &[u8]) -> Option<(Value<'_>, &[u8])> {
     let (length, rest) = if first < 0x80 {
         (usize::from(first), rest)
     } else {
-        // At most four octets, and the shortest form.
+        // DER requires the shortest form of a length. At most four octets are supported.
         let count = usize::from(first & 0x7f);
         if count == 0 || count > 4 {
             return None;
@@ -54,19 +54,19 @@ pub(super) fn read(input: &[u8]) -> Option<(Value<'_>, &[u8])> {
     ))
 }
 
-/// Reads one value of this tag.
+/// Reads one value with the given tag, and returns it with the remaining bytes.
 pub(super) fn expect(input: &[u8], tag: u8) -> Option<(Value<'_>, &[u8])> {
     read(input).filter(|(value, _)| value.tag == tag)
 }
 
-/// Reads one value of this tag, without bytes after it.
+/// Reads one value with the given tag; `None` if bytes remain.
 pub(super) fn only(input: &[u8], tag: u8) -> Option<Value<'_>> {
     expect(input, tag)
         .filter(|(_, rest)| rest.is_empty())
         .map(|(value, _)| value)
 }
 
-/// Reads all consecutive values; `None` if one is not DER.
+/// Reads all consecutive values; `None` if a value is not DER.
 pub(super) fn all(mut input: &[u8]) -> Option<Vec<Value<'_>>> {
     let mut values = Vec::new();
     while !input.is_empty() {
@@ -77,11 +77,11 @@ pub(super) fn all(mut input: &[u8]) -> Option<Vec<Value<'_>>> {
     Some(values)
 }
 
-/// The signed bytes of a certificate, the algorithm, and the signature.
+/// The parts of a signed certificate.
 pub(super) struct Signed<'a> {
-    /// The signed bytes.
+    /// The bytes that the signature covers.
     pub(super) message: &'a [u8],
-    /// The algorithm's identifier, without the outer tag and length.
+    /// Identifier of the signature algorithm, without the outer tag and length.
     pub(super) algorithm: &'a [u8],
     pub(super) signature: &'a [u8],
 }
@@ -92,8 +92,8 @@ pub(super) fn signed(certificate: &[u8]) -> Option<Signed<'_>> {
     let (message, rest) = expect(outer.content, SEQUENCE)?;
     let (algorithm, rest) = expect(rest, SEQUENCE)?;
     let (&unused, signature) = only(rest, BIT_STRING)?.content.split_first()?;
-    // The algorithm inside the signed bytes, after version and serial number, must be the same
-    // (section 4.1.1.2).
+    // The identifier after version and serial number in the signed bytes must equal the outer
+    // identifier (section 4.1.1.2).
     let inner = all(message.content)?;
     let is_same = inner.get(2).map(|value| value.whole) == Some(algorithm.whole);
     (unused == 0 && is_same).then_some(Signed {

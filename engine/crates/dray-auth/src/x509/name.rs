@@ -1,4 +1,4 @@
-//! Distinguished names, and the two common ways to write them.
+//! Distinguished names, and their two common text forms.
 
 use super::der;
 use dray_core::path::escape;
@@ -6,36 +6,36 @@ use serde::Serialize;
 use std::fmt;
 use x509_parser::oid_registry::asn1_rs::Oid;
 
-/// Maximum number of attributes of a name. Our bound: a proxy of a proxy adds one each.
+/// Maximum number of attributes of a name. Chosen bound: each level of proxies adds one attribute.
 const ATTRIBUTES_MAX: usize = 64;
 
-/// Subject of a certificate. Two subjects are equal if their text is, whatever string types the
-/// certificates use.
+/// Subject of a certificate. Two subjects are equal if their texts are equal; the string types in
+/// the certificates do not matter.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Subject {
-    /// `/DC=org/CN=Alice`, as grid software writes it.
+    /// The form of grid software: `/DC=org/CN=Alice`.
     slash: String,
-    /// `CN=Alice,DC=org`, RFC 2253.
+    /// The form of RFC 2253: `CN=Alice,DC=org`.
     rfc2253: String,
 }
 
 impl Subject {
-    /// Returns the form of grid software, from the top down: `/DC=org/DC=example/CN=Alice`. If a
-    /// value contains text that looks like another attribute (`/CN=` or `+CN=`), its first
-    /// character is written `\x2f` or `\x2b`; control characters and backslashes are escaped too,
-    /// so that two names never have the same text.
+    /// Returns the form of grid software, from the root to the leaf: `/DC=org/DC=example/CN=Alice`.
+    /// A `/` or `+` in a value that looks like the start of another attribute (`/CN=`, `+CN=`) is
+    /// written as `\x2f` or `\x2b`. Control characters and backslashes are escaped too, so that two
+    /// different names never have the same text.
     #[must_use]
     pub fn slash(&self) -> &str {
         &self.slash
     }
 
-    /// Returns the form of RFC 2253, from the leaf up: `CN=Alice,DC=example,DC=org`.
+    /// Returns the form of RFC 2253, from the leaf to the root: `CN=Alice,DC=example,DC=org`.
     #[must_use]
     pub fn rfc2253(&self) -> &str {
         &self.rfc2253
     }
 
-    /// Reads a name: the DER of its `RDNSequence`.
+    /// Reads a name from the DER of its `RDNSequence`.
     pub(crate) fn read(name: &[u8]) -> Option<Self> {
         let mut slash = String::new();
         let mut parts = Vec::new();
@@ -96,7 +96,8 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// Returns the short name of an attribute's type, or its number; and true if it is a short name.
+/// Returns the short name of an attribute type and true; without a short name, the number of the
+/// type and false.
 fn attribute(oid: &[u8]) -> (String, bool) {
     let short = match oid {
         [0x55, 4, 3] => "CN",
@@ -120,8 +121,8 @@ fn attribute(oid: &[u8]) -> (String, bool) {
     (short.to_owned(), true)
 }
 
-/// Returns a string's text as UTF-8 bytes; for other types, and for invalid strings, the bytes
-/// unchanged.
+/// Returns the text of a string as UTF-8 bytes. Returns the bytes of other types and of invalid
+/// strings unchanged.
 fn text(value: der::Value<'_>) -> Vec<u8> {
     const BMP_STRING: u8 = 0x1e;
     if value.tag == BMP_STRING && value.content.len().is_multiple_of(2) {
@@ -137,7 +138,7 @@ fn text(value: der::Value<'_>) -> Vec<u8> {
     value.content.to_vec()
 }
 
-/// Escapes a separator if another attribute would seem to follow it.
+/// Escapes a separator that looks like the start of another attribute.
 fn unambiguous(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for (at, character) in value.char_indices() {
@@ -155,7 +156,7 @@ fn unambiguous(value: &str) -> String {
     text
 }
 
-/// Escapes a value by RFC 2253, section 2.4.
+/// Escapes a value as RFC 2253, section 2.4 requires.
 fn escaped_2253(value: &[u8]) -> String {
     let mut text = String::with_capacity(value.len());
     for chunk in value.utf8_chunks() {

@@ -1,4 +1,4 @@
-//! Hand-made certificates and revocation lists, so that a test can contain any mistake.
+//! Builds certificates and revocation lists byte by byte, so that a test can include any mistake.
 
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
@@ -136,12 +136,12 @@ pub(crate) struct Draft {
     pub(crate) not_before: &'static str,
     pub(crate) not_after: &'static str,
     pub(crate) extensions: Vec<Vec<u8>>,
-    /// The algorithm named inside the signed bytes.
+    /// Identifier of the signature algorithm inside the signed bytes.
     pub(crate) algorithm: Vec<u8>,
 }
 
 impl Draft {
-    /// Returns the certificate of `key`, signed by `signer`.
+    /// Returns the certificate of `key`, signed with the key `signer`.
     pub(crate) fn signed(&self, key: &Key, signer: &Key) -> Vec<u8> {
         let extensions: Vec<_> = self.extensions.iter().map(Vec::as_slice).collect();
         let extensions = match extensions.as_slice() {
@@ -172,7 +172,7 @@ impl Draft {
     }
 }
 
-/// Returns a revocation list of `issuer` with these serial numbers.
+/// Returns a revocation list of `issuer` that contains these serial numbers.
 pub(crate) fn revocation_list(
     issuer: &[u8],
     signer: &Key,

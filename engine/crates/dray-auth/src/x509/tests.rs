@@ -66,7 +66,8 @@ fn proxy_2(language: &[u8]) -> Draft {
     )
 }
 
-/// Root -> Sub -> Alice -> proxy -> proxy of the proxy; a key each.
+/// Keys and certificates of a chain: root, sub-authority, Alice, a proxy, and a proxy of the proxy.
+/// Each has its own key.
 struct World {
     root: Key,
     sub: Key,
@@ -118,7 +119,7 @@ impl World {
         verify(&self.trust(Revocation::default()), chain)
     }
 
-    /// Verifies a proxy below a valid chain.
+    /// Verifies a chain of a proxy with these fields below valid certificates.
     fn verify_proxy(&self, draft: &Draft) -> Result<Client> {
         self.verify(&[self.proxy(draft), self.alice(), self.sub()])
     }
@@ -147,10 +148,10 @@ fn a_good_certificate_names_its_subject() {
     assert_eq!(client.expires, NOW + 86_400);
     assert_eq!(client.key, world.alice.info());
     assert_eq!(public_key(&world.alice()).ok(), Some(world.alice.info()));
-    // The root may be in the chain, or left out.
+    // The chain is valid with and without the root.
     let chain = [world.alice(), world.sub(), world.root_certificate()];
     assert!(world.verify(&chain).is_ok());
-    // A certificate without key usage permits all uses.
+    // A certificate without the key usage extension permits all uses.
     let plain = draft(SUB, ALICE, vec![]).signed(&world.alice, &world.sub);
     assert!(world.verify(&[plain, world.sub()]).is_ok());
 }
@@ -178,7 +179,7 @@ fn a_proxy_speaks_for_its_maker() {
             true,
         ),
         (
-            // Limited stays limited, for all proxies below it.
+            // All proxies below a limited proxy are limited too.
             vec![
                 world.proxy_2(&proxy_2(INHERIT_ALL)),
                 world.proxy(&proxy(LIMITED, None)),
@@ -194,8 +195,8 @@ fn a_proxy_speaks_for_its_maker() {
         assert_eq!((client.proxies, client.is_limited), (proxies, is_limited));
         assert_ne!(client.key, world.alice.info(), "the key of the leaf");
     }
-    // Reason for returning the key: webpki, and the parts of rustls built on it, cannot read a
-    // proxy.
+    // webpki, and the parts of rustls that use it, cannot parse a proxy. `Client` therefore returns
+    // the key.
     let proxy_certificate = world.proxy(&proxy(INHERIT_ALL, None));
     let end = rustls_pki_types::CertificateDer::from(proxy_certificate.as_slice());
     assert!(webpki::EndEntityCert::try_from(&end).is_err());
@@ -212,7 +213,7 @@ fn a_proxy_speaks_for_its_maker() {
     );
 }
 
-/// Made with OpenSSL 3 and RSA keys, by `made.cnf` in the same folder.
+/// The certificates were made with OpenSSL 3 and RSA keys, by `made.cnf` in the same folder.
 #[test]
 fn a_proxy_of_a_proxy_that_another_program_made_is_read() {
     let mut trust = Trust::default();
@@ -289,7 +290,7 @@ fn certificates_of_others_are_refused() {
         verify(&Trust::default(), &chain),
         "no authority trusted here has issued",
     );
-    // The same names with other keys.
+    // Certificates with the same names but other keys.
     assert_refused(
         verify(&other.trust(Revocation::default()), &chain),
         "signature",
@@ -297,12 +298,12 @@ fn certificates_of_others_are_refused() {
     let stranger = draft(&[("CN", "Elsewhere")], ALICE, vec![]);
     let chain = [stranger.signed(&world.alice, &other.sub), world.sub()];
     assert_refused(world.verify(&chain), "its issuer is /CN=Elsewhere");
-    // Without the intermediate authority.
+    // A chain without the intermediate authority.
     assert_refused(
         world.verify(&[world.alice()]),
         "its issuer is /DC=org/CN=Sub",
     );
-    // Issued by a certificate that is not an authority.
+    // A certificate whose issuer is not an authority.
     let bob = draft(ALICE, &[("DC", "org"), ("CN", "Bob")], vec![]);
     let chain = [
         bob.signed(&world.one, &world.alice),
@@ -370,12 +371,12 @@ fn revoked_certificates_are_refused() {
     );
     assert!(with(stale, &[list(YESTERDAY, &[])]).is_ok());
     assert_refused(with(stale, &[list(YESTERDAY, &[7])]), "was revoked");
-    // A list with another signer is not accepted.
+    // A revocation list that another key has signed is not accepted.
     let forged = revocation_list(&name(SUB), &world.one, NEXT_YEAR, &[]);
     assert_refused(with(lax, &[forged]), "is not signed by its authority");
     let mut trust = world.trust(lax);
     assert!(trust.add_revocation_list(b"no list").is_err());
-    // Below a revoked certificate there are no valid proxies.
+    // A proxy below a revoked certificate is refused.
     trust
         .add_revocation_list(&list(NEXT_YEAR, &[7]))
         .expect("a list");
@@ -556,7 +557,7 @@ fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
     for (draft, reason) in table {
         assert_refused(world.verify_proxy(&draft), reason);
     }
-    // Extensions that are permitted.
+    // Extensions that RFC 3820 permits.
     let fine = with(vec![
         info(),
         basic_constraints(false),
@@ -570,7 +571,7 @@ fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
 fn proxies_whose_signature_is_not_their_issuers_are_refused() {
     let world = World::new();
     let good = proxy(INHERIT_ALL, None);
-    // What is signed names another algorithm than the signature has.
+    // The identifier inside the signed bytes differs from the outer algorithm.
     let other = Draft {
         algorithm: tlv(
             0x30,
@@ -582,7 +583,7 @@ fn proxies_whose_signature_is_not_their_issuers_are_refused() {
         world.verify_proxy(&other),
         "its signature is not by its issuer's key",
     );
-    // Signed by another key than its issuer's.
+    // A proxy that another key than its issuer's has signed.
     let forged = good.signed(&world.one, &world.two);
     let chain = [forged, world.alice(), world.sub()];
     assert_refused(
@@ -616,7 +617,7 @@ fn proxies_of_proxies_keep_to_the_path_length() {
         verify(&expired, &proxy_2(INHERIT_ALL)),
         "/DC=org/CN=Alice/CN=1 expired",
     );
-    // A proxy whose key is not for signatures cannot sign another.
+    // A proxy whose key must not make signatures cannot issue another proxy.
     let mute = Draft {
         extensions: vec![proxy_info(INHERIT_ALL, None), key_usage(0x20)],
         ..proxy(INHERIT_ALL, None)
@@ -662,7 +663,7 @@ fn a_server_must_be_the_host_that_was_dialled() {
         error.cause.contains("is not for the host evil.example.org"),
         "{error}"
     );
-    // The common name is never a host name.
+    // The common name is never used as a host name.
     assert!(verify(&good, "other.example.org").is_err());
     assert!(verify(&good, "192.0.2.1").is_err());
     let error = verify(&good, "not a host").expect_err("no name");
