@@ -1,10 +1,10 @@
-//! Calls to the control API of an endpoint, made by the command line and by an endpoint that asks
-//! the other side of a transfer.
+//! Calls to the control API of an endpoint. The command line uses them, and an endpoint that
+//! queries the endpoint at the other side of a transfer.
 //!
-//! A program that waits for each answer keeps one connection for the next call: over a long round
-//! trip, connecting takes longer than the call. A kept connection may be dead, or the endpoint may
-//! close it to free a slot. The client repeats a call on a new connection if the call was never
-//! sent, or if its method is idempotent.
+//! A client keeps its connection for the next call: over a long round trip, connecting takes longer
+//! than the call. A kept connection may be dead, or the endpoint may have closed it to free a slot.
+//! The client then repeats the call on a new connection if the endpoint cannot have received the
+//! call, or if the method is idempotent.
 
 use dray_api::api_path;
 use dray_core::lock::LockExt;
@@ -31,41 +31,41 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
-/// Maximum number of bytes of an answer: a page of a thousand transfers, with a margin.
+/// Maximum size of an answer in bytes: a page of a thousand transfers, with a margin.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Maximum time of connecting, name lookup and TLS handshake included.
+/// Timeout of connecting, including name lookup and TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Maximum time of an answer, long polls (60 s) included.
+/// Timeout of an answer. Long polls take up to 60 s of it.
 const ANSWER: Duration = Duration::from_secs(90);
 
-/// Idle time after which a connection is not used again: a firewall may have dropped its state
-/// silently. Endpoints close idle connections later.
+/// Maximum idle time of a reused connection. A firewall may drop the state of an idle connection
+/// silently. Endpoints close idle connections after a longer time.
 const KEPT: Duration = Duration::from_secs(20);
 
-/// The same for a call whose method is not idempotent.
+/// Maximum idle time of a connection for a call whose method is not idempotent.
 const KEPT_FOR_ONCE: Duration = Duration::from_secs(2);
 
-/// Time without an acknowledgement of sent data after which the connection counts as dead.
+/// Maximum time that sent data may stay unacknowledged before the connection counts as dead.
 const UNHEARD: Duration = Duration::from_secs(10);
 
 /// The sending half of a connection.
 type Sender = http1::SendRequest<Full<Bytes>>;
 
-/// A connection, and the runtime of its other half.
+/// An idle connection, and the runtime that drives it.
 struct Kept {
     runtime: Runtime,
     sender: Sender,
     used_at: Instant,
 }
 
-/// The connection that a client keeps. Clones of the client share it.
+/// The idle connection of a client. Clones of the client share it.
 #[derive(Clone, Default)]
 pub struct Keeper(Arc<Mutex<Option<Kept>>>);
 
 impl Keeper {
-    /// Takes the kept connection, if it is open and recent enough for a call with `method`.
+    /// Takes the kept connection if it is open and its idle time permits a call with `method`.
     fn take(&self, method: &Method) -> Option<Kept> {
         let kept = self.0.lock_unpoisoned().take();
         let most = match method.is_idempotent() {
@@ -73,7 +73,7 @@ impl Keeper {
             false => KEPT_FOR_ONCE,
         };
         let mut kept = kept.filter(|kept| kept.used_at.elapsed() <= most)?;
-        // Lets the other half notice that the peer closed the connection.
+        // Let the connection's task run, so that it notices if the peer has closed the connection.
         let ready = kept.runtime.block_on(async {
             tokio::task::yield_now().await;
             tokio::time::timeout(CONNECT, kept.sender.ready()).await
@@ -90,7 +90,7 @@ impl Keeper {
 enum Called {
     /// An answer, or a refusal by the endpoint.
     Answered(Result<Value>),
-    /// No answer came.
+    /// The call got no answer.
     Lost {
         error: Error,
         /// True if the endpoint may have received the call.
@@ -112,7 +112,7 @@ impl Called {
 pub struct Answer<T> {
     /// The parsed answer.
     pub read: T,
-    /// Its JSON, with the fields that this version does not know.
+    /// The raw JSON, including fields that this version does not know.
     pub json: Value,
 }
 
@@ -121,28 +121,28 @@ pub struct Answer<T> {
 pub struct Client {
     /// `HOST:PORT`.
     pub address: String,
-    /// The check of the endpoint's identity.
+    /// Requirements on the endpoint's certificate.
     pub trust: Trust,
     /// The key that the client presents, if any.
     pub identity: Option<Arc<Identity>>,
     /// The bearer token that the client presents, if any.
     pub token: Option<String>,
-    /// The connection for successive calls of [`Client::call_and_wait`].
+    /// Idle connection for successive calls of [`Client::call_and_wait`].
     pub kept: Keeper,
 }
 
-// A debug line must not carry a token into a log.
+// Written by hand, so that debug output never contains the token.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client({})", self.address)
     }
 }
 
-/// Resolves `HOST:PORT` on a thread of its own: the runtime's resolver panics if the system refuses
-/// a thread.
+/// Resolves `HOST:PORT` on a separate thread: the runtime's resolver panics if the system refuses
+/// to create a thread.
 ///
 /// # Errors
-/// If the system refuses the thread.
+/// If the system refuses to create the thread.
 fn resolve(address: &str) -> Result<oneshot::Receiver<io::Result<Vec<SocketAddr>>>> {
     let (tell, told) = oneshot::channel();
     if let Ok(one) = address.parse() {
@@ -156,16 +156,17 @@ fn resolve(address: &str) -> Result<oneshot::Receiver<io::Result<Vec<SocketAddr>
 }
 
 impl Client {
-    /// Calls, and blocks until the answer comes. Must not run within an asynchronous task.
+    /// Makes a call and blocks until the answer arrives. Must not be called from an asynchronous
+    /// task.
     ///
     /// # Errors
     /// [`ErrorKind::Unreachable`]; [`ErrorKind::TimedOut`]; [`ErrorKind::Unauthorized`] if the
-    /// endpoint is not the expected one; otherwise the endpoint's refusal.
+    /// endpoint does not prove the expected identity; otherwise the error in the endpoint's answer.
     pub fn call_and_wait(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         if let Some(kept) = self.kept.take(&method) {
             match self.call_on(kept, method.clone(), path, body) {
                 Called::Answered(answer) => return answer,
-                // The endpoint had closed the kept connection.
+                // The endpoint had closed the kept connection, and repeating the call is safe.
                 Called::Lost { may_be_done, .. } if !may_be_done || method.is_idempotent() => {}
                 Called::Lost { error, .. } => return Err(error),
             }
@@ -176,10 +177,10 @@ impl Client {
         }
     }
 
-    /// Calls, blocks until the answer comes, and parses it.
+    /// Makes a call, blocks until the answer arrives, and parses the answer.
     ///
     /// # Errors
-    /// As [`Client::call_and_wait`]; [`ErrorKind::Protocol`] if the answer has another form.
+    /// Those of [`Client::call_and_wait`]; [`ErrorKind::Protocol`] if the answer has another form.
     pub fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -198,10 +199,10 @@ impl Client {
         }
     }
 
-    /// Connects for a call that follows soon.
+    /// Connects in advance for a call that follows soon.
     ///
     /// # Errors
-    /// As [`Client::call_and_wait`].
+    /// Those of [`Client::call_and_wait`].
     pub fn connect_ahead(&self) -> Result<()> {
         self.connected().map(|kept| self.kept.put(kept))
     }
@@ -222,7 +223,7 @@ impl Client {
         })
     }
 
-    /// Calls on `kept`, and keeps the connection if an answer came.
+    /// Makes a call on the connection `kept`, and keeps the connection if an answer arrives.
     fn call_on(&self, mut kept: Kept, method: Method, path: &str, body: Option<&Value>) -> Called {
         let exchange = self.exchange(&mut kept.sender, method, path, body);
         match kept.runtime.block_on(self.in_time(exchange)) {
@@ -235,11 +236,11 @@ impl Client {
         }
     }
 
-    /// Calls `path` (with its query) on a connection of its own, and returns the answer's JSON;
-    /// null for an empty answer.
+    /// Makes a call to `path`, which includes the query, on a new connection. Returns the answer's
+    /// JSON; null for an empty answer.
     ///
     /// # Errors
-    /// As [`Client::call_and_wait`].
+    /// Those of [`Client::call_and_wait`].
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let called = async {
             let mut sender = self.connect().await.map_err(Called::not_sent)?;
@@ -298,7 +299,7 @@ impl Client {
                 let lack = too_many_open(End::Here, &self.operation(), &error);
                 lack.unwrap_or_else(|| lost(&error))
             })?;
-            // Sends a call immediately: no more data follows that could share its segment.
+            // Send each call immediately: no more data follows that could share its segment.
             let _ = socket.set_nodelay(true);
             let _ = rustix::net::sockopt::set_tcp_user_timeout(
                 &socket,
@@ -336,7 +337,7 @@ impl Client {
         body: Option<&Value>,
     ) -> std::result::Result<(StatusCode, Bytes), Called> {
         let lost = |error: hyper::Error| Called::Lost {
-            // Cancelled: hyper had not written a byte of the request.
+            // On cancellation hyper had not written any byte of the request.
             may_be_done: !error.is_canceled(),
             error: self.error(ErrorKind::Unreachable, error),
         };
@@ -379,7 +380,7 @@ impl Client {
         }
     }
 
-    /// The error for an answer that no endpoint gives.
+    /// Returns the error about an answer that is not an endpoint's.
     fn odd(&self, status: StatusCode) -> Error {
         self.error(
             ErrorKind::Protocol,
@@ -389,12 +390,12 @@ impl Client {
     }
 }
 
-/// Returns the error that an answer holds.
+/// Returns the error in an answer, if any.
 fn told(json: &Value) -> Option<Error> {
     let parts = json.get("error")?;
     let text = |field: &str| parts.get(field).and_then(Value::as_str).unwrap_or_default();
     let word = |field: &str| parts.get(field).cloned().unwrap_or_default();
-    // A newer endpoint may use kinds that this version does not know.
+    // A newer endpoint may send kinds that this version does not know.
     let kind = serde_json::from_value(word("kind")).unwrap_or(ErrorKind::Other);
     let end = serde_json::from_value(word("end")).unwrap_or(End::Network);
     let status: Option<Status> = serde_json::from_value(word("status")).ok();
