@@ -1,10 +1,10 @@
-//! Invariants of the two machines, stated over their state. The name of each is that of the
-//! simulator's checker, which watches effects and disk from outside.
+//! Invariants of the two state machines, as conditions on their state. Each has the name of a
+//! checker in the simulator, which checks the same invariant from the effects and the disk.
 
 use dray_core::{BufferId, ByteRange, FileIndex};
 use std::collections::HashSet;
 
-/// A breach: the invariant's name.
+/// Name of a violated invariant.
 pub(crate) type Breach = &'static str;
 
 pub(crate) const ACK: Breach = "ack_never_precedes_durability";
@@ -13,16 +13,16 @@ pub(crate) const POOL: Breach = "bytes_in_flight_never_exceed_pool";
 pub(crate) const RECORD: Breach = "sink_record_never_follows_its_ack";
 pub(crate) const VERDICT: Breach = "verdict_never_precedes_final_name";
 
-/// Blocks up to which a debug build checks a machine after every input. The simulator's states are
-/// checked whatever their size.
+/// Maximum number of blocks for which a debug build checks a machine after every input. The
+/// simulator checks its machines without this limit.
 pub(crate) const CHECKED_BLOCKS_MAX: usize = 256;
 
-/// `Err(breach)` unless `holds`.
+/// Returns `Err(breach)` if `holds` is false.
 pub(crate) fn ensure(holds: bool, breach: Breach) -> Result<(), Breach> {
     if holds { Ok(()) } else { Err(breach) }
 }
 
-/// Returns true if two ranges share a byte of one file.
+/// Returns true if two ranges share a byte of a file.
 pub(crate) fn overlap(ranges: impl Iterator<Item = (FileIndex, ByteRange)>) -> bool {
     let mut sorted: Vec<_> = ranges
         .filter(|(_, range)| !range.is_empty())
@@ -34,7 +34,7 @@ pub(crate) fn overlap(ranges: impl Iterator<Item = (FileIndex, ByteRange)>) -> b
         .any(|pair| pair[0].0 == pair[1].0 && pair[1].1 < pair[0].2)
 }
 
-/// Returns true if no buffer occurs twice and there are at most `count` buffers.
+/// Returns true if the buffers are distinct and at most `count`, the size of the pool.
 pub(crate) fn are_of_pool(buffers: impl Iterator<Item = BufferId>, count: u32) -> bool {
     let mut seen = HashSet::new();
     let mut buffers = buffers.into_iter();

@@ -1,14 +1,13 @@
 //! A transfer as two state machines, [`source::Source`] and [`sink::Sink`]: the only place that
 //! combines plan, schedule, pace, retry, checksum and log.
 //!
-//! Both have the same interface: [`handle`](source::Source::handle) takes an input and the time,
-//! [`poll`](source::Source::poll) is then called until it returns `None`, and
-//! [`next_wake`](source::Source::next_wake) returns the time at which a
-//! [`Input::Tick`](source::Input::Tick) is due. The runtime executes the effects and passes their
-//! results back as inputs.
+//! Both machines have the same interface. [`handle`](source::Source::handle) takes an input and the
+//! time. The runtime then calls [`poll`](source::Source::poll) until it returns `None`, executes
+//! the effects and passes their results back as inputs. [`next_wake`](source::Source::next_wake)
+//! returns the time at which an [`Input::Tick`](source::Input::Tick) is due.
 //!
-//! Non-goals: sockets, files, threads, clocks, bytes. Buffers are ids; the machine owns the list of
-//! free buffers, the runtime owns their memory.
+//! Non-goals: sockets, files, threads, clocks, bytes. A machine refers to buffers by id and owns
+//! the list of free buffers; the runtime owns their memory.
 //!
 //! Invariants owned here, each with a checker of the same name in the simulator:
 //! - a durable-ack never precedes durability;
@@ -19,9 +18,9 @@
 //! - an object has at most one live attempt;
 //! - bytes in flight never exceed the pool.
 //!
-//! Those that a machine's own state shows are also stated in its `check_invariants`, which debug
-//! builds assert after every input and the simulator after every event. [`mutants`] has a defect for
-//! each of these.
+//! `check_invariants` checks the invariants that the state of a single machine shows. Debug builds
+//! assert it after every input, the simulator after every event.
+//! [`mutants`] has a defect for each of these invariants.
 
 mod invariants;
 pub mod mutants;
@@ -32,5 +31,6 @@ pub mod source;
 
 pub use progress::{Event, Failure, Found, Outcome, Progress};
 
-/// Value of a machine's own PING. The connection's keeper never sends it: its values count from 1.
+/// Value of the PINGs that a machine sends. The PINGs of the connection's keepalive have values
+/// from 1 on and never this value.
 pub const PING_VALUE: u64 = u64::MAX;

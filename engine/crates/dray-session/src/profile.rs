@@ -1,20 +1,20 @@
-//! Profile of an end's time: its current stage, and the start of the stage.
+//! Accounts for the time of an end by stage.
 //!
-//! Both machines keep a profile. Only inputs change a machine, so the time between two inputs
-//! belongs completely to the stage after the first: nothing is sampled, and no clock is read.
+//! Both machines keep a profile. Only inputs change a machine, so the whole time between two inputs
+//! belongs to the stage after the first input. No sampling and no clock are needed.
 
 use dray_core::Time;
 use dray_core::profile::{Stage, Times};
 use std::time::Duration;
 
-/// Interval at which an end sends its times to the other, so that observers of a long transfer see
-/// both.
+/// Interval at which an end sends its times to the other end, so that observers at each end see the
+/// times of both.
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Accounts for the time of an end, by stage.
+/// Accounts for the time of one end by stage.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// Current stage; `None` if time is not counted.
+    /// Current stage; `None` while time is not counted.
     stage: Option<Stage>,
     since: Time,
     told: Time,
@@ -26,16 +26,16 @@ impl Account {
         if let Some(stage) = self.stage {
             times.add(stage, now.since(self.since));
         }
-        // A late input must not cause time to be counted twice.
+        // Do not move back after a late input: that would count time twice.
         self.since = self.since.max(now);
     }
 
-    /// Sets the stage from now on.
+    /// Sets the stage from this input on.
     pub(crate) const fn stand(&mut self, stage: Option<Stage>) {
         self.stage = stage;
     }
 
-    /// Returns the times as they will be if no input arrives until `now`.
+    /// Returns `times` as they will be at `now` if no input arrives before.
     pub(crate) fn at(&self, mut times: Times, now: Time) -> Times {
         if let Some(stage) = self.stage {
             times.add(stage, now.since(self.since));
@@ -43,8 +43,8 @@ impl Account {
         times
     }
 
-    /// Returns true if the times are due to be sent to the other end; at most once per interval.
-    /// Called with each input.
+    /// Returns true if the times must be sent to the other end now: at most once per interval. Call
+    /// it with each input.
     pub(crate) fn is_to_be_told(&mut self, now: Time) -> bool {
         let is_due = self.stage.is_some() && now.since(self.told) >= TELL_INTERVAL;
         if is_due {

@@ -1,4 +1,4 @@
-//! Reports of a machine: counters, events, the outcome.
+//! Reports of a machine: counters, events and the outcome.
 
 use dray_core::profile::Profile;
 use dray_core::{Error, RelPath, Sums};
@@ -7,63 +7,64 @@ use dray_wire::message::Totals;
 /// Counters of an end. All byte counts are of file content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// True if the sink discards data: then no data is durable, whatever the other counters say.
+    /// True if the sink discards data. No data is then durable, although other counters count it.
     pub keeps_nothing: bool,
-    /// True if the other end has set its rate to zero: no data moves until it raises the rate.
+    /// True if the other end has set its rate to zero, so that no data moves until it raises the
+    /// rate.
     pub is_held_there: bool,
     /// Number of entries listed so far.
     pub entries_listed: u64,
-    /// Number of files among them.
+    /// Number of files among `entries_listed`.
     pub files_listed: u64,
-    /// Number of links among them.
+    /// Number of symbolic links among `entries_listed`.
     pub links_listed: u64,
-    /// Number of bytes of those files.
+    /// Total size of the listed files in bytes.
     pub bytes_listed: u64,
     /// True if the listing is complete.
     pub listing_done: bool,
-    /// Number of files that are done in any way, without failures.
+    /// Number of files that were published, adopted or skipped.
     pub files_done: u64,
-    /// Number of adopted files among `files_done`: the same file already existed.
+    /// Number of files among `files_done` that already existed with the same content.
     pub files_adopted: u64,
-    /// Number of adopted files whose mode or extended attributes were changed (at a sink).
+    /// Number of adopted files whose mode or extended attributes the sink changed.
     pub files_updated: u64,
-    /// Number of existing files among `files_done` that were kept because they may not be replaced.
+    /// Number of files among `files_done` that exist with other content and may not be replaced.
     pub files_skipped: u64,
     /// Number of entries that failed.
     pub files_failed: u64,
-    /// Number of folders and links made.
+    /// Number of folders and links created.
     pub others_done: u64,
-    /// Bytes of done files and of durable objects.
+    /// Total size of done files and of durable objects of other files, in bytes.
     pub bytes_durable: u64,
-    /// Bytes that an earlier run had made durable.
+    /// Bytes that an earlier run made durable.
     pub bytes_resumed: u64,
     /// Bytes of adopted files.
     pub bytes_adopted: u64,
     /// Bytes read back from the sink's storage and compared.
     pub bytes_read_back: u64,
-    /// Number of objects sent (an object sent twice counts twice; a pack counts once).
+    /// Number of objects sent. An object that is sent again counts again; a pack counts once.
     pub objects_sent: u64,
-    /// Number of objects that an earlier run had made durable.
+    /// Number of objects that an earlier run made durable.
     pub objects_resumed: u64,
-    /// Payload bytes passed to the network.
+    /// Payload bytes that were passed to the network.
     pub bytes_sent: u64,
     /// Bytes read at the source.
     pub bytes_read: u64,
     /// Bytes of objects that the sink has written, durable or not.
     pub bytes_written: u64,
-    /// Number of data streams in use (at a source).
+    /// Number of data streams in use (counted at a source).
     pub streams: u32,
-    /// Number of readers of each target (at a source).
+    /// Number of readers per storage target (counted at a source).
     pub readers: u32,
-    /// Number of writers of each target (at a sink).
+    /// Number of writers per storage target (counted at a sink).
     pub writers: u32,
-    /// Profile of the time: this end's up to the last input, the other end's as last reported.
+    /// Time by stage: of this end up to the last input, of the other end as it last reported.
     pub profile: Profile,
 }
 
 impl Progress {
-    /// Returns the number of files that are durable under their names. Existing files that were
-    /// kept are not counted: they are not this transfer's.
+    /// Returns the number of files that this transfer or an earlier run made durable under their
+    /// final names. Skipped files are not counted, because they are not this transfer's files.
     #[must_use]
     pub const fn files_safe(&self) -> u64 {
         match self.keeps_nothing {
@@ -82,23 +83,25 @@ impl Progress {
     }
 }
 
-/// Bytes that are durable and were not sent, in one session or in all sessions of an attempt.
+/// Bytes that are durable without having been sent, in one session or in all sessions of an
+/// attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Bytes that an earlier run had made durable.
+    /// Bytes that an earlier run made durable.
     pub resumed: u64,
-    /// Bytes of adopted files.
+    /// Total size of adopted files in bytes.
     pub adopted: u64,
 }
 
 impl Found {
-    /// Returns the sums of an attempt after a further session, which found `self`. Bytes that
-    /// earlier sessions found or sent count once. The rest was made durable by an earlier attempt,
-    /// or by a session that was killed before it recorded the bytes it sent. `sent` is the number
-    /// of bytes that the earlier sessions sent.
+    /// Returns the sums for an attempt after a further session, whose own counts are `self`.
+    /// `before` are the sums before this session, `sent` is the number of bytes that earlier
+    /// sessions sent. Bytes that the earlier sessions found or sent are not counted again. Any
+    /// other bytes that this session found count as resumed or adopted. Either an earlier attempt
+    /// made them durable, or a killed session sent them without recording their number.
     ///
-    /// So, apart from holes and skipped files, the durable bytes are at most sent + resumed +
-    /// adopted, and the difference was sent more than once.
+    /// Except for holes and skipped files, the number of durable bytes is therefore at most sent +
+    /// resumed + adopted. The difference is the number of bytes sent more than once.
     #[must_use]
     pub fn after(self, before: Self, sent: u64) -> Self {
         let known = before
@@ -124,7 +127,7 @@ pub struct Failure {
     pub error: Error,
 }
 
-/// An event to report to a person or a log immediately.
+/// An event that an observer (a person or a log) should see immediately.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A file is durable under its final name.
@@ -133,21 +136,21 @@ pub enum Event {
         path: RelPath,
         /// Size in bytes.
         size: u64,
-        /// Checksums, if this transfer knows them.
+        /// Checksums of the file, if this transfer knows them.
         sums: Option<Sums>,
     },
     /// An entry failed.
     Failed(Failure),
-    /// A condition to report that is not a failure (a stale log, a lost stream).
+    /// A condition that is not a failure, such as a stale log or a lost stream.
     Notice(Error),
 }
 
 /// Final state of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// All listed entries were processed; failures, if any, are in the totals.
+    /// All listed entries were processed. The totals contain the number of failed entries.
     Done(Totals),
-    /// Stopped on request; durable data is kept.
+    /// Stopped by a user; durable data is kept.
     Cancelled,
     /// The other end refused the session before any data moved.
     Refused(Error),
@@ -167,16 +170,16 @@ mod tests {
     fn what_is_found_again_counts_once_and_what_nobody_counted_is_resumed() {
         let nothing = Found::default();
         assert_eq!(found(3, 4).after(nothing, 0), found(3, 4));
-        // All found bytes were sent before, some of them twice.
+        // Earlier sessions sent all 10 bytes that this session found.
         assert_eq!(found(10, 0).after(nothing, 12), nothing);
         assert_eq!(found(2, 10).after(nothing, 12), nothing);
-        // The count of 13 bytes was lost when a session was killed.
+        // Earlier sessions recorded 8 of the 21 bytes; a killed session sent the other 13.
         assert_eq!(found(21, 0).after(nothing, 8), found(13, 0));
         assert_eq!(found(26, 0).after(found(5, 0), 8), found(18, 0));
-        // The first session had not found all existing bytes.
+        // The first session found only 4 of the 10 existing bytes.
         assert_eq!(found(0, 10).after(found(0, 4), 0), found(0, 10));
         assert_eq!(found(3, 10).after(found(0, 4), 2), found(1, 10));
-        // A session that ends early does not lower the sums.
+        // A session that ends before its inspection does not reduce the sums.
         assert_eq!(found(0, 0).after(found(5, 6), 7), found(5, 6));
     }
 }

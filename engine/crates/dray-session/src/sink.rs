@@ -1,4 +1,4 @@
-//! The sink's machine: decides on files, grants credit, writes, syncs in groups, logs,
+//! The sink's state machine: decides about files, grants credit, writes, syncs in groups, logs,
 //! acknowledges, verifies and publishes.
 
 mod accept;
@@ -40,13 +40,14 @@ use tree::Live;
 #[derive(Debug)]
 enum Phase {
     Moving,
-    /// All entries are closed; the totals are being stored at this end.
+    /// All entries are closed; this end is storing the totals.
     Storing(Totals),
-    /// The verdict was sent; waits for the sources to store it.
+    /// The sink has sent the verdict and waits for the sources to store it.
     Announced(Totals),
     /// The log is being removed.
     Removing(Totals),
-    /// No new work; written data becomes durable, then the session ends with this outcome.
+    /// The sink starts no new work. After the written data is durable, the session ends with
+    /// `outcome`.
     Stopping {
         outcome: Outcome,
         purge: bool,
@@ -55,8 +56,8 @@ enum Phase {
     Ended,
 }
 
-/// The credit limits the amount in transit; the congestion control only decides if a target is
-/// congested.
+/// Bound below which the congestion control's value for a target means congestion. The amount in
+/// transit is limited by credit, so only this distinction matters.
 const CONGESTED_OR_NOT: u32 = 2;
 
 /// The sink's state machine. The crate's documentation describes its interface.
@@ -72,44 +73,48 @@ pub struct Sink {
     paths: HashMap<RelPath, FileIndex>,
     next_entry: u64,
     blocks: HashMap<BlockKey, arrive::Block>,
-    /// Number of separate runs of arrived bytes, of all live files.
+    /// Number of separate runs of arrived bytes of all live files.
     runs: usize,
     writing: u32,
-    /// Writes in progress on each target.
+    /// Number of writes in progress on each target.
     writes: BTreeMap<TargetId, u32>,
-    /// Number of concurrent writes of each target.
+    /// Maximum number of concurrent writes per target.
     writers: ThreadTuner,
-    /// Number of blocks that wait for their turn in a file that must be written in order.
+    /// Number of blocks that wait for a preceding block, because their file must be written in
+    /// order.
     held: u32,
-    /// Bytes written and not yet durable: not logged or, of small files, not closed.
+    /// Bytes written and not yet durable. A large file's bytes count until they are logged, a small
+    /// file's bytes until the file is closed.
     unsafe_bytes: u64,
     /// Number of inspections and preparations in progress.
     deciding: u64,
-    /// Files whose partial file is being opened; true if it is discarded when the file fails.
+    /// Files whose partial file is being opened. The value is true if the partial file must be
+    /// discarded when the file fails.
     preparing: HashMap<FileIndex, bool>,
-    /// Failed files whose partial file and records are kept for the next run; `None` if they are
-    /// too many to name.
+    /// Failed files whose partial file and records are kept for the next run; `None` if there are
+    /// more than `KEPT_MAX`.
     kept: Option<BTreeSet<RelPath>>,
-    /// Set after a notice about a dropped attribute was sent.
+    /// Set after the notice about a dropped attribute was sent. It is sent only once.
     has_left_out: bool,
-    /// Number of reported adopted files whose attributes could not be set.
+    /// Number of notices about adopted files whose attributes could not be set.
     unset: u32,
-    /// True if the listing was complete so far.
+    /// True while no listing error was reported. If it is false, [`Effect::FinishLog`] keeps files
+    /// that were not listed.
     is_listed: bool,
     gathering: Group,
     syncing: Option<Group>,
-    /// Time at which the last group's sync was requested.
+    /// Time of the last group's sync request.
     synced_at: Option<Time>,
     /// Number of files that still need bytes or a decision.
     wanting: u64,
-    /// Number of effects in progress that lead to a close.
+    /// Number of effects in progress that will close an entry.
     finishing: u64,
     to_inspect: Vec<InspectItem>,
     to_publish: Vec<PublishItem>,
     totals: Totals,
     progress: Progress,
     account: Account,
-    /// Rate limit of this end in bytes per second, if one was set.
+    /// Rate limit that this end has set, in bytes per second.
     rate: Option<u64>,
     out: VecDeque<Effect>,
     planted: Planted,
@@ -164,20 +169,21 @@ impl Sink {
         &self.progress
     }
 
-    /// Returns the credit granted and not returned (the simulator compares it with the pool).
+    /// Returns the credit that was granted and not returned. The simulator compares it with the
+    /// pool.
     #[must_use]
     pub const fn credit_out(&self) -> u32 {
         self.ledger.out()
     }
 
-    /// Returns the number of separate runs of arrived bytes, of all live files.
+    /// Returns the number of separate runs of arrived bytes of all live files.
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs
     }
 
-    /// Returns true if the session must end before the transfer is done, or has ended: no further
-    /// file gets its name, so work that only leads there need not be awaited.
+    /// Returns true if the session will end early or has ended. No further file is then published,
+    /// so the runtime need not wait for work that prepares a publication.
     #[must_use]
     pub const fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping { .. } | Phase::Ended)
@@ -189,7 +195,7 @@ impl Sink {
         self.planted = Planted::new(mutant);
     }
 
-    /// Returns the next effect; call until `None` after each [`Sink::handle`].
+    /// Returns the next effect. Call this until it returns `None` after each [`Sink::handle`].
     pub fn poll(&mut self) -> Option<Effect> {
         self.out.pop_front()
     }
@@ -261,8 +267,8 @@ impl Sink {
         self.out.push_back(Effect::End(outcome));
     }
 
-    /// Ends the session immediately, because no more data may be written or trusted. The sources
-    /// receive the error: a closed connection does not tell them what to do.
+    /// Ends the session immediately, because no more data may be written or trusted. Sends the
+    /// error to the sources, because a closed connection does not tell them the reason.
     fn break_off(&mut self, error: Error) {
         self.tell_profile();
         for peer in self.peers.keys() {
@@ -272,8 +278,8 @@ impl Sink {
         self.end(Outcome::Failed(error));
     }
 
-    /// Ends the session after written data has become durable. Must be called before the sources
-    /// are informed: they may ignore later messages.
+    /// Ends the session after the written data has become durable. Call this before any message
+    /// that ends the session at the sources, because they may ignore later messages.
     fn stop(&mut self, outcome: Outcome, purge: bool) {
         if matches!(self.phase, Phase::Stopping { .. } | Phase::Ended) {
             return;
@@ -290,7 +296,7 @@ impl Sink {
         self.violation(peer, ErrorKind::Protocol, cause.into());
     }
 
-    /// Stops the session because a source breaks the protocol or exceeds an agreed limit.
+    /// Stops the session because a source violated the protocol or exceeded an agreed limit.
     fn violation(&mut self, peer: PeerId, kind: ErrorKind, cause: String) {
         let error = Error::new(kind, End::Source, "follow the source")
             .cause(cause)
@@ -298,7 +304,7 @@ impl Sink {
         self.stop(Outcome::Failed(error.clone()), false);
         self.out
             .push_back(Effect::Message(peer, Message::GoAway(error.clone())));
-        // The other sources take part in the session, so they are informed too.
+        // Inform the other sources too, because their session ends as well.
         for other in self.peers.keys().filter(|other| **other != peer) {
             let message = Message::GoAway(error.clone());
             self.out.push_back(Effect::Message(*other, message));
@@ -320,14 +326,14 @@ impl Sink {
             holes: self.config.holes,
             ordered_window: self.config.ordered_window,
         };
-        // A source may send as soon as it receives READY.
+        // A source may send data as soon as it receives READY, so the rate must precede READY.
         if self.rate.is_some() {
             self.share_rate();
         }
         self.out
             .push_back(Effect::Message(peer, Message::Ready(ready)));
-        // The answer needs no storage and no decision, so it measures only the network's round
-        // trip.
+        // The source answers a PING without storage access or decisions, so the answer measures the
+        // round trip of the network alone.
         self.out
             .push_back(Effect::Message(peer, Message::Ping(PING_VALUE)));
     }
@@ -342,7 +348,7 @@ impl Sink {
                 | Message::Cancel { .. }
         );
         if is_work && !matches!(self.phase, Phase::Moving) {
-            // Stopping, or past the verdict: no new work is begun, and no work is left to cancel.
+            // The session is stopping, or the verdict is fixed: no work is left to cancel.
             return;
         }
         let is_listing = matches!(
@@ -362,8 +368,8 @@ impl Sink {
             }
             Message::ListEnd { entries } => self.on_list_end(peer, entries),
             Message::FileAbort { index, error } => {
-                // If the source is only unreadable at the moment, the bytes received so far are
-                // still correct.
+                // If the source merely cannot read the file at the moment, the bytes received so
+                // far are still correct.
                 let changed = matches!(error.kind, ErrorKind::SourceChanged | ErrorKind::ShortRead);
                 self.fail(self.own_index(peer, index), error, changed);
             }
@@ -429,7 +435,7 @@ impl Sink {
     fn on_cancel(&mut self, purge: bool) {
         match self.phase {
             Phase::Moving => {}
-            // All work is done and reported; only the other side's message is missing.
+            // The sink's work is done; only a message of the other end is outstanding.
             Phase::Announced(totals) => {
                 self.say_bye();
                 self.end(Outcome::Done(totals));
@@ -446,7 +452,8 @@ impl Sink {
     }
 
     fn on_leave(&mut self, error: Error) {
-        // After the last file only the other side's message is missing, which takes little time.
+        // After the last file only a message of the other end is outstanding, which takes little
+        // time.
         if !matches!(self.phase, Phase::Moving) {
             return;
         }
@@ -501,7 +508,7 @@ impl Sink {
         }
     }
 
-    /// Continues all work that can continue now, and sends the decisions.
+    /// Continues all work that can proceed now, and sends pending decisions.
     fn step(&mut self, now: Time) {
         if matches!(self.phase, Phase::Ended) {
             return;

@@ -1,4 +1,5 @@
-//! The source's machine: lists, schedules, paces, reads and sends, and handles the sink's answers.
+//! The source's state machine: lists, schedules, paces, reads and sends, and handles the sink's
+//! answers.
 
 mod api;
 mod blocks;
@@ -36,56 +37,57 @@ use std::time::Duration;
 /// Maximum number of entries per request to the lister.
 const LIST_BATCH: u32 = 512;
 
-/// Maximum number of entries announced before the sink is ready (guess, revisit): their size is
+/// Maximum number of entries that are announced before the sink is ready (guess, revisit). They are
 /// small compared with the buffers of a connection.
 const EARLY_ENTRIES_MAX: u32 = 4096;
 
-/// Time for which a cancelled session waits for the other end's last message.
+/// Maximum time that a cancelled session waits for the last message of the other end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct File {
     path: RelPath,
-    /// Length in bytes of its path, as the sink knows it.
+    /// Length of the entry's path at the sink in bytes.
     path_bytes: usize,
-    /// Its share of the limit on bytes of live entries.
+    /// Bytes of the entry that count towards the limit on live entries.
     live_bytes: u64,
     size: u64,
     modified: ModifiedTime,
     sparse: bool,
     is_file: bool,
-    /// True for a folder whose end is not announced.
+    /// True for a folder whose end the source has not announced yet.
     is_open_folder: bool,
     layout: Layout,
-    /// Top-level folder at the destination that contains it: its files are only useful together.
+    /// Dataset of the file: the top-level folder at the destination that contains it. Users need
+    /// the files of a dataset together.
     dataset: Option<Dataset>,
-    /// Ranges that the sink reports as durable before its decision.
+    /// Ranges that the sink reported as durable before its decision.
     done: RangeSet,
     is_decided: bool,
-    /// Its share of [`Source::striped`].
+    /// Share of the file in [`Source::striped`].
     striped: u64,
     bytes_durable: u64,
-    /// Bytes passed to a stream and not finally answered.
+    /// Bytes that were passed to a stream and have no final state.
     bytes_on_the_way: u64,
     aborted: bool,
 }
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Number of blocks passed to it and not yet reported as sent.
+    /// Number of blocks that were passed to the stream and not yet reported as sent.
     queued: u32,
-    /// Set when its end was requested and is awaited.
+    /// Set after the source has requested the stream's end, until its loss is reported.
     is_given_up: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
-    /// Waits for the sink's READY.
+    /// The source waits for the sink's READY.
     Waiting,
     Moving,
-    /// A verdict was received and is being stored, or is stored.
+    /// The source received the verdict, and stores or has stored it.
     Closing(Totals),
-    /// Stopped on request; waits for the sink's last message until this time.
+    /// A user stopped the session. The source waits for the sink's last message until this time.
     Stopping(Time),
     Ended,
 }
@@ -99,12 +101,12 @@ pub struct Source {
     listing: bool,
     listed_all: bool,
     end_announced: bool,
-    /// Listed entries that wait for room among the live entries.
+    /// Listed entries that cannot be announced yet, because of the limits on live entries.
     listed: VecDeque<Listed>,
     files: HashMap<FileIndex, File>,
     /// Bytes of names, link targets and attributes of the live entries.
     live_bytes: u64,
-    /// Number of announced files without a decision of the sink.
+    /// Number of announced files about which the sink has not decided.
     undecided: usize,
     /// Number of announced folders whose ends are not announced.
     open_folders: usize,
@@ -117,49 +119,49 @@ pub struct Source {
     draw: Rng,
     free: Vec<BufferId>,
     blocks: HashMap<BlockId, Block>,
-    /// Objects passed to a stream and not yet reported as sent, with their stream and buffer.
+    /// Objects that were passed to a stream and not yet reported as sent.
     sending: BTreeMap<BlockId, Sending>,
     next_block: u64,
     /// Number of reads in progress.
     reading: u32,
-    /// Number of concurrent reads for each target.
+    /// Maximum number of concurrent reads per storage target.
     readers: ThreadTuner,
-    /// Number of blocks without payload that have no final state yet.
+    /// Number of blocks without a payload and without a final state.
     hole_blocks: u32,
-    /// Number of separate runs in the `done` of all files.
+    /// Number of separate runs in the `done` ranges of all files.
     runs: usize,
     /// Blocks that were read and wait for a stream.
     to_send: VecDeque<BlockId>,
     streams: BTreeMap<StreamId, Stream>,
     /// Maximum number of streams that get new objects.
     streams_most: usize,
-    /// Progress of the objects on each stream.
+    /// Progress of the objects on each stream, to detect stuck streams.
     carriers: Streams,
-    /// Sink targets for which credit was requested and not granted since.
+    /// Sink targets for which the source has requested credit and received none since.
     asked: BTreeSet<TargetId>,
-    /// Counts of the entries that the sink has reported: its verdict must agree.
+    /// Counts of the entries that the sink has closed. The sink's verdict must agree with them.
     closed: Totals,
     tries: BTreeMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
-    /// Targets that the sink has named.
+    /// Storage targets that the sink has named.
     sink_targets: HashSet<TargetId>,
-    /// Cost of the layouts of live files on several targets
-    /// ([`STRIPED_MAX`](dray_wire::bounds::STRIPED_MAX)).
+    /// Sum of objects and targets of live files striped over several targets, at most
+    /// [`STRIPED_MAX`](dray_wire::bounds::STRIPED_MAX).
     striped: u64,
     pace_wake: Option<Time>,
-    /// Time at which to check for blocking reads of a target whose reads did not block before.
+    /// Time at which to check if reads from a target block now that did not block before.
     look_again: Option<Time>,
     progress: Progress,
     account: Account,
-    /// Set when the times were sent since the last object was sent.
+    /// Set if the times were sent since the last object was sent.
     has_said_last: bool,
     out: VecDeque<Effect>,
     planted: Planted,
 }
 
 impl Source {
-    /// Creates a machine that waits for the sink's READY. A machine that announces early begins
-    /// with the first input, which may be [`Input::Tick`].
+    /// Creates a machine that waits for the sink's READY. If `announces_early` is set, the machine
+    /// begins to list with its first input, which may be an [`Input::Tick`].
     #[must_use]
     pub fn new(config: Config) -> Self {
         let readers = ThreadTuner::new(Work::Reading, config.readers);
@@ -221,19 +223,20 @@ impl Source {
         &self.progress
     }
 
-    /// Returns the number of buffers in use (the simulator compares it with the pool).
+    /// Returns the number of buffers in use. The simulator compares it with the pool.
     #[must_use]
     pub fn buffers_in_use(&self) -> u32 {
         self.config.buffers - u32::try_from(self.free.len()).unwrap_or(0)
     }
 
-    /// Returns the number of separate runs of bytes that the sink has named, of all live files.
+    /// Returns the number of separate runs that the sink has reported as durable, of all live
+    /// files.
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs
     }
 
-    /// Returns the number of ranges whose failed attempts are counted.
+    /// Returns the number of ranges with a count of failed attempts.
     #[must_use]
     pub fn tries_counted(&self) -> usize {
         self.tries.len()
@@ -245,7 +248,7 @@ impl Source {
         self.planted = Planted::new(mutant);
     }
 
-    /// Returns the next effect; call until `None` after each [`Source::handle`].
+    /// Returns the next effect. Call this until it returns `None` after each [`Source::handle`].
     pub fn poll(&mut self) -> Option<Effect> {
         self.out.pop_front()
     }
@@ -294,8 +297,8 @@ impl Source {
             Input::Cancel { purge } => self.on_cancel(purge, now),
             Input::Leave(error) => self.on_leave(error),
             Input::SetRate(rate) => {
-                // The sink's end shares the rate among the transfers that move, so it is informed
-                // when the rate becomes zero or stops being zero.
+                // The sink's end divides its rate among the transfers that move, so inform it when
+                // this end's rate becomes zero or stops being zero.
                 if (self.own_rate == Some(0)) != (rate == Some(0)) {
                     self.out.push_back(Effect::Message(Message::Rate(rate)));
                 }
@@ -326,7 +329,8 @@ impl Source {
         self.streams_most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
     }
 
-    /// Returns the rate in force, in bytes per second: the lower of both ends.
+    /// Returns the effective rate in bytes per second: the lower rate of both ends; `None` without
+    /// a limit.
     #[must_use]
     pub fn rate(&self) -> Option<u64> {
         match (self.own_rate, self.peer_rate) {
@@ -337,8 +341,8 @@ impl Source {
 
     fn apply_rate(&mut self, now: Time) {
         let rate = self.rate();
-        // A burst of a tenth of a second keeps low rates smooth. It is at least one byte: a bucket
-        // that holds no byte is never full, and lets no byte pass.
+        // A burst of a tenth of a second keeps low rates smooth. The burst is at least one byte,
+        // because a bucket of size zero never lets a byte pass.
         let burst = rate.map_or(0, |rate| (rate / 10).max(1));
         self.pacer.set_rate(rate.map(BytesPerSecond), burst, now);
     }
@@ -359,7 +363,7 @@ impl Source {
     }
 
     fn on_cancel(&mut self, purge: bool, now: Time) {
-        // After the verdict, no work is left to stop.
+        // After the verdict no work is left to cancel.
         if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
             return;
         }
@@ -371,7 +375,7 @@ impl Source {
     }
 
     fn on_leave(&mut self, error: Error) {
-        // After the verdict, no work is left unfinished.
+        // After the verdict no work is left unfinished.
         if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
             return;
         }
@@ -381,8 +385,9 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// Tells the sink that the verdict is stored; the sink removes its log only after this message.
-    /// Otherwise the log stays: a rerun finds all files complete, and stores the verdict then.
+    /// Handles the result of storing the verdict. Tells the sink if the verdict is stored; the sink
+    /// deletes its log only after this message. Otherwise the log stays, and a rerun finds all
+    /// files complete and stores the verdict.
     fn on_stored_here(&mut self, result: Result<(), Error>) {
         let Phase::Closing(totals) = self.phase else {
             return;
@@ -441,7 +446,7 @@ impl Source {
             Message::GoAway(error) => self.on_peer_lost(error),
             Message::Cancel { attempt, .. } => self.on_peer_cancelled(attempt),
             Message::Profile(times) => self.progress.profile.sink = times,
-            // The end that drives the transfer sets the number.
+            // Only the driver of a transfer may set the number of streams.
             Message::Streams(most) if !self.config.is_driver => self.use_streams(most),
             Message::Streams(_) => {}
             Message::Verdict(totals) => self.on_verdict(totals),
@@ -460,7 +465,7 @@ impl Source {
         }
     }
 
-    /// Handles the items of one message in order, until one of them ends the session.
+    /// Handles the items of a message in order, until an item ends the session.
     fn on_each<T>(&mut self, items: Vec<T>, mut handle: impl FnMut(&mut Self, T)) {
         for item in items {
             if self.phase == Phase::Ended {
@@ -525,7 +530,7 @@ impl Source {
         self.apply_rate(now);
     }
 
-    /// Schedules another attempt at a failed range, or gives the file up.
+    /// Schedules another attempt to send a range, or gives the file up after too many attempts.
     fn retry(&mut self, index: FileIndex, range: ByteRange, error: Error, now: Time) {
         if !self.files.contains_key(&index) {
             return;
@@ -552,7 +557,7 @@ impl Source {
         }
     }
 
-    /// Continues all work that can continue now.
+    /// Continues all work that can proceed now.
     fn step(&mut self, now: Time) {
         let is_moving = self.phase == Phase::Moving;
         let is_early = self.phase == Phase::Waiting && self.config.announces_early;
@@ -577,8 +582,8 @@ impl Source {
     fn list_more(&mut self) {
         let live = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
         let most = match self.phase {
-            // An end that drives may still be opening its destination, and read no messages
-            // meanwhile.
+            // A sink that drives may still be opening its destination and not read messages, so
+            // limit the entries that wait in the connection.
             Phase::Waiting => self.config.live_entries_max.min(EARLY_ENTRIES_MAX),
             _ => self.config.live_entries_max,
         };

@@ -1,5 +1,5 @@
-//! Folders directly beneath the destination are datasets: the source finishes one before it begins
-//! the next, the smallest first.
+//! Datasets (top-level folders at the destination): the source finishes the smallest dataset first,
+//! before it begins another.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -65,7 +65,7 @@ fn listed(index: u64, parent: Option<u64>, name: &str, kind: EntryKind) -> Liste
     }
 }
 
-/// Returns folders with these numbers of files, of two objects each, listed one after the other.
+/// Returns folders with these numbers of files of two objects each, listed in this order.
 fn folders(files: &[u64]) -> (Vec<Listed>, Vec<usize>) {
     let (mut entries, mut folder_of) = (Vec::new(), Vec::new());
     for (folder, files) in files.iter().enumerate() {
@@ -87,7 +87,7 @@ fn folders(files: &[u64]) -> (Vec<Listed>, Vec<usize>) {
     (entries, folder_of)
 }
 
-/// Returns the sink's answer to an announcement.
+/// Returns the sink's decision to receive all announced files.
 fn decide(entries: &[Entry]) -> Input {
     let is_file = |entry: &&Entry| matches!(entry.kind, EntryKind::File { .. });
     let want = |entry: &Entry| FileId {
@@ -112,8 +112,8 @@ fn read(range: ByteRange, file: FileIndex) -> ReadOutcome {
     }
 }
 
-/// Returns the folder of each object in the order of the reads. The list comes in two batches, the
-/// second after `before` objects were read.
+/// Returns the folder of each object in the order of the reads. The listing arrives in two batches:
+/// `first` entries, and the rest after `before` objects were read.
 fn reads(files: &[u64], first: usize, before: usize) -> Vec<usize> {
     let (mut entries, folder_of) = folders(files);
     let later = entries.split_off(first);
@@ -162,7 +162,7 @@ fn the_smaller_folder_is_complete_first_wherever_it_is_listed() {
 
 #[test]
 fn a_folder_of_which_little_is_listed_yet_is_not_near_to_complete() {
-    // The second is the larger one; ten of its files are in the first batch.
+    // The second folder is the larger one. The first batch contains ten of its files.
     let reads = reads(&[30, 200], 43, 40);
     assert!(reads[..40].iter().all(|folder| *folder == 0), "{reads:?}");
 }

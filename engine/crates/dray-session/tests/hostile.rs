@@ -1,4 +1,4 @@
-//! Peers that claim more than they may: the session ends with a reason, and has held little memory.
+//! Peers that exceed their limits: the session must end with a reason and hold little memory.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -34,7 +34,7 @@ fn entry(size: u64) -> Entry {
     }
 }
 
-/// Returns a sink that waits for bytes of one file, of which `done` is durable.
+/// Returns a sink that waits for the bytes of one file, with the durable ranges `done`.
 fn open(size: u64, done: &[ByteRange]) -> Sink {
     let mut sink = Sink::new(sink::Config {
         options: Options {
@@ -264,7 +264,8 @@ fn announced_in(effects: impl IntoIterator<Item = source::Effect>) -> usize {
     announced.sum()
 }
 
-/// Returns why the source broke off, if it did.
+/// Passes a message to the source. Returns the error with which the source ended the session, if
+/// any.
 fn tell(source: &mut Source, message: Message) -> Option<Error> {
     source.handle(source::Input::Message(message), Time::ZERO);
     std::iter::from_fn(|| source.poll()).find_map(|effect| match effect {

@@ -1,4 +1,4 @@
-//! Stages of a sink: its work, or the wait for data.
+//! Stages in the profile of a sink: work, or waits for data.
 
 use dray_core::options::Options;
 use dray_core::profile::{Stage, Times};
@@ -18,7 +18,7 @@ const TARGET: TargetId = TargetId(3);
 /// Bytes of an object.
 const OBJECT: u64 = 4;
 
-/// A sink with a clock; its steps take no time unless the test says so.
+/// A sink with a simulated clock, which advances only in [`Clocked::wait`].
 struct Clocked {
     sink: Sink,
     now: Time,
@@ -130,7 +130,7 @@ impl Clocked {
         self.step(Input::Written(key, vec![Ok(())]))
     }
 
-    /// Waits 3 s, and checks that they were counted for `stage`.
+    /// Waits 3 s, and checks that the sink counts them for `stage`.
     #[track_caller]
     fn is_in(&mut self, stage: Stage) {
         let before = self.sink.profile(self.now).sink;
@@ -157,7 +157,7 @@ fn what_it_works_on_from_the_first_entry_to_the_last_name() {
     clocked.announce(2);
     clocked.is_in(Stage::Decide);
     clocked.inspect();
-    // Its partial file is being opened.
+    // The sink is opening the partial file.
     clocked.is_in(Stage::Decide);
     clocked.step(Input::Prepared(FILE, Ok(())));
     clocked.is_in(Stage::Arrival);
@@ -173,7 +173,7 @@ fn what_it_works_on_from_the_first_entry_to_the_last_name() {
     clocked.step(Input::Logged(Ok(())));
     clocked.is_in(Stage::Publish);
     clocked.step(Input::Published(vec![(FILE, Ok(()))]));
-    // Its name is made durable.
+    // The sink syncs the folder entry of the published file.
     clocked.is_in(Stage::Sync);
     clocked.step(Input::Synced(Ok(Vec::new())));
     let effects = clocked.step(Input::Logged(Ok(())));
@@ -207,7 +207,7 @@ fn a_sink_whose_writers_are_slow_says_write() {
     clocked.is_in(Stage::Write);
     clocked.written(0);
     clocked.written(1);
-    // The sync of those two runs concurrently and delays no writes.
+    // The sync of the first two objects runs concurrently and does not delay writes.
     clocked.is_in(Stage::Write);
     clocked.step(Input::Synced(Ok(Vec::new())));
     clocked.step(Input::Logged(Ok(())));
@@ -223,7 +223,7 @@ fn a_sink_that_may_take_no_more_before_it_is_durable_says_sync() {
         clocked.written(block.into());
     }
     clocked.is_in(Stage::Sync);
-    // Objects with earlier credit still arrive and are written; no others follow.
+    // Objects with earlier credit still arrive and are written. No further objects follow.
     clocked.arrive(4);
     clocked.is_in(Stage::Sync);
     clocked.written(4);
@@ -244,7 +244,7 @@ fn times_of_several_sources_are_added_up() {
         clocked.step(Input::Message(peer, Message::Profile(times(seconds))));
     }
     assert_eq!(clocked.sink.progress().profile.source, times(8));
-    // Each source receives the sink's profile.
+    // The sink sends its profile to each source.
     clocked.wait(11);
     let told = profiles(&clocked.step(Input::Tick));
     let peers: Vec<PeerId> = told.iter().map(|(peer, _)| *peer).collect();
@@ -260,7 +260,7 @@ fn a_source_that_has_said_all_is_counted_as_waiting_for_the_verdict() {
     clocked.wait(40);
     let end = Message::ListEnd { entries: 0 };
     clocked.step(Input::Message(PEER, end));
-    // A profile from before the end of the listing does not contain the waits after it.
+    // A profile that was sent before the end of the listing does not contain the waits after it.
     clocked.step(Input::VerdictStored(Ok(())));
     assert_eq!(clocked.sink.progress().profile.source, times);
 
@@ -296,7 +296,7 @@ fn one_that_stops_or_breaks_off_says_it_before_its_last_word() {
         Input::Cancel { purge: false },
         Input::Leave(error()),
         Input::LeaseLost(error()),
-        // The source stored a verdict that the sink never sent.
+        // The source claims to have stored a verdict that the sink did not send.
         Input::Message(PEER, Message::VerdictStored),
         Input::Message(PEER, cancel),
     ] {
@@ -304,7 +304,7 @@ fn one_that_stops_or_breaks_off_says_it_before_its_last_word() {
         stopped.wait(4);
         stopped.step(Input::StreamLost(PEER, StreamId(0)));
         let mut effects = stopped.step(input);
-        // A source that cancels gets the end once the log is synced.
+        // A source that cancels receives the end of the session after the log is synced.
         effects.extend(stopped.step(Input::Synced(Ok(Vec::new()))));
         effects.extend(stopped.step(Input::Logged(Ok(()))));
         let told = profiles(&effects);

@@ -1,4 +1,4 @@
-//! Stages of a source: each wait is counted for its reason.
+//! Stages in the profile of a source: each wait counts for its reason.
 
 use dray_core::options::Options;
 use dray_core::profile::{Stage, Times};
@@ -22,14 +22,15 @@ const STREAM: StreamId = StreamId(0);
 /// Bytes of an object.
 const OBJECT: u64 = 4;
 
-/// A source with a clock; its steps take no time unless the test says so.
+/// A source with a simulated clock, which advances only in [`Clocked::wait`].
 struct Clocked {
     source: Source,
     now: Time,
 }
 
 impl Clocked {
-    /// Creates a source with the sink's READY, four buffers, two readers per target and one stream.
+    /// Creates a source that has the sink's READY, four buffers, two readers per target and one
+    /// stream.
     fn new() -> Self {
         let source = Source::new(Config {
             options: Options::default(),
@@ -48,7 +49,7 @@ impl Clocked {
             source,
             now: Time::ZERO,
         };
-        // Time before the sink's READY is not counted.
+        // The source does not count the time before the sink's READY.
         clocked.wait(7);
         let ready = Ready {
             precision_nanoseconds: 1,
@@ -108,7 +109,7 @@ impl Clocked {
         self.step(Input::Message(Message::FileIds(vec![wanted])));
     }
 
-    /// Fails the file at the sink. Returns the sink's verdict, the next input.
+    /// Reports that the file failed at the sink. Returns the sink's verdict as the next input.
     fn close(&mut self) -> Input {
         let closed = FileClosed {
             index: FILE,
@@ -160,7 +161,7 @@ impl Clocked {
         })
     }
 
-    /// Waits 3 s, and checks that they were counted for `stage`.
+    /// Waits 3 s, and checks that the source counts them for `stage`.
     #[track_caller]
     fn is_in(&mut self, stage: Stage) {
         let before = self.source.profile(self.now).source;
@@ -220,7 +221,7 @@ fn what_it_waits_for_from_the_listing_to_the_verdict() {
 fn a_source_whose_readers_are_slow_says_read() {
     let mut clocked = Clocked::with_objects(8);
     clocked.is_in(Stage::Read);
-    // One is sent immediately; both readers have the next.
+    // The first object is sent immediately; both readers read the next objects.
     clocked.read(0);
     clocked.is_in(Stage::Read);
     clocked.sent(0);
@@ -233,7 +234,7 @@ fn a_source_whose_streams_take_nothing_says_network() {
     for block in 0..3 {
         clocked.read(block);
     }
-    // A third waits behind the two that the stream has.
+    // A third object waits behind the two that the stream holds.
     clocked.is_in(Stage::Network);
     clocked.sent(0);
     clocked.is_in(Stage::Read);
@@ -251,7 +252,7 @@ fn a_source_without_credit_says_so_unless_the_streams_are_full_too() {
     clocked.decide();
     clocked.grant(2);
     clocked.read(0);
-    // The next object could not start even after this one is read.
+    // The next object could not start even after this object is read.
     clocked.is_in(Stage::Credit);
     clocked.read(1);
     clocked.is_in(Stage::Network);
@@ -266,7 +267,7 @@ fn a_source_whose_gate_is_shut_says_rate() {
     let mut clocked = Clocked::with_objects(8);
     clocked.step(Input::SetRate(Some(0)));
     clocked.is_in(Stage::Rate);
-    // Read before, and not sent.
+    // An object was read before the rate became zero, and is not sent.
     clocked.read(0);
     clocked.is_in(Stage::Rate);
     clocked.step(Input::SetRate(None));
@@ -296,7 +297,7 @@ fn time_that_a_stream_waited_for_its_rate_is_not_the_networks() {
     let times = clocked.source.profile(clocked.now).source;
     assert_eq!(times.of(Stage::Rate), Duration::from_secs(2));
     assert_eq!(times.of(Stage::Network), Duration::from_secs(1));
-    // At most the time counted for the network is moved: the sum stays the same.
+    // At most the time of the network stage is moved to the rate stage: the sum stays the same.
     clocked.step(Input::Held(Duration::from_secs(9)));
     let times = clocked.source.profile(clocked.now).source;
     assert_eq!(times.of(Stage::Rate), Duration::from_secs(3));
@@ -311,7 +312,7 @@ fn an_object_counts_as_sent_when_its_stream_has_taken_it_or_the_sink_has() {
     assert_eq!(clocked.source.progress().objects_sent, 0);
     clocked.sent(0);
     assert_eq!(clocked.source.progress().bytes_sent, OBJECT);
-    // The sink's answer overtakes the stream's.
+    // The sink's answer arrives before the stream reports the object as sent.
     let durable = vec![(BlockId(1), BlockState::Durable)];
     clocked.step(Input::Message(Message::BlockSync(durable)));
     assert_eq!(clocked.source.progress().bytes_sent, 2 * OBJECT);
@@ -379,7 +380,7 @@ fn one_that_stops_says_it_before_its_last_word() {
         (Input::Cancel { purge: false }, None::<Input>),
         (Input::Leave(error()), None),
         (Input::Message(cancel), None),
-        // BYE in the middle of the session.
+        // The sink sends BYE in the middle of the session.
         (Input::Message(Message::Bye), None),
     ];
     // All files have ended, but this end cannot store the verdict.

@@ -1,6 +1,6 @@
-//! Several sources serve one sink: each lists its own part of the tree and gets the results of its
-//! own entries; they share the credit of the sink's targets. A small simulation without disks, in
-//! random order.
+//! Several sources with one sink: each source lists its own part of the tree and gets the results
+//! of its own entries. The sources share the credit of the sink's targets. The test is a small
+//! simulation without disks, in random order.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -21,7 +21,7 @@ const OBJECT: u64 = 8;
 const FILES: u64 = 5;
 const BUFFERS: u32 = 3;
 
-/// The next event, at the sink or at a source.
+/// An event at the sink or at a source.
 enum Event {
     Sink(sink::Input),
     Source(usize, source::Input),
@@ -33,7 +33,7 @@ struct World {
     sink: Sink,
     sources: Vec<Source>,
     listings: Vec<Option<Vec<Listed>>>,
-    /// Control messages keep their order, in each direction.
+    /// Control messages, which keep their order in each direction.
     to_sink: Vec<VecDeque<Message>>,
     to_source: Vec<VecDeque<Message>>,
     events: Vec<Event>,
@@ -43,13 +43,13 @@ struct World {
     is_blocked: bool,
     written: BTreeMap<FileIndex, u64>,
     published: Vec<RelPath>,
-    /// Number of closed entries reported to each source.
+    /// Number of closed entries that the sink has reported to each source.
     closed: Vec<u64>,
     ends: Vec<Option<Outcome>>,
     sink_end: Option<Outcome>,
 }
 
-/// Returns sums specific to the source, so that data of one source cannot pass for another's.
+/// Returns sums that are specific to the source, so that data of another source is detected.
 fn sums(source: usize, range: ByteRange) -> Sums {
     Sums::of(&[source as u8, range.offset as u8, range.length as u8])
 }
@@ -59,11 +59,11 @@ fn name(text: String) -> Name {
 }
 
 fn size(file: u64) -> u64 {
-    // Small, one object, several.
+    // Sizes of a small file, one object, and several objects.
     [3, OBJECT, 5 * OBJECT + 1, 12 * OBJECT, 7][file as usize % 5]
 }
 
-/// Returns a folder for this source with files in it.
+/// Returns the listing of this source: a folder with files.
 fn tree(source: usize) -> Vec<Listed> {
     let folder = format!("from-{source}");
     let listed = |index, parent, text: String, kind| Listed {
@@ -307,7 +307,7 @@ impl World {
         self.events.push(Event::Source(source, input));
     }
 
-    /// Handles one random event. Returns false if none is left.
+    /// Handles one random event. Returns false if no event is left.
     fn happen(&mut self) -> bool {
         let mut ready: Vec<usize> = (0..self.events.len()).collect();
         let count = self.sources.len();
@@ -320,7 +320,7 @@ impl World {
         let source = |s: &usize| !self.to_source[*s].is_empty();
         ready.extend((0..count).filter(source).map(|s| base + count + s));
         if ready.is_empty() {
-            // Otherwise time passes.
+            // Without events, advance the clock.
             self.now = self.now + Duration::from_millis(2);
             let wakes = self.sink.next_wake().is_some();
             self.handle(Event::Sink(sink::Input::Tick));
@@ -342,7 +342,7 @@ impl World {
         true
     }
 
-    /// A source's process dies, and its connections with it.
+    /// Simulates the death of a source's process and the loss of its connections.
     fn lose(&mut self, source: usize) {
         self.ends[source] = Some(Outcome::Cancelled);
         self.to_sink[source].clear();
@@ -418,7 +418,8 @@ fn the_others_go_on_when_a_source_is_lost() {
             panic!("seed {seed}: {:?}, sink {:?}", world.ends, world.sink_end);
         };
         assert_eq!(world.closed[0], FILES + 1, "seed {seed}");
-        // Each of its entries once, and once more for the entries it had not listed.
+        // Each entry of the lost source fails once, and one error stands for the entries that it
+        // had not listed.
         assert!(totals.files_failed <= FILES + 2, "seed {seed}: {totals:?}");
         assert!(
             totals.files >= FILES && totals.files_failed > 0,

@@ -1,4 +1,4 @@
-//! Small scenarios of the sink's state machine in which the simulator once found errors.
+//! Small scenarios of the sink's state machine. The simulator found errors in each of them.
 
 use dray_core::options::Options;
 use dray_core::{
@@ -52,7 +52,7 @@ fn started_with(claims: Vec<RelPath>, is_driver: bool) -> Sink {
     sink
 }
 
-/// Announces a file of `size` bytes to a sink, and reports the state of its destination.
+/// Announces a file of `size` bytes to a sink, and reports the inspection of its destination.
 fn tell(
     sink: &mut Sink,
     index: u64,
@@ -84,8 +84,7 @@ fn tell(
     )
 }
 
-/// Returns a sink after the announcement of one file of `size` bytes, with its destination
-/// inspected.
+/// Returns a sink that has received the announcement and inspection of one file of `size` bytes.
 fn told(size: u64, existing: Option<Existing>) -> (Sink, Vec<Effect>) {
     found(size, existing, None)
 }
@@ -247,7 +246,7 @@ fn the_source_hears_why_the_sink_breaks_off() {
     }
 }
 
-/// Returns a sink whose file is being opened to continue after its first object.
+/// Returns a sink that is opening its file in order to continue after the first object.
 fn reopening() -> Sink {
     let mut done = SummedRanges::new();
     done.insert(ByteRange::between(0, 4), Sums::of(b"abcd"));
@@ -373,7 +372,7 @@ fn a_sink_that_drives_waits_for_no_word_after_its_verdict() {
         ),
         "{effects:?}"
     );
-    // The source sends it nevertheless, and may have left by then.
+    // The source sends the message nevertheless, and may then disconnect.
     let heard = step(&mut sink, Input::Message(PEER, Message::VerdictStored));
     assert!(heard.is_empty(), "{heard:?}");
     let lost = Error::new(
@@ -521,7 +520,7 @@ fn a_refused_namesake_does_not_free_the_path() {
     }
 }
 
-/// Such a file counts as new: in one object, and published in one step.
+/// A file without durable ranges in the log is treated as new: one object, published in one step.
 #[test]
 fn a_log_that_knows_nothing_of_a_files_bytes_changes_nothing() {
     let resume = |done| Resume {

@@ -22,12 +22,12 @@ fn step(source: &mut Source, input: Input) -> Vec<Effect> {
     std::iter::from_fn(|| source.poll()).collect()
 }
 
-/// Returns a source that reads the one object of its one file.
+/// Returns a source that reads the only object of its only file.
 fn reading() -> Source {
     reading_of(true)
 }
 
-/// Returns a source that has received nothing from its sink.
+/// Returns a source that has received no message from its sink.
 fn new(announces_early: bool) -> Source {
     of(announces_early, false)
 }
@@ -63,17 +63,17 @@ fn ready_of(object_bytes_max: u64, pack_bytes_max: u64) -> Input {
     }))
 }
 
-/// Like [`reading`]; `finished` ends the listing.
+/// Returns a source like [`reading`]; `finished` ends the listing.
 fn reading_of(finished: bool) -> Source {
     begun(new(false), 1 << 20, finished)
 }
 
-/// Like [`reading`], for a source that drives the transfer or not.
+/// Returns a source like [`reading`], which drives the transfer if `is_driver` is set.
 fn driving(is_driver: bool) -> Source {
     begun(of(false, is_driver), 1 << 20, true)
 }
 
-/// Like [`reading`], for a sink whose small files are at most this large.
+/// Returns a source like [`reading`], whose sink packs files of at most `pack_bytes_max` bytes.
 fn with_pack(pack_bytes_max: u64) -> Source {
     begun(new(false), pack_bytes_max, true)
 }
@@ -88,7 +88,7 @@ fn begun(mut source: Source, pack_bytes_max: u64, finished: bool) -> Source {
     source
 }
 
-/// Lists a file, and lets the sink want it.
+/// Lists a file, and lets the sink request it.
 fn announce(source: &mut Source, index: FileIndex, size: u64, finished: bool) -> Vec<Effect> {
     list(source, index, size, finished);
     want(source, index, 1 << 20)
@@ -153,7 +153,7 @@ fn what_there_is_may_be_said_before_the_sink_is_ready_and_nothing_is_read_before
         ),
         "{effects:?}"
     );
-    // The sink's objects are smaller than this end would make them.
+    // The sink's objects are smaller than the objects that the source would choose.
     step(&mut source, ready(4));
     want(&mut source, FILE, 4);
     let credit = Message::Credit(vec![(TARGET, 4)]);
@@ -208,7 +208,7 @@ fn a_target_that_begins_to_wait_is_read_by_more_again() {
     step(&mut source, Input::ReadDone { block, outcome });
     let credit = Message::Credit(vec![(TARGET, 4)]);
     step(&mut source, Input::Message(credit));
-    // Another file, of two objects.
+    // Announce a further file of two objects.
     let begun = announce(&mut source, FileIndex(1), 2 << 20, true);
     assert_eq!(read(&begun), 1, "one at a time");
     let wake = source.next_wake().expect("it looks again");
@@ -237,7 +237,7 @@ fn a_verdict_that_could_not_be_stored_leaves_the_log() {
     assert_eq!(effects.last(), Some(&end), "its files are there");
 }
 
-/// Counts of a sink that has published the file.
+/// Totals of a sink that has published the file.
 const ONE_FILE: Totals = Totals {
     files: 1,
     files_adopted: 0,
@@ -247,7 +247,7 @@ const ONE_FILE: Totals = Totals {
     bytes: 8,
 };
 
-/// Returns the outcome of reading the whole file.
+/// Returns the outcome of a read of the whole file.
 fn whole() -> ReadOutcome {
     ReadOutcome {
         segments: vec![Segment {
@@ -284,7 +284,7 @@ fn close(source: &mut Source, result: Result<Sums, Error>) -> Vec<Effect> {
     step(source, Input::Message(Message::FileClose(vec![closed])))
 }
 
-/// Returns the reason of the session's end, if the sink broke the protocol.
+/// Returns the reason of the session's end if the source reports a violation of the protocol.
 fn broken(effects: &[Effect]) -> Option<String> {
     let ends = effects
         .iter()
@@ -304,7 +304,7 @@ fn verdict(source: &mut Source, totals: Totals) -> Vec<Effect> {
 
 #[test]
 fn a_verdict_is_not_believed_while_an_entry_is_open() {
-    // Listed; wanted and read; sent; written; even durable.
+    // The states before publication: listed; requested and read; sent; written; durable.
     let mut listed = new(false);
     step(&mut listed, ready(1 << 20));
     list(&mut listed, FILE, 8, true);
@@ -326,7 +326,7 @@ fn a_verdict_is_not_believed_while_an_entry_is_open() {
 
 #[test]
 fn a_file_is_not_published_before_its_bytes_are_durable() {
-    // Larger than the files that publication makes durable.
+    // The file is larger than files that their publication makes durable.
     let large = |state: Option<BlockState>| {
         let mut source = with_pack(2);
         if let Some(state) = state {
@@ -345,19 +345,19 @@ fn a_file_is_not_published_before_its_bytes_are_durable() {
         Some("entry 0 closed as published, with 0 of 8 bytes durable")
     );
     assert_eq!(broken(&large(Some(BlockState::Durable))), None);
-    // A small file only needs to have been sent.
+    // For a small file it suffices that its object was sent.
     let mut small = reading();
     assert!(broken(&close(&mut small, Ok(Sums::EMPTY))).is_some());
     let mut small = reading();
     send(&mut small);
     assert_eq!(broken(&close(&mut small, Ok(Sums::EMPTY))), None);
-    // A small file that the sink refused.
+    // The sink refuses a small file.
     let mut small = reading();
     send(&mut small);
     let busy = Error::new(ErrorKind::Busy, End::Sink, "write");
     answer(&mut small, BlockState::Nack(busy));
     assert!(broken(&close(&mut small, Ok(Sums::EMPTY))).is_some());
-    // A failure may be reported at any time.
+    // The sink may report a failure at any time.
     let failed = Err(Error::new(ErrorKind::NoSpace, End::Sink, "write"));
     assert_eq!(broken(&close(&mut reading(), failed)), None);
 }
@@ -413,7 +413,7 @@ fn a_verdict_counts_what_was_told() {
     let mut source = done(true);
     verdict(&mut source, ONE_FILE);
     assert!(broken(&verdict(&mut source, ONE_FILE)).is_some(), "twice");
-    // A verdict does not hide a failure.
+    // A verdict must not hide a failed file.
     let mut failed = driving(true);
     close(
         &mut failed,
@@ -466,7 +466,7 @@ fn a_rate_of_zero_of_either_end_sends_and_reads_nothing_more_until_there_is_anot
     let peers: fn(Option<u64>) -> Input = |rate| Input::Message(Message::Rate(rate));
     for (rate, opened) in [(own, None), (peers, Some(1 << 30))] {
         let (shut, open) = (|| rate(Some(0)), || rate(opened));
-        // Data read before the rate of zero is not sent.
+        // Data that was read before the rate became zero is not sent.
         let mut source = reading();
         let told = step(&mut source, shut());
         let is_own = told == [Effect::Message(Message::Rate(Some(0)))];
@@ -478,11 +478,11 @@ fn a_rate_of_zero_of_either_end_sends_and_reads_nothing_more_until_there_is_anot
         let mut effects = step(&mut source, open());
         assert!(!source.progress().is_held_there);
         if is_own {
-            // The other end is notified that data moves again.
+            // The source notifies the other end that data moves again.
             assert_eq!(effects.remove(0), Effect::Message(Message::Rate(None)));
         }
         assert!(matches!(effects[..], [Effect::Send { .. }]), "{effects:?}");
-        // A read to be retried waits as well, however late it is.
+        // A read that must be retried waits as well, even if its retry time has passed.
         let mut source = reading();
         let outcome = ReadOutcome {
             failed: vec![(FILE, Error::new(ErrorKind::Io, End::Source, "read"))],

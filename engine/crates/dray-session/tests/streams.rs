@@ -1,4 +1,5 @@
-//! The source ends a stream whose objects no longer arrive, and sends its objects over the others.
+//! Stuck streams: the source ends a stream whose objects no longer arrive, and sends them on the
+//! others.
 
 use dray_core::options::Options;
 use dray_core::profile::Stage;
@@ -19,26 +20,27 @@ const OBJECTS: u64 = 200;
 const TARGET: TargetId = TargetId(0);
 const FROZEN: StreamId = StreamId(0);
 
-/// A sink and three streams, one of which accepts objects and carries none; an object each 100 ms.
+/// A sink and three streams, one of which is frozen: it accepts objects and delivers none. An
+/// object takes 100 ms on the other streams.
 struct World {
     source: Source,
     now: Time,
     inputs: VecDeque<Input>,
     /// Blocks on the frozen stream.
     on_frozen: Vec<BlockId>,
-    /// Number of times each object was sent, by its offset.
+    /// Number of times that each object was sent, by its offset.
     sent: BTreeMap<u64, u32>,
     blocks: BTreeMap<BlockId, u64>,
-    /// Objects by stream.
+    /// Number of delivered objects of each stream.
     carried: BTreeMap<StreamId, u32>,
     done: u64,
     given_up: Vec<(StreamId, Time)>,
     notices: u32,
-    /// Number of objects that the frozen stream's sockets accept.
+    /// Number of objects that the sockets of the frozen stream accept.
     sockets_take: usize,
     /// Set if the sink answers at all.
     sink_lives: bool,
-    /// Set if all streams are frozen and the source is not notified of lost ones.
+    /// Set if all streams are frozen and the source is not notified of lost streams.
     all_frozen: bool,
 }
 
@@ -136,7 +138,7 @@ impl World {
                 *self.carried.entry(stream).or_default() += 1;
                 *self.sent.entry(self.blocks[&block]).or_default() += 1;
                 if stream == FROZEN || self.all_frozen {
-                    // Objects that the sockets accept are reported as sent.
+                    // The runtime reports objects that the sockets accept as sent.
                     self.on_frozen.push(block);
                     if self.on_frozen.len() <= self.sockets_take {
                         self.inputs.push_back(Input::Sent { block });
@@ -172,7 +174,7 @@ impl World {
         }
     }
 
-    /// Handles one input each 100 ms, and wakes the machine at its requested time.
+    /// Handles one input every 100 ms, and wakes the machine at its requested time.
     fn run(&mut self, seconds: u64) {
         let until = self.now + Duration::from_secs(seconds);
         while self.now < until {
@@ -233,7 +235,7 @@ fn where_this_end_drives_the_other_does_not_say_how_many_streams_are_used() {
 fn streams_that_are_given_nothing_are_no_reason_to_say_that_the_sink_is_slow() {
     let mut world = World::new();
     world.inputs.push_front(Input::SetStreams(1));
-    // The credit fills the queue of the stream in use; its sockets accept none.
+    // The credit fills the queue of the only stream in use, whose sockets accept no object.
     world.inputs.pop_back();
     let credit = Message::Credit(vec![(TARGET, 2)]);
     world.inputs.push_back(Input::Message(credit));
@@ -281,7 +283,7 @@ fn a_stream_that_carries_nothing_is_ended_and_only_what_was_on_it_goes_twice() {
 #[test]
 fn a_stream_of_which_nothing_comes_gets_no_more_than_others() {
     let mut world = World::new();
-    // Its sockets accept all objects.
+    // The sockets of the frozen stream accept all objects.
     world.sockets_take = usize::MAX;
     world.run(20);
     let (frozen, done) = (world.on_frozen.len() as u64, world.done);

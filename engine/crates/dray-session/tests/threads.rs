@@ -1,5 +1,5 @@
-//! Number of readers and writers of a target: as many as make it faster, by each end's own
-//! observations.
+//! Number of readers and writers per target: each end increases it while its own observations show
+//! more throughput.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -24,32 +24,33 @@ const BUFFERS: u32 = 128;
 /// Bytes of an object.
 const OBJECT: u64 = 4;
 
-/// Round-trip time between both ends.
+/// Round-trip time between the ends.
 const WAY: Duration = Duration::from_millis(1);
 
 const FIXED: ThreadCount = ThreadCount::Fixed(4);
 const TUNED: ThreadCount = ThreadCount::Tuned { first: 4, most: 64 };
 
-/// Duration of an operation, by the number of concurrent operations.
+/// Duration of an operation as a function of the number of concurrent operations.
 type Takes = fn(u32) -> Duration;
 
-/// Any number of operations can wait concurrently.
+/// Distant storage: any number of operations can wait concurrently.
 const fn far_away(_: u32) -> Duration {
     Duration::from_millis(100)
 }
 
-/// A disk that seeks: of two concurrent operations each takes more than twice as long, and so on.
+/// A disk that seeks: with `at_once` concurrent operations each takes more than `at_once` times as
+/// long.
 fn seeks(at_once: u32) -> Duration {
     Duration::from_secs_f64(0.005 * f64::from(at_once).powf(1.4))
 }
 
-/// Results of a run.
+/// Results of a simulated run.
 #[derive(Debug)]
 struct Course {
     objects: u64,
-    /// Maximum number of concurrent operations.
+    /// Maximum number of concurrent operations seen.
     crowd: u32,
-    /// Threads of a target at the end.
+    /// Number of threads per target at the end.
     threads: u32,
 }
 
@@ -82,8 +83,8 @@ impl Course {
     };
 }
 
-/// Inputs of a state machine: those that are due, and those of operations under way, in order of
-/// time.
+/// Inputs for a state machine in order of time: inputs that are due now, and results of operations
+/// in progress.
 struct Inputs<I> {
     due: VecDeque<I>,
     later: BTreeMap<(Time, u64), I>,
@@ -106,7 +107,8 @@ impl<I> Inputs<I> {
         self.later.insert((self.now + delay, self.number), input);
     }
 
-    /// Returns the next input. The clock moves to it if it is the result of an operation.
+    /// Returns the next input. Advances the clock to the end of the operation if the input is its
+    /// result.
     fn next(&mut self) -> I {
         self.due.pop_front().unwrap_or_else(|| {
             let ((at, _), input) = self.later.pop_first().expect("an operation is under way");
@@ -265,7 +267,7 @@ fn arrival(number: u64, buffer: Option<BufferId>) -> sink::Input {
     }
 }
 
-/// Runs a sink whose source sends as much as it has credit for.
+/// Runs a sink whose source sends as much as its credit permits.
 fn write_for(seconds: u64, writers: ThreadCount, takes: Takes) -> Course {
     let mut sink = new_sink(writers);
     let mut inputs = Inputs::new(first_sink_inputs(1_000_000));
@@ -325,7 +327,7 @@ fn storage_that_is_far_away_gets_more_writers() {
     let tuned = write_for(30, TUNED, far_away);
     assert_eq!((fixed.crowd, fixed.threads), (4, 4));
     assert!(tuned.crowd <= 64, "{tuned:?}");
-    // Only its window of credit is out, so that waiting objects do not fill the pool.
+    // With tuning only a window of credit is granted, so that waiting objects do not fill the pool.
     assert!(tuned.objects > 3 * fixed.objects, "{fixed:?}, {tuned:?}");
 }
 

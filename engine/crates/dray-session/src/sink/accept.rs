@@ -1,5 +1,6 @@
-//! Checks arriving bytes: whole pieces of objects, each once, in a bounded number of separate runs.
-//! These checks bound the state that a source can make this end hold.
+//! Checks arriving bytes: they must be whole objects (or the open part of an object), each byte
+//! must arrive once, and the number of separate runs is limited. The checks bound the memory that a
+//! source can occupy at this end.
 
 use super::tree::{File, Node, Stage};
 use super::{BlockKey, Sink};
@@ -9,7 +10,7 @@ use dray_wire::bounds::{HOLE_BLOCKS_MAX, RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{Segment, SegmentKind};
 use std::num::NonZeroU64;
 
-/// A source's violation: its kind and cause.
+/// A violation of the protocol by a source: kind and cause of the error.
 pub(super) type Violation = (ErrorKind, String);
 
 fn wrong<T>(cause: String) -> Result<T, Violation> {
@@ -17,8 +18,8 @@ fn wrong<T>(cause: String) -> Result<T, Violation> {
 }
 
 impl Sink {
-    /// Checks the segments against their files and marks their bytes as arrived. Segments of files
-    /// that have failed meanwhile pass, and are ignored.
+    /// Checks a block's segments against their files and marks the bytes as arrived. Segments of
+    /// files that are no longer live are ignored.
     pub(super) fn accept(&mut self, segments: &[Segment]) -> Result<(), Violation> {
         let is_next = |before: &Segment, after: &Segment| {
             before.file == after.file && before.range.end() == after.range.offset
@@ -75,7 +76,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Marks bytes of a file as arrived, or as not arrived after all.
+    /// Marks a range of a file as arrived; if `has_arrived` is false, removes the mark again.
     pub(super) fn mark(&mut self, index: FileIndex, range: ByteRange, has_arrived: bool) {
         let Some(file) = self.file(index) else { return };
         let before = file.accepted.run_count();
@@ -88,8 +89,8 @@ impl Sink {
         self.runs = (self.runs + after).saturating_sub(before);
     }
 
-    /// Counts a block that arrived without a payload. Returns true if its source may have that
-    /// many.
+    /// Counts a block that arrived without a payload. Returns true if its source is within the
+    /// limit on such blocks.
     pub(super) fn count_hole_block(&mut self, key: BlockKey) -> bool {
         let Some(peer) = self.peers.get_mut(&key.peer) else {
             return true;
@@ -110,8 +111,8 @@ impl Sink {
     }
 }
 
-/// Returns true if a piece covers all open bytes of its object or, for a hole, of each of its
-/// objects. Ranges sent in DONE may leave only a part of an object open.
+/// Returns true if a piece covers all open bytes of its object. The piece of a hole may cover
+/// several objects, each with all its open bytes. After DONE only a part of an object may be open.
 fn is_whole(file: &File, piece: ByteRange, is_hole: bool) -> bool {
     let object_bytes = NonZeroU64::new(file.object_bytes).unwrap_or(NonZeroU64::MIN);
     let grid = Grid::new(file.key.size, object_bytes);

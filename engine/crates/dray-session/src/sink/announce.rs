@@ -1,4 +1,4 @@
-//! Entries that a source announces: checked, given a path, and sent to be inspected.
+//! Entries that a source announces: checks each entry, derives its path, and queues its inspection.
 
 use super::tree::{File, Live, Node, Stage, in_failed_folder};
 use super::{InspectItem, InspectTask, Sink};
@@ -9,9 +9,9 @@ use dray_core::{
 use dray_wire::bounds::{entry_bytes, live_bytes_max};
 use std::collections::VecDeque;
 
-/// Permission bits that a copy gets. The copy belongs to the user who writes it: a set-user-ID or
-/// set-group-ID bit would grant that user's rights instead of the source's. Folders inherit their
-/// set-group-ID bit from the folder in which they are created.
+/// Permission bits that a copy receives. The copy belongs to the user who writes it, so a copied
+/// set-user-ID or set-group-ID bit would grant the rights of the wrong user. New folders inherit
+/// the set-group-ID bit from their parent folder.
 const fn mode_bits(kind: &EntryKind) -> u32 {
     match kind {
         EntryKind::Directory | EntryKind::DirectoryEnd => 0o1777,
@@ -79,7 +79,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Checks that the entry is the next of its source, and within the limit on live entries.
+    /// Checks that the entry is the next in its source's order, and within the limit on live
+    /// entries.
     fn check_turn(&self, peer: PeerId, entry: &Entry) -> Result<(), String> {
         let known = self.peers.get(&peer);
         let (next, live_count) = known.map_or((0, 0), |peer| (peer.announced, peer.live_count()));
@@ -96,8 +97,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Counts one more child of the folder `above`. Returns the folder's path, and the error that
-    /// the child inherits if the folder could not be made.
+    /// Counts a new child of the folder `above`. Returns the folder's path, and the error that the
+    /// child inherits if the folder could not be created.
     fn enter_folder(
         &mut self,
         above: Option<FileIndex>,
@@ -125,7 +126,7 @@ impl Sink {
         }
     }
 
-    /// Returns the reason for which this sink cannot take an entry of this name and kind into any
+    /// Returns the reason for which this sink cannot accept an entry of this name and kind in any
     /// folder.
     fn refuse_entry(&self, entry: &Entry) -> Option<Error> {
         if entry.name.is_reserved() {
@@ -142,7 +143,7 @@ impl Sink {
         })
     }
 
-    /// Returns the entry's path, and an error if it cannot have that path.
+    /// Returns the entry's path, and an error if the path cannot be used.
     fn place_in(&self, folder: RelPath, entry: &Entry) -> (RelPath, Option<Error>) {
         match folder.join(&entry.name) {
             Ok(path) if self.paths.contains_key(&path) => {

@@ -1,4 +1,4 @@
-//! Configuration, inputs and effects of the sink's machine.
+//! Configuration, inputs and effects of the sink's state machine.
 
 use crate::progress::{Event, Outcome};
 use dray_core::options::Options;
@@ -11,74 +11,77 @@ use dray_wire::message::{BlockHead, Message, Totals};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Configuration of a sink machine.
+/// Configuration of a sink's state machine.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Options of the transfer.
     pub options: Options,
-    /// Checksum that the caller demands for the (single) file.
+    /// Checksum that the caller requires. Permitted for a transfer of a single file only.
     pub demanded: Option<Checksum>,
-    /// The source's identifier of the content's version (an object store's; a byte range's).
+    /// The source's identifier of the content's version: of an object in an object store, or of a
+    /// byte range. Empty otherwise.
     pub identity: Vec<u8>,
-    /// Number of buffers of the pool.
+    /// Number of buffers in the pool.
     pub buffers: u32,
-    /// Bytes of a buffer: the size of the largest object.
+    /// Size of a buffer in bytes: the maximum object size.
     pub buffer_bytes: u64,
-    /// Writers of each target: concurrent writes, without those that wait for their turn.
+    /// Writers per target: concurrent writes, excluding writes that wait for their turn in a file.
     pub writers: ThreadCount,
-    /// Maximum number of entries announced and not closed.
+    /// Maximum number of announced and unclosed entries.
     pub live_entries_max: u32,
-    /// Paths that the transfer may write, with everything below them; empty if all are allowed.
+    /// Paths that the transfer may write, with all paths below them; empty for any path.
     pub claims: Vec<RelPath>,
-    /// Precision of modification times in nanoseconds, the coarser of both ends.
+    /// Precision of modification times in nanoseconds: the coarser precision of the two ends.
     pub precision_nanoseconds: u32,
-    /// For a store without random writes: maximum number of objects of a file in transit, in order.
+    /// Maximum number of objects of one file in transit for a store without random writes, which
+    /// needs the objects in order. `None` for a store with random writes.
     pub ordered_window: Option<u32>,
-    /// True if the store keeps holes.
+    /// True if the store preserves holes.
     pub holes: bool,
-    /// Maximum number of bytes written and not yet durable.
+    /// Maximum number of bytes that are written and not yet durable.
     pub sync_group_bytes: u64,
     /// Maximum delay before written data is made durable.
     pub sync_interval: Duration,
-    /// The driver's attempt number; a CANCEL of another attempt is ignored.
+    /// Number of the driver's attempt. The sink ignores a CANCEL of another attempt.
     pub attempt: u32,
-    /// True if this end drives: the verdict is needed at this end only, so the source's
-    /// VERDICT_STORED is not awaited.
+    /// True if this end drives the transfer. The verdict is then needed at this end only, so the
+    /// sink does not wait for the source's VERDICT_STORED.
     pub is_driver: bool,
 }
 
-/// A block, identified by its source and its number there.
+/// A block, identified by its source and the source's number of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey {
-    /// The source.
+    /// The source of the block.
     pub peer: PeerId,
     /// The block's number at the source.
     pub block: BlockId,
 }
 
-/// An inspection, or a creation, at a path; executed in order, folders before their contents.
+/// A path to inspect, or an entry to create. Items are executed in order, so folders precede their
+/// contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectItem {
-    /// The entry.
+    /// Index of the entry.
     pub index: FileIndex,
-    /// Its path.
+    /// Path of the entry.
     pub path: RelPath,
-    /// The task.
+    /// Task at the path.
     pub task: InspectTask,
 }
 
 /// Task of an [`InspectItem`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InspectTask {
-    /// Report the existing entry and the durable ranges of the content.
+    /// Inspect the existing entry, and find durable ranges of this content.
     File(ContentKey),
     /// Create the folder if it does not exist.
     Directory,
-    /// Create the link.
+    /// Create the symbolic link.
     Symlink {
-        /// The link's target.
+        /// Target of the link.
         target: Vec<u8>,
-        /// Its attributes.
+        /// Attributes of the link.
         metadata: Metadata,
     },
 }
@@ -92,29 +95,30 @@ pub struct Existing {
     pub size: u64,
     /// Time of the last modification.
     pub modified: ModifiedTime,
-    /// Checksums of its current bytes, if a checksum is demanded.
+    /// Checksums of its current content; computed only if the caller requires a checksum.
     pub sums: Option<Sums>,
-    /// Its permission bits, if the store has any.
+    /// Permission bits; `None` if the store has no permissions.
     pub mode: Option<u32>,
 }
 
-/// Records of a trusted log about a file.
+/// Contents of a trusted log about a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
     /// Durable ranges, with their checksums.
     pub done: SummedRanges,
-    /// Bytes of the objects into which the file was divided.
+    /// Object size in bytes that the earlier run used.
     pub object_bytes: u64,
 }
 
 /// Result of the inspection of a file's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// The existing entry under the final name.
+    /// The existing entry at the final path.
     pub existing: Option<Existing>,
-    /// The log's records, if the log's own rules allow trust; otherwise the error with the reason.
+    /// Durable ranges in the log. An error if the log's rules do not permit trust; it states the
+    /// reason. `None` if the log does not contain the file.
     pub resume: Option<Result<Resume, Error>>,
-    /// The file's targets at this end.
+    /// Storage targets of the file at this end.
     pub layout: Layout,
 }
 
@@ -123,37 +127,38 @@ pub struct Facts {
 pub enum Inspected {
     /// Facts about a file.
     File(Facts),
-    /// The folder or link exists.
+    /// The folder or link exists now.
     Made,
     /// The entry cannot be created or inspected.
     Failed(Error),
 }
 
-/// A part of a write.
+/// A part of a write: a range of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePart {
-    /// The file.
+    /// File of the range.
     pub file: FileIndex,
-    /// The range in the file.
+    /// Range in the file.
     pub range: ByteRange,
-    /// True for a hole; otherwise its bytes are next in the buffer. A hole may be longer than an
-    /// object, and must read as zeros afterwards.
+    /// True for a hole. Otherwise the range's bytes are the next bytes of the buffer. A hole may be
+    /// longer than an object. The range must read as zeros afterwards.
     pub hole: bool,
-    /// For a small file, which is written in a single step: its final path and its attributes.
+    /// Final path and attributes of a small file, which the runtime writes in one step. `None` for
+    /// a large file.
     pub small: Option<(RelPath, Metadata)>,
 }
 
-/// An item of a sync. Durable means that the item exists after a crash: this includes the folder
-/// entry of a partial file, and of the folders above it that this session created.
+/// An item of a sync. After the sync, the item must exist after a crash. This includes the folder
+/// entry of a partial file, and the folder entries above it that this session created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncItem {
     /// Data of a prepared partial file.
     Partial(FileIndex),
-    /// Data of a small file, named by its final path.
+    /// Data of a small file at this final path.
     Small(RelPath),
-    /// The folder entry of a published or created entry.
+    /// Folder entry of a published file or a created entry.
     Published(RelPath),
-    /// Data and folder entry of a file that already existed: an earlier run may have ended before
+    /// Data and folder entry of a file that already existed. An earlier run may have ended before
     /// the file was durable.
     Adopted(RelPath),
 }
@@ -161,9 +166,9 @@ pub enum SyncItem {
 /// A record for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord {
-    /// The file.
+    /// File of the range.
     pub file: FileIndex,
-    /// The range.
+    /// Range in the file.
     pub range: ByteRange,
     /// Checksums of the range.
     pub sums: Sums,
@@ -172,59 +177,60 @@ pub struct LogRecord {
 /// A file to publish under its final name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishItem {
-    /// The file.
+    /// Index of the file.
     pub index: FileIndex,
-    /// Its final path.
+    /// Final path of the file.
     pub path: RelPath,
-    /// True for a small file (otherwise a prepared partial file).
+    /// True for a small file; false for a file with a prepared partial file.
     pub small: bool,
-    /// Its size.
+    /// Size in bytes.
     pub size: u64,
-    /// Its attributes.
+    /// Attributes to set.
     pub metadata: Metadata,
-    /// Its checksums.
+    /// Checksums of the file.
     pub sums: Sums,
-    /// True if an existing entry may be replaced.
+    /// True if the file may replace an existing entry.
     pub replace: bool,
 }
 
-/// An event for the machine.
+/// An event that the machine must handle.
 #[derive(Debug)]
 pub enum Input {
     /// A source has connected.
     PeerUp(PeerId),
     /// A control message of a source.
     Message(PeerId, Message),
-    /// An object arrived and its checksums were compared.
+    /// An object has arrived, and the runtime has verified its checksums.
     BlockArrived {
-        /// The source.
+        /// Source of the block.
         peer: PeerId,
-        /// Its head.
+        /// Head of the block.
         head: BlockHead,
-        /// Its payload; `None` if it has no payload.
+        /// Buffer with the payload; `None` without a payload.
         buffer: Option<BufferId>,
-        /// The result of the comparison with the checksums made at the read.
+        /// Result of comparing the payload with the checksums that the source computed when it read
+        /// the data.
         verified: Result<(), Error>,
     },
     /// Answer to [`Effect::Inspect`].
     Inspected(Vec<(FileIndex, Inspected)>),
-    /// Ranges of a continued file that are on the storage. Precedes the answer to its
+    /// Ranges of a resumed file that are on the storage. Precedes the answer to the file's
     /// [`Effect::Prepare`].
     Kept {
-        /// The file.
+        /// Index of the file.
         index: FileIndex,
         /// The ranges, with their checksums.
         done: SummedRanges,
-        /// True if they were copied to a new partial file. If so, bytes written to it need no
-        /// read-back.
+        /// True if the ranges were copied to a new partial file. Bytes that this run writes to that
+        /// file then need no read-back.
         is_moved: bool,
     },
     /// Answer to [`Effect::Prepare`].
     Prepared(FileIndex, Result<(), Error>),
     /// Answer to [`Effect::Write`], one result for each part.
     Written(BlockKey, Vec<Result<(), Error>>),
-    /// Answer to [`Effect::Sync`]: the entries that could not be made durable, each with its path;
-    /// an error leaves all entries in doubt.
+    /// Answer to [`Effect::Sync`]: the entries that could not be made durable, each with its path.
+    /// An error means that the state of all entries is unknown.
     Synced(Result<Vec<(RelPath, Error)>, Error>),
     /// Answer to [`Effect::Log`].
     Logged(Result<(), Error>),
@@ -238,92 +244,92 @@ pub enum Input {
     DirectorySet(FileIndex, Result<(), Error>),
     /// Answer to [`Effect::SetAdopted`]: true if an attribute or the mode was changed.
     AdoptedSet(FileIndex, Result<bool, Error>),
-    /// The verdict has been stored, or could not be (answer to [`Effect::StoreVerdict`]).
+    /// Answer to [`Effect::StoreVerdict`]: the verdict has been stored, or could not be stored.
     VerdictStored(Result<(), Error>),
     /// Answer to [`Effect::FinishLog`] and [`Effect::Purge`].
     LogRemoved(Result<(), Error>),
-    /// A data stream is lost; all objects it delivered have been passed to the machine.
+    /// A data stream was lost. The runtime has already passed on all objects that arrived on it.
     StreamLost(PeerId, StreamId),
-    /// A source's control connection is lost.
+    /// The control connection of a source was lost.
     PeerLost(PeerId, Error),
-    /// Another transfer holds the lease now.
+    /// Another transfer has taken the lease.
     LeaseLost(Error),
     /// A user requests a stop.
     Cancel {
-        /// True if partial data and the log are deleted too.
+        /// True if partial data and the log must also be deleted.
         purge: bool,
     },
-    /// Changes the rate at which this end receives bytes, for all sources together; the lower rate
-    /// of both ends applies.
+    /// Sets the rate at which this end receives from all sources together. Each source also has its
+    /// own limit, and the lower rate applies.
     SetRate(Option<u64>),
-    /// Each source uses at most this number of its streams, at least one, for new objects; objects
-    /// on other streams still arrive.
+    /// Sets the maximum number of streams that each source uses for new objects, at least one.
+    /// Objects on other streams still arrive.
     SetStreams(u32),
-    /// This end is about to leave (its server stops): durable data is kept, and the sources receive
-    /// the reason. They may start a session again, so this is no cancellation.
+    /// This end is about to stop, for example because its server stops. Durable data is kept and
+    /// the sources receive the reason. They may start a new session, so this is not a cancellation.
     Leave(Error),
-    /// The time returned by [`super::Sink::next_wake`] has come.
+    /// The time that [`super::Sink::next_wake`] returned has come.
     Tick,
 }
 
-/// An action for the runtime.
+/// An action that the runtime must execute.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send a control message.
     Message(PeerId, Message),
-    /// Inspect or create entries, strictly in order, also across several of these effects.
+    /// Inspect or create entries strictly in order, also across several such effects.
     Inspect(Vec<InspectItem>),
     /// Open the partial file of a large file and begin it in the log.
     Prepare {
-        /// The file.
+        /// Index of the file.
         index: FileIndex,
-        /// Its final path.
+        /// Final path of the file.
         path: RelPath,
-        /// Requirements on its content.
+        /// Required content.
         key: ContentKey,
-        /// Bytes of an object.
+        /// Object size in bytes.
         object_bytes: u64,
-        /// True if the partial file and its records in the log are continued.
+        /// True if the runtime must continue the existing partial file and its records in the log.
         resume: bool,
     },
-    /// Write an object. Skip parts of a file that is neither small nor open (it failed meanwhile,
-    /// and was closed or discarded); their results are ignored.
+    /// Write an object. Skip the parts of a large file that is not open: the file failed, and was
+    /// closed or discarded. The machine ignores the results of such parts.
     Write {
         /// The block.
         block: BlockKey,
-        /// Its payload.
+        /// Buffer with the payload; `None` without a payload.
         buffer: Option<BufferId>,
         /// The target to write to.
         target: TargetId,
         /// The parts, in the order of the payload.
         parts: Vec<WritePart>,
     },
-    /// Set the number of writers of each target from now on; the configuration sets the initial
-    /// number.
+    /// Set the number of writers per target. The configuration contains the initial number.
     SetWriters(u32),
-    /// Free the buffer for the receivers.
+    /// Return the buffer to the receivers.
     Free(BufferId),
     /// Make all these items durable.
     Sync(Vec<SyncItem>),
-    /// Append to the log; the answer means that the records are as durable as the log's tenure
-    /// requires.
+    /// Append records to the log. The answer means that the records are as durable as the log's
+    /// tenure requires.
     Log {
         /// The records.
         records: Vec<LogRecord>,
     },
-    /// Read back a complete file, before it is published.
+    /// Read back a complete file before its publication.
     ReadBack {
         /// The file.
         index: FileIndex,
-        /// Its final path.
+        /// Final path of the file.
         path: RelPath,
         /// Size in bytes.
         size: u64,
-        /// True for a small file.
+        /// True for a small file; false for a file with a prepared partial file.
         small: bool,
     },
-    /// Read back, past every cache, the ranges that this run wrote to an earlier run's partial
-    /// file, and compare them: an error that no run recorded may have made the inode doubtful.
+    /// Read back, bypassing every cache, the ranges that this run wrote to an earlier run's partial
+    /// file, and compare their checksums. An unrecorded write error may have made the inode
+    /// doubtful.
     CheckWritten {
         /// The file.
         index: FileIndex,
@@ -334,14 +340,14 @@ pub enum Effect {
     Publish(Vec<PublishItem>),
     /// Set the attributes of a folder.
     SetDirectory {
-        /// The folder.
+        /// Index of the folder.
         index: FileIndex,
-        /// Its path.
+        /// Path of the folder.
         path: RelPath,
-        /// Its attributes.
+        /// Attributes to set.
         metadata: Metadata,
     },
-    /// Set the mode and the extended attributes of an existing file to those of its source.
+    /// Set the mode and the extended attributes of an adopted file to those of its source.
     SetAdopted {
         /// The file.
         index: FileIndex,
@@ -350,27 +356,27 @@ pub enum Effect {
         /// Its attributes.
         metadata: Metadata,
     },
-    /// Delete the written data of a file and end the file in the log. Forget a small file.
+    /// Delete a file's written data and end the file in the log. For a small file, only drop the
+    /// runtime's state.
     Discard(FileIndex),
-    /// Close a prepared file: it has its final name, or its durable ranges are kept for the next
-    /// run.
+    /// Close a prepared file. It was published, or its durable ranges are kept for the next run.
     CloseFile(FileIndex),
-    /// Store the totals durably, if they are kept beyond this process, then answer `VerdictStored`.
+    /// Store the totals durably if they must outlive this process, then answer `VerdictStored`.
     StoreVerdict(Totals),
-    /// Finish the log, after the transfer has ended and its verdict is stored. Delete this
-    /// transfer's records and partial files, except those of files in `keeps`: the other files have
-    /// left the source, or exist at the destination. Delete the log if it is then empty; otherwise
-    /// commit its last records.
+    /// Finish the log after the transfer has ended and its verdict is stored. Delete this
+    /// transfer's records and partial files, except those of the files in `keeps`: the other files
+    /// no longer exist at the source, or are complete at the destination. Delete the log if it is
+    /// then empty; otherwise commit its last records.
     FinishLog {
-        /// Failed files that the next run resumes; `None` to keep all files.
+        /// Failed files that the next run will resume; `None` keeps all files.
         keeps: Option<BTreeSet<RelPath>>,
-        /// True if the listing was complete; otherwise files that were not listed are kept too.
+        /// True if the listing was complete. Otherwise files that were not listed must be kept too.
         is_listed: bool,
     },
     /// Remove all partial data and the log.
     Purge,
-    /// Report an event to the observer.
+    /// Report an event to the observers.
     Report(Event),
-    /// The session has ended; no effect follows.
+    /// The session has ended. No effect follows.
     End(Outcome),
 }

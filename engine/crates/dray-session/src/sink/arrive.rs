@@ -1,4 +1,4 @@
-//! Arriving objects: received, checked, written; or lost with their stream.
+//! Arriving objects: receives, checks and writes them, and answers questions about lost objects.
 
 use super::tree::Node;
 use super::{BlockKey, Effect, LogRecord, Sink, WritePart};
@@ -12,28 +12,28 @@ use dray_sched::congestion::Moved;
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 
-/// Maximum number of streams about which a source may ask before this end knows that they are lost.
+/// Maximum number of streams that a source may report as lost before this end detects their loss.
 const ASKED_STREAMS_MAX: usize = 1024;
 
-/// Maximum number of gaps in the numbers of a source's attempts that are remembered. An attempt
-/// that is this far behind the newest was never sent (it could not be read), because a pool has far
-/// fewer buffers.
+/// Maximum number of runs of attempt numbers that this end remembers per source. Beyond it, the
+/// oldest gap is filled: its attempts count as seen. A pool has far fewer buffers than this number,
+/// so an attempt that is so far behind the newest one was never sent, because its read failed.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) segments: Vec<Segment>,
     target: TargetId,
-    /// Its payload until it is written.
+    /// Buffer with the payload, until the payload is written.
     pub(super) buffer: Option<BufferId>,
-    /// True if it arrived without a payload.
+    /// True if the block arrived without a payload.
     pub(super) is_hole: bool,
-    /// True if it spent a credit that is not returned yet.
+    /// True if the block spent a credit that is not returned yet.
     holds_credit: bool,
-    /// Time at which its write was requested.
+    /// Time of the write request.
     began: Option<Time>,
     pub(super) written: bool,
-    /// Number of small files in it that are not closed yet.
+    /// Number of small files in the block that are not closed yet.
     pub(super) small_left: u32,
 }
 
@@ -42,7 +42,7 @@ struct WrittenParts {
     /// Number of small files that the block completed.
     small_files: u32,
     last_file: FileIndex,
-    /// End of the last part within its file.
+    /// End of the block's last part in its file.
     last_end: u64,
 }
 
@@ -60,8 +60,8 @@ impl Sink {
             block: head.id,
         };
         if !self.see(key) {
-            // It arrived twice, or after it was answered as dropped: its credit was used for
-            // another object.
+            // The block arrived twice, or after it was reported as dropped. Its credit was spent on
+            // another attempt.
             self.out.extend(buffer.map(Effect::Free));
             return;
         }
@@ -84,7 +84,8 @@ impl Sink {
             return;
         }
         head.segments = self.own_segments(peer, head.segments);
-        // A file may have failed or been given up while its objects were in transit.
+        // A file may have failed, or the source may have aborted it, while its objects were in
+        // transit.
         let is_alive = |segment: &Segment| self.live.contains_key(&segment.file);
         if !head.segments.iter().any(is_alive) {
             self.out.extend(buffer.map(Effect::Free));
@@ -106,7 +107,8 @@ impl Sink {
             self.violation(peer, ErrorKind::LimitExceeded, cause);
             return;
         }
-        // The block holds the buffer until it is written; until then its credit counts as granted.
+        // The block occupies the buffer until it is written; until then its credit counts as
+        // granted.
         let holds_credit = holds_credit && self.ledger.hold(head.target, now);
         let block = Block {
             segments: head.segments,
@@ -140,7 +142,8 @@ impl Sink {
         self.blocks.insert(BlockKey { block, ..key }, again);
     }
 
-    /// Marks an attempt as seen. Returns true if it is the first time, from a known source.
+    /// Marks an attempt as seen. Returns true if the source is known and the attempt was not seen
+    /// before.
     fn see(&mut self, key: BlockKey) -> bool {
         let Some(known) = self.peers.get_mut(&key.peer) else {
             return false;
@@ -163,8 +166,8 @@ impl Sink {
         is_new
     }
 
-    /// Returns the error for a small file that arrived in part. A small file is published in a
-    /// single step, so all its data and holes must arrive together.
+    /// Returns the error for a small file that arrived in part. The sink publishes a small file in
+    /// one step, so one block must contain all its data and holes.
     fn small_in_pieces(&mut self, segments: &[Segment]) -> Option<String> {
         segments.iter().find_map(|segment| {
             let file = self.file(segment.file)?;
@@ -174,9 +177,9 @@ impl Sink {
         })
     }
 
-    /// Writes a block if it is next in its file; otherwise holds it. Held blocks occupy buffers. If
-    /// too many are held, the new block is sent back: otherwise the block for which all of them
-    /// wait might find no buffer.
+    /// Writes a block if it is the next of its file; otherwise holds it until its turn. Held blocks
+    /// occupy buffers. If too many blocks are held, the new block is sent back, so that the block
+    /// for which all of them wait finds a buffer.
     fn hold_for_turn(&mut self, key: BlockKey, now: Time) {
         let Some(block) = self.blocks.get(&key) else {
             return;
@@ -227,7 +230,7 @@ impl Sink {
         self.state(key, BlockState::Nack(error));
     }
 
-    /// Sends back the blocks that waited for their turn in a file that has failed.
+    /// Sends back the held blocks of a file that has failed.
     pub(super) fn release_held(&mut self, file: &super::tree::File, error: &Error) {
         for (_, key) in &file.held {
             self.held = self.held.saturating_sub(1);
@@ -235,12 +238,12 @@ impl Sink {
         }
     }
 
-    /// After a write to an ordered file, writes the next block if it has arrived.
+    /// After a write to an ordered file, writes the next block if it is held.
     fn write_next_in_turn(&mut self, index: dray_core::FileIndex, end: u64, now: Time) {
         let Some(file) = self.file(index) else { return };
         file.next_offset = file.next_offset.max(end);
-        // Skips ranges behind a gap that an earlier run, perhaps with another kind of store, made
-        // durable.
+        // Skip a range that an earlier run made durable. It can lie behind a gap if that run wrote
+        // to a store with random writes.
         let next = file.next_offset;
         let safe = file
             .known
@@ -326,14 +329,14 @@ impl Sink {
         match self.gather_parts(key, &segments, results, now) {
             Ok(parts) => self.block_written(key, parts, now),
             Err(error) => {
-                // All its files have failed: none of its data will become durable.
+                // All files of the block have failed, so none of its data will become durable.
                 self.forget_block(key);
                 self.state(key, BlockState::Nack(error));
             }
         }
     }
 
-    /// Reports a write to `target` to the congestion control and the thread tuner.
+    /// Reports a write on `target` to the congestion control and the thread tuner.
     fn observe_write(
         &mut self,
         target: TargetId,
@@ -342,7 +345,7 @@ impl Sink {
         results: &[Result<(), Error>],
         now: Time,
     ) {
-        // A failed write, or one without data, does not measure the speed of the target.
+        // A failed write, or a write without data, does not measure the speed of the target.
         let all_good = results.iter().all(Result::is_ok);
         let moved = all_good.then(|| moved(segments));
         self.congestion.ended(target, began, moved, now);
@@ -354,7 +357,7 @@ impl Sink {
         }
     }
 
-    /// Fails the files of the parts with a permanent error. Other parts of the block are not
+    /// Fails the files whose parts had a permanent error. Other parts of the block are not
     /// affected.
     fn fail_files_that_refuse(
         &mut self,
@@ -390,7 +393,7 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// If no part of the block belongs to a live file any more.
+    /// If no part of the block belongs to a live file.
     fn gather_parts(
         &mut self,
         key: BlockKey,
@@ -431,7 +434,8 @@ impl Sink {
         }
     }
 
-    /// Reports the block as written, and adds it to the group or to the small files it completed.
+    /// Reports the block as written. Adds it to the group, unless it completed small files: their
+    /// closing makes it durable.
     fn block_written(&mut self, key: BlockKey, parts: WrittenParts, now: Time) {
         self.state(key, BlockState::Written);
         match self.blocks.get_mut(&key) {
@@ -444,9 +448,9 @@ impl Sink {
         }
     }
 
-    /// Returns true if data that a write error reports as lost may be in the log, or may get there.
-    /// The error may concern an earlier write, and during a concurrent sync it is unknown which of
-    /// the two calls got the report.
+    /// Returns true if the log contains, or may soon contain, data that a write error reports as
+    /// lost. The error may concern an earlier write. If a sync ran concurrently, either call may
+    /// have received the error, so it is unknown if the sync failed.
     fn may_have_vouched_since(&self, began: Option<Time>) -> bool {
         self.config.options.durability == Durability::None
             || self.syncing.is_some()
@@ -455,7 +459,7 @@ impl Sink {
                 .is_some_and(|at| began.is_none_or(|began| at >= began))
     }
 
-    /// Records a written part; returns true if it completed a small file.
+    /// Records a written part. Returns true if the part completed a small file.
     fn part_written(&mut self, key: BlockKey, segment: &Segment, sums: Sums, now: Time) -> bool {
         let index = segment.file;
         let is_known = self.planted.is(Mutant::SinkKnowsUnloggedRange);
@@ -476,7 +480,8 @@ impl Sink {
             self.count_wanting(key.peer, false);
         }
         if !small {
-            // A hole that is lost costs little to send again, so holes do not delay credit.
+            // A lost hole is cheap to send again, so holes do not count as unsafe bytes and do not
+            // delay credit.
             let data_bytes = match segment.kind {
                 SegmentKind::Data(_) => segment.range.length,
                 SegmentKind::Hole => 0,
@@ -492,7 +497,7 @@ impl Sink {
         small && all
     }
 
-    /// Closes a small file of a pack; after its last file the pack is durable.
+    /// Counts a closed small file of a pack. The pack is durable when its last file is closed.
     pub(super) fn small_closed(&mut self, key: BlockKey, bytes: u64) {
         self.unsafe_bytes = self.unsafe_bytes.saturating_sub(bytes);
         if let Some(block) = self.blocks.get_mut(&key) {
@@ -505,7 +510,7 @@ impl Sink {
     }
 
     /// Handles the source's question about objects on a stream that it lost. Answers after this end
-    /// knows that no more objects can arrive on that stream.
+    /// has detected the loss, because until then objects of the stream can still arrive.
     pub(super) fn on_asked(&mut self, peer: PeerId, stream: StreamId, blocks: Vec<BlockId>) {
         let Some(known) = self.peers.get_mut(&peer) else {
             return;
@@ -514,11 +519,11 @@ impl Sink {
             self.answer(peer, blocks);
             return;
         }
-        // Objects in transit have credit or are holes.
+        // Objects in transit have spent credit or are holes, which bounds their number.
         let blocks_max = self.config.buffers as usize + HOLE_BLOCKS_MAX as usize;
         known.asked_blocks += blocks.len();
         if known.asked.len() < ASKED_STREAMS_MAX && known.asked_blocks <= blocks_max {
-            // A long question arrives in several messages.
+            // The source splits a long question into several messages.
             known.asked.entry(stream).or_default().extend(blocks);
         } else {
             let cause = "questions about too many streams or objects".to_owned();
@@ -542,10 +547,10 @@ impl Sink {
             let key = BlockKey { peer, block: id };
             match self.blocks.get(&key).map(|block| block.written) {
                 Some(true) => self.state(key, BlockState::Written),
-                // Its own answer follows after the write.
+                // The answer follows when the write ends.
                 Some(false) => {}
                 None => {
-                    // It was seen and removed, so it was answered finally before.
+                    // An attempt that was seen and removed has already received its final state.
                     if self.see(key) {
                         self.state(key, BlockState::Dropped);
                     }
@@ -554,7 +559,7 @@ impl Sink {
         }
     }
 
-    /// Returns the error for bytes that do not match their checksums, for use by the receiver.
+    /// Returns the error for bytes that do not match their checksums. The receiver uses it.
     #[must_use]
     pub fn mismatch(path: Option<&dray_core::RelPath>) -> Error {
         let error = Error::new(
@@ -571,7 +576,7 @@ impl Sink {
     }
 }
 
-/// Returns the amount that a write of these segments has moved. The segments of a file are
+/// Returns the amount of work in a write of these segments. The segments of each file must be
 /// adjacent.
 fn moved(segments: &[Segment]) -> Moved {
     let data = segments.iter().filter(|one| one.kind != SegmentKind::Hole);
@@ -582,7 +587,7 @@ fn moved(segments: &[Segment]) -> Moved {
     }
 }
 
-/// Returns the reason for refusing an object of a file that has failed meanwhile.
+/// Returns the reason for refusing an object whose files have all failed.
 fn closed() -> Error {
     Error::new(ErrorKind::Cancelled, End::Sink, "write the object")
         .cause("its file was closed while it was on the way")

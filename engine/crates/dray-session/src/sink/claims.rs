@@ -1,10 +1,11 @@
 //! The paths that a transfer may write: those that its driver claimed. Other transfers may write
-//! elsewhere.
+//! the other paths of the same tree.
 
 use dray_core::maps::HashSet;
 use dray_core::{End, Error, ErrorKind, RelPath};
 
-/// The claims, indexed so that a check costs the depth of a path, independent of their number.
+/// The claims, indexed so that a check takes time proportional to a path's depth and not to the
+/// number of claims.
 #[derive(Debug)]
 pub(super) struct Claims {
     claimed: HashSet<RelPath>,
@@ -12,7 +13,7 @@ pub(super) struct Claims {
     ways: HashSet<RelPath>,
 }
 
-/// Returns a path and the folders above it.
+/// Returns a path and all folders above it.
 fn upwards(path: &RelPath) -> impl Iterator<Item = RelPath> {
     std::iter::successors(Some(path.clone()), RelPath::parent)
 }
@@ -28,7 +29,7 @@ impl Claims {
         }
     }
 
-    /// Refuses a path that is not claimed, unless it is a folder above a claimed path.
+    /// Refuses a path outside the claims, unless it is a folder above a claimed path.
     pub(super) fn check(&self, path: &RelPath, is_folder: bool) -> Result<(), Error> {
         let is_claimed =
             self.claimed.is_empty() || upwards(path).any(|above| self.claimed.contains(&above));

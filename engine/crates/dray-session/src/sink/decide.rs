@@ -1,4 +1,4 @@
-//! Decides about an announced file: adopt, skip, refuse, continue, or receive it from the start.
+//! Decides about an announced file: adopt, skip, refuse, resume, or receive completely.
 
 use super::tree::{Node, Stage, in_failed_folder};
 use super::{Effect, Existing, Facts, Inspected, Resume, Sink};
@@ -13,23 +13,23 @@ use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{FileId, FileVerdict, Message};
 use std::num::NonZeroU64;
 
-/// Maximum number of ranges in a message; keeps it far below every limit on control frames.
+/// Maximum number of ranges in a DONE message. Keeps the message far below every limit on frames.
 const RANGES_PER_MESSAGE: usize = 1024;
 
-/// Decision about a file, a pure function of the inspection.
+/// Decision about a file: a pure function of the inspection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The same file already exists.
+    /// The destination already has the same file.
     Adopt,
-    /// Another file exists and is kept.
+    /// The destination has another file, which must be kept.
     Skip,
-    /// The file cannot be created there.
+    /// The file cannot be created at its path.
     Refuse(Error),
-    /// Its bytes are needed, except those that are already durable.
+    /// The sink needs the file's bytes, except ranges that are already durable.
     Take,
 }
 
-/// Decides about a file. `existing` is the entry under its final name.
+/// Decides about a file. `existing` is the entry at its final path.
 #[must_use]
 pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing>) -> Decision {
     let Some(existing) = existing else {
@@ -45,7 +45,8 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
             let known = match (key.demanded, existing.sums) {
                 (Some(demanded), Some(sums)) => demanded.matches(&sums),
                 (Some(_), None) => false,
-                // Size and modification time do not identify the part of a file.
+                // Size and modification time do not identify a part of a file, so a part is never
+                // adopted by them.
                 (None, _) => key.identity.is_empty(),
             };
             let same = existing.kind == FileKind::File
@@ -62,8 +63,8 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
     }
 }
 
-/// Returns the error of `operation` if the kind of the existing entry forbids the file its name,
-/// independent of their contents; `None` if [`decide`] must compare them.
+/// Returns the error of `operation` if the kind of the existing entry forbids its replacement,
+/// independent of the contents. Returns `None` if [`decide`] must compare them.
 #[must_use]
 pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Option<Error> {
     match (stands, overwrite) {
@@ -72,8 +73,7 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
                 .cause("a folder has the file's name")
                 .remedy("move the folder away, or name another destination"),
         ),
-        // A transfer must not replace a special file: a host without its /dev/null soon stops
-        // working.
+        // Never replace a special file: a host without its /dev/null soon stops working.
         (FileKind::Special, Overwrite::IfDifferent | Overwrite::Always) => {
             Some(special_stands(operation))
         }
@@ -81,8 +81,7 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
     }
 }
 
-/// Returns the error of `operation` for the name of a device, a pipe or a socket, which is never
-/// replaced.
+/// Returns the error of `operation` for a path at which a device, a pipe or a socket exists.
 #[must_use]
 pub fn special_stands(operation: &str) -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, operation)
@@ -113,8 +112,8 @@ impl Sink {
         }
     }
 
-    /// Returns the error of an entry whose folder could not be made. The folder may have failed
-    /// after the entry was announced.
+    /// Returns the error of an entry whose folder could not be created. The folder may fail after
+    /// the entry was announced.
     fn failed_folder_of(&self, index: FileIndex) -> Option<Error> {
         let parent = self.live.get(&index)?.parent?;
         match &self.live.get(&parent)?.node {
@@ -154,7 +153,7 @@ impl Sink {
         }
     }
 
-    /// Records that the file needs no more bytes.
+    /// Records that the file needs no more bytes, and moves it to `stage`.
     fn settle(&mut self, index: FileIndex, stage: Stage) {
         if let Some(file) = self.file(index) {
             file.stage = stage;
@@ -164,8 +163,8 @@ impl Sink {
         }
     }
 
-    /// Begins to receive a file: opens a small file, or has the partial file of a larger one
-    /// prepared.
+    /// Begins to receive a file. Opens a small file immediately; requests the partial file of a
+    /// larger file.
     fn take(&mut self, index: FileIndex, resume: Option<Result<Resume, Error>>, layout: Layout) {
         let largest = NonZeroU64::new(self.config.buffer_bytes).unwrap_or(NonZeroU64::MIN);
         let asked = self.config.options.object_bytes.min(largest.get());
@@ -197,7 +196,7 @@ impl Sink {
         }
     }
 
-    /// Returns the ranges that an earlier run left of the file, unless they do not fit this
+    /// Returns the durable ranges that an earlier run recorded, unless they do not fit this
     /// transfer.
     fn usable_resume(
         &mut self,
@@ -240,13 +239,14 @@ impl Sink {
         });
     }
 
-    /// Returns true if a resumed file's pieces, added to those of all files, stay within the limit.
+    /// Returns true if the number of runs of all live files stays within the limit when this file
+    /// is resumed.
     fn has_room(&self, resume: &Resume) -> bool {
         self.runs + resume.done.run_count() <= RUNS_MAX
     }
 
-    /// Handles an opened partial file. If no more data will be written to it, ranges that an
-    /// earlier run made durable are kept; without such ranges it is discarded.
+    /// Handles the result of opening a partial file. If the file no longer accepts data, keeps the
+    /// ranges that an earlier run made durable; discards the partial file if it has no such ranges.
     pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>) {
         self.deciding = self.deciding.saturating_sub(1);
         let is_useless = self
@@ -264,7 +264,7 @@ impl Sink {
         }
     }
 
-    /// Lets the file's bytes arrive, and tells the source the ranges that are not needed.
+    /// Opens the file for arriving bytes, and reports the durable ranges to the source.
     fn open(&mut self, index: FileIndex) {
         let Some((peer, told)) = self.live.get(&index).map(|live| (live.peer, live.index)) else {
             return;
@@ -294,13 +294,13 @@ impl Sink {
         );
         if written == size {
             self.count_wanting(peer, false);
-            // An empty or completely resumed file: no bytes will arrive for it.
+            // The file is empty or all its ranges are durable, so no bytes will arrive.
             self.finish(index);
         }
     }
 
-    /// Reports that durable ranges are sent again, because this session's buffers are smaller than
-    /// the earlier objects.
+    /// Reports that durable ranges will be sent again, because this session's buffers are smaller
+    /// than the objects of the earlier run.
     fn tell_too_large(&mut self, index: FileIndex, resume: &Resume, largest: NonZeroU64) {
         let Some(live) = self.live.get(&index) else {
             return;
@@ -325,14 +325,14 @@ impl Sink {
     }
 }
 
-/// Returns the end of the range that begins at offset 0; 0 if there is no such range.
+/// Returns the end of the range that begins at offset 0; 0 if no range begins there.
 pub(super) fn end_of_first_run(ranges: &RangeSet) -> u64 {
     let first = ranges.run_from(0);
     first.map_or(0, |run| if run.offset == 0 { run.end() } else { 0 })
 }
 
-/// Returns true if a file can be resumed: its objects fit this session's buffers, its durable
-/// ranges are not empty and lie within the file, and their number does not exceed the limit of both
+/// Returns true if a file can be resumed: its objects fit this session's buffers (`largest`), and
+/// it has durable ranges that lie within the file and whose number is within the limit of both
 /// ends.
 #[must_use]
 pub fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {

@@ -1,4 +1,5 @@
-//! The end of a file: combine its checksums, compare, read back if requested, publish.
+//! The end of a file: combines and compares its checksums, reads it back if requested, publishes
+//! it.
 
 use super::tree::Stage;
 use super::{Effect, PublishItem, Sink};
@@ -9,7 +10,7 @@ impl Sink {
     /// Finishes a file whose bytes are all durable.
     pub(super) fn finish(&mut self, index: FileIndex) {
         if !matches!(self.phase, super::Phase::Moving) {
-            // Durable data is kept; the next run finds the file complete.
+            // The session is stopping: keep the durable data. The next run finds the file complete.
             return;
         }
         let Some(file) = self.file(index) else { return };
@@ -54,7 +55,7 @@ impl Sink {
 
     pub(super) fn on_read_back(&mut self, index: FileIndex, result: Result<Sums, Error>) {
         if !matches!(self.phase, super::Phase::Moving) {
-            // The read was stopped. Durable data stays; the next run reads the file back.
+            // The read-back was stopped. Keep the durable data; the next run reads the file back.
             self.finishing = self.finishing.saturating_sub(1);
             return;
         }
@@ -108,7 +109,7 @@ impl Sink {
                     self.close_when_durable(index, now);
                 }
                 Err(error) => {
-                    // Wrong data is of no use to the next attempt.
+                    // A retry cannot use wrong data, so discard it.
                     let is_wrong = matches!(
                         error.kind,
                         ErrorKind::ChecksumMismatch | ErrorKind::SourceChanged

@@ -1,5 +1,5 @@
-//! Group sync: written data becomes durable together, then is logged together, then acknowledged. A
-//! group gathers while the previous one is synced.
+//! Group sync: written data of a group becomes durable together, is then logged together, and then
+//! acknowledged. The next group gathers while a group is being synced.
 
 use super::tree::{Node, Stage};
 use super::{Effect, LogRecord, Sink, SyncItem};
@@ -9,22 +9,21 @@ use dray_core::{ByteRange, Error, FileIndex, RelPath, Time};
 use dray_wire::message::BlockState;
 use std::collections::BTreeSet;
 
-/// Number of small files and folder entries that make a group worth a sync, independent of its
-/// bytes.
+/// Number of small files and folder entries at which a group is synced, even if it has few bytes.
 const GROUP_ENTRIES: usize = 4096;
 
-/// Minimum of that number for a session with a low limit on live entries (guess, revisit).
+/// Lower bound of that number for sessions with a low limit on live entries (guess, revisit).
 const GROUP_ENTRIES_LEAST: usize = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) since: Time,
-    /// Data bytes of its records, including records of files that have failed meanwhile.
+    /// Data bytes of the group's records, including records of files that have failed since.
     bytes: u64,
     records: Vec<LogRecord>,
-    /// Small files whose data is written and that are not published yet.
+    /// Small files whose data is written but which are not published yet.
     small: Vec<FileIndex>,
-    /// Published or created entries; closed after their folder entry is durable.
+    /// Published or created entries that are closed when their folder entry is durable.
     closing: Vec<FileIndex>,
     /// Blocks that become durable with this group.
     pub(super) blocks: Vec<super::BlockKey>,
@@ -56,7 +55,7 @@ impl Group {
         self.records.len()
     }
 
-    /// Ranges of its records.
+    /// Returns the ranges of the group's records.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (FileIndex, ByteRange)> {
         self.records
             .iter()
@@ -68,8 +67,8 @@ impl Group {
         self.small.push(file);
     }
 
-    /// Merges the records from index `first` on: adjacent segments of an object (data, hole, data)
-    /// become a single record.
+    /// Merges adjacent records from index `first` on. The segments of an object (data, hole, data)
+    /// then become one record.
     pub(super) fn merge_neighbours(&mut self, first: usize) {
         let mut at = self.records.len();
         while at >= first + 2 {
@@ -87,21 +86,21 @@ impl Group {
         }
     }
 
-    /// Returns all its entries.
+    /// Returns the indices of all files and entries in the group.
     fn entries(&self) -> BTreeSet<FileIndex> {
         let files = self.records.iter().map(|record| record.file);
         let others = self.small.iter().chain(&self.closing).copied();
         files.chain(others).collect()
     }
 
-    /// Removes a failed file, so that it is not published or closed again.
+    /// Removes a failed file from the group, so that the file is not published or closed again.
     pub(super) fn forget(&mut self, file: FileIndex) {
         self.small.retain(|other| *other != file);
         self.closing.retain(|other| *other != file);
     }
 
-    /// Returns true if it has enough entries for a sync. A source whose limit on live entries is
-    /// below a group's number would otherwise wait for the group's interval.
+    /// Returns true if the group has enough entries for a sync. The required number is at most half
+    /// the limit on live entries; otherwise a source at its limit would wait for the sync interval.
     fn is_due(&self, live_entries_max: u32) -> bool {
         let half = (live_entries_max / 2) as usize;
         let enough = half.clamp(GROUP_ENTRIES_LEAST, GROUP_ENTRIES);
@@ -110,7 +109,7 @@ impl Group {
 }
 
 impl Sink {
-    /// Closes an entry after its folder entry is durable.
+    /// Closes an entry after its folder entry has become durable.
     pub(super) fn close_when_durable(&mut self, index: FileIndex, now: Time) {
         if self.config.options.durability == Durability::None {
             self.close(index);
@@ -179,13 +178,13 @@ impl Sink {
                 self.fail_unsynced(&mut group, failed);
                 self.log(group);
             }
-            // A failed sync makes all data since the last sync doubtful: none of it is logged or
-            // acknowledged, and the next run sends it again.
+            // After a failed sync, all data since the last sync is in doubt. The sink neither logs
+            // nor acknowledges it, so the next run sends it again.
             Err(error) => self.break_off(in_doubt(error)),
         }
     }
 
-    /// Fails entries that another program has removed; ranges that earlier groups made durable are
+    /// Fails entries that another program has removed. Ranges that earlier groups made durable are
     /// kept.
     fn fail_unsynced(&mut self, group: &mut Group, failed: Vec<(RelPath, Error)>) {
         if failed.is_empty() {
@@ -246,8 +245,8 @@ impl Sink {
     }
 }
 
-/// Returns the error for a group that could not be made durable. Its files have no error of their
-/// own, and stores often know the cause but no remedy.
+/// Returns the error for a group that could not be made durable. Its files have no errors of their
+/// own, and the store's error often has a cause but no remedy.
 fn in_doubt(error: Error) -> Error {
     if error.remedy.is_empty() {
         error.remedy("check the sink's storage, then run the same command again to resume")

@@ -1,4 +1,4 @@
-//! The invariants that a sink's state shows.
+//! The invariants that the state of a sink shows.
 
 use super::groups::Group;
 use super::tree::Node;
@@ -8,15 +8,15 @@ use crate::invariants::{
 };
 
 impl Sink {
-    /// Checks the machine between two inputs. Tests and the simulator call it after each.
+    /// Checks the invariants. Tests and the simulator call this after each input.
     ///
     /// # Errors
     ///
-    /// The name of an invariant that does not hold.
+    /// The name of a violated invariant.
     pub fn check_invariants(&self) -> Result<(), &'static str> {
         let buffers = self.blocks.values().filter_map(|block| block.buffer);
         ensure(are_of_pool(buffers, self.config.buffers), POOL)?;
-        // A written block has given its segments to the group.
+        // After its write, a block has passed its segments to the group as records.
         let segments = self.blocks.values().flat_map(|block| &block.segments);
         let live = segments.filter(|segment| self.live.contains_key(&segment.file));
         let ranges = live.map(|segment| (segment.file, segment.range));
@@ -34,7 +34,8 @@ impl Sink {
         ensure(!has_verdict || is_settled, VERDICT)
     }
 
-    /// A block of a group is written and not acknowledged, and no record of the group is logged.
+    /// Checks a group: its blocks are written and not acknowledged, and none of its records is
+    /// logged.
     fn check_group(&self, group: &Group) -> Result<(), Breach> {
         let mut blocks = group.blocks.iter();
         let is_pending = |key| {
@@ -50,8 +51,8 @@ impl Sink {
         ensure(group.ranges().all(is_new), RECORD)
     }
 
-    /// The same after an input of a debug build, while the state is small. The simulator reports a
-    /// planted defect itself.
+    /// Checks the invariants in debug builds, unless the machine has too many blocks.
+    /// The simulator reports a planted defect itself.
     pub(super) fn check_if_small(&self) -> Result<(), Breach> {
         let records = self.gathering.record_count();
         let records = records + self.syncing.as_ref().map_or(0, Group::record_count);

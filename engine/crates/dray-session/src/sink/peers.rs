@@ -1,8 +1,8 @@
-//! The sources of a session: the owner of each entry, the messages to each source, and the
-//! distribution of credit.
+//! The sources of a session: owners of the entries, messages to each source, and the distribution
+//! of credit.
 //!
-//! Each source numbers its entries from 0; the machine assigns its own numbers, which are the same
-//! if there is a single source.
+//! Each source numbers its entries from 0. The machine assigns its own indices; with a single
+//! source both are the same.
 
 use super::tree::Live;
 use super::{BlockKey, CONGESTED_OR_NOT, Effect, Phase, Sink};
@@ -14,46 +14,47 @@ use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment, Total
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Index for an entry that is closed or never existed: it has no effect.
+/// Index that stands for an entry that is closed or never existed. Lookups with it find no entry.
 const NO_ENTRY: FileIndex = FileIndex(u64::MAX);
 
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Its live entries: the source's index to the machine's index.
+    /// Live entries of the source: the source's index to the machine's index.
     own: HashMap<FileIndex, FileIndex>,
-    /// Number of entries it has announced.
+    /// Number of entries that the source has announced.
     pub(super) announced: u64,
-    /// True if it has announced all entries.
+    /// True if the source has announced all its entries.
     pub(super) has_ended_list: bool,
-    /// Bytes of names, link targets and attributes of its live entries.
+    /// Bytes of names, link targets and attributes of the source's live entries.
     pub(super) live_bytes: u64,
-    /// Number of its files that still need bytes or a decision.
+    /// Number of the source's files that still need bytes or a decision.
     pub(super) wanting: u64,
-    /// Streams that this end knows to be lost.
+    /// Streams whose loss this end has detected.
     pub(super) dead_streams: HashSet<StreamId>,
-    /// Blocks about which the source asked, by stream, for streams that this end still considers
-    /// alive.
+    /// Blocks about which the source has asked, by stream. Only streams whose loss this end has not
+    /// detected yet.
     pub(super) asked: BTreeMap<StreamId, Vec<BlockId>>,
-    /// Attempts that arrived or were answered as dropped, as ranges of their numbers.
+    /// Numbers of the attempts that have arrived or were reported as dropped.
     pub(super) seen: RangeSet,
-    /// Number of attempts in `asked`.
+    /// Total number of attempts in `asked`.
     pub(super) asked_blocks: usize,
-    /// Number of its blocks without payload that have no final state yet.
+    /// Number of the source's blocks without a payload and without a final state.
     pub(super) hole_blocks: u32,
-    /// Its credit, by target.
+    /// Credit that the source has and has not spent, by target.
     credit: BTreeMap<TargetId, u32>,
-    /// Targets for which it requested credit and got none since.
+    /// Targets for which the source requested credit and has not received any since.
     wants_credit: BTreeSet<TargetId>,
-    /// Time at which the machine's PING was sent to it; `round_trip` is the time until its PONG.
+    /// Time at which the machine sent its PING to the source. `round_trip` is the time until the
+    /// PONG.
     asked_at: Time,
     round_trip: Option<Duration>,
-    /// True if it has set its own rate to zero.
+    /// True if the source has set its own rate to zero.
     is_shut: bool,
-    /// Its times, as last reported.
+    /// Times by stage that the source last reported.
     pub(super) times: Times,
-    /// Time of that report, if the source had listed all entries by then.
+    /// Time of the last report, if the source had announced all its entries before.
     pub(super) told_at: Option<Time>,
-    /// True if it has stored the verdict.
+    /// True if the source has stored the verdict.
     has_stored: bool,
     file_ids: Vec<FileId>,
     closed: Vec<FileClosed>,
@@ -61,7 +62,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Creates the state of a source that has just connected.
+    /// Returns the state of a source that has just connected.
     pub(super) fn up(now: Time) -> Self {
         Self {
             asked_at: now,
@@ -69,14 +70,14 @@ impl Peer {
         }
     }
 
-    /// Returns the number of its live entries.
+    /// Returns the number of the source's live entries.
     pub(super) fn live_count(&self) -> usize {
         self.own.len()
     }
 }
 
 impl Sink {
-    /// Sets the rate of this end, in bytes per second.
+    /// Sets the rate limit of this end in bytes per second.
     pub(super) fn on_set_rate(&mut self, rate: Option<u64>) {
         if rate != self.rate {
             self.rate = rate;
@@ -84,7 +85,7 @@ impl Sink {
         }
     }
 
-    /// Tells each source the maximum number of streams to use from now on.
+    /// Sends each source the maximum number of streams to use from now on.
     pub(super) fn on_set_streams(&mut self, most: u32) {
         let most = most.max(1);
         for peer in self.peers.keys() {
@@ -93,20 +94,20 @@ impl Sink {
         }
     }
 
-    /// Tells each source its part of the rate. The parts are equal, because the sources' possible
-    /// rates are unknown.
+    /// Sends each source its share of the rate. The shares are equal, because the sink does not
+    /// know which rates the sources could reach.
     pub(super) fn share_rate(&mut self) {
         let count = self.peers.len().max(1) as u64;
         for peer in self.peers.keys() {
-            // Zero would stop the source, which a low rate must not do.
+            // A share of zero would stop the source, so only a rate of zero gives a share of zero.
             let part = self.rate.map(|rate| (rate / count).max(rate.min(1)));
             self.out
                 .push_back(Effect::Message(*peer, Message::Rate(part)));
         }
     }
 
-    /// Records a source's own rate. A source respects its own rate; the sink only needs to know if
-    /// any source can send.
+    /// Handles a source's own rate. The source enforces it; the sink only tracks if any source can
+    /// send.
     pub(super) fn on_rate(&mut self, peer: PeerId, rate: Option<u64>) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.is_shut = rate == Some(0);
@@ -114,13 +115,13 @@ impl Sink {
         self.progress.is_held_there = self.peers.values().all(|peer| peer.is_shut);
     }
 
-    /// Returns the machine's index of a source's entry; [`NO_ENTRY`] if it is not live.
+    /// Returns the machine's index of a source's entry; [`NO_ENTRY`] if the entry is not live.
     pub(super) fn own_index(&self, peer: PeerId, index: FileIndex) -> FileIndex {
         let known = self.peers.get(&peer).and_then(|peer| peer.own.get(&index));
         known.copied().unwrap_or(NO_ENTRY)
     }
 
-    /// Assigns an index to a new entry of a source.
+    /// Assigns a machine index to a new entry of a source.
     pub(super) fn number(&mut self, peer: PeerId, index: FileIndex) -> FileIndex {
         let own = FileIndex(self.next_entry);
         self.next_entry += 1;
@@ -131,7 +132,7 @@ impl Sink {
         own
     }
 
-    /// Removes a source's entry, which is no longer live.
+    /// Removes an entry that is no longer live from its source's state.
     pub(super) fn forget_entry(&mut self, live: &Live) {
         if let Some(peer) = self.peers.get_mut(&live.peer) {
             peer.own.remove(&live.index);
@@ -139,7 +140,7 @@ impl Sink {
         }
     }
 
-    /// Replaces the source's indices in a block's segments by the machine's.
+    /// Replaces the source's indices in a block's segments by the machine's indices.
     pub(super) fn own_segments(&self, peer: PeerId, mut segments: Vec<Segment>) -> Vec<Segment> {
         for segment in &mut segments {
             segment.file = self.own_index(peer, segment.file);
@@ -147,7 +148,7 @@ impl Sink {
         segments
     }
 
-    /// Counts a file of the source that needs bytes or a decision, or that no longer does.
+    /// Counts a file that begins (`is_more`) or ceases to need bytes or a decision.
     pub(super) fn count_wanting(&mut self, peer: PeerId, is_more: bool) {
         let step = |count: u64| match is_more {
             true => count + 1,
@@ -179,14 +180,14 @@ impl Sink {
         }
     }
 
-    /// Sends the sources the decisions since the last call.
+    /// Sends each source the decisions, ends and block states that were queued since the last call.
     pub(super) fn tell(&mut self) {
         for (id, peer) in &mut self.peers {
             let ids = std::mem::take(&mut peer.file_ids);
             let closed = std::mem::take(&mut peer.closed);
             let states = std::mem::take(&mut peer.states);
-            // Closed entries precede the states: a source must not send objects of a failed file
-            // again.
+            // Closed entries precede the block states: a source must know that a file has failed
+            // before it sends the file's objects again.
             let messages = [
                 (!ids.is_empty()).then_some(Message::FileIds(ids)),
                 (!closed.is_empty()).then_some(Message::FileClose(closed)),
@@ -198,8 +199,8 @@ impl Sink {
         }
     }
 
-    /// Measures a source's round trip from its PONG, and gives the ledger the round trip of the
-    /// farthest source.
+    /// Measures a source's round trip from its PONG. The credit ledger uses the longest round trip
+    /// of all sources.
     pub(super) fn on_pong(&mut self, peer: PeerId, now: Time) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.round_trip.get_or_insert(now.since(peer.asked_at));
@@ -209,7 +210,7 @@ impl Sink {
         }
     }
 
-    /// Spends a credit of a source. Returns true if the source had one.
+    /// Spends one credit of a source. Returns true if the source had credit for the target.
     pub(super) fn spend_credit(&mut self, peer: PeerId, target: TargetId) -> bool {
         let credit = self
             .peers
@@ -224,8 +225,8 @@ impl Sink {
         }
     }
 
-    /// Takes credit back from a source, or notes its request for credit. Returns true if the source
-    /// had that much.
+    /// Handles a CREDIT message of a source: returned credit, or a request for credit if `count` is
+    /// 0. Returns true if the source had as much credit as it returns.
     pub(super) fn on_credit(&mut self, peer: PeerId, target: TargetId, count: u32) -> bool {
         let Some(known) = self.peers.get_mut(&peer) else {
             return true;
@@ -249,14 +250,15 @@ impl Sink {
         true
     }
 
-    /// Grants the credit that the pool allows: first to the sources that requested it, then evenly
-    /// to the sources with files that need bytes.
+    /// Grants the credit that the pool permits: first one credit to each source that requested it,
+    /// then evenly to the sources with files that need bytes.
     pub(super) fn grant(&mut self, now: Time) {
         if self.unsafe_bytes >= self.config.sync_group_bytes || self.peers.is_empty() {
             return;
         }
         let mut granted: BTreeMap<PeerId, BTreeMap<TargetId, u32>> = BTreeMap::new();
-        // With writes in order, arrived blocks may wait for blocks that have no credit yet.
+        // In ordered files, arrived blocks may wait for blocks without credit, so ignore
+        // congestion.
         let is_ordered = self.config.ordered_window.is_some();
         let congestion = &self.congestion;
         let is_congested = |target| !is_ordered && congestion.bound(target) < CONGESTED_OR_NOT;
@@ -272,7 +274,8 @@ impl Sink {
                 };
                 if let Some(peer) = self.peers.get_mut(&id) {
                     *peer.credit.entry(target).or_default() += 1;
-                    // The first credit is for a waiting source, the rest is shared.
+                    // The source's request is satisfied by its first credit. Further credit is
+                    // shared evenly.
                     peer.wants_credit.remove(&target);
                 }
                 *granted.entry(id).or_default().entry(target).or_default() += 1;
@@ -299,7 +302,7 @@ impl Sink {
     pub(super) fn on_stored_there(&mut self, peer: PeerId) {
         match self.phase {
             Phase::Announced(_) => {}
-            // A sink that drives does not wait for this message.
+            // A sink that drives does not wait for VERDICT_STORED, so it may arrive late.
             Phase::Removing(_) if self.config.is_driver => return,
             _ => {
                 self.protocol_error(peer, "a verdict stored that was not given");
@@ -320,7 +323,7 @@ impl Sink {
         }
     }
 
-    /// Finishes the log: all ends that must know the verdict have stored it.
+    /// Finishes the log, because all ends that need the verdict have stored it.
     pub(super) fn finish_log(&mut self, totals: Totals) {
         debug_assert!(
             matches!(self.phase, Phase::Announced(_)),
@@ -348,16 +351,15 @@ impl Sink {
             return;
         }
         match self.phase {
-            // The verdict was sent, and it is unknown if it was stored: the log stays for the next
-            // run.
+            // The source may not have stored the verdict, so the log stays for the next run.
             Phase::Announced(totals) => self.end(Outcome::Done(totals)),
             Phase::Removing(_) => {}
             _ => self.stop(Outcome::Failed(error), false),
         }
     }
 
-    /// Fails the entries of a lost source and continues with the others. Partial data is kept for
-    /// the next run.
+    /// Fails the entries of a lost source and continues with the other sources. Partial data is
+    /// kept for the next run.
     fn go_on_without(&mut self, mut entries: Vec<FileIndex>, was_listed: bool, error: Error) {
         if !matches!(self.phase, Phase::Moving) {
             self.finish_log_if_stored();
@@ -366,7 +368,7 @@ impl Sink {
         if !was_listed {
             self.fail_unlisted(error.clone());
         }
-        // The contents of a folder precede the folder.
+        // Entries of a folder have higher indices than the folder, so fail them first.
         entries.sort_unstable_by(|one, other| other.cmp(one));
         for index in entries {
             if !self.end_failed_folder(index) {
@@ -375,8 +377,8 @@ impl Sink {
         }
     }
 
-    /// Reports entries that could not be listed. The log may hold files that were not listed, so
-    /// they are kept.
+    /// Reports entries that could not be listed. The log may contain files that were not listed, so
+    /// their records are kept.
     pub(super) fn fail_unlisted(&mut self, error: Error) {
         self.is_listed = false;
         self.progress.files_failed += 1;

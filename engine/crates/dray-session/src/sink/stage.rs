@@ -1,4 +1,4 @@
-//! The sink's stage: its current work, or that it is idle.
+//! The stage of a sink for the profile: its current work, or its wait for data.
 
 use super::{Effect, Phase, Sink};
 use dray_core::profile::{Profile, Stage, Times};
@@ -14,11 +14,11 @@ impl Sink {
         Profile { sink, ..profile }
     }
 
-    /// Sets the current stage.
+    /// Sets the current stage, and sends the times if they are due.
     pub(super) fn stand(&mut self, now: Time) {
         self.account.stand(self.stage());
-        // True if a target has more writes than writers. Writes that wait for their turn in a file
-        // count too, because the machine does not know the stores with turns.
+        // Set if a target has more writes than writers. Writes that wait for their turn in a file
+        // are included, because the machine does not know which stores write in order.
         let writers = self.writers.count();
         let is_short = self.writes.values().any(|writes| *writes > writers);
         self.writers.stand(is_short);
@@ -27,7 +27,7 @@ impl Sink {
         }
     }
 
-    /// Sends the sink's times to the sources and their observers.
+    /// Sends the sink's times to all sources.
     pub(super) fn tell_profile(&mut self) {
         let times = self.progress.profile.sink;
         if times.is_empty() {
@@ -39,7 +39,7 @@ impl Sink {
         }
     }
 
-    /// Takes the times that a source has reported. The times of several sources are added.
+    /// Handles the times that a source has reported. The profile contains the sum over all sources.
     pub(super) fn on_profile(&mut self, peer: PeerId, times: Times, now: Time) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.told_at = peer.has_ended_list.then_some(now);
@@ -49,8 +49,9 @@ impl Sink {
         }
     }
 
-    /// Counts the sources' wait for the verdict. A source with no object left reports its times,
-    /// and then waits for the verdict. Its later reports may not arrive, so they are not used.
+    /// Counts the sources' wait for the verdict. A source without objects reports its times and
+    /// then waits. A later report may not arrive before the session ends, so the sink computes the
+    /// wait.
     pub(super) fn count_waits_for_verdict(&mut self, now: Time) {
         for peer in self.peers.values_mut() {
             let Some(told_at) = peer.told_at else {
@@ -66,8 +67,8 @@ impl Sink {
         if !matches!(self.phase, Phase::Moving) || self.peers.is_empty() {
             return None;
         }
-        // No credit is granted before some bytes become durable; small files are durable when they
-        // have their names.
+        // The sink grants no credit until some bytes become durable. Bytes of small files become
+        // durable by their publication.
         let is_full = self.unsafe_bytes >= self.config.sync_group_bytes;
         Some(if is_full && self.syncing.is_some() {
             Stage::Sync

@@ -1,4 +1,4 @@
-//! The live part of the manifest: entries that are announced and not yet closed.
+//! The live entries of the manifest: announced and not yet closed.
 
 use super::Sink;
 use crate::progress::{Event, Failure};
@@ -10,25 +10,25 @@ use dray_wire::bounds::entry_bytes;
 use dray_wire::message::{FileClosed, FileVerdict};
 use std::collections::VecDeque;
 
-/// Maximum number of failed files that are named when the log is finished; above it, all records
-/// are kept.
+/// Maximum number of failed files whose records are kept by name when the log is finished. With
+/// more failed files, all records are kept.
 const KEPT_MAX: usize = 1 << 16;
 
-/// Stage of a file.
+/// State of a file at the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The destination is being inspected, or the partial file opened.
+    /// The destination is being inspected, or the partial file is being opened.
     Deciding,
-    /// Bytes may arrive.
+    /// Bytes of the file may arrive.
     Open,
     /// All bytes are durable; verification or publication is in progress.
     Finishing,
-    /// It has its final name; its folder entry becomes durable with the next group.
+    /// The file has its final name. Its folder entry becomes durable with the next group.
     Published,
-    /// The same file already existed; it becomes durable with the next group.
+    /// The same file already existed. It becomes durable with the next group.
     Adopted,
-    /// A file already existed and is kept, whatever it contains; its folder entry becomes durable
-    /// with the next group: an earlier run may have ended directly after publishing it.
+    /// Another file exists and is kept. Its folder entry becomes durable with the next group,
+    /// because an earlier run may have ended directly after it published the file.
     Skipped,
 }
 
@@ -39,24 +39,25 @@ pub(super) struct File {
     pub(super) stage: Stage,
     pub(super) small: bool,
     pub(super) object_bytes: u64,
-    /// Durable and logged ranges (of small files: written ranges).
+    /// Durable and logged ranges; for a small file, written ranges.
     pub(super) known: SummedRanges,
     /// Ranges that arrived in this session or were durable before.
     pub(super) accepted: RangeSet,
-    /// Bytes written in this session or durable before.
+    /// Number of bytes written in this session or durable before.
     pub(super) written: u64,
     pub(super) bytes_resumed: u64,
-    /// Ranges that this run made durable in a partial file of an earlier run: they are read back
-    /// before the file gets its name. `None` for a partial file of this run.
+    /// Ranges that this run made durable in an earlier run's partial file. The sink reads them back
+    /// before it publishes the file. `None` for a partial file of this run.
     pub(super) unproven: Option<SummedRanges>,
     pub(super) sums: Option<Sums>,
-    /// Its targets, until they were sent to its source.
+    /// Storage targets of the file, until the sink has sent them to the source.
     pub(super) layout: Option<Layout>,
-    /// Blocks that wait for their turn (sinks without random writes), with their ranges.
+    /// Held blocks with their ranges: they wait for preceding blocks of the file (sinks without
+    /// random writes).
     pub(super) held: VecDeque<(ByteRange, super::BlockKey)>,
-    /// The next offset an ordered sink may write.
+    /// Offset of the next write to an ordered file.
     pub(super) next_offset: u64,
-    /// The pack that brought a small file; it is durable when all its files are closed.
+    /// The block that contained this small file. It is durable when all its files are closed.
     pub(super) pack: Option<super::BlockKey>,
 }
 
@@ -64,16 +65,16 @@ pub(super) struct File {
 pub(super) enum Node {
     File(Box<File>),
     Directory {
-        /// Number of live entries in it.
+        /// Number of live entries in the folder.
         children: u64,
-        /// Set after it was listed completely.
+        /// Attributes of the folder, set once its listing is complete.
         ended: Option<Metadata>,
-        /// True if it exists.
+        /// True if the folder exists.
         made: bool,
-        /// True while its attributes are being set.
+        /// True while the folder's attributes are being set.
         setting: bool,
-        /// Error for which it could not be made. The folder stays live, so that its entries can
-        /// fail with this error.
+        /// Error that prevented the creation of the folder. The folder stays live until all its
+        /// entries have failed with this error.
         failed: Option<Error>,
     },
     Symlink,
@@ -83,11 +84,11 @@ pub(super) enum Node {
 pub(super) struct Live {
     pub(super) path: RelPath,
     pub(super) parent: Option<FileIndex>,
-    /// Its source.
+    /// Source that announced the entry.
     pub(super) peer: PeerId,
-    /// Its index at the source.
+    /// Index of the entry at its source.
     pub(super) index: FileIndex,
-    /// Its share of the limit on bytes of live entries.
+    /// Bytes of the entry that count towards the limit on live entries.
     pub(super) bytes: u64,
     pub(super) node: Node,
 }
@@ -100,10 +101,10 @@ impl Sink {
         }
     }
 
-    /// Removes an entry from the live ones.
+    /// Removes a live entry.
     fn remove(&mut self, index: FileIndex) -> Option<Live> {
         let live = self.live.remove(&index)?;
-        // An entry that was refused because another has its path must not free the path.
+        // An entry that was refused because another entry has its path must not free the path.
         if self.paths.get(&live.path) == Some(&index) {
             self.paths.remove(&live.path);
         }
@@ -137,7 +138,8 @@ impl Sink {
         }
     }
 
-    /// Returns the source's index of a folder whose end it has not announced, if any.
+    /// Returns the source's index of a folder whose end the source has not announced; `None` if
+    /// there is no such folder.
     pub(super) fn folder_without_end(&self, peer: PeerId) -> Option<FileIndex> {
         let folders = self.live.values().filter(|live| {
             live.peer == peer && matches!(live.node, Node::Directory { ended: None, .. })
@@ -145,8 +147,8 @@ impl Sink {
         folders.map(|live| live.index).min()
     }
 
-    /// Sets a folder's attributes after all its entries are closed, because writing into it changes
-    /// its modification time.
+    /// Sets a folder's attributes after all its entries are closed. Setting them earlier would be
+    /// useless, because each new entry changes the folder's modification time.
     pub(super) fn set_directory_if_done(&mut self, index: FileIndex) {
         let Some(live) = self.live.get_mut(&index) else {
             return;
@@ -184,8 +186,8 @@ impl Sink {
         }
     }
 
-    /// Ends a folder whose source is lost. Returns true if it had failed before, and so needs no
-    /// other end.
+    /// Ends a folder whose source is lost. Returns true if the folder had failed before: it is then
+    /// closed as failed when its last entry is closed.
     pub(super) fn end_failed_folder(&mut self, index: FileIndex) -> bool {
         let Some(Live {
             node: Node::Directory { ended, failed, .. },
@@ -200,7 +202,7 @@ impl Sink {
         has_failed
     }
 
-    /// Closes a folder that could not be made, after all its entries are closed.
+    /// Closes a folder that could not be created, after all its entries are closed.
     fn close_failed_folder(&mut self, index: FileIndex) {
         let done = self.live.get(&index).is_some_and(|live| {
             matches!(
@@ -234,7 +236,8 @@ impl Sink {
         self.child_closed(live.parent);
     }
 
-    /// Closes an entry that is finished and durable: informs its source, and may finish its folder.
+    /// Closes an entry that is finished and durable. Informs its source, and finishes its folder if
+    /// this was the last entry.
     pub(super) fn close(&mut self, index: FileIndex) {
         match self.file(index).map(|file| file.stage) {
             Some(Stage::Adopted) => {
@@ -313,7 +316,7 @@ impl Sink {
         self.child_closed(live.parent);
     }
 
-    /// Fails an entry. With `discard`, its written data is of no use to any later run.
+    /// Fails an entry. `discard` is set if no later run can use its written data.
     pub(super) fn fail(&mut self, index: FileIndex, error: Error, discard: bool) {
         let Some(live) = self.live.get_mut(&index) else {
             return;
@@ -339,7 +342,7 @@ impl Sink {
             if matches!(file.stage, Stage::Deciding | Stage::Open) && !self.is_all_written(file) {
                 self.count_wanting(live.peer, false);
             }
-            // Also for a file that was not inspected: an earlier run may have begun it.
+            // Keep files that were not inspected too: an earlier run may have begun them.
             let keep = !discard && !file.small;
             if let (true, Some(kept)) = (keep, &mut self.kept) {
                 kept.insert(live.path.clone());
@@ -397,10 +400,10 @@ impl Sink {
     }
 }
 
-/// Operation in the error of an entry whose folder could not be made.
+/// Operation in the error of an entry whose folder could not be created.
 const NO_FOLDER: &str = "make the entry";
 
-/// Returns the error of an entry whose folder could not be made: the error of its topmost failed
+/// Returns the error of an entry whose folder could not be created: the error of its topmost failed
 /// ancestor, with the same message at any depth.
 pub(super) fn in_failed_folder(error: &Error) -> Error {
     if error.operation == NO_FOLDER {

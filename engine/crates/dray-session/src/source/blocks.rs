@@ -1,5 +1,5 @@
-//! The life of a block at the source: picked, read, sent, written, durable; or lost and picked
-//! again.
+//! The life of a block at the source: picked, read, sent, written and durable. The objects of a
+//! lost block are picked again.
 
 use super::{Effect, ReadOutcome, ReadPart, Source};
 use crate::PING_VALUE;
@@ -17,20 +17,20 @@ use dray_wire::bounds::{BLOCKS_MAX, HOLE_BLOCKS_MAX};
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 use std::time::Duration;
 
-/// Maximum number of blocks on a stream that are not reported as sent: one on the wire, one behind
-/// it.
+/// Maximum number of blocks on a stream that are not yet reported as sent: one on the wire and one
+/// queued behind it.
 const STREAM_WINDOW: u32 = 2;
 
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     Reading,
-    /// Read; waits for a stream.
+    /// The block was read and waits for a stream.
     Ready,
-    /// Passed to a stream: queued there, on the wire, or at the sink.
+    /// The block was passed to a stream: it is queued there, on the wire, or at the sink.
     Sent(StreamId),
-    /// Its stream was lost; the sink was asked about it.
+    /// The block's stream was lost, and the source has asked the sink about the block.
     Asked,
-    /// The sink has written it.
+    /// The sink has written the block.
     Written,
 }
 
@@ -38,30 +38,31 @@ enum State {
 pub(super) struct Block {
     source: TargetId,
     sink: TargetId,
-    /// Time at which its read was requested.
+    /// Time of the read request.
     began: Time,
     pub(super) parts: Vec<(FileIndex, ByteRange)>,
     segments: Vec<Segment>,
     pub(super) buffer: Option<BufferId>,
-    /// True if it has no payload.
+    /// True if the block has no payload.
     is_hole: bool,
     state: State,
 }
 
-/// An object that its stream has not accepted completely.
+/// An object that its stream has not completely accepted yet.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) stream: StreamId,
     pub(super) buffer: Option<BufferId>,
-    /// Its payload bytes, until they are counted.
+    /// Payload bytes that are not yet counted as sent.
     pub(super) uncounted: Option<u64>,
 }
 
 impl Source {
-    /// Picks objects and starts their reads, as long as buffers, credit, readers and pace allow.
+    /// Picks objects and starts their reads while buffers, credit, readers and pace permit.
     pub(super) fn read_more(&mut self, now: Time) {
         self.pace_wake = None;
-        // Any read may find a hole, and holes need no credit from the sink.
+        // The limit on hole blocks applies to all reads, because any read may find a hole, which
+        // needs no credit.
         while !self.free.is_empty()
             && !self.streams.is_empty()
             && self.hole_blocks + self.reading < HOLE_BLOCKS_MAX
@@ -120,8 +121,8 @@ impl Source {
         }
     }
 
-    /// Lifts the read limit of targets whose reads block now but did not before: the other reads
-    /// continue in parallel.
+    /// Lifts the limit on concurrent reads of targets whose reads block again, so that other reads
+    /// run in parallel.
     pub(super) fn lift_bounds(&mut self, now: Time) {
         if self.look_again.is_none_or(|then| then > now) {
             return;
@@ -134,13 +135,13 @@ impl Source {
         }
     }
 
-    /// Returns idle credit, and requests credit for starving sink targets. A target without credit
-    /// and without objects in transit would wait forever if all credit is held for targets that
-    /// cannot use it.
+    /// Returns idle credit, and requests credit for sink targets that starve: they have objects to
+    /// send but neither credit nor objects in transit. Without a request such a target would wait
+    /// forever if other targets hold all the credit without using it.
     fn balance_credit(&mut self) {
         let mut starving = self.objects.starving();
-        // A sink that writes in order may hold blocks in transit until it gets the starving
-        // target's blocks.
+        // A sink that writes in order may hold arrived blocks until it gets the blocks of the
+        // starving target.
         let holds = self
             .ready
             .is_some_and(|ready| ready.ordered_window.is_some());
@@ -156,7 +157,7 @@ impl Source {
             return;
         }
         let mut credit = self.objects.take_idle_credit();
-        // The sink does not grant returned credit before it is requested again.
+        // The sink does not grant returned credit until the source requests it again.
         for (target, _) in &credit {
             self.asked.remove(target);
         }
@@ -167,7 +168,7 @@ impl Source {
         }
     }
 
-    /// Returns all credit if no object is left to send: only other sources of the sink can use it.
+    /// Returns all credit if no object is left to send, because only other sources can use it.
     fn give_back_all_if_done(&mut self) {
         let is_done = self.end_announced
             && self.undecided == 0
@@ -215,8 +216,8 @@ impl Source {
             }
         }
         block.segments = outcome.segments;
-        // Segments of files that failed meanwhile are kept: their bytes lie in the buffer between
-        // the others, and the sink skips them.
+        // Keep segments of files that have failed: their bytes lie between the others in the
+        // buffer, and the sink skips them.
         let is_wanted = |(index, _): &(FileIndex, ByteRange)| self.files.contains_key(index);
         if !block.parts.iter().any(is_wanted) {
             block.segments.clear();
@@ -236,7 +237,7 @@ impl Source {
         let data = data_bytes(&block.segments);
         self.progress.bytes_read += data;
         if data == 0 {
-            // Without payload, neither the buffer nor the sink's credit is needed.
+            // A block without payload needs neither the buffer nor the sink's credit.
             self.free.extend(block.buffer.take());
             self.objects.refund(block.sink);
         }
@@ -250,22 +251,23 @@ impl Source {
         self.to_send.push_back(id);
     }
 
-    /// Removes an attempt that has ended.
+    /// Removes a block whose attempt has ended.
     fn forget_block(&mut self, id: BlockId) -> Option<Block> {
         let block = self.blocks.remove(&id)?;
         self.hole_blocks -= u32::from(block.is_hole);
         Some(block)
     }
 
-    /// Returns true if any of the block's files is still to be sent.
+    /// Returns true if at least one file of the block is still live.
     fn is_wanted(&self, block: &Block) -> bool {
         let mut segments = block.segments.iter();
         segments.any(|segment| self.files.contains_key(&segment.file))
     }
 
-    /// Takes the open ranges of a file within the hole that a read of `range` has found: first
-    /// `range` with the open ranges directly after it, then open ranges behind objects that are
-    /// currently being read. Excludes the object in which the hole ends: objects are sent whole.
+    /// Takes the open ranges of a file in the hole that a read of `range` has found. The result
+    /// contains `range` with the open ranges directly after it, and open ranges behind objects that
+    /// are being read. The object in which the hole ends is excluded, because objects are sent
+    /// whole.
     fn take_hole(&mut self, index: FileIndex, range: ByteRange, hole_end: u64) -> Vec<ByteRange> {
         let mut found = RangeSet::new();
         found.insert(range);
@@ -284,7 +286,7 @@ impl Source {
         found.iter().collect()
     }
 
-    /// Queues a run of a hole that needs no read as a separate object.
+    /// Creates and queues a block for a range of a hole, which needs no read.
     fn send_hole(&mut self, index: FileIndex, range: ByteRange, found_by: &Block) {
         let id = BlockId(self.next_block);
         self.next_block += 1;
@@ -304,8 +306,8 @@ impl Source {
     }
 
     pub(super) fn send_ready(&mut self, now: Time) {
-        // Objects that were read before the rate became zero stay here too: a held transfer is off
-        // the wire after the objects that its streams already have, however large its pool is.
+        // With a rate of zero, keep objects that were already read. The transfer then sends only
+        // the objects that its streams already have, however large its pool is.
         if self.pacer.is_shut() {
             return;
         }
@@ -333,8 +335,8 @@ impl Source {
                 .filter(|(_, stream)| !stream.is_given_up)
                 .take(self.streams_most)
                 .filter(|(_, stream)| stream.queued < STREAM_WINDOW)
-                // A stream whose socket accepts much while no object arrives gets no more than
-                // others.
+                // Compare unanswered objects too: a stream whose socket accepts much while no object
+                // arrives must not get more objects than others.
                 .min_by_key(|(id, stream)| (stream.queued, self.carriers.on_the_way(**id)));
             let Some((stream_id, stream)) = room else {
                 return;
@@ -380,8 +382,8 @@ impl Source {
         used.all(|stream| stream.queued >= STREAM_WINDOW)
     }
 
-    /// The runtime no longer needs the buffer. This does not mean that the sink has received the
-    /// bytes.
+    /// Handles the runtime's report that it no longer needs a block's buffer. The sink may not have
+    /// received the bytes yet.
     pub(super) fn on_sent(&mut self, id: BlockId, now: Time) {
         self.count_sent(id);
         let Some(sent) = self.sending.remove(&id) else {
@@ -394,8 +396,9 @@ impl Source {
         }
     }
 
-    /// Counts an object after its stream has accepted all of it: a session that ends before has not
-    /// sent it. An answer of the sink proves the same, and may arrive first.
+    /// Counts an object as sent after its stream has accepted all of it; if the session ends
+    /// earlier, the object does not count. An answer of the sink about the object proves the same,
+    /// and may arrive first.
     fn count_sent(&mut self, id: BlockId) {
         let sending = self.sending.get_mut(&id);
         if let Some(bytes) = sending.and_then(|sending| sending.uncounted.take()) {
@@ -404,7 +407,8 @@ impl Source {
         }
     }
 
-    /// Reassigns the time that a stream has waited for its rate: it was counted as network time.
+    /// Moves the time that a stream has waited for its rate limit from the network stage to the
+    /// rate stage.
     pub(super) fn on_held(&mut self, time: Duration) {
         let streams = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
         let share = time / streams.max(1);
@@ -422,7 +426,7 @@ impl Source {
             .map(|(id, _)| *id)
             .collect();
         for id in on_lost {
-            // The object may have arrived.
+            // The object may have arrived although its stream was lost.
             self.count_sent(id);
             self.free
                 .extend(self.sending.remove(&id).and_then(|lost| lost.buffer));
@@ -442,10 +446,10 @@ impl Source {
         self.out.push_back(Effect::Message(message));
     }
 
-    /// Ends a stream on which no object arrives any more. Its loss is reported as for any other
-    /// stream; only objects that have not arrived are sent again.
+    /// Ends a stream whose objects no longer arrive. The runtime then reports the stream as lost,
+    /// and only objects that have not arrived are sent again.
     pub(super) fn give_up_stuck(&mut self, now: Time) {
-        // A stream that was given up carries no objects, though its loss is not reported yet.
+        // Ignore streams whose end was requested but whose loss is not reported yet.
         let alive = self.streams.values().filter(|stream| !stream.is_given_up);
         match self.carriers.look(alive.count(), now) {
             Some(Verdict::Ask) => self
@@ -515,7 +519,7 @@ impl Source {
             }
             BlockState::Nack(error) => self.again(id, Some(error), now),
             BlockState::Dropped => {
-                // The block never arrived, so the sink has not taken its credit back.
+                // The block never arrived, so the sink has not charged its credit.
                 let carries = |segment: &Segment| segment.kind != SegmentKind::Hole;
                 if block.segments.iter().any(carries) {
                     self.objects.refund(block.sink);
@@ -525,7 +529,7 @@ impl Source {
         }
     }
 
-    /// Ends a failed attempt and reopens its objects.
+    /// Removes a failed attempt and schedules its objects again.
     fn again(&mut self, id: BlockId, error: Option<Error>, now: Time) {
         let Some(block) = self.forget_block(id) else {
             return;
@@ -539,7 +543,7 @@ impl Source {
                 file.bytes_on_the_way = file.bytes_on_the_way.saturating_sub(range.length);
             }
             if is_pack && error.is_some() {
-                // Sent alone, so that the file at fault becomes known.
+                // Send each file of a failed pack alone, to find the file that causes the error.
                 self.objects.go_alone(index);
             }
             match &error {

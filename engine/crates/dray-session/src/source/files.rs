@@ -1,4 +1,4 @@
-//! The life of a file at the source: listed, announced, decided, closed; or failed.
+//! The life of a file at the source: listed, announced, decided, and closed or failed.
 
 use super::{Effect, File, Listed, Source, layouts};
 use crate::mutants::Mutant;
@@ -85,11 +85,12 @@ impl Source {
         }
         if entry.kind == EntryKind::Directory {
             self.open_folders += 1;
-            // They are sent with the folder's end.
+            // The extended attributes of a folder are sent with the folder's end.
             entry.metadata.xattrs.clear();
         }
         if entry.parent.is_none() {
-            // Entries of a folder follow it, so its index identifies the dataset.
+            // The entries of a folder follow the folder, so the folder's index identifies the
+            // dataset.
             let is_folder = entry.kind == EntryKind::Directory;
             self.dataset = is_folder.then_some(Dataset(entry.index.0));
             self.objects.set_listing(self.dataset);
@@ -120,8 +121,8 @@ impl Source {
         entry
     }
 
-    /// Ends the session if no entry can be announced any more: if all live entries are folders that
-    /// wait for their contents, none of them will ever close.
+    /// Ends the session if no further entry can be announced: if all live entries are folders that
+    /// wait for their contents, none of them can close.
     pub(super) fn stop_if_too_deep(&mut self) {
         if self.files.len() > self.open_folders {
             return;
@@ -139,8 +140,8 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// Takes the ranges that the sink already has. They arrive before the decision, in a bounded
-    /// number of pieces.
+    /// Handles ranges that the sink already has. They precede the decision about the file, in a
+    /// limited number of runs.
     pub(super) fn on_done(&mut self, index: FileIndex, ranges: &[ByteRange]) {
         let Some(file) = self.files.get_mut(&index) else {
             return;
@@ -225,7 +226,7 @@ impl Source {
         }
     }
 
-    /// Schedules the objects of a file that the sink wants, without the durable ranges.
+    /// Schedules the objects of a file that the sink wants, except its durable ranges.
     fn on_wanted(&mut self, index: FileIndex, object_bytes: u64, layout: Layout) {
         if !self.knows_layout(&layout) {
             return;
@@ -290,7 +291,7 @@ impl Source {
         if let Some(file) = self.remove(index) {
             self.progress.files_failed += 1;
             self.closed.files_failed += 1;
-            // The file does not exist at the destination, even if parts of it are kept, so its
+            // The file does not exist at the destination, even if its partial file is kept, so its
             // bytes do not count as durable.
             self.progress.bytes_durable = self
                 .progress
@@ -336,7 +337,7 @@ impl Source {
         }
     }
 
-    /// Gives up a file that the source cannot deliver: informs the sink, which answers with its
+    /// Gives up a file that the source cannot deliver, and informs the sink, which answers with a
     /// FileClose.
     pub(super) fn abort_file(&mut self, index: FileIndex, error: Error) {
         if let Some(file) = self.files.get_mut(&index)

@@ -1,4 +1,4 @@
-//! The invariants that a source's state shows.
+//! The invariants that the state of a source shows.
 
 use super::{Phase, Source};
 use crate::invariants::{
@@ -6,11 +6,11 @@ use crate::invariants::{
 };
 
 impl Source {
-    /// Checks the machine between two inputs. Tests and the simulator call it after each.
+    /// Checks the invariants. Tests and the simulator call this after each input.
     ///
     /// # Errors
     ///
-    /// The name of an invariant that does not hold.
+    /// The name of a violated invariant.
     pub fn check_invariants(&self) -> Result<(), &'static str> {
         let held = self.blocks.values().filter_map(|block| block.buffer);
         let sending = self.sending.values().filter_map(|sending| sending.buffer);
@@ -23,8 +23,8 @@ impl Source {
         ensure(!is_closing || self.files.is_empty(), VERDICT)
     }
 
-    /// The same after an input of a debug build, while the state is small. The simulator reports a
-    /// planted defect itself.
+    /// Checks the invariants in debug builds, unless the machine has too many blocks.
+    /// The simulator reports a planted defect itself.
     pub(super) fn check_if_small(&self) -> Result<(), Breach> {
         match self.planted.is_any() || self.blocks.len() > CHECKED_BLOCKS_MAX {
             true => Ok(()),

@@ -1,5 +1,5 @@
-//! Bounds on what a sink reports about its storage targets: the source remembers a queue for each
-//! target, and each object of a file on several targets.
+//! Limits the storage targets that a sink may report: the source keeps a queue for each target, and
+//! tracks each object of a file on several targets.
 
 use super::Source;
 use dray_core::plan::Grid;
@@ -18,7 +18,7 @@ impl Source {
         true
     }
 
-    /// As [`Source::knows_target`], for every target of a layout.
+    /// Records every target of a layout, like [`Source::knows_target`].
     pub(super) fn knows_layout(&mut self, layout: &Layout) -> bool {
         match layout {
             Layout::Single(target) => self.knows_target(*target),
@@ -29,9 +29,10 @@ impl Source {
     }
 }
 
-/// Returns the layouts with which a file is sent, and their cost. `spent` is the cost of the other
-/// files. A file that would exceed the limit is sent as if it were on the targets of its first
-/// byte: the sink charges the target that a block names.
+/// Returns the layouts with which to send a file, and their cost: the number of tracked objects and
+/// targets. `spent` is the cost of all other files. A file that would exceed the limit is sent as
+/// if it were on the target of its first byte. This is safe, because the sink charges the target
+/// that a block names.
 pub(super) fn bounded(
     grid: &Grid,
     source: &Layout,

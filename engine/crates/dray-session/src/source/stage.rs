@@ -1,5 +1,5 @@
-//! The source's stage: the reason for which it cannot begin the next object, or, if no object is
-//! left, cannot finish.
+//! The stage of a source for the profile: the reason for which it cannot begin the next object or,
+//! without objects, cannot finish.
 
 use super::{Effect, Phase, Source};
 use dray_core::Time;
@@ -16,15 +16,16 @@ impl Source {
         Profile { source, ..profile }
     }
 
-    /// Sets the current stage.
+    /// Sets the current stage, and sends the times if they are due.
     pub(super) fn stand(&mut self, now: Time) {
         let stage = self.stage();
-        // A sink that drives sends the verdict and then receives no more messages.
+        // Report before the final wait: a sink that drives sends the verdict and then reads no more
+        // messages.
         let is_last = self.end_announced && stage == Some(Stage::Verdict);
         let is_to_be_said = is_last && !self.has_said_last;
         self.has_said_last = is_last;
         self.account.stand(stage);
-        // If no object is left to begin, more readers would not help.
+        // Without objects to begin, more readers would not help.
         self.readers
             .stand(stage == Some(Stage::Read) && !self.objects.is_idle());
         if self.account.is_to_be_told(now) || is_to_be_said {
@@ -32,7 +33,7 @@ impl Source {
         }
     }
 
-    /// Sends the source's times to the sink and its observers.
+    /// Sends the source's times to the sink.
     pub(super) fn tell_profile(&mut self) {
         let times = self.progress.profile.source;
         if !times.is_empty() {
@@ -45,7 +46,7 @@ impl Source {
             return None;
         }
         if !self.to_send.is_empty() {
-            // Objects were read and no stream accepts them, unless the rate is zero.
+            // Blocks were read but not sent: the rate is zero, or no stream accepts them.
             return Some(match self.pacer.is_shut() {
                 true => Stage::Rate,
                 false => Stage::Network,
@@ -58,10 +59,11 @@ impl Source {
             _ if self.pace_wake.is_some() => Stage::Rate,
             _ if self.streams.is_empty() => Stage::Network,
             Lack::Reader => Stage::Read,
-            // Objects read now could not be sent either.
+            // The network is the bottleneck: with credit, a further object could be read but not
+            // sent.
             Lack::Credit if self.is_every_stream_full() => Stage::Network,
-            // Neither lacks: all buffers are in use, or a sink that writes in order waits for other
-            // blocks first.
+            // Readers and credit are available. Either all buffers are in use, or a sink that
+            // writes in order waits for other blocks first.
             Lack::Nothing if self.free.is_empty() && self.reading > 0 => Stage::Read,
             Lack::Nothing if self.free.is_empty() => Stage::Network,
             Lack::Credit | Lack::Nothing => Stage::Credit,

@@ -1,8 +1,8 @@
-//! Checks a sink's reports about the end of entries and of the transfer: they are accepted only if
-//! they follow from its earlier reports.
+//! Checks a sink's reports about closed entries and the end of the transfer: the source accepts a
+//! report only if it is consistent with the sink's earlier reports.
 //!
-//! A sink that is wrong, or lies, about its own copy cannot be detected here. A sink that reports
-//! the end too early is detected.
+//! These checks cannot detect that a sink reports false facts about its own copy. They detect that
+//! a sink reports the end of an entry or of the transfer too early.
 
 use super::{Effect, File, Phase, Source};
 use crate::mutants::Mutant;
@@ -15,7 +15,7 @@ impl Source {
         self.violation(ErrorKind::Protocol, cause.into());
     }
 
-    /// Ends the session because the sink breaks the protocol or exceeds an agreed limit.
+    /// Ends the session because the sink violated the protocol or exceeded an agreed limit.
     pub(super) fn violation(&mut self, kind: ErrorKind, cause: String) {
         let error = Error::new(kind, End::Sink, "follow the sink")
             .cause(cause)
@@ -30,8 +30,7 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// Checks that the sink may close this entry now. The error describes the report and the
-    /// contradiction.
+    /// Checks that the sink may close this entry now. The error states the contradiction.
     pub(super) fn check_closed(&self, file: &File, is_good: bool) -> Result<(), String> {
         if file.is_open_folder {
             return Err("before the end of its folder".into());
@@ -42,7 +41,8 @@ impl Source {
         if !file.is_decided {
             return Err("as published, although it was not requested".into());
         }
-        // A small file becomes durable by its publication; the sink reports its block afterwards.
+        // Publication makes a small file durable; the sink reports the file's block as durable
+        // afterwards.
         let pack_bytes_max = self.ready.map_or(0, |ready| ready.pack_bytes_max);
         let is_packed = file.size <= pack_bytes_max && file.done.is_empty();
         let arrived = match is_packed {
@@ -59,7 +59,7 @@ impl Source {
         ))
     }
 
-    /// Handles the sink's report that all entries were processed.
+    /// Handles the sink's verdict: its report that all entries were processed.
     pub(super) fn on_verdict(&mut self, totals: Totals) {
         if let Phase::Closing(_) = self.phase {
             self.protocol_error("a second verdict");
@@ -85,8 +85,8 @@ impl Source {
         self.out.push_back(Effect::StoreVerdict(totals));
     }
 
-    /// Returns a count of the verdict that contradicts the entries. A sink that drives may have
-    /// further sources, which it also counts.
+    /// Returns a count of the verdict that contradicts the closed entries. The verdict of a sink
+    /// that drives may also count the entries of other sources.
     fn contradiction(&self, said: &Totals) -> Option<String> {
         let known = &self.closed;
         let counts = [
