@@ -24,7 +24,7 @@ fn hello() -> Hello {
 
 proptest! {
     #[test]
-    fn both_ends_come_to_the_same(
+    fn both_ends_negotiate_the_same_parameters(
         mut ours in testing::hello(),
         mut theirs in testing::hello(),
         versions in any::<[(u16, u16); 2]>(),
@@ -59,7 +59,7 @@ proptest! {
 }
 
 #[test]
-fn the_newest_common_version_is_taken_and_a_gap_names_both() {
+fn newest_common_version_is_chosen_and_a_gap_names_both_ranges() {
     let wide = Hello {
         versions: (1, 5),
         ..hello()
@@ -88,7 +88,7 @@ fn the_newest_common_version_is_taken_and_a_gap_names_both() {
 }
 
 #[test]
-fn an_unknown_mandatory_bit_is_named_and_an_unknown_optional_one_ignored() {
+fn unknown_mandatory_bits_are_refused_and_unknown_optional_bits_ignored() {
     let newer = Hello {
         mandatory: mandatory::PACKS | 1 << 9 | 1 << 40,
         ..hello()
@@ -118,7 +118,7 @@ fn an_unknown_mandatory_bit_is_named_and_an_unknown_optional_one_ignored() {
 }
 
 #[test]
-fn each_limit_is_the_lower_and_none_too_low_to_work() {
+fn lower_limits_apply_and_too_low_limits_are_refused() {
     let limits = Limits::default();
     let small = Limits {
         segments_max: 3,
@@ -171,7 +171,7 @@ fn each_limit_is_the_lower_and_none_too_low_to_work() {
 }
 
 #[test]
-fn no_common_checksum_is_said() {
+fn missing_common_checksum_is_refused() {
     let other = Hello {
         checksums: vec![9, 8],
         ..hello()
@@ -192,7 +192,7 @@ fn no_common_checksum_is_said() {
 }
 
 #[test]
-fn the_proof_binds_ticket_stream_and_challenge() {
+fn proof_input_contains_ticket_stream_and_challenge() {
     let input = proof_input(&[1; 16], StreamId(0x0403_0201), &[2; 32]);
     assert_eq!(&input[..16], b"dray join v1\0\0\0\0");
     assert_eq!(input[16..32], [1; 16]);
@@ -201,7 +201,7 @@ fn the_proof_binds_ticket_stream_and_challenge() {
 }
 
 #[test]
-fn a_preamble_is_a_preamble() {
+fn preambles_round_trip_and_other_bytes_are_refused() {
     for connection in [Connection::Control, Connection::Data] {
         for security in [Security::Tls, Security::Clear] {
             let preamble = Preamble {
@@ -226,7 +226,7 @@ fn a_preamble_is_a_preamble() {
 }
 
 #[test]
-fn a_join_is_not_taken_for_a_challenge_nor_the_other_way_round() {
+fn join_and_challenge_are_not_confused() {
     let challenge = Challenge([7; 32]);
     let frame = encode_challenge(&challenge);
     assert_eq!(decode_challenge(&frame), Ok(challenge));

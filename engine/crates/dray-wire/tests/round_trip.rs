@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_is_found(message in testing::message(), bit in any::<prop::sample::Index>()) {
+    fn flipped_bit_in_a_frame_is_detected(message in testing::message(), bit in any::<prop::sample::Index>()) {
         let mut frame = encoded(&message);
         let bit = bit.index(frame.len() * 8);
         frame[bit / 8] ^= 1 << (bit % 8);
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_of_a_head_is_found(
+    fn flipped_bit_in_a_block_head_is_detected(
         head in testing::block_head(),
         bit in any::<prop::sample::Index>(),
     ) {
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn any_chunking_gives_the_same(
+    fn decoded_messages_do_not_depend_on_chunking(
         messages in prop::collection::vec(testing::message(), 0..6),
         cuts in prop::collection::vec(1..200usize, 1..50),
     ) {
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn truncation_at_every_byte_is_found(message in testing::message()) {
+    fn truncated_frames_are_detected(message in testing::message()) {
         let whole = encoded(&message);
         for length in 0..whole.len() {
             let mut decoder = Decoder::new(Limits::default());
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn truncated_heads_are_found(head in testing::block_head()) {
+    fn truncated_block_heads_are_detected(head in testing::block_head()) {
         let whole = encoded_head(&head);
         for length in PREFIX_BYTES..whole.len() {
             let mut frame = whole[..length].to_vec();
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn well_sealed_nonsense_never_panics_and_what_is_taken_is_canonical(
+    fn random_bodies_never_panic_and_accepted_bodies_are_canonical(
         number in any::<u8>(),
         body in prop::collection::vec(prop_oneof![Just(0u8), Just(1u8), any::<u8>()], 0..200),
     ) {

@@ -9,7 +9,7 @@ use dray_wire::codec::{
 use dray_wire::message::{BlockHead, Limits, Segment, SegmentKind};
 
 #[test]
-fn blocks_are_bounded() {
+fn encoder_and_decoder_enforce_block_bounds() {
     let limits = Limits {
         object_bytes_max: 100,
         segments_max: 2,
@@ -97,7 +97,7 @@ fn blocks_are_bounded() {
 }
 
 #[test]
-fn bytes_behind_the_last_segment_are_refused_unless_they_are_declared() {
+fn bytes_after_the_last_segment_need_the_extended_flag() {
     let limits = Limits::default();
     // Segment count 1; then kind 2, file, offset 0, length 1.
     let body = [

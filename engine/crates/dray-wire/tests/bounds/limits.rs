@@ -140,7 +140,7 @@ fn fields_of_entries_and_layouts_are_bounded() {
 }
 
 #[test]
-fn the_largest_of_everything_that_cannot_be_split_fits_the_smallest_frame() {
+fn largest_unsplittable_parts_fit_in_the_smallest_frame() {
     let limits = Limits {
         control_bytes_max: bounds::CONTROL_BYTES_MIN,
         ..Limits::default()
@@ -191,7 +191,7 @@ fn the_largest_of_everything_that_cannot_be_split_fits_the_smallest_frame() {
 }
 
 #[test]
-fn batches_are_split_at_the_frame_limit_and_nothing_is_lost() {
+fn lists_are_split_at_the_frame_limit_without_loss() {
     let limits = Limits {
         control_bytes_max: 200,
         ..Limits::default()
@@ -311,7 +311,7 @@ fn join(before: Message, part: Message) -> Message {
 }
 
 #[test]
-fn the_decoder_holds_one_frame_at_the_most() {
+fn decoder_holds_at_most_one_frame() {
     let limits = Limits {
         control_bytes_max: 100_000,
         ..Limits::default()

@@ -17,7 +17,7 @@ fn refused(frame: &[u8], kind: ErrorKind, field: &str) {
 }
 
 #[test]
-fn absurd_counts_fail_before_anything_is_allocated() {
+fn excessive_counts_fail_before_any_allocation() {
     let count = u32::MAX.to_le_bytes();
     for number in [
         frame_type::NEW_FILES,
@@ -51,7 +51,7 @@ fn absurd_counts_fail_before_anything_is_allocated() {
 }
 
 #[test]
-fn stages_of_a_later_version_are_passed_over_and_others_come_once_in_order() {
+fn unknown_stages_are_ignored_and_known_stages_must_be_ordered_and_unique() {
     let profile = |times: &[(u8, u64)]| {
         let count = u32::try_from(times.len()).expect("few");
         let mut body = count.to_le_bytes().to_vec();
@@ -76,7 +76,7 @@ fn stages_of_a_later_version_are_passed_over_and_others_come_once_in_order() {
 }
 
 #[test]
-fn at_least_one_stream_is_to_be_used() {
+fn streams_message_needs_at_least_one_stream() {
     let streams = |count: u32| framed(frame_type::STREAMS, 0, &count.to_le_bytes());
     assert_eq!(
         decoded(&streams(u32::MAX), &Limits::default()),
@@ -172,7 +172,7 @@ fn error_about(length: u32) -> Vec<u8> {
 
 /// A decoder cannot rely on the sender's checks, so this test builds the frames without them.
 #[test]
-fn bounds_hold_against_a_sender_that_keeps_none() {
+fn decoder_enforces_bounds_on_unchecked_frames() {
     for (within, over, field) in [
         (hello_of(32, 0, 0), hello_of(33, 0, 0), "checksums"),
         (hello_of(0, 256, 0), hello_of(0, 257, 0), "software"),
@@ -237,7 +237,7 @@ fn bounds_hold_against_a_sender_that_keeps_none() {
 }
 
 #[test]
-fn a_long_frame_is_refused_by_its_prefix_alone() {
+fn overlong_frame_is_refused_from_its_prefix() {
     let limits = Limits {
         control_bytes_max: 100,
         ..Limits::default()
@@ -275,7 +275,7 @@ fn changed(number: u8, body: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn nonsense_in_an_entry_is_refused_by_the_fields_name() {
+fn invalid_entry_fields_are_refused_by_name() {
     // Offsets: count 4, index 8, no parent 1, name 4 + 1, kind 1, size 8, sparse 1, mode 4, seconds
     // 8.
     let entry = body_of(&Message::NewFiles(vec![file(b"a")]));
@@ -320,7 +320,7 @@ fn nonsense_in_an_entry_is_refused_by_the_fields_name() {
 }
 
 #[test]
-fn nonsense_in_ranges_is_refused() {
+fn invalid_ranges_are_refused() {
     let done = body_of(&Message::Done {
         index: FileIndex(0),
         ranges: vec![
@@ -353,7 +353,7 @@ fn nonsense_in_ranges_is_refused() {
 }
 
 #[test]
-fn nonsense_in_a_decision_is_refused_by_the_fields_name() {
+fn invalid_file_id_fields_are_refused_by_name() {
     let want = body_of(&Message::FileIds(vec![FileId {
         index: FileIndex(0),
         verdict: FileVerdict::Want {
@@ -388,7 +388,7 @@ fn nonsense_in_a_decision_is_refused_by_the_fields_name() {
 }
 
 #[test]
-fn nonsense_in_connect_is_refused_by_the_fields_name() {
+fn invalid_connect_fields_are_refused_by_name() {
     let id = body_of(&Message::Connect(connect()));
     refused(
         &changed(frame_type::CONNECT, &id, 4, b"/"),
@@ -403,7 +403,7 @@ fn nonsense_in_connect_is_refused_by_the_fields_name() {
 }
 
 #[test]
-fn nonsense_in_hello_is_refused_by_the_fields_name() {
+fn invalid_hello_fields_are_refused_by_name() {
     let versions = body_of(&Message::Hello(hello()));
     refused(
         &changed(frame_type::HELLO, &versions, 0, &[2]),
@@ -413,7 +413,7 @@ fn nonsense_in_hello_is_refused_by_the_fields_name() {
 }
 
 #[test]
-fn nonsense_in_an_error_is_refused_by_the_fields_name() {
+fn invalid_error_fields_are_refused_by_name() {
     let error = Error::new(ErrorKind::Io, dray_core::End::Sink, "sync");
     let refuse = body_of(&Message::Refuse(error));
     refused(
@@ -439,7 +439,7 @@ fn nonsense_in_an_error_is_refused_by_the_fields_name() {
 }
 
 #[test]
-fn what_follows_a_connect_is_read_where_it_is_known() {
+fn connect_extension_is_read_and_unknown_bytes_after_it_ignored() {
     let mut bytes = Vec::new();
     let asked = Message::Connect(connect());
     encode(&asked, &Limits::default(), &mut bytes).expect("short");
