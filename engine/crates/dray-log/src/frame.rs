@@ -159,7 +159,7 @@ mod tests {
     use dray_core::ErrorKind;
 
     #[test]
-    fn a_head_is_bound_to_its_log_and_its_place() {
+    fn head_is_valid_only_at_its_offset_in_its_log() {
         let mut bytes = Vec::new();
         write_record(&mut bytes, 40, 7, 3, 1, b"twelve bytes");
         assert_eq!(bytes.len(), 32);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_and_other_files_are_refused_by_name() {
+    fn unknown_versions_and_foreign_files_are_refused() {
         assert_eq!(check_prelude(&prelude()).expect("ours"), 2);
         assert_eq!(check_prelude(&prelude_of(1)).expect("older"), 1);
         let newer = check_prelude(&prelude_of(258)).expect_err("newer");

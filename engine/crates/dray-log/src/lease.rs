@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_whole_record_counts() {
+    fn newest_intact_record_counts() {
         let mut file = vec![0; LEASE_BYTES];
         assert_eq!(newest(&file).expect("empty"), None);
         assert_eq!(newest(&[]).expect("empty"), None);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_never_makes_another_holder() {
+    fn flipped_bit_never_yields_another_holder() {
         let mut file = vec![0; LEASE_BYTES];
         write(&mut file, &record(9));
         for at in 0..LEASE_BYTES {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_without_the_later_fields_is_read() {
+    fn record_of_an_older_program_is_read() {
         let mut slot = record(1).encode().expect("short names");
         let body = 16 + 8 + (4 + 36) + (4 + 5) + (4 + 10) + (4 + 4);
         slot[body..body + 12].fill(0);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn each_holder_fences_those_before() {
+    fn new_holder_fences_earlier_holders() {
         assert_eq!(next_epoch(None, None).expect("free"), 1);
         assert_eq!(next_epoch(Some(&record(3)), Some(7)).expect("free"), 8);
         assert_eq!(next_epoch(Some(&record(9)), None).expect("free"), 10);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_refused_by_name() {
+    fn unknown_version_is_named_in_the_error() {
         let mut slot = record(1).encode().expect("short names");
         slot[8] = 9;
         let sum = super::slot_crc(&slot);

@@ -82,7 +82,7 @@ fn many_objects_in_any_order_survive_resume_and_compaction() {
 }
 
 #[test]
-fn a_log_of_ended_files_is_compacted_by_itself() {
+fn log_of_ended_files_is_compacted_automatically() {
     let first = header(tenure(1, 1, Durability::File));
     let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
     let kept = log.begin_file(common::begin("kept", 1, 100)).expect("new");
@@ -147,7 +147,7 @@ impl LogFile for Cramped {
 }
 
 #[test]
-fn without_room_for_a_compaction_the_old_log_goes_on() {
+fn old_log_continues_without_space_for_compaction() {
     let (is_full, refused) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
     let file = Cramped {
         file: MemoryFile::new(),
@@ -176,7 +176,7 @@ fn without_room_for_a_compaction_the_old_log_goes_on() {
 }
 
 #[test]
-fn a_header_or_a_file_past_the_bounds_is_refused() {
+fn oversized_header_or_file_record_is_refused() {
     let mut wide = header(tenure(1, 1, Durability::File));
     wide.claims = (0..=dray_log::CLAIMS_MAX)
         .map(|index| common::path(&format!("c{index}")))

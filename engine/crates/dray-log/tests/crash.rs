@@ -68,7 +68,7 @@ fn images(before: &[u8], after: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_torn_tail_costs_only_what_was_not_committed() {
+fn torn_tail_loses_only_uncommitted_records() {
     let run = run(Durability::File);
     for at in 1..run.disks.len() {
         let (before, after) = (&run.disks[at - 1].durable, &run.disks[at].written);
@@ -127,7 +127,7 @@ fn continue_after(image: &[u8], history: &[Truth]) {
 }
 
 #[test]
-fn old_bytes_behind_a_torn_tail_never_come_back() {
+fn old_bytes_after_a_torn_tail_never_reappear() {
     let run = run(Durability::File);
     let last = run.disks.len() - 1;
     let (before, after) = (&run.disks[last - 1].durable, &run.disks[last].written);
@@ -150,7 +150,7 @@ fn old_bytes_behind_a_torn_tail_never_come_back() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_gives_no_false_trust() {
+fn flipped_bit_never_adds_a_trusted_range() {
     let run = run(Durability::File);
     let last = run.disks.len() - 1;
     let bytes = run.disks[last].durable.clone();
@@ -205,7 +205,7 @@ fn a_flipped_bit_anywhere_gives_no_false_trust() {
 }
 
 #[test]
-fn lost_blocks_in_the_middle_give_no_false_trust() {
+fn lost_blocks_never_add_a_trusted_range() {
     let run = run(Durability::File);
     let bytes = run.disks.last().expect("a story").durable.clone();
     for length in [8, 40, 128, 512] {
@@ -238,7 +238,7 @@ fn lost_blocks_in_the_middle_give_no_false_trust() {
 }
 
 #[test]
-fn compaction_crashes_keep_everything() {
+fn crash_during_compaction_loses_no_record() {
     let base = run(Durability::File);
     let truth = base.truths.last().expect("a story");
     for calls_left in 0.. {
@@ -272,7 +272,7 @@ fn compaction_crashes_keep_everything() {
 }
 
 #[test]
-fn a_full_disk_loses_nothing_and_the_log_goes_on() {
+fn full_disk_loses_no_record_and_the_log_continues() {
     let whole = run(Durability::File);
     let all = whole.disks.last().expect("a story").written.len();
     for room in 0..all {
@@ -308,7 +308,7 @@ fn a_full_disk_loses_nothing_and_the_log_goes_on() {
 }
 
 #[test]
-fn a_commit_that_found_no_room_is_made_up_for() {
+fn failed_commit_is_repeated_when_space_is_free() {
     let whole = run(Durability::File)
         .disks
         .last()
@@ -336,7 +336,7 @@ fn a_commit_that_found_no_room_is_made_up_for() {
 }
 
 #[test]
-fn a_failed_sync_gives_the_log_up() {
+fn failed_sync_makes_the_log_unusable() {
     let disk = Shared::default();
     let first = header(tenure(1, 1, Durability::File));
     let mut log = UniversalLog::create(disk.clone(), first).expect("no fault");
@@ -356,7 +356,7 @@ fn a_failed_sync_gives_the_log_up() {
 }
 
 #[test]
-fn a_second_writer_is_noticed() {
+fn second_writer_is_detected() {
     let mut disk = Shared::default();
     let first = header(tenure(1, 1, Durability::File));
     let mut log = UniversalLog::create(disk.clone(), first).expect("no fault");
@@ -396,7 +396,7 @@ fn a_drop_of_durable_ranges_is_synced_even_without_durability() {
 }
 
 #[test]
-fn unsynced_records_die_with_the_boot_unless_synced_later() {
+fn unsynced_records_are_dropped_after_a_reboot_unless_synced_later() {
     for is_synced in [false, true] {
         let disk = Shared::of(run(Durability::None).disks.last().expect("a story").clone());
         let found = recover(&mut disk.clone()).expect("whole").expect("made");

@@ -57,7 +57,7 @@ fn read(bytes: Vec<u8>) -> Recovery {
 }
 
 #[test]
-fn a_begin_proves_that_the_older_file_has_ended() {
+fn begin_record_proves_the_end_of_the_older_file() {
     for is_same_path in [true, false] {
         let (disk, mut log) = new_log(Durability::File);
         let old = begin(&mut log, "a", 1);
@@ -81,7 +81,7 @@ fn a_begin_proves_that_the_older_file_has_ended() {
 }
 
 #[test]
-fn a_lost_end_takes_down_only_files_without_later_records() {
+fn lost_end_record_drops_only_files_without_later_records() {
     let (disk, mut log) = new_log(Durability::File);
     let numbers: Vec<_> = ["a", "b", "c"]
         .iter()
@@ -114,7 +114,7 @@ fn a_lost_end_takes_down_only_files_without_later_records() {
 }
 
 #[test]
-fn unsynced_records_of_an_unseen_holder_are_not_trusted() {
+fn unsynced_records_of_an_unknown_holder_are_not_trusted() {
     // Host A writes, then host B, whose tenure record is lost, then A again in the same boot. B's
     // unsynced writes were in B's memory, so A's boot id does not vouch for them.
     let (disk, mut log) = new_log(Durability::None);
@@ -145,7 +145,7 @@ fn unsynced_records_of_an_unseen_holder_are_not_trusted() {
 }
 
 #[test]
-fn groups_that_were_never_synced_tear_and_are_not_damaged() {
+fn torn_unsynced_groups_are_not_damage() {
     let (disk, mut log) = new_log(Durability::None);
     let number = begin(&mut log, "a", 1);
     log.commit().expect("no fault");
@@ -163,7 +163,7 @@ fn groups_that_were_never_synced_tear_and_are_not_damaged() {
 }
 
 #[test]
-fn numbers_never_come_back_after_a_compaction() {
+fn file_numbers_are_not_reused_after_a_compaction() {
     let (disk, mut log) = new_log(Durability::File);
     let kept = begin(&mut log, "kept", 1);
     let ended = begin(&mut log, "ended", 1);

@@ -279,7 +279,7 @@ fn check(name: &str, bytes: &[u8], description: &Value) {
 }
 
 #[test]
-fn golden_logs_are_written_and_read_as_ever() {
+fn golden_logs_are_written_and_read_unchanged() {
     for (name, bytes) in goldens() {
         check(&format!("{name}.log"), &bytes, &describe(&bytes));
     }
@@ -302,7 +302,7 @@ fn logs_of_earlier_versions_are_read() {
 }
 
 #[test]
-fn a_log_of_an_earlier_version_is_written_anew_when_it_is_resumed() {
+fn resume_rewrites_a_log_of_an_earlier_version() {
     let bytes = std::fs::read(folder().join("version-1.log")).expect("committed");
     let mut file = MemoryFile::with_bytes(bytes);
     let found = recover(&mut file).expect("whole").expect("made");
@@ -320,7 +320,7 @@ fn a_log_of_an_earlier_version_is_written_anew_when_it_is_resumed() {
 }
 
 #[test]
-fn pieces_are_given_as_they_were_recorded() {
+fn pieces_are_returned_as_recorded() {
     for compacts in [false, true] {
         let mut log = plain(Durability::File);
         if compacts {
@@ -348,7 +348,7 @@ fn pieces_are_given_as_they_were_recorded() {
 }
 
 #[test]
-fn golden_leases_are_written_and_read_as_ever() {
+fn golden_leases_are_written_and_read_unchanged() {
     let record = |epoch: u64| LeaseRecord {
         epoch,
         holder: format!("dray pid {epoch}"),

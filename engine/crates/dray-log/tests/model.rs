@@ -142,7 +142,7 @@ proptest! {
 }
 
 #[test]
-fn limits_forget_and_never_invent() {
+fn limits_drop_ranges_and_never_add_any() {
     let first = header(tenure(1, 1, Durability::File));
     let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
     let mut truth = Truth::new();

@@ -21,7 +21,7 @@ fn hash_is_fnv_1a() {
 }
 
 #[test]
-fn names_are_fixed_for_ever() {
+fn names_never_change() {
     let id = |text: &str| TransferId::new(text).expect("an id");
     let log_name = |claims: &[RelPath]| log_name(claims, &id("run-1"));
     let lease_name = |claims: &[RelPath]| lease_name(claims, &id("run-1"));
@@ -51,7 +51,7 @@ fn names_are_fixed_for_ever() {
 }
 
 #[test]
-fn what_lies_in_a_log_folder_belongs_to_a_log_by_its_name() {
+fn files_of_the_log_folder_map_to_their_log() {
     let log = name("cbf29ce484222325.log");
     for own in ["cbf29ce484222325.lease", "cbf29ce484222325.log.next"] {
         assert_eq!(log_of(&name(own)), Some(log.clone()), "{own}");
@@ -72,7 +72,7 @@ fn what_lies_in_a_log_folder_belongs_to_a_log_by_its_name() {
 }
 
 #[test]
-fn partial_names_are_ours_and_short() {
+fn partial_names_are_reserved_and_short() {
     let longest = name(&"x".repeat(255));
     let partial = partial_name(&longest).expect("a name");
     assert!(partial.is_reserved() && partial.as_bytes().len() < 32);
@@ -84,7 +84,7 @@ fn partial_names_are_ours_and_short() {
 }
 
 #[test]
-fn names_of_a_log_are_no_other_logs() {
+fn partial_names_of_a_log_differ_between_logs() {
     let (one, other) = (name("1.log"), name("2.log"));
     let of = |turn, log| partial_name_of_log(&name("a"), turn, log).expect("a name");
     assert!(is_partial_name(&of(0, &one)));
@@ -94,7 +94,7 @@ fn names_of_a_log_are_no_other_logs() {
 }
 
 #[test]
-fn a_request_is_told_from_others_by_names_and_patterns() {
+fn request_mark_depends_on_names_and_patterns() {
     let words = |text: &str| vec![text.to_owned()];
     let (run, other) = ([path("run")], [path("other")]);
     assert_eq!(

@@ -45,7 +45,7 @@ fn begin(at: &str, inode: u64) -> FileBegin {
 }
 
 #[test]
-fn a_follower_sees_what_is_begun_and_ended_before_any_commit() {
+fn follower_sees_begins_and_ends_before_a_commit() {
     let mut log = log("one", 1);
     let mut follower = Follower::begin(&mut log.file_ref().clone())
         .expect("reads")
@@ -77,7 +77,7 @@ fn a_follower_sees_what_is_begun_and_ended_before_any_commit() {
 }
 
 #[test]
-fn half_a_record_is_read_once_it_is_whole() {
+fn partial_record_is_read_when_it_is_complete() {
     let mut log = log("one", 1);
     let mut follower = Follower::begin(&mut log.file_ref().clone())
         .expect("reads")
@@ -96,7 +96,7 @@ fn half_a_record_is_read_once_it_is_whole() {
 }
 
 #[test]
-fn of_two_that_claim_a_file_one_stays_at_the_most() {
+fn at_most_one_of_two_claims_wins() {
     let name = |text: &str| Name::new(text.as_bytes()).expect("a name");
     let (small, great) = (name("1.log"), name("2.log"));
     assert_eq!(claim(&small, []), Claim::Ours);
@@ -106,7 +106,7 @@ fn of_two_that_claim_a_file_one_stays_at_the_most() {
 }
 
 #[test]
-fn what_is_adopted_is_all_that_was_proved() {
+fn adopt_copies_all_recorded_ranges() {
     let (mut theirs, mut own) = (log("one", 1), log("two", 2));
     let number = theirs.begin_file(begin("sub/a", 1)).expect("begun");
     let sums = Sums::of(b"12345678");

@@ -91,7 +91,7 @@ fn kind(verdict: &Verdict) -> Option<ErrorKind> {
 }
 
 #[test]
-fn what_all_agree_on_is_trusted() {
+fn consistent_log_and_file_are_trusted() {
     let log = logged(Durability::File);
     for boot_id in [1, 2] {
         let verdict = ask(&log, boot_id, Durability::Object, Some(found()), &key(100));
@@ -111,7 +111,7 @@ fn what_all_agree_on_is_trusted() {
 }
 
 #[test]
-fn a_changed_source_is_refused_in_words() {
+fn changed_source_starts_over_with_a_reason() {
     let log = logged(Durability::File);
     let verdict = ask(&log, 1, Durability::File, Some(found()), &key(101));
     let Verdict::StartOver(error) = verdict else {
@@ -154,7 +154,7 @@ fn another_partial_file_starts_over() {
 }
 
 #[test]
-fn unsynced_ranges_die_with_the_boot() {
+fn unsynced_ranges_are_dropped_after_a_reboot() {
     let log = logged(Durability::None);
     let anew = ask(&log, 2, Durability::None, Some(found()), &key(100));
     assert_eq!(kind(&anew), Some(ErrorKind::Other));
