@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_usable_set_is_refused() {
+    fn unusable_key_sets_are_refused() {
         for bad in [
             "",
             "{}",

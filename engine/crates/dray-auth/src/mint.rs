@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_minted_is_believed() {
+    fn minted_tokens_are_accepted() {
         let random = SystemRandom::new();
         let (key, pem) = SigningKey::generate(&random).expect("a key");
         let same = SigningKey::from_pem(pem.as_bytes(), &random).expect("the key");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_be_believed_is_not_minted() {
+    fn invalid_grants_are_not_minted() {
         let random = SystemRandom::new();
         let (key, _) = SigningKey::generate(&random).expect("a key");
         let bad = [
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_another_kind_are_refused_and_none_is_shown() {
+    fn other_key_kinds_are_refused_and_no_key_is_printed() {
         let random = SystemRandom::new();
         let sec1 = b"-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n";
         let not_der = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";

@@ -138,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_climbs_is_told_from_what_is_misspelt() {
+    fn escaping_paths_and_malformed_paths_have_different_errors() {
         for climbs in ["/a/..", "/.", "/a/%2e/b", "/%2E%2e"] {
             let error = Resource::parse(climbs).expect_err(climbs);
             assert_eq!(error.kind, ErrorKind::PathEscapes, "{climbs}");
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_path_is_read_without_a_panic_and_shown_as_it_was_read(text in "\\PC{0,40}") {
+        fn parsed_paths_are_printed_unchanged_and_no_text_panics(text in "\\PC{0,40}") {
             if let Ok(resource) = Resource::parse(&text) {
                 let again = Resource::parse(&resource.to_string()).expect("its own form");
                 prop_assert_eq!(again, resource);

@@ -27,7 +27,7 @@ fn rules(json: serde_json::Value) -> Mapping {
 const VO: &str = "https://vo.example.org/one";
 
 #[test]
-fn the_first_rule_that_fits_decides() {
+fn first_matching_rule_decides() {
     let mapping = rules(serde_json::json!({"unmapped": "refuse", "rules": [
         {"issuer": VO, "subject": "mallory", "refuse": true},
         {"issuer": VO, "subject": "alice", "owner": "alice"},
@@ -79,7 +79,7 @@ fn the_first_rule_that_fits_decides() {
 }
 
 #[test]
-fn whom_no_rule_names_is_their_own_owner() {
+fn principal_without_a_rule_is_its_own_owner() {
     let mapping = Mapping::default();
     let owner = |principal| mapping.owner(&principal).expect("an owner").to_string();
     assert_eq!(owner(token(VO, "alice", &[])), "alice@vo.example.org/one");
@@ -94,7 +94,7 @@ fn whom_no_rule_names_is_their_own_owner() {
 }
 
 #[test]
-fn rules_that_make_no_sense_are_refused() {
+fn invalid_rules_are_refused() {
     let rule = || Rule {
         issuer: Some(VO.into()),
         subject: Some("*".into()),
@@ -183,13 +183,13 @@ fn fits_slowly(pattern: &[u8], text: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn patterns_fit_as_written(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
+    fn patterns_match_literally_except_stars(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
         let expected = fits_slowly(pattern.as_bytes(), text.as_bytes());
         prop_assert_eq!(fit(&pattern, &text).is_some(), expected);
     }
 
     #[test]
-    fn no_two_principals_share_an_owner_by_themselves(
+    fn default_owners_of_different_principals_differ(
         subjects in prop::collection::vec("[a/@x\\\\2f]{1,6}", 2),
         places in prop::collection::vec("[a/x2f]{1,4}", 2),
     ) {

@@ -16,7 +16,7 @@ fn allows(claim: &str, action: Action, at: &str) -> bool {
 }
 
 #[test]
-fn capabilities_allow_what_the_profile_says() {
+fn capabilities_allow_the_actions_of_the_profile() {
     use Action::*;
     let table: [(&str, &[Action]); 4] = [
         ("storage.read:/", &[Read, List, Stat]),
@@ -58,7 +58,7 @@ fn prefixes_match_whole_names_only() {
 }
 
 #[test]
-fn the_profile_s_examples_hold() {
+fn profile_examples_are_satisfied() {
     // The example of section 2.2.1 for `storage.create:/foo/bar`.
     let claim = "storage.create:/foo/bar";
     assert!(allows(claim, Action::MakeFolder, "/foo"));
@@ -77,7 +77,7 @@ fn the_profile_s_examples_hold() {
 }
 
 #[test]
-fn a_base_is_put_before_and_never_left() {
+fn base_is_prefixed_and_scopes_stay_within_it() {
     let base = path("vo/area");
     let scopes = Scopes::parse("storage.read:/ storage.create:/out/x", &base).expect("good");
     let allows = |action, at| scopes.allows(action, &Resource::parse(at).expect("good"));
@@ -95,7 +95,7 @@ fn a_base_is_put_before_and_never_left() {
 }
 
 #[test]
-fn a_scope_without_a_plain_absolute_path_refuses_the_token() {
+fn scope_without_normalized_absolute_path_refuses_the_token() {
     for bad in [
         "storage.read",
         "storage.read:",
@@ -129,7 +129,7 @@ fn a_scope_without_a_plain_absolute_path_refuses_the_token() {
 }
 
 #[test]
-fn refusals_name_the_scope_that_is_missing() {
+fn refusals_name_the_missing_scope() {
     let scopes = Scopes::parse("storage.read:/a", &path("vo")).expect("good");
     let refused = |action, at| {
         let resource = Resource::parse(at).expect("good");

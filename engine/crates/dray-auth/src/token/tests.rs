@@ -172,7 +172,7 @@ fn assert_tells_nothing_of(token: &str, error: &Error) {
 }
 
 #[test]
-fn good_tokens_are_believed_in_each_algorithm() {
+fn valid_tokens_are_accepted_in_each_algorithm() {
     let world = world();
     let cases = [
         (&world.p256, "ES256", "ec"),
@@ -202,7 +202,7 @@ fn good_tokens_are_believed_in_each_algorithm() {
 }
 
 #[test]
-fn good_claims_in_other_spellings_are_believed() {
+fn valid_claims_in_other_spellings_are_accepted() {
     let world = world();
     let good = [
         with(claims(), "aud", json!([AUDIENCE])),
@@ -247,7 +247,7 @@ fn assert_refused_with_reason(table: Vec<(Value, &str)>) {
 }
 
 #[test]
-fn claims_of_another_time_issuer_or_audience_are_refused_with_the_reason() {
+fn wrong_time_issuer_or_audience_is_refused_with_the_reason() {
     assert_refused_with_reason(vec![
         (
             with(claims(), "exp", json!(NOW - 90)),
@@ -383,7 +383,7 @@ fn bad_headers_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_public_key_is_no_shared_secret() {
+fn public_key_is_not_accepted_as_hmac_secret() {
     // The attack of RFC 8725, section 2.1: an HMAC signature whose secret is the issuer's public
     // key.
     let world = world();
@@ -406,7 +406,7 @@ fn a_public_key_is_no_shared_secret() {
 }
 
 #[test]
-fn what_is_no_token_is_refused() {
+fn malformed_tokens_are_refused() {
     let world = world();
     let good = world.p256.token(&header(), &claims());
     let parts: Vec<_> = good.split('.').collect();
@@ -451,7 +451,7 @@ fn what_is_no_token_is_refused() {
 }
 
 #[test]
-fn a_list_is_no_object_though_its_fields_would_fit() {
+fn json_lists_are_not_accepted_as_objects() {
     let world = world();
     let list = r#"["ES256", "ec", null, null]"#;
     let token = world.p256.token_of_text(list, &claims().to_string());
@@ -460,7 +460,7 @@ fn a_list_is_no_object_though_its_fields_would_fit() {
 }
 
 #[test]
-fn a_key_for_one_algorithm_signs_with_no_other() {
+fn key_is_bound_to_its_algorithm() {
     let mut world = world();
     let mut key = world.rsa.jwk("rsa");
     key["alg"] = json!("RS256");
@@ -474,7 +474,7 @@ fn a_key_for_one_algorithm_signs_with_no_other() {
 }
 
 #[test]
-fn a_changed_token_was_not_signed() {
+fn changed_token_is_refused() {
     let world = world();
     let good = world.p256.token(&header(), &claims());
     let mut parts = good.split('.').map(ToOwned::to_owned).collect::<Vec<_>>();
@@ -490,7 +490,7 @@ fn a_changed_token_was_not_signed() {
 }
 
 #[test]
-fn unknown_keys_ask_for_new_ones_and_only_then() {
+fn only_unknown_keys_request_a_key_fetch() {
     let world = world();
     let stranger = Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING);
     let unknown = |token: &str| match world.issuers.verify(token.as_bytes(), NOW) {
@@ -533,7 +533,7 @@ fn unknown_keys_ask_for_new_ones_and_only_then() {
 }
 
 #[test]
-fn scopes_reach_as_far_as_the_issuer_s_base() {
+fn scopes_are_limited_to_the_base_of_the_issuer() {
     let world = world();
     let token = world.p256.token(&header(), &claims());
     let verified = world.issuers.verify(token.as_bytes(), NOW).expect("good");
@@ -556,7 +556,7 @@ fn scopes_reach_as_far_as_the_issuer_s_base() {
 }
 
 #[test]
-fn issuers_that_make_no_sense_are_refused() {
+fn invalid_issuer_configurations_are_refused() {
     let bad = [
         Issuer {
             url: "http://a".into(),
@@ -612,7 +612,7 @@ proptest! {
     }
 
     #[test]
-    fn no_byte_of_a_token_can_be_changed(at in 0..600usize, bit in 0..8u32) {
+    fn any_changed_byte_of_a_token_is_refused(at in 0..600usize, bit in 0..8u32) {
         let world = world();
         let mut token = world.p256.token(&header(), &claims()).into_bytes();
         let at = at % token.len();

@@ -109,7 +109,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_the_one_encoding_of_a_length_is_read() {
+    fn only_the_shortest_length_encoding_is_accepted() {
         assert!(
             read(&[0x30, 0x81, 0x05, 1, 2, 3, 4, 5]).is_none(),
             "too long"

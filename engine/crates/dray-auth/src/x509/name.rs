@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_written_as_the_field_does() {
+    fn both_text_forms_match_common_tools() {
         let alice = subject(&[("DC", "org"), ("DC", "example"), ("CN", "Alice B")]);
         assert_eq!(alice.slash(), "/DC=org/DC=example/CN=Alice B");
         assert_eq!(alice.rfc2253(), "CN=Alice B,DC=example,DC=org");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_cannot_pose_as_a_further_attribute() {
+    fn value_cannot_imitate_another_attribute() {
         let one = subject(&[("O", "x/CN=Bob+UID=y/1.2=z")]);
         assert_eq!(one.slash(), "/O=x\\x2fCN=Bob\\x2bUID=y\\x2f1.2=z");
         assert_ne!(one, subject(&[("O", "x"), ("CN", "Bob+UID=y/1.2=z")]));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn other_string_types_and_broken_names_are_told_apart() {
+    fn other_string_types_are_read_and_malformed_names_refused() {
         let cn = |value: Vec<u8>| {
             let pair = tlv(0x30, &[tlv(6, &[&[0x55, 4, 3]]), value].concat_ref());
             tlv(0x30, &[&tlv(0x31, &[&pair])])
@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn different_names_never_read_the_same(
+        fn different_names_have_different_texts(
             one in prop::collection::vec(("(CN|O|DC)", "[A/+=CNO\\\\ x2f]{1,6}"), 1..4),
             other in prop::collection::vec(("(CN|O|DC)", "[A/+=CNO\\\\ x2f]{1,6}"), 1..4),
         ) {

@@ -157,7 +157,7 @@ fn a_good_certificate_names_its_subject() {
 }
 
 #[test]
-fn a_proxy_speaks_for_its_maker() {
+fn proxy_has_the_identity_of_its_issuer() {
     let world = World::new();
     let table: [(Vec<Vec<u8>>, usize, bool); 5] = [
         (vec![world.proxy(&proxy(INHERIT_ALL, None))], 1, false),
@@ -215,7 +215,7 @@ fn a_proxy_speaks_for_its_maker() {
 
 /// The certificates were made with OpenSSL 3 and RSA keys, by `made.cnf` in the same folder.
 #[test]
-fn a_proxy_of_a_proxy_that_another_program_made_is_read() {
+fn openssl_proxy_of_a_proxy_is_accepted() {
     let mut trust = Trust::default();
     let root = include_bytes!("../testdata/openssl/ca.der");
     trust.add_authority(root).expect("an authority");
@@ -241,7 +241,7 @@ fn a_proxy_of_a_proxy_that_another_program_made_is_read() {
 }
 
 #[test]
-fn certificates_out_of_their_time_are_refused() {
+fn certificates_outside_their_validity_are_refused() {
     let world = World::new();
     let verify =
         |draft: Draft| world.verify(&[draft.signed(&world.alice, &world.sub), world.sub()]);
@@ -282,7 +282,7 @@ fn certificates_out_of_their_time_are_refused() {
 }
 
 #[test]
-fn certificates_of_others_are_refused() {
+fn certificates_of_untrusted_issuers_are_refused() {
     let world = World::new();
     let other = World::new();
     let chain = [world.alice(), world.sub()];
@@ -433,7 +433,7 @@ fn info() -> Vec<u8> {
 }
 
 #[test]
-fn proxies_of_another_time_name_or_policy_are_refused() {
+fn proxies_with_wrong_time_name_or_policy_are_refused() {
     let world = World::new();
     let good = proxy(INHERIT_ALL, None);
     let table: Vec<(Draft, &str)> = vec![
@@ -593,7 +593,7 @@ fn proxies_whose_signature_is_not_their_issuers_are_refused() {
 }
 
 #[test]
-fn proxies_of_proxies_keep_to_the_path_length() {
+fn path_length_limits_proxies_of_proxies() {
     let world = World::new();
     let verify = |first: &Draft, second: &Draft| {
         let chain = [
@@ -644,7 +644,7 @@ fn proxies_from_before_the_rfc_are_refused() {
 }
 
 #[test]
-fn a_server_must_be_the_host_that_was_dialled() {
+fn server_certificate_must_match_the_dialled_host() {
     let world = World::new();
     let trust = world.trust(Revocation::default());
     let dtn: Attributes<'_> = &[("DC", "org"), ("CN", "other.example.org")];
@@ -700,7 +700,7 @@ fn only_authorities_are_trusted() {
 
 proptest! {
     #[test]
-    fn no_byte_of_a_chain_can_be_changed(which in 0..3usize, at in any::<usize>(), bit in 0..8u32) {
+    fn any_changed_byte_of_a_chain_is_refused(which in 0..3usize, at in any::<usize>(), bit in 0..8u32) {
         let world = World::new();
         let mut chain =
             [world.proxy(&proxy(INHERIT_ALL, None)), world.alice(), world.sub()];
