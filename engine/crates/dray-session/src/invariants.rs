@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_belongs_to_the_pool_once() {
+    fn duplicate_or_excess_buffers_are_detected() {
         assert!(are_of_pool([0, 2, 1].map(BufferId).into_iter(), 3));
         assert!(!are_of_pool([0, 2, 0].map(BufferId).into_iter(), 3));
         assert!(!are_of_pool([0, 1, 2, 3].map(BufferId).into_iter(), 3));

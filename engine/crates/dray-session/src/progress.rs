@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_again_counts_once_and_what_nobody_counted_is_resumed() {
+    fn found_bytes_count_once_and_unrecorded_bytes_count_as_resumed() {
         let nothing = Found::default();
         assert_eq!(found(3, 4).after(nothing, 0), found(3, 4));
         // Earlier sessions sent all 10 bytes that this session found.

@@ -153,7 +153,7 @@ fn reads(files: &[u64], first: usize, before: usize) -> Vec<usize> {
 }
 
 #[test]
-fn the_smaller_folder_is_complete_first_wherever_it_is_listed() {
+fn smallest_dataset_completes_first_in_any_listing_order() {
     let reads = reads(&[60, 20, 40], 126, 0);
     let mut order = [0, 1, 2];
     order.sort_by_key(|folder| reads.iter().rposition(|other| other == folder));
@@ -161,7 +161,7 @@ fn the_smaller_folder_is_complete_first_wherever_it_is_listed() {
 }
 
 #[test]
-fn a_folder_of_which_little_is_listed_yet_is_not_near_to_complete() {
+fn partly_listed_dataset_is_not_considered_small() {
     // The second folder is the larger one. The first batch contains ten of its files.
     let reads = reads(&[30, 200], 43, 40);
     assert!(reads[..40].iter().all(|folder| *folder == 0), "{reads:?}");

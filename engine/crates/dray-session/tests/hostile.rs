@@ -111,7 +111,7 @@ fn refusal(effects: &[sink::Effect]) -> Option<ErrorKind> {
 }
 
 #[test]
-fn objects_come_whole() {
+fn blocks_must_be_whole_objects() {
     let data = |from, to| (from, to, false);
     let hole = |from, to| (from, to, true);
     let refused: [&[_]; 9] = [
@@ -144,7 +144,7 @@ fn objects_come_whole() {
 }
 
 #[test]
-fn what_is_open_of_an_object_comes_whole() {
+fn open_part_of_an_object_must_arrive_in_one_block() {
     let done = [ByteRange::between(5, 6), ByteRange::between(8, 12)];
     for (from, to) in [(4, 5), (6, 8), (0, 5), (12, 13), (6, 8)] {
         let effects = send(&mut open(13, &done), 0, &[(from, to, true)]);
@@ -158,7 +158,7 @@ fn what_is_open_of_an_object_comes_whole() {
 }
 
 #[test]
-fn holes_do_not_pile_up() {
+fn unwritten_hole_blocks_are_limited() {
     let mut sink = open(1 << 40, &[]);
     for id in 0..u64::from(HOLE_BLOCKS_MAX) {
         let at = id * OBJECT;
@@ -171,7 +171,7 @@ fn holes_do_not_pile_up() {
 }
 
 #[test]
-fn a_file_in_too_many_pieces_ends_the_session() {
+fn too_many_runs_of_a_file_end_the_session() {
     let mut sink = open(1 << 40, &[]);
     let mut refused = None;
     let mut id = 0;
@@ -196,7 +196,7 @@ fn a_file_in_too_many_pieces_ends_the_session() {
 }
 
 #[test]
-fn questions_about_more_than_can_be_on_the_way_end_the_session() {
+fn stream_lost_with_too_many_blocks_ends_the_session() {
     let mut sink = open(64, &[]);
     let mut asked = 0;
     let refused = (0..100).find_map(|message| {
@@ -286,7 +286,7 @@ fn done(from: u64, count: u64) -> Message {
 }
 
 #[test]
-fn a_sink_that_has_crumbs_ends_the_session() {
+fn sink_with_too_many_done_runs_ends_the_session() {
     let mut source = announced(1 << 40);
     let mut sent = 0;
     let refused = loop {
@@ -301,7 +301,7 @@ fn a_sink_that_has_crumbs_ends_the_session() {
 }
 
 #[test]
-fn nothing_is_done_after_the_decision_or_past_the_end() {
+fn done_after_the_decision_or_past_the_end_is_refused() {
     let want = |index| {
         let verdict = FileVerdict::Want {
             object_bytes: 1 << 20,
@@ -340,7 +340,7 @@ fn laden(count: u64) -> Vec<Entry> {
 }
 
 #[test]
-fn laden_entries_wait_until_others_are_closed() {
+fn entries_over_the_byte_limit_wait_for_closed_entries() {
     let (mut source, effects) = listed(laden(8));
     assert_eq!(announced_in(effects), 4, "of half a MiB and a little");
     let announced_now = |source: &mut Source| announced_in(std::iter::from_fn(|| source.poll()));
@@ -358,7 +358,7 @@ fn laden_entries_wait_until_others_are_closed() {
 }
 
 #[test]
-fn more_bytes_of_live_entries_than_agreed_end_the_session() {
+fn too_many_bytes_of_live_entries_end_the_session() {
     let mut sink = open(16, &[]);
     let mut entries = laden(6);
     entries.remove(0);
@@ -372,7 +372,7 @@ fn more_bytes_of_live_entries_than_agreed_end_the_session() {
 }
 
 #[test]
-fn folders_too_deep_to_hold_are_no_reason_to_wait_for_ever() {
+fn folders_deeper_than_the_limit_end_the_session() {
     let folder = |index: u64| Entry {
         index: FileIndex(index),
         parent: index.checked_sub(1).map(FileIndex),
@@ -391,7 +391,7 @@ fn folders_too_deep_to_hold_are_no_reason_to_wait_for_ever() {
 }
 
 #[test]
-fn nothing_is_listed_after_the_end_of_the_list() {
+fn entries_after_the_end_of_the_list_are_refused() {
     let ended = || {
         let mut sink = open(16, &[]);
         let end = Message::ListEnd { entries: 1 };
@@ -418,7 +418,7 @@ fn nothing_is_listed_after_the_end_of_the_list() {
 }
 
 #[test]
-fn a_list_does_not_end_within_a_folder() {
+fn end_of_the_list_inside_a_folder_is_refused() {
     let mut sink = open(16, &[]);
     let folder = |kind| Entry {
         index: FileIndex(1),

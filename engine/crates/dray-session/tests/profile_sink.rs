@@ -151,7 +151,7 @@ fn profiles(effects: &[Effect]) -> Vec<(PeerId, Times)> {
 }
 
 #[test]
-fn what_it_works_on_from_the_first_entry_to_the_last_name() {
+fn sink_stages_from_first_entry_to_last_publication() {
     let mut clocked = Clocked::new();
     clocked.is_in(Stage::Arrival);
     clocked.announce(2);
@@ -199,7 +199,7 @@ fn what_it_works_on_from_the_first_entry_to_the_last_name() {
 }
 
 #[test]
-fn a_sink_whose_writers_are_slow_says_write() {
+fn slow_writers_count_as_write_stage() {
     let mut clocked = Clocked::open(8);
     for block in 0..3 {
         clocked.arrive(block);
@@ -216,7 +216,7 @@ fn a_sink_whose_writers_are_slow_says_write() {
 }
 
 #[test]
-fn a_sink_that_may_take_no_more_before_it_is_durable_says_sync() {
+fn full_sync_group_counts_as_sync_stage() {
     let mut clocked = Clocked::open(8);
     for block in 0..4 {
         clocked.arrive(block);
@@ -252,7 +252,7 @@ fn times_of_several_sources_are_added_up() {
 }
 
 #[test]
-fn a_source_that_has_said_all_is_counted_as_waiting_for_the_verdict() {
+fn finished_source_counts_as_verdict_stage() {
     let mut clocked = Clocked::begun(true);
     let mut times = Times::default();
     times.add(Stage::Read, Duration::from_secs(2));
@@ -286,7 +286,7 @@ fn a_source_that_has_said_all_is_counted_as_waiting_for_the_verdict() {
 }
 
 #[test]
-fn one_that_stops_or_breaks_off_says_it_before_its_last_word() {
+fn profile_is_sent_before_the_last_message_of_a_session() {
     let error = || Error::new(ErrorKind::LeaseLost, End::Sink, "write");
     let cancel = Message::Cancel {
         attempt: 1,

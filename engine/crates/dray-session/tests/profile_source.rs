@@ -174,7 +174,7 @@ impl Clocked {
 }
 
 #[test]
-fn what_it_waits_for_from_the_listing_to_the_verdict() {
+fn source_stages_from_listing_to_verdict() {
     let mut clocked = Clocked::new();
     clocked.is_in(Stage::List);
     clocked.list(1);
@@ -218,7 +218,7 @@ fn what_it_waits_for_from_the_listing_to_the_verdict() {
 }
 
 #[test]
-fn a_source_whose_readers_are_slow_says_read() {
+fn slow_readers_count_as_read_stage() {
     let mut clocked = Clocked::with_objects(8);
     clocked.is_in(Stage::Read);
     // The first object is sent immediately; both readers read the next objects.
@@ -229,7 +229,7 @@ fn a_source_whose_readers_are_slow_says_read() {
 }
 
 #[test]
-fn a_source_whose_streams_take_nothing_says_network() {
+fn blocked_streams_count_as_network_stage() {
     let mut clocked = Clocked::with_objects(8);
     for block in 0..3 {
         clocked.read(block);
@@ -246,7 +246,7 @@ fn a_source_whose_streams_take_nothing_says_network() {
 }
 
 #[test]
-fn a_source_without_credit_says_so_unless_the_streams_are_full_too() {
+fn missing_credit_counts_as_credit_stage_unless_streams_are_full() {
     let mut clocked = Clocked::new();
     clocked.list(8);
     clocked.decide();
@@ -263,7 +263,7 @@ fn a_source_without_credit_says_so_unless_the_streams_are_full_too() {
 }
 
 #[test]
-fn a_source_whose_gate_is_shut_says_rate() {
+fn zero_rate_counts_as_rate_stage() {
     let mut clocked = Clocked::with_objects(8);
     clocked.step(Input::SetRate(Some(0)));
     clocked.is_in(Stage::Rate);
@@ -287,7 +287,7 @@ fn a_source_whose_gate_is_shut_says_rate() {
 }
 
 #[test]
-fn time_that_a_stream_waited_for_its_rate_is_not_the_networks() {
+fn rate_waits_of_a_stream_move_to_the_rate_stage() {
     let mut clocked = Clocked::with_objects(8);
     for block in 0..3 {
         clocked.read(block);
@@ -305,7 +305,7 @@ fn time_that_a_stream_waited_for_its_rate_is_not_the_networks() {
 }
 
 #[test]
-fn an_object_counts_as_sent_when_its_stream_has_taken_it_or_the_sink_has() {
+fn object_counts_as_sent_when_the_stream_or_sink_has_it() {
     let mut clocked = Clocked::with_objects(8);
     clocked.read(0);
     clocked.read(1);
@@ -325,7 +325,7 @@ fn an_object_counts_as_sent_when_its_stream_has_taken_it_or_the_sink_has() {
 }
 
 #[test]
-fn what_it_tries_again_later_is_not_taken_for_the_sink() {
+fn pending_retries_count_as_retry_stage() {
     let mut clocked = Clocked::with_objects(1);
     let outcome = ReadOutcome {
         failed: vec![(FILE, Error::new(ErrorKind::Io, End::Source, "read"))],
@@ -344,7 +344,7 @@ fn profile_of(effects: &[Effect]) -> Option<Times> {
 }
 
 #[test]
-fn the_sink_hears_of_it_now_and_then_and_with_the_last_word() {
+fn profile_is_sent_periodically_and_before_the_end() {
     let mut clocked = Clocked::with_objects(8);
     let mut told = Vec::new();
     for block in 0..6 {
@@ -370,7 +370,7 @@ fn the_sink_hears_of_it_now_and_then_and_with_the_last_word() {
 }
 
 #[test]
-fn one_that_stops_says_it_before_its_last_word() {
+fn stopping_source_sends_its_profile_first() {
     let error = || Error::new(ErrorKind::Busy, End::Source, "go on");
     let cancel = Message::Cancel {
         attempt: 1,
@@ -411,7 +411,7 @@ fn one_that_stops_says_it_before_its_last_word() {
 }
 
 #[test]
-fn what_the_sink_says_of_itself_is_kept_beside() {
+fn profile_of_the_sink_is_kept_separately() {
     let mut clocked = Clocked::with_objects(8);
     let mut times = Times::default();
     times.add(Stage::Write, Duration::from_secs(9));

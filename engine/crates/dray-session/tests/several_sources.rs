@@ -378,7 +378,7 @@ fn whole(path: &RelPath, size: u64) -> Sums {
 }
 
 #[test]
-fn each_source_hears_of_its_own_entries() {
+fn each_source_gets_results_of_its_own_entries() {
     for seed in 0..300 {
         let sources = 2 + seed as usize % 2;
         let mut world = World::new(seed, sources);
@@ -401,7 +401,7 @@ fn each_source_hears_of_its_own_entries() {
 }
 
 #[test]
-fn the_others_go_on_when_a_source_is_lost() {
+fn other_sources_continue_when_a_source_is_lost() {
     for seed in 0..300 {
         let mut world = World::new(seed, 2);
         let lost_at = 5 + seed % 60;

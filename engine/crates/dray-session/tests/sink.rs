@@ -130,7 +130,7 @@ fn states(effects: &[Effect]) -> Vec<(BlockId, BlockState)> {
 }
 
 #[test]
-fn an_object_that_comes_twice_costs_neither_credit_nor_session() {
+fn duplicate_object_costs_no_credit_and_keeps_the_session() {
     let mut sink = open(16);
     let before = sink.credit_out();
     let data = SegmentKind::Data(Sums::of(b"abcd"));
@@ -148,7 +148,7 @@ fn an_object_that_comes_twice_costs_neither_credit_nor_session() {
 }
 
 #[test]
-fn a_question_in_several_messages_is_answered_as_a_whole() {
+fn split_stream_lost_is_answered_once() {
     let mut sink = open(16);
     for blocks in [vec![BlockId(7)], vec![BlockId(8)]] {
         let stream = StreamId(1);
@@ -164,7 +164,7 @@ fn a_question_in_several_messages_is_answered_as_a_whole() {
 }
 
 #[test]
-fn an_adopted_file_is_durable_before_it_is_told() {
+fn adopted_file_is_synced_before_it_is_closed() {
     let existing = Existing {
         kind: FileKind::File,
         size: 3,
@@ -187,7 +187,7 @@ fn an_adopted_file_is_durable_before_it_is_told() {
 }
 
 #[test]
-fn credit_that_the_source_gives_back_is_not_granted_to_the_same_target_again() {
+fn returned_credit_is_not_granted_to_the_same_target() {
     let mut sink = open(16);
     let out = sink.credit_out();
     assert!(out > 0);
@@ -217,7 +217,7 @@ fn syncing() -> Sink {
 }
 
 #[test]
-fn the_source_hears_why_the_sink_breaks_off() {
+fn source_receives_the_error_of_the_sink() {
     let error = |kind| Error::new(kind, End::Sink, "do it").cause("simulated");
     let lost = step(
         &mut syncing(),
@@ -255,7 +255,7 @@ fn reopening() -> Sink {
 }
 
 #[test]
-fn a_file_opened_after_a_stop_is_not_begun() {
+fn file_opened_after_a_stop_is_discarded_or_closed() {
     let ended = |sink: &mut Sink| {
         assert_eq!(
             step(sink, Input::Cancel { purge: false }).len(),
@@ -276,7 +276,7 @@ fn a_file_opened_after_a_stop_is_not_begun() {
 }
 
 #[test]
-fn what_was_safe_of_a_file_that_fails_while_it_is_opened_stays() {
+fn durable_ranges_survive_a_failed_open() {
     let fails = |mut sink: Sink, kind| {
         let error = Error::new(kind, End::Source, "read the file");
         let abort = Message::FileAbort { index: FILE, error };
@@ -292,7 +292,7 @@ fn what_was_safe_of_a_file_that_fails_while_it_is_opened_stays() {
 }
 
 #[test]
-fn what_was_taken_away_before_the_sync_fails_alone() {
+fn entry_removed_before_the_sync_fails_alone() {
     let existing = || {
         Some(Existing {
             kind: FileKind::File,
@@ -330,7 +330,7 @@ fn what_was_taken_away_before_the_sync_fails_alone() {
 }
 
 #[test]
-fn what_lies_deep_in_a_folder_that_could_not_be_made_is_told_why_in_as_many_words() {
+fn descendants_of_a_failed_folder_fail_with_its_error() {
     let mut sink = started();
     let names: [&[u8]; 5] = [b".dray-x", b"b", b"c", b"d", b"e"];
     let entries = names.iter().enumerate().map(|(depth, name)| Entry {
@@ -356,7 +356,7 @@ fn what_lies_deep_in_a_folder_that_could_not_be_made_is_told_why_in_as_many_word
 }
 
 #[test]
-fn a_sink_that_drives_waits_for_no_word_after_its_verdict() {
+fn driving_sink_does_not_wait_after_its_verdict() {
     let mut sink = started_with(Vec::new(), true);
     let end = Message::ListEnd { entries: 0 };
     let effects = step(&mut sink, Input::Message(PEER, end));
@@ -389,7 +389,7 @@ fn a_sink_that_drives_waits_for_no_word_after_its_verdict() {
 }
 
 #[test]
-fn a_sink_that_drives_does_not_take_a_word_for_the_verdict_it_has_not_given() {
+fn driving_sink_refuses_verdict_stored_before_its_verdict() {
     let mut sink = started_with(Vec::new(), true);
     let effects = step(&mut sink, Input::Message(PEER, Message::VerdictStored));
     assert!(effects.iter().any(|effect| matches!(
@@ -399,7 +399,7 @@ fn a_sink_that_drives_does_not_take_a_word_for_the_verdict_it_has_not_given() {
 }
 
 #[test]
-fn what_stays_in_the_log_is_said_once() {
+fn finish_log_keeps_failed_files_that_can_resume() {
     let finished = |kind| {
         let mut sink = open(16);
         let error = Error::new(kind, End::Source, "read the file");
@@ -427,7 +427,7 @@ fn what_stays_in_the_log_is_said_once() {
 }
 
 #[test]
-fn holes_hold_back_no_credit() {
+fn holes_do_not_delay_credit() {
     let mut sink = open(1 << 20);
     let segments = vec![Segment {
         file: FILE,
@@ -457,7 +457,7 @@ fn holes_hold_back_no_credit() {
 }
 
 #[test]
-fn nothing_is_written_outside_the_claims() {
+fn entries_outside_the_claims_are_refused() {
     let mut sink = started_with(vec![RelPath::parse(b"b/c").expect("a good path")], false);
     let entry = |index, parent, name: &[u8], kind| Entry {
         index: FileIndex(index),
@@ -494,7 +494,7 @@ fn nothing_is_written_outside_the_claims() {
 }
 
 #[test]
-fn a_refused_namesake_does_not_free_the_path() {
+fn refused_duplicate_does_not_free_the_path() {
     let mut sink = started();
     tell(&mut sink, 0, 3, None, None);
     let namesake = |sink: &mut Sink, index| {
@@ -522,7 +522,7 @@ fn a_refused_namesake_does_not_free_the_path() {
 
 /// A file without durable ranges in the log is treated as new: one object, published in one step.
 #[test]
-fn a_log_that_knows_nothing_of_a_files_bytes_changes_nothing() {
+fn empty_log_entry_is_ignored() {
     let resume = |done| Resume {
         done,
         object_bytes: 1,
@@ -535,7 +535,7 @@ fn a_log_that_knows_nothing_of_a_files_bytes_changes_nothing() {
 }
 
 #[test]
-fn what_is_sent_again_for_want_of_memory_is_said() {
+fn resent_ranges_are_reported_if_objects_exceed_the_buffers() {
     let mut done = SummedRanges::new();
     done.insert(ByteRange::between(0, 3), Sums::of(b"abc"));
     let object_bytes = 1 << 40;
@@ -553,7 +553,7 @@ fn what_is_sent_again_for_want_of_memory_is_said() {
 }
 
 #[test]
-fn a_sink_is_held_by_its_sources_when_all_of_them_have_shut_their_gates() {
+fn sink_is_held_when_all_sources_have_rate_zero() {
     let mut sink = started();
     let other = PeerId(7);
     step(&mut sink, Input::PeerUp(other));
@@ -570,7 +570,7 @@ fn a_sink_is_held_by_its_sources_when_all_of_them_have_shut_their_gates() {
 }
 
 #[test]
-fn each_source_is_told_of_how_many_streams_to_use_and_a_sink_is_not() {
+fn stream_count_is_sent_to_sources_only() {
     let mut sink = started();
     step(&mut sink, Input::PeerUp(PeerId(7)));
     for (count, said) in [(9, 9), (0, 1)] {
@@ -588,7 +588,7 @@ fn each_source_is_told_of_how_many_streams_to_use_and_a_sink_is_not() {
 }
 
 #[test]
-fn a_rate_is_parted_among_the_sources_and_never_to_nothing() {
+fn rate_is_shared_evenly_and_never_becomes_zero() {
     let mut sink = started();
     step(&mut sink, Input::PeerUp(PeerId(7)));
     for (rate, part) in [

@@ -128,7 +128,7 @@ fn want(source: &mut Source, index: FileIndex, object_bytes: u64) -> Vec<Effect>
 }
 
 #[test]
-fn what_there_is_may_be_said_before_the_sink_is_ready_and_nothing_is_read_before() {
+fn entries_may_be_announced_before_ready_and_no_data_is_read_before() {
     let mut late = new(false);
     assert!(step(&mut late, Input::Tick).is_empty());
 
@@ -172,7 +172,7 @@ fn what_there_is_may_be_said_before_the_sink_is_ready_and_nothing_is_read_before
 }
 
 #[test]
-fn tries_of_a_closed_file_are_forgotten() {
+fn retry_counts_of_a_closed_file_are_removed() {
     let mut source = reading();
     let error = Error::new(ErrorKind::Io, End::Source, "read the file");
     let outcome = ReadOutcome {
@@ -193,7 +193,7 @@ fn tries_of_a_closed_file_are_forgotten() {
 }
 
 #[test]
-fn a_target_that_begins_to_wait_is_read_by_more_again() {
+fn reader_limit_is_lifted_when_a_target_blocks_again() {
     let mut source = reading_of(false);
     let read = |effects: &[Effect]| {
         let is_read = |effect: &&Effect| matches!(effect, Effect::Read { .. });
@@ -218,7 +218,7 @@ fn a_target_that_begins_to_wait_is_read_by_more_again() {
 }
 
 #[test]
-fn a_verdict_that_could_not_be_stored_leaves_the_log() {
+fn unstored_verdict_keeps_the_log() {
     let told = |result| {
         let mut source = reading();
         send(&mut source);
@@ -303,7 +303,7 @@ fn verdict(source: &mut Source, totals: Totals) -> Vec<Effect> {
 }
 
 #[test]
-fn a_verdict_is_not_believed_while_an_entry_is_open() {
+fn verdict_with_an_open_entry_is_refused() {
     // The states before publication: listed; requested and read; sent; written; durable.
     let mut listed = new(false);
     step(&mut listed, ready(1 << 20));
@@ -325,7 +325,7 @@ fn a_verdict_is_not_believed_while_an_entry_is_open() {
 }
 
 #[test]
-fn a_file_is_not_published_before_its_bytes_are_durable() {
+fn close_before_durable_bytes_is_refused() {
     // The file is larger than files that their publication makes durable.
     let large = |state: Option<BlockState>| {
         let mut source = with_pack(2);
@@ -363,7 +363,7 @@ fn a_file_is_not_published_before_its_bytes_are_durable() {
 }
 
 #[test]
-fn a_file_that_was_not_asked_for_is_not_published() {
+fn close_of_an_unrequested_file_is_refused() {
     let mut source = new(false);
     step(&mut source, ready(1 << 20));
     list(&mut source, FILE, 0, true);
@@ -371,7 +371,7 @@ fn a_file_that_was_not_asked_for_is_not_published() {
 }
 
 #[test]
-fn an_answer_to_a_block_that_was_not_sent_ends_the_session() {
+fn state_of_an_unsent_block_ends_the_session() {
     for state in [
         BlockState::Written,
         BlockState::Durable,
@@ -383,7 +383,7 @@ fn an_answer_to_a_block_that_was_not_sent_ends_the_session() {
 }
 
 #[test]
-fn a_verdict_counts_what_was_told() {
+fn verdict_must_match_the_closed_entries() {
     let done = |is_driver| {
         let mut source = driving(is_driver);
         send(&mut source);
@@ -423,7 +423,7 @@ fn a_verdict_counts_what_was_told() {
 }
 
 #[test]
-fn a_folder_is_not_closed_before_its_end() {
+fn close_of_a_folder_before_its_end_is_refused() {
     let folder = |kind| Listed {
         entry: Entry {
             index: FILE,
@@ -461,7 +461,7 @@ fn a_folder_is_not_closed_before_its_end() {
 }
 
 #[test]
-fn a_rate_of_zero_of_either_end_sends_and_reads_nothing_more_until_there_is_another() {
+fn zero_rate_of_either_end_stops_reads_and_sends() {
     let own: fn(Option<u64>) -> Input = Input::SetRate;
     let peers: fn(Option<u64>) -> Input = |rate| Input::Message(Message::Rate(rate));
     for (rate, opened) in [(own, None), (peers, Some(1 << 30))] {
@@ -504,7 +504,7 @@ fn a_rate_of_zero_of_either_end_sends_and_reads_nothing_more_until_there_is_anot
 }
 
 #[test]
-fn a_source_that_is_shut_hears_of_a_cancellation_at_once() {
+fn source_with_zero_rate_is_cancelled_immediately() {
     let mut source = reading();
     step(&mut source, Input::SetRate(Some(0)));
     let effects = step(&mut source, Input::Cancel { purge: false });

@@ -191,7 +191,7 @@ impl World {
 }
 
 #[test]
-fn objects_go_to_as_many_streams_as_are_said_and_another_takes_a_lost_one_s_place() {
+fn set_streams_limits_streams_and_a_lost_stream_is_replaced() {
     let mut world = World::new();
     world.inputs.push_front(Input::SetStreams(2));
     world.run(4);
@@ -211,7 +211,7 @@ fn objects_go_to_as_many_streams_as_are_said_and_another_takes_a_lost_one_s_plac
 }
 
 #[test]
-fn the_other_end_may_say_as_well_how_many_streams_are_used() {
+fn driving_sink_sets_the_stream_count() {
     let mut world = World::new();
     let streams = Input::Message(Message::Streams(2));
     world.inputs.push_front(streams);
@@ -221,7 +221,7 @@ fn the_other_end_may_say_as_well_how_many_streams_are_used() {
 }
 
 #[test]
-fn where_this_end_drives_the_other_does_not_say_how_many_streams_are_used() {
+fn driving_source_ignores_the_stream_count_of_the_sink() {
     let mut world = World::of(true);
     let streams = Input::Message(Message::Streams(1));
     world.inputs.push_front(streams);
@@ -232,7 +232,7 @@ fn where_this_end_drives_the_other_does_not_say_how_many_streams_are_used() {
 }
 
 #[test]
-fn streams_that_are_given_nothing_are_no_reason_to_say_that_the_sink_is_slow() {
+fn unused_streams_do_not_count_as_slow_sink() {
     let mut world = World::new();
     world.inputs.push_front(Input::SetStreams(1));
     // The credit fills the queue of the only stream in use, whose sockets accept no object.
@@ -250,7 +250,7 @@ fn streams_that_are_given_nothing_are_no_reason_to_say_that_the_sink_is_slow() {
 }
 
 #[test]
-fn of_streams_one_is_used_at_least() {
+fn at_least_one_stream_is_used() {
     let mut world = World::new();
     world.inputs.push_front(Input::SetStreams(0));
     world.run(4);
@@ -259,7 +259,7 @@ fn of_streams_one_is_used_at_least() {
 }
 
 #[test]
-fn a_stream_that_carries_nothing_is_ended_and_only_what_was_on_it_goes_twice() {
+fn stuck_stream_is_ended_and_only_its_objects_are_resent() {
     let mut world = World::new();
     world.run(120);
     assert_eq!(world.done, OBJECTS, "all of it, without that stream");
@@ -281,7 +281,7 @@ fn a_stream_that_carries_nothing_is_ended_and_only_what_was_on_it_goes_twice() {
 }
 
 #[test]
-fn a_stream_of_which_nothing_comes_gets_no_more_than_others() {
+fn stuck_stream_gets_no_more_objects_than_others() {
     let mut world = World::new();
     // The sockets of the frozen stream accept all objects.
     world.sockets_take = usize::MAX;
@@ -291,7 +291,7 @@ fn a_stream_of_which_nothing_comes_gets_no_more_than_others() {
 }
 
 #[test]
-fn while_the_sink_says_nothing_at_all_no_stream_is_ended() {
+fn silent_sink_ends_no_stream() {
     let mut world = World::new();
     world.run(2);
     world.sink_lives = false;
@@ -300,7 +300,7 @@ fn while_the_sink_says_nothing_at_all_no_stream_is_ended() {
 }
 
 #[test]
-fn the_last_stream_that_lives_is_not_judged_before_the_loss_of_the_others_is_told() {
+fn last_live_stream_is_not_ended_before_other_losses_are_reported() {
     let mut world = World::new();
     (world.all_frozen, world.sockets_take) = (true, usize::MAX);
     world.run(3_000);

@@ -313,7 +313,7 @@ fn write_for(seconds: u64, writers: ThreadCount, takes: Takes) -> Course {
 }
 
 #[test]
-fn storage_that_is_far_away_gets_more_readers() {
+fn distant_storage_gets_more_readers() {
     let fixed = read_for(30, FIXED, far_away);
     let tuned = read_for(30, TUNED, far_away);
     assert_eq!((fixed.crowd, fixed.threads), (4, 4));
@@ -322,7 +322,7 @@ fn storage_that_is_far_away_gets_more_readers() {
 }
 
 #[test]
-fn storage_that_is_far_away_gets_more_writers() {
+fn distant_storage_gets_more_writers() {
     let fixed = write_for(30, FIXED, far_away);
     let tuned = write_for(30, TUNED, far_away);
     assert_eq!((fixed.crowd, fixed.threads), (4, 4));
@@ -332,7 +332,7 @@ fn storage_that_is_far_away_gets_more_writers() {
 }
 
 #[test]
-fn storage_that_gets_worse_with_many_is_not_driven_into_the_ground() {
+fn seeking_storage_keeps_few_threads() {
     for run in [read_for, write_for] {
         let (fixed, tuned) = (run(60, FIXED, seeks), run(60, TUNED, seeks));
         assert!(tuned.threads <= 4 && tuned.crowd <= 16, "{tuned:?}");

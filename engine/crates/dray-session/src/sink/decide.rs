@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn table_of_decisions() {
+    fn decide_follows_the_decision_table() {
         let adopt = decide(Overwrite::IfDifferent, &key(None), Some(&same()));
         assert_eq!(adopt, Decision::Adopt);
         let other_size = Existing { size: 4, ..same() };
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn another_part_of_a_file_is_not_taken_for_this_one() {
+    fn another_byte_range_is_not_adopted() {
         let mut part = key(None);
         part.identity = b"range:5000:3".to_vec();
         let decision = decide(Overwrite::IfDifferent, &part, Some(&same()));
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_demanded_checksum_is_never_taken_on_trust() {
+    fn demanded_checksum_is_always_compared() {
         let demanded = key(Some(Checksum::Crc32c(1)));
         let unknown = decide(Overwrite::IfDifferent, &demanded, Some(&same()));
         assert_eq!(unknown, Decision::Take);

@@ -63,7 +63,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     #[test]
-    fn a_file_in_too_many_pieces_is_sent_as_if_it_lay_on_one_target() {
+    fn file_over_the_striping_limit_is_sent_to_one_target() {
         let grid = |size| Grid::new(size, NonZeroU64::MIN);
         let here = Layout::Single(TargetId(7));
         let striped = Layout::Striped {
