@@ -70,7 +70,7 @@ def stop_midway(source: Path, destination: Path) -> tuple[dray.Progress, Enough]
     return seen[-1], caught.value
 
 
-def test_what_held_a_copy_up_is_named(tmp_path: Path) -> None:
+def test_the_bottleneck_of_a_copy_is_named(tmp_path: Path) -> None:
     write(tmp_path / "data", 2 * MIB, 5)
     result = dray.copy(tmp_path / "data", tmp_path / "slow", object_size=OBJECT, rate=4 * MIB)
     assert result.bottleneck == "rate"
@@ -104,7 +104,7 @@ def test_a_tree_arrives_identical(tmp_path: Path) -> None:
     assert other.transfer_id != result.transfer_id
 
 
-def test_what_the_destination_means_follows_from_spelling(tmp_path: Path) -> None:
+def test_the_spelling_of_the_destination_decides_its_meaning(tmp_path: Path) -> None:
     write(tmp_path / "run/a", 10)
     source, out = str(tmp_path / "run"), str(tmp_path / "out")
     for _ in range(2):  # the second time it exists
@@ -175,7 +175,7 @@ def test_links_are_kept_followed_or_refused(tmp_path: Path) -> None:
     assert refused.files == 1
 
 
-def test_a_demanded_checksum_is_demanded(tmp_path: Path) -> None:
+def test_a_demanded_checksum_is_checked(tmp_path: Path) -> None:
     content = write(tmp_path / "a", 3 * OBJECT)
     sums = dray.checksum(content)
     dray.copy(tmp_path / "a", tmp_path / "b", checksum=f"adler32:{sums.adler32:08x}")
@@ -213,7 +213,7 @@ def test_without_any_source_the_destination_is_not_touched(tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_progress_comes_at_a_pace_and_ends_with_the_truth(tmp_path: Path) -> None:
+def test_progress_is_rate_limited_and_ends_with_the_final_state(tmp_path: Path) -> None:
     write(tmp_path / "a", 2 * MIB)
     seen: list[dray.Progress] = []
     result = dray.copy(
@@ -229,7 +229,7 @@ def test_progress_comes_at_a_pace_and_ends_with_the_truth(tmp_path: Path) -> Non
     assert last.bytes_per_second <= 6 * MIB
 
 
-def test_a_stopped_copy_keeps_what_is_safe_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_copy_keeps_durable_data_and_the_next_resumes(tmp_path: Path) -> None:
     size = 6 * MIB
     write(tmp_path / "run/a", size)
     last, _ = stop_midway(tmp_path / "run", tmp_path / "out")
@@ -248,7 +248,7 @@ def test_a_stopped_copy_keeps_what_is_safe_and_the_next_goes_on(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("durability", ["none", "file", "object"])
-def test_nothing_that_was_written_before_the_stop_is_sent_again(
+def test_data_written_before_the_stop_is_not_resent(
     tmp_path: Path, durability: dray.transfer.Durability
 ) -> None:
     size = 4 * MIB
@@ -432,7 +432,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_stops_and_keeps(tmp_path: Path) -> None:
+def test_ctrl_c_stops_and_keeps_durable_data(tmp_path: Path) -> None:
     size = 16 * MIB
     write(tmp_path / "run/a", size)
     package = Path(dray.__file__).parent.parent

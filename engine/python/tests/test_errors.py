@@ -9,7 +9,7 @@ import dray
 from dray import _native, errors
 
 
-def test_every_kind_has_its_word() -> None:
+def test_every_kind_has_a_name() -> None:
     assert _native.error_kinds() == list(get_args(errors.ErrorKind))
 
 
@@ -32,7 +32,7 @@ def test_every_kind_has_its_word() -> None:
         ({"recursive": True, "checksum": "adler32:1"}, "single file"),
     ],
 )
-def test_arguments_that_make_no_sense_are_usage(
+def test_invalid_arguments_are_usage_errors(
     tmp_path: Path, arguments: dict[str, Any], cause: str
 ) -> None:
     (tmp_path / "a").write_bytes(b"a")
@@ -77,6 +77,6 @@ def test_errors_survive_copying_and_pickling(tmp_path: Path) -> None:
         assert twin.__dict__ == error.__dict__
 
 
-def test_the_family() -> None:
+def test_exceptions_share_one_base_class() -> None:
     for member in (dray.DrayTemporaryError, dray.DrayPermanentError, dray.DrayUsageError):
         assert issubclass(member, dray.DrayError)

@@ -38,7 +38,7 @@ def stopped(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_a_log_says_what_is_safe(stopped: Path) -> None:
+def test_a_log_reports_the_durable_ranges(stopped: Path) -> None:
     (path,) = dray.find_logs(stopped)
     report = dray.read_log(path)
     assert report == dray.read_log(os.fsencode(path)), "reading changes nothing"
@@ -78,7 +78,7 @@ def test_a_torn_tail_is_counted_and_costs_nothing_committed(stopped: Path) -> No
     assert after.files == before.files
 
 
-def test_a_flipped_bit_is_told_wherever_it_is(stopped: Path) -> None:
+def test_a_flipped_bit_is_reported_at_every_offset(stopped: Path) -> None:
     (path,) = dray.find_logs(stopped)
     content = path.read_bytes()
     before = dray.read_log(path)
@@ -104,7 +104,7 @@ def test_a_flipped_bit_is_told_wherever_it_is(stopped: Path) -> None:
     assert refusals == {"log_version", "log_damaged"}
 
 
-def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
     for content, kind in [(b"", "not_found"), (b"text" * 100, "log_version")]:
         (tmp_path / "x.log").write_bytes(content)
         with pytest.raises(dray.DrayPermanentError) as caught:

@@ -47,5 +47,5 @@ def test_the_stub_of_the_native_module_names_what_is_there() -> None:
     assert named == {name for name in dir(_native) if not name.startswith("__")}
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_is_marked_as_typed() -> None:
     assert Path(dray.__file__).with_name("py.typed").exists()

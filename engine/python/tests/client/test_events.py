@@ -23,7 +23,7 @@ Face: TypeAlias = Any
 PLACE = ("GET", "/v1/events")
 
 
-def test_a_stream_that_breaks_goes_on_behind_the_last_event(
+def test_a_broken_stream_resumes_after_the_last_event(
     endpoint: ScriptedEndpoint, face: Face
 ) -> None:
     cut = event(3, transfer="t1", state="active")
@@ -44,7 +44,7 @@ def test_a_stream_that_breaks_goes_on_behind_the_last_event(
     assert {asked.query for asked in endpoint.asked} == {"transfer=t1"}
 
 
-def test_a_gap_is_told_and_one_without_a_number_moves_nothing(
+def test_a_gap_is_reported_and_only_a_numbered_one_moves_the_position(
     endpoint: ScriptedEndpoint, face: Face
 ) -> None:
     gap = b'data: {"type": "gap"}\n\n'
@@ -68,7 +68,7 @@ def test_an_answer_of_another_type_is_a_clear_error(endpoint: ScriptedEndpoint, 
         face.take(1, "events")
 
 
-def test_an_endpoint_that_stays_away_ends_the_stream(
+def test_an_endpoint_that_stays_unreachable_ends_the_stream(
     endpoint: ScriptedEndpoint, make_face: Callable[..., Any]
 ) -> None:
     policy = Policy(first_pause=0.02, longest_pause=0.05, outage_seconds=0.3)

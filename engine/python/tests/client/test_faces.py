@@ -122,7 +122,7 @@ def test_a_body_that_breaks_off_is_asked_for_again(endpoint: ScriptedEndpoint, f
         ("retry", ("t1",), "/v1/transfers/t1/retry"),
     ],
 )
-def test_what_must_not_happen_twice_is_not_sent_twice(
+def test_calls_that_are_not_idempotent_are_not_repeated(
     endpoint: ScriptedEndpoint, face: Face, method: str, args: tuple[str, ...], place: str
 ) -> None:
     endpoint.then("POST", place, Reply(is_unanswered=True))
@@ -135,9 +135,7 @@ def test_what_must_not_happen_twice_is_not_sent_twice(
     assert len(endpoint.asked) == 2
 
 
-def test_what_was_refused_as_busy_was_not_begun_and_is_sent_again(
-    endpoint: ScriptedEndpoint, face: Face
-) -> None:
+def test_a_call_refused_as_busy_is_repeated(endpoint: ScriptedEndpoint, face: Face) -> None:
     endpoint.then(
         "POST",
         "/v1/storage/rm",
@@ -149,7 +147,7 @@ def test_what_was_refused_as_busy_was_not_begun_and_is_sent_again(
     assert endpoint.asked[-1].json == {"path": "/data/x", "recursive": True}
 
 
-def test_a_listener_that_is_not_there_yet_is_tried_again_even_for_what_must_not_happen_twice(
+def test_a_refused_connection_is_retried_for_every_call(
     endpoint: ScriptedEndpoint, make_face: Callable[..., Any]
 ) -> None:
     port = endpoint.port
@@ -173,7 +171,7 @@ def test_a_listener_that_is_not_there_yet_is_tried_again_even_for_what_must_not_
         later[0].close()
 
 
-def test_forgetting_twice_is_forgetting(endpoint: ScriptedEndpoint, face: Face) -> None:
+def test_forgetting_is_idempotent(endpoint: ScriptedEndpoint, face: Face) -> None:
     endpoint.then("DELETE", "/v1/transfers/t1", Reply(is_unanswered=True), error(404, "not_found"))
     assert face("forget", "t1") is None
     # A 404 means that only if the first may have been carried out.
@@ -252,7 +250,7 @@ def test_a_redirect_is_not_followed_and_sees_no_token(
         assert elsewhere.connections == 0
 
 
-def test_a_huge_answer_is_left(
+def test_a_huge_answer_is_not_read(
     endpoint: ScriptedEndpoint, face: Face, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dray.client._flows.ANSWER_BYTES_MAX", 100_000)
@@ -298,9 +296,7 @@ def test_waiting_survives_a_restart(endpoint: ScriptedEndpoint, face: Face) -> N
     assert endpoint.asked[0].query == "timeout=30"
 
 
-def test_waiting_ends_after_its_time_and_says_how_it_stands(
-    endpoint: ScriptedEndpoint, face: Face
-) -> None:
+def test_a_wait_times_out_and_reports_the_state(endpoint: ScriptedEndpoint, face: Face) -> None:
     def held(asked: Asked) -> Reply:
         reply = json_reply(TRANSFER)
         return Reply(200, reply.headers, reply.pieces, after=float(asked.query.split("=")[1]))
@@ -314,7 +310,7 @@ def test_waiting_ends_after_its_time_and_says_how_it_stands(
     assert 1.0 <= time.monotonic() - begun < 4.0
 
 
-def test_waiting_gives_up_an_endpoint_that_stays_away(
+def test_a_wait_gives_up_an_endpoint_that_stays_unreachable(
     endpoint: ScriptedEndpoint, make_face: Callable[..., Any]
 ) -> None:
     policy = Policy(seconds=1, first_pause=0.05, longest_pause=0.1, outage_seconds=0.5)
@@ -366,7 +362,7 @@ def test_the_environments_proxy_is_not_asked(
         assert proxy.connections == 0
 
 
-def test_a_closed_client_opens_anew(endpoint: ScriptedEndpoint, face: Face) -> None:
+def test_a_closed_client_opens_again(endpoint: ScriptedEndpoint, face: Face) -> None:
     endpoint.always("GET", "/healthz", json_reply({"status": "ok"}))
     face("health")
     face("close")
@@ -382,7 +378,7 @@ def test_a_connection_that_the_endpoint_closed_meanwhile_does_no_harm(
     assert face("health").status == "ok"
 
 
-def test_a_batch_gives_refusals_beside_transfers(endpoint: ScriptedEndpoint, face: Face) -> None:
+def test_a_batch_returns_refusals_and_transfers(endpoint: ScriptedEndpoint, face: Face) -> None:
     refused = error(403, "permission_denied")
     words = {"results": [{"transfer": TRANSFER}, Asked("", "", {}, refused.pieces[0]).json]}
     endpoint.then("POST", "/v1/transfers/batch", json_reply(words))

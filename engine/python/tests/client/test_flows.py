@@ -78,7 +78,7 @@ def test_pauses_grow_to_a_limit_and_tries_are_counted() -> None:
     assert len(play.sent) == 7
 
 
-def test_nothing_is_tried_beyond_its_time() -> None:
+def test_nothing_is_retried_after_the_time_limit() -> None:
     play = Play(forever(LOST), takes=4.0)
     with pytest.raises(dray.DrayTemporaryError):
         play.run(flows.carry(calls.health(), play.policy(seconds=10, tries=99, first_pause=1)))
@@ -86,7 +86,7 @@ def test_nothing_is_tried_beyond_its_time() -> None:
     assert all(step.seconds <= 10 for step in play.sent)
 
 
-def test_a_last_try_that_had_no_time_does_not_hide_what_went_wrong() -> None:
+def test_a_last_try_without_time_does_not_hide_the_first_error() -> None:
     late = Fault("timed_out", "late", was_sent=True)
     play = Play(iter([AWAY, late]), takes=0.5)
     with pytest.raises(dray.DrayTemporaryError, match="away"):
@@ -144,7 +144,7 @@ CALLS: dict[str, tuple[Call[Any], Safety]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("reply", [LOST, AWAY, BUSY, PROXY], ids=["lost", "away", "busy", "proxy"])
-def test_the_table_of_what_is_sent_again(name: str, reply: Answer | Fault) -> None:
+def test_the_retry_table_decides_each_error(name: str, reply: Answer | Fault) -> None:
     call, safety = CALLS[name]
     play = Play(forever(reply))
     with pytest.raises(dray.DrayTemporaryError):
@@ -153,7 +153,7 @@ def test_the_table_of_what_is_sent_again(name: str, reply: Answer | Fault) -> No
     assert len(play.sent) == (2 if is_again else 1)
 
 
-def test_waiting_is_not_a_spin_and_ends_with_its_time() -> None:
+def test_a_wait_does_not_spin_and_ends_at_its_timeout() -> None:
     active = Answer(200, {}, b'{"id": "t", "state": "active"}')
     play = Play(forever(active))
     with pytest.raises(dray.DrayTemporaryError, match="active after 60 s"):
@@ -162,7 +162,7 @@ def test_waiting_is_not_a_spin_and_ends_with_its_time() -> None:
     assert len(play.sent) <= 61
 
 
-def test_waiting_outlasts_an_outage_and_no_longer_one() -> None:
+def test_a_wait_survives_an_outage_up_to_the_limit() -> None:
     done = Answer(200, {}, b'{"id": "t", "state": "done"}')
 
     def outage(count: int) -> Iterator[Reply]:
@@ -217,7 +217,7 @@ def test_a_request_is_written_as_the_api_names_it() -> None:
         write(Request("a", "b", deadline=datetime(2026, 1, 1)))  # noqa: DTZ001 - the point
 
 
-def test_a_change_tells_apart_what_stays_and_what_goes() -> None:
+def test_a_change_distinguishes_kept_and_cleared_fields() -> None:
     call = calls.change("t", priority=KEEP, rate_max=None, deadline=KEEP, class_="realtime")
     assert call.body == {"rate_max": None, "class": "realtime"}
     with pytest.raises(dray.DrayUsageError):
@@ -225,7 +225,7 @@ def test_a_change_tells_apart_what_stays_and_what_goes() -> None:
 
 
 @pytest.mark.parametrize("id", ["a/b", "../x", "a?b", "ü", "a%2Fb", "."])
-def test_no_id_leads_to_another_place(id: str) -> None:
+def test_ids_are_escaped_in_the_path(id: str) -> None:
     if id == ".":
         with pytest.raises(dray.DrayUsageError):
             calls.transfer(id)
@@ -270,7 +270,7 @@ def test_an_answer_of_a_later_version_is_read() -> None:
         {"id": "t", "state": "done", "attached": 1},
     ],
 )
-def test_an_answer_that_is_not_what_was_promised_says_where(words: dict[str, Any]) -> None:
+def test_a_malformed_answer_names_the_field(words: dict[str, Any]) -> None:
     with pytest.raises(ShapeError, match=r"answer\."):
         read(Transfer, words)
 
@@ -294,6 +294,6 @@ def test_times_are_read(text: str, wanted: datetime) -> None:
 @pytest.mark.parametrize(
     "text", ["", "2026-11-21", "2026-13-21T17:00:00Z", "2026-11-21T17:00:00", "x" * 99]
 )
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_a_malformed_time_is_refused(text: str) -> None:
     with pytest.raises(ShapeError):
         read_time(text)

@@ -37,7 +37,7 @@ def test_the_client_needs_no_native_module(way: str) -> None:
     assert run(script, "dray._native") == "False https://h:4735"
 
 
-def test_the_native_module_is_not_loaded_where_it_is_there() -> None:
+def test_the_native_module_is_not_loaded_even_if_present() -> None:
     script = "import dray, dray.client\ndray.Client; dray.AsyncClient; dray.DrayError\n"
     script += "print('dray._native' in sys.modules)"
     assert run(script) == "False"
@@ -49,12 +49,12 @@ def test_copies_need_no_http() -> None:
     assert run(script, "httpx") == "False"
 
 
-def test_without_the_native_module_its_names_say_what_is_missing() -> None:
+def test_without_the_native_module_its_names_raise_a_clear_error() -> None:
     script = "import dray\ntry:\n    dray.copy\nexcept ImportError as error:\n    print(error)"
     assert "_native" in run(script, "dray._native")
 
 
-def test_every_name_has_a_home_and_nothing_else_is_there() -> None:
+def test_every_public_name_has_a_module_and_no_other_exists() -> None:
     assert sorted(dray._HOME) == sorted(set(dray.__all__) - {"__version__"})
     assert set(dray.__all__) <= set(dir(dray))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):

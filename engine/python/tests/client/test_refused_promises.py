@@ -54,7 +54,7 @@ def refused(**words: object) -> Reply:
     return json_reply({"error": {**REFUSED, **words}}, 409)
 
 
-def test_a_refused_promise_says_what_could_be_had(
+def test_a_refused_promise_carries_the_offer(
     endpoint: ScriptedEndpoint, make_face: Callable[..., Any]
 ) -> None:
     endpoint.always("POST", "/v1/transfers", refused(admission=OFFER))
@@ -77,7 +77,7 @@ def test_a_refused_promise_says_what_could_be_had(
 
 
 @pytest.mark.parametrize("offer", [None, "soon", {**OFFER, "earliest_finish": "soon"}, []])
-def test_a_refusal_without_an_offer_that_can_be_read_is_one_all_the_same(
+def test_a_refusal_with_an_unreadable_offer_is_still_a_refusal(
     endpoint: ScriptedEndpoint, make_face: Callable[..., Any], offer: object
 ) -> None:
     endpoint.always("POST", "/v1/transfers", refused(admission=offer))
@@ -86,7 +86,7 @@ def test_a_refusal_without_an_offer_that_can_be_read_is_one_all_the_same(
     assert caught.value.admission == AdmissionVerdict()
 
 
-def test_in_a_batch_each_has_its_own_offer(
+def test_each_refusal_of_a_batch_has_its_own_offer(
     endpoint: ScriptedEndpoint, make_face: Callable[..., Any]
 ) -> None:
     results = [
@@ -99,7 +99,7 @@ def test_in_a_batch_each_has_its_own_offer(
     assert error.admission.earliest_finish == EARLIEST
 
 
-def test_the_example_of_the_reference_takes_what_is_offered(endpoint: ScriptedEndpoint) -> None:
+def test_the_example_of_the_reference_takes_the_offer(endpoint: ScriptedEndpoint) -> None:
     (example,) = re.findall(r"```python\n(from dataclasses.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(example, str(PAGE), "exec"), names)  # noqa: S102

@@ -134,7 +134,7 @@ def test_the_handle_waits_and_cancels_at_the_active_end(ends: Ends) -> None:
         (("dray://a/d/x", "dray://b/d/y"), Request("dray://z/d/x", "")),
     ],
 )
-def test_what_makes_no_sense_asks_nobody(
+def test_an_invalid_copy_sends_no_request(
     ends: Ends, urls: tuple[str, str], request_: Request | None
 ) -> None:
     a, b = ends

@@ -67,13 +67,13 @@ def test_the_key_of_a_minimal_certificate_is_found() -> None:
         MINIMAL.replace(b"\x30\x02\x05\x00", b"\x30\x03\x05\x00"),
     ],
 )
-def test_what_is_no_certificate_has_no_key(wrong: bytes) -> None:
+def test_malformed_certificates_have_no_key(wrong: bytes) -> None:
     with pytest.raises(ValueError, match="certificate"):
         public_key(wrong)
 
 
 @given(garbage=st.binary(max_size=200))
-def test_garbage_gives_a_key_of_its_own_bytes_or_none(garbage: bytes) -> None:
+def test_garbage_yields_no_key_from_outside_its_bytes(garbage: bytes) -> None:
     with contextlib.suppress(ValueError):
         assert public_key(garbage) in garbage
 
@@ -90,7 +90,7 @@ def test_a_damaged_certificate_never_reads_beyond_itself(
 
 
 @pytest.mark.parametrize("kind", ["ec", "rsa", "ed25519"])
-def test_a_pinned_endpoint_is_believed_whatever_its_name_is(
+def test_a_pinned_endpoint_is_trusted_under_any_name(
     certificates: dict[str, Path], make_face: Callable[..., Any], kind: str
 ) -> None:
     certificate = certificates[kind]
@@ -117,7 +117,7 @@ def test_another_key_gets_no_request_and_no_token(
         assert endpoint.asked == []
 
 
-def test_who_takes_the_endpoints_place_after_the_first_look_gets_no_token(
+def test_an_impostor_after_the_first_call_gets_no_token(
     certificates: dict[str, Path], make_face: Callable[..., Any]
 ) -> None:
     """The dangerous moment: the right certificate at first, then a connection to an attacker."""
@@ -205,7 +205,7 @@ def test_a_pinned_certificate_may_be_old(
             make_face(endpoint.url, ca=old, token=SECRET)("endpoint")
 
 
-def test_a_certificate_that_nobody_vouches_for_gets_no_token(
+def test_an_untrusted_certificate_gets_no_token(
     certificates: dict[str, Path], make_face: Callable[..., Any]
 ) -> None:
     with ScriptedEndpoint(certificate=certificates["ec"]) as endpoint:
@@ -216,7 +216,7 @@ def test_a_certificate_that_nobody_vouches_for_gets_no_token(
         assert endpoint.asked == []
 
 
-def test_an_authority_vouches_for_the_name_it_knows_and_no_other(
+def test_an_authority_is_trusted_only_for_the_certified_name(
     tmp_path: Path, make_face: Callable[..., Any]
 ) -> None:
     made = tmp_path / "named.pem"
@@ -238,7 +238,7 @@ def test_an_authority_vouches_for_the_name_it_knows_and_no_other(
         assert len(endpoint.asked) == 1
 
 
-def test_a_listener_that_never_shakes_hands_is_left(make_face: Callable[..., Any]) -> None:
+def test_a_listener_without_a_handshake_times_out(make_face: Callable[..., Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"dray://127.0.0.1:{silent.getsockname()[1]}"
         policy = dray.client.Policy(seconds=0.5, tries=1)
@@ -263,7 +263,7 @@ def test_a_listener_that_never_shakes_hands_is_left(make_face: Callable[..., Any
         ("dray://host", {"key": "key.pem"}),
     ],
 )
-def test_what_makes_no_sense_is_usage(url: str, options: dict[str, str]) -> None:
+def test_invalid_arguments_are_usage_errors(url: str, options: dict[str, str]) -> None:
     with pytest.raises(dray.DrayUsageError) as caught:
         Client(url, **options)  # type: ignore[arg-type]
     assert "password" not in str(caught.value) or "holds a user" in str(caught.value)
@@ -280,11 +280,11 @@ def test_what_makes_no_sense_is_usage(url: str, options: dict[str, str]) -> None
         ("http://[::1]:8080", "http://[::1]:8080"),
     ],
 )
-def test_urls_say_where(url: str, base: str) -> None:
+def test_urls_are_parsed(url: str, base: str) -> None:
     assert Client(url).url == base
 
 
-def test_a_key_file_that_is_none_is_usage(tmp_path: Path) -> None:
+def test_an_invalid_key_file_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "broken.pem").write_text("nothing")
     for options in ({"certificate": tmp_path / "broken.pem"}, {"ca": tmp_path / "broken.pem"}):
         with Client("dray://127.0.0.1:9", token=None, **options) as client:  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_017)
 
 
-def test_a_text_a_function_and_none() -> None:
+def test_a_token_comes_from_a_text_a_function_or_nothing() -> None:
     given = iter(["one", "two"])
     tokens = Tokens(lambda: next(given))
     assert (tokens.current(), tokens.current()) == ("one", "two")
@@ -65,7 +65,7 @@ def test_discovery_looks_in_the_order_of_wlcg(
     assert Tokens(DISCOVER).current() == "direct"
 
 
-def test_discovery_that_finds_nothing_shows_none() -> None:
+def test_discovery_without_a_result_sends_no_token() -> None:
     assert Tokens(DISCOVER).current() is None
 
 
@@ -94,7 +94,7 @@ def test_a_link_is_not_followed_by_discovery(
 @pytest.mark.parametrize(
     "wrong", ["", " ", "two words", "line\r\nHost: x", "ü", "x" * (TOKEN_BYTES_MAX + 1)]
 )
-def test_what_is_no_token_is_refused_unseen(tmp_path: Path, wrong: str) -> None:
+def test_an_invalid_token_is_refused_without_being_shown(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "token").write_text(wrong)
     for source in (wrong, lambda: wrong, tmp_path / "token"):
         with pytest.raises(dray.DrayUsageError) as caught:

@@ -93,7 +93,7 @@ def test_an_endpoint_is_reached_through_its_key_with_a_token_of_its_own(endpoint
     assert "--aud" not in shown
 
 
-def test_killed_and_restarted_it_listens_where_it_did(endpoint: Endpoint) -> None:
+def test_a_killed_endpoint_restarts_at_the_same_address(endpoint: Endpoint) -> None:
     before, key, pid = endpoint.address, endpoint.key, endpoint.pid
     with endpoint.client(policy=Policy(seconds=20)) as client:
         endpoint.kill()
@@ -109,7 +109,7 @@ def test_killed_and_restarted_it_listens_where_it_did(endpoint: Endpoint) -> Non
         endpoint.start()
 
 
-def test_it_listens_where_it_is_told_and_runs_behind_other_words(tmp_path: Path) -> None:
+def test_an_endpoint_uses_the_given_address_and_wrapper(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     seen = tmp_path / "seen"
@@ -127,7 +127,7 @@ def test_it_listens_where_it_is_told_and_runs_behind_other_words(tmp_path: Path)
         endpoint.close()
 
 
-def test_one_that_ends_at_once_says_why(endpoint: Endpoint) -> None:
+def test_an_endpoint_that_exits_immediately_reports_the_cause(endpoint: Endpoint) -> None:
     endpoint.stop()
     (endpoint.folder / "endpoint/broken").touch()
     with pytest.raises(RuntimeError, match="it is broken"):
@@ -142,7 +142,7 @@ def test_closing_leaves_nothing(endpoint: Endpoint) -> None:
     endpoint.close()
 
 
-def test_a_suspended_one_is_silent_and_goes_on(endpoint: Endpoint) -> None:
+def test_a_suspended_endpoint_is_silent_and_then_continues(endpoint: Endpoint) -> None:
     faults = Faults(1)
     with endpoint.client(token=None, policy=Policy(seconds=0.5, tries=1)) as client:
         client.health()
@@ -174,7 +174,7 @@ def test_moments_are_replayed_by_their_seed(
     assert Faults().kill_at_random(endpoint, 0.2) == first
 
 
-def test_the_configuration_keeps_what_was_made_and_brings_what_was_asked(tmp_path: Path) -> None:
+def test_the_configuration_merges_generated_and_requested_settings(tmp_path: Path) -> None:
     targets = {"targets": ["{path}/slow=slow"], "tier": "fast"}
     endpoint = Endpoint(
         tmp_path / "made",
@@ -196,7 +196,7 @@ def test_the_configuration_keeps_what_was_made_and_brings_what_was_asked(tmp_pat
     endpoint.close()
 
 
-def test_what_is_written_as_toml_is_read_as_it_was(tmp_path: Path) -> None:
+def test_written_toml_reads_back_unchanged(tmp_path: Path) -> None:
     table: dict[str, Any] = {
         "text": 'quote " back \\ line \n tab \t ü \x7f \x00',
         "yes": True,
@@ -208,7 +208,7 @@ def test_what_is_written_as_toml_is_read_as_it_was(tmp_path: Path) -> None:
     assert _read_config(tmp_path / "x.toml") == table
 
 
-def test_the_program_is_looked_for_where_the_page_says(
+def test_the_program_is_found_in_the_documented_order(
     tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert find_program() == program
@@ -253,7 +253,7 @@ def test_the_fixtures_serve_other_projects_and_leave_nothing(
     assert not Path(folder).exists()
 
 
-def test_without_the_program_the_fixtures_say_what_to_do(
+def test_without_the_program_the_fixtures_name_the_remedy(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(dray.__file__).parents[1]))
