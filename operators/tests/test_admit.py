@@ -79,7 +79,7 @@ def ask(client: Client, size: int, within: float) -> Loose:
     return client.admission([wanted])
 
 
-def test_a_run_keeps_its_room_and_its_tasks_take_it(
+def test_tasks_use_the_reservation_of_their_run(
     site: Endpoint, run_dag: Callable[..., Any]
 ) -> None:
     """Between admission and the last transfer another owner asks for the whole rate, in vain."""
@@ -152,7 +152,7 @@ def test_a_set_that_does_not_fit_is_refused_with_a_deadline_that_does(
     assert again.result("admit")["promised"] == 2
 
 
-def test_what_cannot_be_promised_is_left_out_by_name_and_a_run_may_go_on_without(
+def test_unpromised_transfers_are_named_and_an_optional_run_continues(
     site: Endpoint, run_dag: Callable[..., Any]
 ) -> None:
     site.root("small.in").write_bytes(b"x" * MEGA)
@@ -169,7 +169,7 @@ def test_what_cannot_be_promised_is_left_out_by_name_and_a_run_may_go_on_without
     assert told["left_out"] == {"unsized": "its size is not known: give bytes_expected"}
 
 
-def test_a_size_of_nothing_is_a_size() -> None:
+def test_a_size_of_zero_is_a_known_size() -> None:
     from types import SimpleNamespace
 
     from dray.client import Content, Request
@@ -191,7 +191,7 @@ def live_at(endpoint: Endpoint) -> list[str]:
         return sorted(each.id for each in client.transfers(state="live"))
 
 
-def test_all_means_all_and_what_is_known_may_be_asked_for_alone(
+def test_required_covers_all_transfers_or_only_those_of_known_size(
     site: Endpoint, run_dag: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A size, a path of a task that has not run, staging: not promised, so the task fails."""
@@ -268,7 +268,7 @@ def move_each(task_id: str, sources: Loose) -> Loose:
 
 
 @pytest.mark.parametrize("body", ["5KiB", "3KiB"], ids=["a-question", "not-even-a-question"])
-def test_a_set_too_large_for_one_request_is_all_or_none_all_the_same(
+def test_a_set_larger_than_one_request_is_still_all_or_none(
     start_endpoint: Callable[..., Endpoint],
     connect: Callable[..., str],
     run_dag: Callable[..., Any],
@@ -302,7 +302,7 @@ def test_a_set_too_large_for_one_request_is_all_or_none_all_the_same(
 
 
 @pytest.mark.parametrize("required", [True, "known"])
-def test_what_can_never_be_is_no_matter_of_leaving_out(
+def test_configuration_errors_fail_whether_admission_is_required_or_not(
     site: Endpoint,
     run_dag: Callable[..., Any],
     capsys: pytest.CaptureFixture[str],
@@ -342,9 +342,7 @@ def test_an_endpoint_that_promises_nothing_is_a_refusal(
     assert ran.result("admit")["promised"] == 0
 
 
-def test_a_task_that_would_go_without_a_promise_takes_the_one_that_is_kept_for_it(
-    site: Endpoint, database: Loose
-) -> None:
+def test_a_task_without_a_promise_takes_its_reserved_one(site: Endpoint, database: Loose) -> None:
     """Another owner asks for the rest of the rate in the moment in which the reservation ends."""
     from dray.client import Request
     from dray.errors import DrayError
@@ -382,7 +380,7 @@ def test_a_task_that_would_go_without_a_promise_takes_the_one_that_is_kept_for_i
         assert client.query([held.id or ""])[held.id or ""] is None
 
 
-def test_what_breaks_the_task_off_leaves_nothing_kept(
+def test_a_broken_off_task_leaves_no_reservation(
     site: Endpoint,
     start_endpoint: Callable[..., Endpoint],
     connect: Callable[..., str],
@@ -404,7 +402,7 @@ def test_what_breaks_the_task_off_leaves_nothing_kept(
         assert list(client.transfers()) == []
 
 
-def test_a_run_without_a_deadline_is_told_how_to_give_one(
+def test_a_run_without_a_deadline_fails_with_the_remedy(
     site: Endpoint, run_dag: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with make_dag("no_deadline") as dag:
@@ -414,7 +412,7 @@ def test_a_run_without_a_deadline_is_told_how_to_give_one(
     assert "the run has no deadline; trigger it with conf" in capsys.readouterr().out
 
 
-def test_mapped_instances_are_kept_room_for_one_by_one(
+def test_mapped_instances_are_reserved_one_by_one(
     site: Endpoint, run_dag: Callable[..., Any]
 ) -> None:
     from dray_airflow.operators.transfer import DrayTransferOperator
@@ -446,9 +444,7 @@ def test_mapped_instances_are_kept_room_for_one_by_one(
         assert site.root(f"o{number}").read_bytes() == site.root(f"p{number}").read_bytes()
 
 
-def test_what_stands_for_a_transfer_never_moves_a_byte(
-    site: Endpoint, run_dag: Callable[..., Any]
-) -> None:
+def test_a_reservation_moves_no_bytes(site: Endpoint, run_dag: Callable[..., Any]) -> None:
     """A task never runs: its reservation ends by itself, and no file was made."""
     from airflow.providers.standard.operators.empty import EmptyOperator
 
@@ -472,7 +468,7 @@ def test_what_stands_for_a_transfer_never_moves_a_byte(
     assert not site.root("to").exists()
 
 
-def test_one_that_is_looked_at_and_lives_longer_finds_no_file(
+def test_a_queried_reservation_that_outlives_its_run_finds_no_file(
     site: Endpoint, run_dag: Callable[..., Any]
 ) -> None:
     from airflow.providers.standard.operators.empty import EmptyOperator
@@ -495,7 +491,7 @@ def test_one_that_is_looked_at_and_lives_longer_finds_no_file(
     assert sorted(each.name for each in site.root().iterdir()) == ["made.dat"]
 
 
-def test_endpoints_are_asked_together_and_a_task_that_is_tried_again_asks_anew(
+def test_a_retry_asks_all_endpoints_together_again(
     site: Endpoint,
     start_endpoint: Callable[..., Endpoint],
     connect: Callable[..., str],
@@ -542,7 +538,7 @@ def test_endpoints_are_asked_together_and_a_task_that_is_tried_again_asks_anew(
         assert live(endpoint) == [f"{told['transfers'][name]['id']}.r"]
 
 
-def test_what_has_begun_is_not_kept_room_for_again(
+def test_a_begun_transfer_is_not_reserved_again(
     site: Endpoint, run_dag: Callable[..., Any]
 ) -> None:
     from airflow.providers.standard.operators.empty import EmptyOperator
@@ -590,7 +586,7 @@ def live(client: Client) -> dict[str, str]:
     return {each.id: each.request["labels"]["run_id"] for each in found if each.id.endswith(".r")}
 
 
-def test_a_run_that_failed_is_not_in_the_way_of_the_next(
+def test_a_failed_run_does_not_block_the_next(
     site: Endpoint, run_dag: Callable[..., Loose], caplog: pytest.LogCaptureFixture
 ) -> None:
     dag = run_that_fails("fails_behind")
@@ -615,7 +611,7 @@ def test_a_run_that_failed_is_not_in_the_way_of_the_next(
         release({"no_such_connection": ["x"]}, second.run.run_id)
 
 
-def test_a_refusal_names_who_holds_the_rate(
+def test_a_refusal_names_the_task_that_holds_the_rate(
     site: Endpoint, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
     from dray.client import Request

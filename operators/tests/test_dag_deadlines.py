@@ -64,14 +64,14 @@ def test_a_deadline_is_a_time_or_a_length_of_time(value: object, seconds: float)
         ([1], "is not a deadline"),
     ],
 )
-def test_what_is_no_deadline_is_said_so(value: object, words: str) -> None:
+def test_an_invalid_deadline_is_refused(value: object, words: str) -> None:
     from dray_airflow.deadlines.times import read_deadline
 
     with pytest.raises(ValueError, match=words):
         read_deadline(value, NOON)
 
 
-def test_rows_of_mapped_tasks_are_told_from_names_that_end_in_a_number() -> None:
+def test_mapped_task_rows_differ_from_names_that_end_in_a_number() -> None:
     from dray_airflow.deadlines.history import sort_states
 
     rows = {"a": "success", "a_0": "running", "b_0": "success", "b_1": None, "c_x": "failed"}
@@ -84,7 +84,7 @@ def test_rows_of_mapped_tasks_are_told_from_names_that_end_in_a_number() -> None
     }
 
 
-def test_medians_are_of_what_succeeded() -> None:
+def test_medians_cover_successful_runs_only() -> None:
     from dray_airflow.deadlines.history import Past, summarise
 
     def row(task_id: str, duration: float | None, state: str = "success") -> dict[str, Any]:
@@ -164,7 +164,7 @@ async def tell(context: object) -> None:
     """Called when a deadline is missed."""
 
 
-def test_the_conf_is_asked_first_then_the_first_of_the_alerts(database: Loose) -> None:
+def test_the_deadline_comes_from_the_conf_then_the_first_alert(database: Loose) -> None:
     from airflow.sdk.definitions.callback import AsyncCallback
     from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
@@ -198,7 +198,7 @@ def test_the_conf_is_asked_first_then_the_first_of_the_alerts(database: Loose) -
 
 
 @pytest.mark.slow
-def test_a_worker_plans_with_medians_of_past_runs_and_what_has_ended(
+def test_a_worker_plans_with_past_medians_and_finished_tasks(
     run_dag: Callable[..., Any],
 ) -> None:
     """Three runs: the third has the medians of the first two, and its own progress."""
@@ -283,7 +283,7 @@ class Asked:
         return [{"task_id": name, "state": "success", "duration": 9.0} for name in names]
 
 
-def test_past_runs_are_asked_for_only_where_something_is_not_declared_and_no_more_than_needed(
+def test_past_runs_are_queried_only_for_undeclared_values(
     database: Loose,
 ) -> None:
     from airflow.providers.standard.operators.empty import EmptyOperator
@@ -311,7 +311,7 @@ def test_past_runs_are_asked_for_only_where_something_is_not_declared_and_no_mor
 
 
 @pytest.mark.slow
-def test_a_conf_that_is_no_deadline_is_logged_and_nothing_is_asked(
+def test_an_invalid_deadline_in_the_conf_is_logged_without_a_query(
     run_dag: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     from airflow.sdk import task

@@ -123,7 +123,7 @@ def graphs(draw: st.DrawFn, *, known: bool = True) -> list[Task]:
 
 @given(graphs(), st.integers(-100, 20_000), st.sampled_from([0.0, 5.0]))
 @settings(max_examples=150, deadline=None)
-def test_latest_finish_is_the_deadline_less_the_longest_of_all_paths_after_it(
+def test_latest_finish_is_the_deadline_minus_the_longest_path_after(
     tasks: list[Task], left: int, gap: float
 ) -> None:
     named = {task.id: task for task in tasks}
@@ -172,7 +172,7 @@ def test_the_common_rate_is_the_least_at_which_every_path_fits(
 
 @given(graphs(known=False), st.integers(1, 20_000), st.integers(1, 500))
 @settings(max_examples=80, deadline=None)
-def test_what_keeps_its_latest_finish_leaves_enough_for_all_that_follows(
+def test_a_task_in_time_leaves_enough_for_later_tasks(
     tasks: list[Task], left: int, more: int
 ) -> None:
     """A task in time leaves the later ones enough; with more time no deadline gets earlier."""
@@ -189,7 +189,7 @@ def test_what_keeps_its_latest_finish_leaves_enough_for_all_that_follows(
 
 @given(graphs(), st.integers(2_000, 20_000), st.data())
 @settings(max_examples=80, deadline=None)
-def test_a_task_that_ends_early_makes_no_transfer_have_to_be_done_earlier(
+def test_an_early_task_moves_no_transfer_deadline_earlier(
     tasks: list[Task], left: int, data: st.DataObject
 ) -> None:
     first = plan_deadlines(tasks, deadline=at(left), now=NOON)
@@ -255,7 +255,7 @@ def test_mapped_instances_share_what_is_left_in_rounds() -> None:
     assert later.finish_of_next(at(1000)) == at(1000 + 3805 / 12)
 
 
-def test_transfers_of_unknown_duration_share_the_time_by_their_bytes_and_put_nobody_off() -> None:
+def test_transfers_of_unknown_duration_share_the_time_by_bytes() -> None:
     tasks = [
         Task("in", is_transfer=True, bytes=30 * 10**9),
         Task("compute", ("in",), expected_seconds=585),
@@ -271,7 +271,7 @@ def test_transfers_of_unknown_duration_share_the_time_by_their_bytes_and_put_nob
     assert plan.slack_seconds == pytest.approx(0, abs=1e-3)
 
 
-def test_a_deadline_that_cannot_be_kept_is_said_so() -> None:
+def test_an_infeasible_deadline_is_reported() -> None:
     plan = plan_deadlines(DAY, deadline=at(3000), now=NOON, rate=100e6)
     assert not plan.transfers["stage_in"].is_possible
     assert plan.slack_seconds == 3000 - (605 + 3605 + 2005)
@@ -288,7 +288,7 @@ def test_a_deadline_that_cannot_be_kept_is_said_so() -> None:
         ([Task("a"), Task("a")], "two tasks are named a"),
     ],
 )
-def test_what_is_no_graph_is_refused(tasks: list[Task], words: str) -> None:
+def test_an_invalid_graph_is_refused(tasks: list[Task], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         plan_deadlines(tasks, deadline=at(1), now=NOON)
 
@@ -298,13 +298,13 @@ def test_times_without_a_zone_are_refused() -> None:
         plan_deadlines([], deadline=datetime(2026, 1, 1), now=NOON)  # noqa: DTZ001
 
 
-def test_an_empty_run_has_nothing_to_keep() -> None:
+def test_an_empty_run_has_an_empty_plan() -> None:
     plan = plan_deadlines([], deadline=at(10), now=NOON)
     assert (plan.transfers, plan.critical, plan.reason) == ({}, (), None)
     assert plan.slack_seconds == 10
 
 
-def test_spans_are_said_as_a_person_would() -> None:
+def test_time_spans_are_written_readably() -> None:
     assert [span(5), span(600), span(9000), span(-30)] == ["5 s", "10 min", "2.5 h", "-30 s"]
 
 
@@ -326,7 +326,7 @@ def window(plan: DeadlinePlan, name: str, before: str | None = None) -> float:
     return (plan.transfers[name].latest_finish - begin).total_seconds() - 5
 
 
-def test_a_small_transfer_leaves_the_time_to_the_one_of_unknown_size_before_it() -> None:
+def test_a_small_transfer_leaves_time_to_an_unknown_one_before_it() -> None:
     tasks = chain(Task("raw", is_transfer=True), Task("log", is_transfer=True, bytes=1000))
     plan = plan_deadlines(tasks, deadline=at(3600), now=NOON)
     assert plan.estimated == ("raw",)
@@ -376,7 +376,7 @@ def test_no_transfer_is_planned_faster_than_its_endpoint() -> None:
     assert window(plan, "out", "in") == pytest.approx(2000)
 
 
-def test_what_is_known_keeps_its_time_and_the_unknown_gets_the_rest() -> None:
+def test_known_durations_stay_and_unknown_ones_share_the_rest() -> None:
     tasks = chain(
         Task("big", is_transfer=True, bytes=80 * GB, rate=100e6),
         Task("open", is_transfer=True),

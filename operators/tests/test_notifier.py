@@ -77,7 +77,7 @@ FINE = [
 ]
 
 
-def test_a_foretold_miss_goes_first_the_latest_first_then_failures_then_what_is_behind() -> None:
+def test_predicted_misses_precede_failures_and_late_transfers() -> None:
     everything = [*FINE, LATE, BEHIND, FAILED, FORETOLD, WORSE]
     order = []
     while (reason := find_reason(everything, NOON)) is not None:
@@ -92,7 +92,7 @@ def test_a_foretold_miss_goes_first_the_latest_first_then_failures_then_what_is_
     ]
 
 
-def test_the_line_says_what_is_the_matter() -> None:
+def test_the_line_reports_the_problem() -> None:
     def line(one: Transfer, run: dt.datetime | None = None) -> str:
         reason = find_reason([one], NOON, run)
         assert reason is not None
@@ -153,7 +153,7 @@ def make_dag(dag_id: str, **words: Loose) -> Loose:
 
 @pytest.mark.server
 @pytest.mark.slow
-def test_retries_that_are_used_up_are_told_with_what_is_safe_and_what_to_do(
+def test_exhausted_retries_are_reported_with_durable_data_and_remedy(
     start_endpoint: Callable[..., Endpoint],
     connect: Callable[..., str],
     run_dag: Callable[..., Any],
@@ -195,7 +195,7 @@ def test_retries_that_are_used_up_are_told_with_what_is_safe_and_what_to_do(
 
 @pytest.mark.server
 @pytest.mark.slow
-def test_an_endpoint_that_cannot_be_asked_keeps_nobody_from_being_told(
+def test_an_unreachable_endpoint_does_not_stop_the_notification(
     run_dag: Callable[..., Any], chat: ScriptedEndpoint
 ) -> None:
     from airflow.sdk import task
@@ -307,7 +307,7 @@ def test_mail_is_sent_from_tasks_and_from_the_triggerer(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_deadline", [False, True])
-def test_a_chat_that_fails_keeps_no_mail_back_and_its_url_is_told_to_nobody(
+def test_a_failed_chat_does_not_stop_the_mail_or_expose_its_url(
     database: Path, monkeypatch: pytest.MonkeyPatch, is_deadline: bool
 ) -> None:
     """A failed mail is reported beside it, after both were tried."""
@@ -363,7 +363,7 @@ def test_a_chat_that_fails_keeps_no_mail_back_and_its_url_is_told_to_nobody(
 @pytest.mark.parametrize(
     "host", ["https://chat.example.org/services/hush", "chat.example.org/hush", "u:hush@chat", ""]
 )
-def test_a_host_that_may_hold_a_secret_is_refused_without_saying_it(host: str) -> None:
+def test_a_host_that_may_hold_a_secret_is_refused_without_quoting_it(host: str) -> None:
     from dray_airflow.errors import DrayTaskFailure
     from dray_airflow.notifications.dray import DrayNotifier
 
@@ -377,7 +377,7 @@ def test_a_host_that_may_hold_a_secret_is_refused_without_saying_it(host: str) -
 
 @pytest.mark.server
 @pytest.mark.slow
-def test_a_miss_that_is_foretold_is_told_before_it_comes_and_names_the_transfer(
+def test_a_predicted_miss_is_reported_early_and_names_the_transfer(
     two_endpoints: Two,
     connect: Callable[..., str],
     start_endpoint: Callable[..., Endpoint],
@@ -447,7 +447,7 @@ def test_a_miss_that_is_foretold_is_told_before_it_comes_and_names_the_transfer(
 
 @pytest.mark.server
 @pytest.mark.slow
-def test_a_miss_that_no_transfer_is_the_reason_of_is_told_too(
+def test_a_miss_that_no_transfer_causes_is_reported(
     one_endpoint: Endpoint, connect: Callable[..., str], chat: ScriptedEndpoint, database: Path
 ) -> None:
     from dray_airflow.notifications.dray import DrayNotifier

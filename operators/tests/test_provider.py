@@ -117,7 +117,7 @@ socket.socket.connect = never
     assert heavy(own) == set()
 
 
-def test_what_the_provider_says_fits_airflows_schema() -> None:
+def test_the_provider_info_fits_airflows_schema() -> None:
     from jsonschema import validate  # type: ignore[import-untyped]
 
     spec = find_spec("airflow")
@@ -139,7 +139,7 @@ def classes(info: object) -> Iterator[str]:
         yield info
 
 
-def test_all_that_it_names_is_there() -> None:
+def test_everything_the_provider_info_names_exists() -> None:
     named = set(classes(get_provider_info()))
     assert len(named) > 10
     for name in named:
@@ -150,7 +150,7 @@ def test_all_that_it_names_is_there() -> None:
             assert hasattr(import_module(home), last), name
 
 
-def test_the_form_has_a_field_for_all_a_connection_may_say() -> None:
+def test_the_form_has_a_field_for_every_connection_setting() -> None:
     (form,) = get_provider_info()["connection-types"]
     assert set(form["conn-fields"]) == set(EXTRAS)
 

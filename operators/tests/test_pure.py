@@ -35,7 +35,7 @@ words = st.text(max_size=250)
 
 
 @given(words, words, words, st.integers(-1, 10_000))
-def test_an_id_is_one_an_endpoint_takes(dag: str, run: str, task: str, index: int) -> None:
+def test_ids_are_valid_for_an_endpoint(dag: str, run: str, task: str, index: int) -> None:
     id = transfer_id(dag, run, task, index)
     assert re.fullmatch(r"[A-Za-z0-9._:-]{1,60}", id)
     assert id == transfer_id(dag, run, task, index)
@@ -88,7 +88,7 @@ def test_sizes_are_read(text: Loose, bytes: int | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["fast", "-1", "1 2", "1XB", 1.5, True, [1]])
-def test_what_is_no_size_is_named(text: Loose) -> None:
+def test_an_invalid_size_is_refused_by_name(text: Loose) -> None:
     with pytest.raises(DrayTaskFailure, match=r"cannot use rate_max: .* after templates"):
         values.size("rate_max", text)
 
@@ -112,7 +112,7 @@ def test_lengths_of_time_are_rounded_up() -> None:
         values.seconds("pin", -1)
 
 
-def test_an_empty_text_is_named_with_what_it_was() -> None:
+def test_an_empty_argument_is_refused_by_name() -> None:
     with pytest.raises(DrayTaskFailure, match="cannot use destination: it is '' after templates"):
         values.text("destination", "")
     with pytest.raises(DrayTaskFailure, match=r"cannot use sources\[1\]: it is 'None'"):
@@ -128,7 +128,7 @@ def make_error(status: str, kind: str = "io", message: str = "it went wrong") ->
     return of(message, **fields, operation="x", file="f", cause="", remedy="")
 
 
-def test_what_will_not_go_away_fails_at_once_and_the_rest_is_tried_again() -> None:
+def test_permanent_errors_fail_immediately_and_others_are_retried() -> None:
     assert isinstance(of_error(make_error("permanent")), DrayTaskFailure)
     for status in ("temporary", "exhausted"):
         error = of_error(make_error(status, "no_space", "two\nlines"), "transfer t")
@@ -144,7 +144,7 @@ def outcome(status: str, message: str) -> FileOutcome:
     return FileOutcome("f", "failed", error=make_error(status, message=message))
 
 
-def test_one_file_that_may_come_later_is_worth_a_retry() -> None:
+def test_one_file_that_may_come_later_causes_a_retry() -> None:
     assert of_transfer(ended("done")) is None
     several = [outcome("permanent", "never"), outcome("temporary", "later")]
     error = of_transfer(ended("incomplete"), several)
@@ -225,7 +225,7 @@ def test_connections_name_an_endpoint(fields: dict[str, Loose], url: str) -> Non
         ),
     ],
 )
-def test_what_makes_no_sense_is_named_with_its_connection(
+def test_an_invalid_setting_is_named_with_its_connection(
     fields: dict[str, Loose], said: str
 ) -> None:
     with pytest.raises(DrayTaskFailure, match="cannot use connection 'c': ") as caught:
@@ -270,7 +270,7 @@ def test_an_older_airflow_is_refused_in_one_line() -> None:
 # --- bases ----------------------------------------------------------------------------------------
 
 
-def test_an_operator_that_leaves_out_what_waiting_needs_cannot_be_made() -> None:
+def test_an_incomplete_waiting_operator_cannot_be_made() -> None:
     from dray_airflow.operators.waiting import WaitingOperator
 
     class Half(WaitingOperator):

@@ -109,7 +109,7 @@ def test_a_real_mix_is_even_where_dealing_in_turn_is_not() -> None:
     assert max(in_turn) / min(in_turn) > 1.05
 
 
-def test_tuples_do_and_nothing_gives_nothing() -> None:
+def test_tuples_are_accepted_and_an_empty_set_has_no_shards() -> None:
     assert plan_shards([], 4) == ()
     (only,) = plan_shards([("a", 1), ("b", 2, "ost1")], 1)
     assert (only.paths, only.bytes, only.targets) == (("a", "b"), 3, {"": 1, "ost1": 2})
@@ -124,7 +124,7 @@ def test_tuples_do_and_nothing_gives_nothing() -> None:
         ([], 1001, "must be 1 to 1000"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_refused(
     files: list[tuple[str, int]], count: int, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):

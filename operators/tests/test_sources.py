@@ -69,7 +69,7 @@ def test_a_pattern_is_no_list(text: str) -> None:
         ({"options": {"replicas": ["/data/c"]}}, "there is no field 'replicas'"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(
+def test_invalid_arguments_are_refused_by_name(
     words: dict[str, Any], said: str, two_endpoints: Two, connect: Callable[..., str]
 ) -> None:
     connect("site_a", two_endpoints.a)
@@ -78,9 +78,7 @@ def test_what_makes_no_sense_is_refused_by_name(
         move(**words).errand(context(), DrayHook("site_b").settings)
 
 
-def test_replicas_are_part_of_what_is_asked_for(
-    two_endpoints: Two, connect: Callable[..., str]
-) -> None:
+def test_replicas_are_part_of_the_request(two_endpoints: Two, connect: Callable[..., str]) -> None:
     connect("site_a", two_endpoints.a)
     connect("site_b", two_endpoints.b)
     settings = DrayHook("site_b").settings

@@ -127,7 +127,7 @@ def test_a_stage_out_that_has_freed_its_copy_may_be_run_again(tiers: Endpoint) -
         again()
 
 
-def test_what_cannot_be_staged_fails_with_one_line(
+def test_an_impossible_stage_in_fails_with_one_line(
     tiers: Endpoint, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
     from dray_airflow.operators.stage import DrayStageInOperator
@@ -146,7 +146,7 @@ def test_what_cannot_be_staged_fails_with_one_line(
     assert "'a.dat' is not a path of the endpoint; write /ROOT/PATH" in said
 
 
-def test_a_deadline_of_staging_that_cannot_be_promised_is_refused_unless_late_will_do(
+def test_an_unpromised_staging_deadline_is_refused_unless_late_is_allowed(
     start_endpoint: Callable[..., Endpoint],
     connect: Callable[..., str],
     run_dag: Callable[..., Loose],
@@ -214,7 +214,7 @@ def pair(two_endpoints: Two, connect: Callable[..., str]) -> Pair:
     return Pair(a, b, {"source": "/data/set", "destination": "/data/set", **ends})
 
 
-def test_what_differs_is_named(
+def test_differing_files_are_named(
     pair: Pair, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
     from dray_airflow.operators.verify import DrayVerifyOperator
@@ -252,7 +252,7 @@ def test_what_differs_is_named(
     assert "2 of 5 files differ from the source" in said
 
 
-def test_nothing_at_all_is_no_proof_and_neither_is_a_kept_sum_where_reading_is_asked_for(
+def test_an_empty_set_and_a_kept_checksum_prove_nothing(
     pair: Pair, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
     from dray_airflow.operators.verify import DrayVerifyOperator

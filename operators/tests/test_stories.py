@@ -44,7 +44,7 @@ def error() -> Exception:
         ({"state": "waiting", "error": error}, "another transfer is writing here"),
     ],
 )
-def test_what_a_transfer_waits_for(words: dict[str, Any], said: str | None) -> None:
+def test_the_reason_for_a_wait_is_described(words: dict[str, Any], said: str | None) -> None:
     given = {name: value() if callable(value) else value for name, value in words.items()}
     transfer = Transfer(id="t", **given)
     found = waits_for(transfer)

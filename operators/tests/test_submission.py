@@ -66,7 +66,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_later_try_attaches_to_what_lives(clients: Clients, client: Client) -> None:
+def test_a_later_try_attaches_to_the_live_transfer(clients: Clients, client: Client) -> None:
     first = begin(errand(rate_max=SLOW), clients)
     again = begin(errand("try2", rate_max=SLOW), clients)
     assert (first.story, again.story) == ("submitted", "attached")
@@ -75,7 +75,7 @@ def test_a_later_try_attaches_to_what_lives(clients: Clients, client: Client) ->
     assert (ended.state, ended.attempt, ended.bytes.sent) == ("done", 1, SIZE)
 
 
-def test_two_tries_that_begin_together_share_it(
+def test_two_concurrent_tries_share_one_transfer(
     clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = client.query
@@ -105,13 +105,13 @@ def test_only_the_last_try_cancels(clients: Clients, client: Client) -> None:
     assert cancel_own(client, "af-t", "try2") == "it has ended already"
 
 
-def test_who_submitted_may_cancel(clients: Clients, client: Client) -> None:
+def test_only_the_submitting_try_may_cancel(clients: Clients, client: Client) -> None:
     begin(errand(rate_max=SLOW), clients)
     assert cancel_own(client, "af-t", "another") == "a later try has attached to it"
     assert cancel_own(client, "af-t", "try1").startswith("cancelled")
 
 
-def test_another_deadline_or_priority_is_a_change_and_no_other_request(
+def test_another_deadline_or_priority_changes_the_live_transfer(
     clients: Clients, client: Client
 ) -> None:
     soon = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=1)
@@ -137,7 +137,7 @@ def test_another_deadline_or_priority_is_a_change_and_no_other_request(
     assert client.wait("af-t", timeout_seconds=60).bytes.sent == SIZE
 
 
-def test_a_promise_that_cannot_be_had_keeps_the_rest_from_nobody(
+def test_a_refused_promise_does_not_stop_the_other_transfers(
     start_endpoint: Callable[..., Endpoint],
     connect: Callable[..., str],
     caplog: pytest.LogCaptureFixture,
@@ -168,7 +168,7 @@ def test_a_promise_that_cannot_be_had_keeps_the_rest_from_nobody(
     assert "keeps its promise" in caplog.text
 
 
-def test_after_success_it_is_checked_and_nothing_is_sent(
+def test_after_success_a_try_checks_and_sends_nothing(
     sites: Two, clients: Clients, client: Client
 ) -> None:
     begin(errand(), clients)
@@ -183,7 +183,7 @@ def test_after_success_it_is_checked_and_nothing_is_sent(
     assert client.wait("af-t", timeout_seconds=60).bytes.sent == SIZE
 
 
-def test_what_is_done_and_was_never_reported_is_taken_as_it_is(
+def test_a_finished_transfer_that_was_not_reported_is_accepted(
     sites: Two, clients: Clients, client: Client
 ) -> None:
     begin(errand(overwrite="always"), clients)
@@ -216,7 +216,7 @@ def test_after_a_cancel_only_the_rest_is_sent(
     assert digest(sites.b.root("y.dat")) == digest(sites.a.root("x.dat"))
 
 
-def test_an_endpoint_that_was_killed_goes_on_with_it(
+def test_a_killed_endpoint_resumes_the_transfer(
     sites: Two, clients: Clients, client: Client, fault: Faults
 ) -> None:
     begin(errand(rate_max=SLOW), clients)
@@ -228,7 +228,7 @@ def test_an_endpoint_that_was_killed_goes_on_with_it(
     assert digest(sites.b.root("y.dat")) == digest(sites.a.root("x.dat"))
 
 
-def test_an_older_wish_of_the_same_task_gives_way(
+def test_an_older_request_of_the_same_task_is_replaced(
     sites: Two, clients: Clients, client: Client
 ) -> None:
     begin(errand(rate_max=SLOW), clients)
@@ -239,14 +239,14 @@ def test_an_older_wish_of_the_same_task_gives_way(
     assert not sites.b.root("y.dat").exists()
 
 
-def test_an_id_that_was_given_is_taken_from_nobody(clients: Clients, client: Client) -> None:
+def test_a_given_id_replaces_no_other_transfer(clients: Clients, client: Client) -> None:
     begin(errand(rate_max=SLOW), clients)
     with pytest.raises(DrayTaskFailure, match="another transfer with this id is live"):
         begin(errand("other", "/data/z.dat", is_id_own=False), clients)
     assert not client.transfer("af-t").is_terminal
 
 
-def test_a_deadline_that_is_past_is_refused_at_first_and_not_in_the_middle(
+def test_a_past_deadline_is_refused_only_on_the_first_try(
     clients: Clients, client: Client, fault: Faults
 ) -> None:
     past = dt.datetime.now(dt.timezone.utc) - dt.timedelta(minutes=1)
@@ -261,7 +261,7 @@ def test_a_deadline_that_is_past_is_refused_at_first_and_not_in_the_middle(
     assert client.wait("af-t", timeout_seconds=60).state == "done"
 
 
-def test_the_source_may_drive(sites: Two, clients: Clients) -> None:
+def test_the_source_endpoint_may_drive(sites: Two, clients: Clients) -> None:
     begin(errand(active="source"), clients)
     assert clients.of("site_a").wait("af-t", timeout_seconds=60).state == "done"
     assert clients.of("site_b").query(["af-t"]) == {"af-t": None}

@@ -104,7 +104,7 @@ def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..
 
 
 @pytest.mark.parametrize("resume", ["verify", "trust"])
-def test_a_retry_goes_on_from_what_is_safe(
+def test_a_retry_resumes_from_durable_data(
     sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str], resume: str
 ) -> None:
     from dray_airflow.operators.transfer import DrayTransferOperator
@@ -156,7 +156,7 @@ def test_a_retry_goes_on_from_what_is_safe(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("deferrable", [True, False])
-def test_a_waiting_task_looks_for_its_endpoint_for_as_long_as_the_connection_says(
+def test_a_waiting_task_honours_the_outage_limit_of_its_connection(
     sites: Two,
     run_dag: Callable[..., Loose],
     monkeypatch: pytest.MonkeyPatch,
@@ -189,7 +189,7 @@ def test_a_waiting_task_looks_for_its_endpoint_for_as_long_as_the_connection_say
 
 
 @pytest.mark.slow
-def test_what_takes_too_long_is_cancelled(
+def test_a_transfer_that_takes_too_long_is_cancelled(
     sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with make_dag("times_out") as dag:
@@ -282,7 +282,7 @@ class Broken:
         raise RuntimeError(f"no API for {key}")
 
 
-def test_a_pointer_that_cannot_be_kept_fails_no_task(
+def test_a_failed_state_store_fails_no_task(
     sites: Two, run_dag: Callable[..., Loose], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dray_airflow.operators.waiting.task_state_store", lambda context: Broken())
@@ -320,7 +320,7 @@ def test_shards_of_a_dataset_are_tasks_of_their_own(
     assert sorted(path.name for path in sites.b.root("set").glob("*.dat")) == names
 
 
-def test_assets_are_told_what_came(sites: Two, run_dag: Callable[..., Loose]) -> None:
+def test_assets_record_the_transfer(sites: Two, run_dag: Callable[..., Loose]) -> None:
     from airflow.models.asset import AssetEvent, AssetModel
     from airflow.sdk import AssetAlias
     from airflow.utils.session import create_session
@@ -435,7 +435,7 @@ def test_bad_input_is_one_clear_line_each(
     assert len(said) == len(dag.task_ids)
 
 
-def test_what_was_marked_while_it_waited_is_cancelled_and_not_deferred(
+def test_a_task_marked_failed_during_a_wait_is_cancelled_not_deferred(
     sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Airflow accepts no deferral of such a task, so nothing would cancel the transfer."""

@@ -71,7 +71,7 @@ def again(of: Loose) -> Loose:
     return type(of)(**words)
 
 
-def test_it_fires_when_the_transfer_has_ended(site: Endpoint) -> None:
+def test_the_trigger_fires_when_the_transfer_ends(site: Endpoint) -> None:
     assert asyncio.run(first(again(trigger()))) == {
         "dray_conn_id": "site",
         "transfer_id": "t",
@@ -80,7 +80,7 @@ def test_it_fires_when_the_transfer_has_ended(site: Endpoint) -> None:
     assert state(site) == "done"
 
 
-def test_two_may_wait_and_a_third_come_late(site: Endpoint) -> None:
+def test_several_triggers_share_one_watch(site: Endpoint) -> None:
     async def both() -> list[Loose]:
         return list(await asyncio.gather(first(trigger()), first(trigger())))
 
@@ -105,7 +105,7 @@ def test_a_triggerer_that_stops_leaves_the_transfer_alone(site: Endpoint) -> Non
     assert asyncio.run(first(trigger()))["state"] == "done"
 
 
-def test_a_user_who_ends_the_task_ends_the_transfer_and_keeps_what_is_safe(site: Endpoint) -> None:
+def test_ending_the_task_cancels_the_transfer_and_keeps_durable_data(site: Endpoint) -> None:
     with site.client() as client:
         client.change("t", rate_max=SLOW // 20)
     asyncio.run(trigger(mark="anothers").on_kill())
@@ -120,7 +120,7 @@ def test_a_user_who_ends_the_task_ends_the_transfer_and_keeps_what_is_safe(site:
     assert (ended.state, ended.bytes.sent + ended.bytes.resumed) == ("done", SIZE)
 
 
-def test_an_ending_goes_on_behind_a_triggerer_that_waits_no_longer_and_an_endpoint_that_is_away(
+def test_a_cancellation_outlives_its_trigger_and_an_outage(
     site: Endpoint, connect: Callable[..., str]
 ) -> None:
     with site.client() as client:
@@ -159,7 +159,7 @@ def test_an_endpoint_that_restarts_is_waited_for(site: Endpoint) -> None:
     assert asyncio.run(through())["state"] == "done"
 
 
-def test_an_endpoint_that_stays_away_is_told_of(
+def test_an_endpoint_that_stays_unreachable_is_reported(
     site: Endpoint, connect: Callable[..., str]
 ) -> None:
     connect("site", site, extra={"pin": site.key, "seconds": 1, "outage_seconds": 1})
@@ -188,7 +188,7 @@ def test_a_token_that_was_renewed_is_taken(
 
 
 @pytest.mark.parametrize("error", [DrayTaskFailure("no such connection"), RuntimeError("no API")])
-def test_nobody_waits_for_ever_when_the_connection_cannot_be_read_again(
+def test_an_unreadable_connection_ends_all_waits(
     site: Endpoint,
     connect: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
@@ -237,7 +237,7 @@ def test_hundreds_wait_over_one_connection(site: Endpoint) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_too_large_for_one_answer_is_asked_for_in_parts(site: Endpoint) -> None:
+def test_a_query_too_large_for_one_answer_is_split(site: Endpoint) -> None:
     later = datetime.now(timezone.utc) + timedelta(hours=1)
     # 250 names of 250 bytes in each of 280 requests: 17 MiB, above the 16 MiB of an answer.
     names = [f"{at:04}" + "x" * 246 for at in range(250)]
@@ -264,7 +264,7 @@ def test_what_is_too_large_for_one_answer_is_asked_for_in_parts(site: Endpoint) 
     assert asyncio.run(last()) == "cancelled"
 
 
-def test_it_does_not_fire_while_the_scheduler_may_not_know_yet(site: Endpoint) -> None:
+def test_the_trigger_waits_until_the_deferral_is_recorded(site: Endpoint) -> None:
     with site.client() as client:
         client.wait("t", timeout_seconds=30)
 
@@ -332,7 +332,7 @@ class Store:
         self.held[key] = value
 
 
-def test_a_watched_folder_tells_of_each_file_once(site: Endpoint) -> None:
+def test_a_watched_folder_reports_each_file_once(site: Endpoint) -> None:
     store = Store()
     folder = site.root("watched")
     folder.mkdir()
@@ -367,7 +367,7 @@ def test_a_watched_folder_tells_of_each_file_once(site: Endpoint) -> None:
     assert asyncio.run(told(1)) == ["old.dat"]
 
 
-def test_what_a_transfer_waits_for_is_logged_once(
+def test_the_reason_for_a_wait_is_logged_once(
     site: Endpoint, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(transfer_trigger, "LOOK_SECONDS", 0.2)

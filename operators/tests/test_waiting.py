@@ -69,7 +69,7 @@ def conf_of(written: dict[str, dict[str, str]]) -> Loose:
 
 
 @pytest.mark.parametrize("of", [DrayTransferOperator, DrayStageInOperator, DrayFileSensor])
-def test_deferrable_is_as_the_configuration_says_where_it_does(
+def test_deferrable_defaults_to_the_configuration(
     of: Loose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[type, dict[str, Any]] = {
@@ -130,7 +130,7 @@ def test_a_transfer_is_bound_to_its_task(site: Endpoint, connect: Callable[..., 
 
 
 @pytest.mark.server
-def test_each_deferral_gets_what_the_task_has_left(site: Endpoint) -> None:
+def test_each_deferral_gets_the_remaining_time(site: Endpoint) -> None:
     limit = dt.timedelta(seconds=100)
     with pytest.raises(TaskDeferred) as deferred:
         move(execution_timeout=limit).execute(context())
@@ -163,7 +163,7 @@ def test_each_deferral_gets_what_the_task_has_left(site: Endpoint) -> None:
 
 
 @pytest.mark.server
-def test_what_nobody_asked_for_is_known_by_its_notice_and_tried_again(site: Endpoint) -> None:
+def test_a_forsaken_transfer_is_recognised_and_retried(site: Endpoint) -> None:
     with site.client() as client:
         client.submit(Request("/data/x.dat", "/data/y.dat", id="t", rate_max=SLOW, bound_seconds=1))
         # Not asked for meanwhile.
@@ -242,9 +242,7 @@ def test_a_trigger_that_found_no_token_costs_a_try_and_not_the_task(
 
 
 @pytest.mark.server
-def test_a_token_that_has_expired_is_a_reason_to_try_again(
-    site: Endpoint, connect: Callable[..., str]
-) -> None:
+def test_an_expired_token_causes_a_retry(site: Endpoint, connect: Callable[..., str]) -> None:
     expired = site.token(lifetime="1s")
     connect("site", site, password=expired)
 
