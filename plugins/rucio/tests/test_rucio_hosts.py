@@ -28,7 +28,7 @@ def nobody() -> str:
         return f"dray://127.0.0.1:{taken.getsockname()[1]}#{PIN}"
 
 
-def test_an_endpoint_that_is_away_is_not_waited_for_by_each_file() -> None:
+def test_an_unreachable_endpoint_delays_only_the_first_file() -> None:
     hosts = Hosts(Settings(call_seconds=0.5, away_seconds=60.0))
     host = nobody()
     with pytest.raises(DrayError) as first:
@@ -44,7 +44,7 @@ def test_an_endpoint_that_is_away_is_not_waited_for_by_each_file() -> None:
     assert other.value is not first.value
 
 
-def test_an_endpoint_that_is_back_is_found_by_a_short_call() -> None:
+def test_a_returned_endpoint_is_found_by_a_short_call() -> None:
     hosts = Hosts(Settings(call_seconds=0.2, away_seconds=0.1))
     host = nobody()
     with pytest.raises(DrayError) as first:
@@ -76,7 +76,7 @@ def answer_plainly(listening: socket.socket) -> None:
         taken.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
-def test_a_call_is_made_again_until_it_is_taken() -> None:
+def test_a_call_is_repeated_until_it_is_accepted() -> None:
     again = Again(first_pause=0.01)
     taken, refused = threading.Event(), threading.Event()
     calls = []

@@ -21,7 +21,7 @@ PIN = "sha256:" + "5a" * 32
         ("", "davs://se.example:443/mock/x?copy_mode=pull", "mock/x"),
     ],
 )
-def test_what_is_below_a_prefix(prefix: str, pfn: str, name: str) -> None:
+def test_the_name_below_a_prefix_is_found(prefix: str, pfn: str, name: str) -> None:
     assert below("RSE", prefix, pfn) == name
 
 
@@ -34,7 +34,7 @@ def test_what_is_below_a_prefix(prefix: str, pfn: str, name: str) -> None:
         ("/data/rse", "/data/rse/x"),
     ],
 )
-def test_what_lies_elsewhere_is_refused_by_name(prefix: str, pfn: str) -> None:
+def test_a_pfn_outside_the_prefix_is_refused_by_name(prefix: str, pfn: str) -> None:
     with pytest.raises(NoPlaceError, match=r"RSE DESY: .*does not lie below"):
         below("DESY", prefix, pfn)
 
@@ -62,6 +62,6 @@ def test_a_site_is_an_endpoint_and_a_folder() -> None:
         ("dray://dtn1.example/rse", "5a" * 32, "dray_pin"),
     ],
 )
-def test_what_makes_no_site_is_refused_by_name(url: str, pin: str | None, named: str) -> None:
+def test_an_invalid_site_is_refused_by_name(url: str, pin: str | None, named: str) -> None:
     with pytest.raises(NoPlaceError, match=f"RSE DESY: {named}"):
         site("DESY", url, pin)

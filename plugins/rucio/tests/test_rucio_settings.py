@@ -60,7 +60,7 @@ def test_resume_reaches_the_request(config: dict[str, Any], text: str, asked: st
     assert made.resume == asked
 
 
-def test_another_word_for_resume_is_refused(config: dict[str, Any]) -> None:
+def test_an_unknown_value_of_resume_is_refused(config: dict[str, Any]) -> None:
     config["resume"] = "no"
     with pytest.raises(ValueError, match="write verify or trust"):
         settings.read()

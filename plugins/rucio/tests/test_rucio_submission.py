@@ -43,7 +43,7 @@ def request(wish: Wish = Wish(), **changes: Any) -> Any:  # noqa: ANN401, B008 -
     return request_of(file, wish, source_rse_ids=RSES, bound_seconds=60, tries=None)
 
 
-def test_a_request_has_the_id_of_rucios_and_all_that_the_file_must_be() -> None:
+def test_a_request_has_rucios_id_and_the_expected_content() -> None:
     made = request()
     assert made.id == FILE.request_id
     assert made.content == Content(size=1000, checksum="adler32:0a0b0c0d")
@@ -53,7 +53,7 @@ def test_a_request_has_the_id_of_rucios_and_all_that_the_file_must_be() -> None:
     assert sources_of(made.labels) == RSES
 
 
-def test_what_is_not_known_or_not_wanted_is_not_asked_for() -> None:
+def test_unknown_and_unwanted_fields_are_left_out() -> None:
     assert request(adler32=None).content.checksum is None
     assert request(is_verified=False).content == Content(size=1000)
     assert request(may_overwrite=False).overwrite == "never"
@@ -61,7 +61,7 @@ def test_what_is_not_known_or_not_wanted_is_not_asked_for() -> None:
     assert request(adler32="ADF").content.checksum == "adler32:00000adf"
 
 
-def test_labels_hold_as_much_as_there_is_room_for() -> None:
+def test_long_labels_are_cut_to_the_limit() -> None:
     labels = request(name="ä" * 300).labels
     assert len(labels["rucio.did"].encode()) <= 256
     assert labels["rucio.did"].startswith("mock:ää")
@@ -74,7 +74,7 @@ def test_labels_hold_as_much_as_there_is_room_for() -> None:
     assert sources_of({SOURCES_LABEL: ""}) == ()
 
 
-def test_a_rules_deadline_asks_for_a_promise_and_takes_none() -> None:
+def test_a_rules_deadline_does_not_require_a_promise() -> None:
     meta = {"dray": {"deadline": "2026-12-01T08:00:00Z", "rate_min": 1000}, "other": 1}
     for said in (meta, json.dumps(meta), json.dumps(json.dumps(meta))):
         wish = wish_of(said)
@@ -84,7 +84,7 @@ def test_a_rules_deadline_asks_for_a_promise_and_takes_none() -> None:
         assert made.admission == "best_effort"
 
 
-def test_a_deadline_that_has_passed_is_kept_and_said() -> None:
+def test_a_passed_deadline_is_kept_and_labelled() -> None:
     deadline = datetime(2026, 12, 1, 8, tzinfo=timezone.utc)
     wish = at(Wish(deadline=deadline, rate_min=7), deadline)
     made = request(wish)
@@ -101,14 +101,14 @@ def test_a_deadline_that_has_passed_is_kept_and_said() -> None:
 @pytest.mark.parametrize(
     ("said", "taken"), [(-7, 0), (0, 0), (3, 3), (9, 9), (10, 9), (99, 9), (None, None)]
 )
-def test_a_priority_is_the_nearest_that_endpoints_have(said: int | None, taken: int | None) -> None:
+def test_a_priority_is_clamped_to_the_endpoints_range(said: int | None, taken: int | None) -> None:
     assert request(priority=said).priority == taken
 
 
 @pytest.mark.parametrize(
     "meta", [None, "", "free text", '"free text"', "[1]", {}, {"other": {"deadline": 1}}]
 )
-def test_what_is_not_for_dray_is_nobodys_fault(meta: Any) -> None:  # noqa: ANN401
+def test_metadata_without_dray_settings_is_ignored(meta: Any) -> None:  # noqa: ANN401
     assert wish_of(meta) == Wish()
 
 
@@ -127,6 +127,6 @@ def test_what_is_not_for_dray_is_nobodys_fault(meta: Any) -> None:  # noqa: ANN4
         ({"deadline": "9999-12-31T23:59:59-14:00"}, "9999"),
     ],
 )
-def test_a_wish_that_makes_no_sense_is_told_by_name(said: Any, named: str) -> None:  # noqa: ANN401
+def test_an_invalid_setting_is_refused_by_name(said: Any, named: str) -> None:  # noqa: ANN401
     with pytest.raises(WishError, match=named):
         wish_of({"dray": said})
