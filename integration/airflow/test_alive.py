@@ -78,7 +78,7 @@ def staged(scene: Scene) -> Iterator[str]:
     fast.unlink(missing_ok=True)
 
 
-def test_lineage_is_told(scene: Scene, staged: str) -> None:
+def test_lineage_events_are_emitted(scene: Scene, staged: str) -> None:
     scene.make({"x.dat": 3 * MIB + 1})
     world = scene.world
     scene.airflow.await_dags("told")

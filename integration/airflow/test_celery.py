@@ -167,7 +167,7 @@ def test_two_endpoints_of_one_storage_never_write_at_the_same_time(
     scene.check()
 
 
-def test_what_a_killed_worker_had_the_other_goes_on_with(scene: Scene, site: World) -> None:
+def test_another_worker_resumes_the_shards_of_a_killed_one(scene: Scene, site: World) -> None:
     site.airflow.await_dags("move_mapped")
     with scene.watched():
         run = scene.begin("move_mapped", rate=RATE // 2, shards=SHARDS)

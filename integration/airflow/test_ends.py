@@ -80,7 +80,7 @@ def await_forgotten(scene: Scene, deleted: Run) -> None:
     scene.airflow.wait_for(look, f"the scheduler knows that {deleted} has no process any more")
 
 
-def test_run_takes_longer_than_it_may(scene: Scene) -> None:
+def test_a_run_exceeds_its_time_limit(scene: Scene) -> None:
     make_both(scene)
     run = scene.begin("move_brief", rate=MIB)
     with scene.watched():
@@ -91,7 +91,7 @@ def test_run_takes_longer_than_it_may(scene: Scene) -> None:
     assert scene.carried() < scene.size
 
 
-def test_run_is_deleted_and_another_of_its_name_goes_on(scene: Scene) -> None:
+def test_a_deleted_run_is_resumed_by_another_of_its_name(scene: Scene) -> None:
     make_both(scene)
     run = scene.begin("move_both", rate=MIB)
     with scene.watched():
@@ -117,7 +117,7 @@ def test_run_is_deleted_and_another_of_its_name_goes_on(scene: Scene) -> None:
     scene.check(unsafe)
 
 
-def test_run_is_marked_failed_while_the_endpoint_is_away(scene: Scene) -> None:
+def test_run_is_marked_failed_while_the_endpoint_is_unreachable(scene: Scene) -> None:
     make_both(scene)
     run = scene.begin("move_both", rate=4 * MIB)
     with scene.watched():

@@ -59,7 +59,7 @@ def reservations(endpoint: Endpoint, run_id: str) -> list[Transfer]:
         return [each for each in found if each.id.endswith(".r")]
 
 
-def test_what_a_run_has_reserved_ends_with_it(world: World, rated: Endpoint) -> None:
+def test_reservations_end_with_their_run(world: World, rated: Endpoint) -> None:
     conf = {"deadline": f"{DEADLINE_SECONDS}s", "bytes": SIZE, "fails": True}
     run = world.airflow.trigger("reserved", "reserved-1", conf)
     run.await_task("admit", "success")
@@ -73,7 +73,7 @@ def test_what_a_run_has_reserved_ends_with_it(world: World, rated: Endpoint) -> 
     again.await_end("failed")
 
 
-def test_what_a_user_ends_keeps_nothing_either(world: World, rated: Endpoint) -> None:
+def test_a_run_ended_by_a_user_keeps_no_reservation(world: World, rated: Endpoint) -> None:
     conf = {"deadline": f"{DEADLINE_SECONDS}s", "bytes": SIZE, "seconds": 300}
     run = world.airflow.trigger("reserved", "reserved-3", conf)
     run.await_task("admit", "success")

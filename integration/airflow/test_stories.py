@@ -136,7 +136,7 @@ def test_beamline_day_archives_what_the_detector_writes(story: Site) -> None:
 
 
 @pytest.mark.parametrize("story", ["detector/today"], indirect=True)
-def test_beamline_day_tells_of_a_sample_that_cannot_be_archived(story: Site) -> None:
+def test_beamline_day_reports_a_sample_that_cannot_be_archived(story: Site) -> None:
     # A folder where a file should be, which no retry mends.
     (story.here / "broken.h5").mkdir(parents=True)
     tree.make_file(story.here / "good.h5", 3 * MIB, seed=1)

@@ -40,7 +40,7 @@ def run(folder: Path, program: Path, *words: str) -> tuple[Results, str]:
     return Results.read(text), ran.stdout
 
 
-def test_what_goes_over_a_path_takes_its_delay_and_its_line(folder: Path, program: Path) -> None:
+def test_a_copy_over_a_path_takes_its_delay_and_bandwidth(folder: Path, program: Path) -> None:
     if os.geteuid() != 0 or not Path("/dev/net/tun").exists():
         pytest.skip("a path needs root and /dev/net/tun")
     words = ["--cases", "40:w", "--scale", "0.004", "--megabits", "100", "--congestion", "system"]

@@ -71,7 +71,7 @@ def test_a_hard_link_is_no_copy(tmp_path: Path) -> None:
     assert "hard links" in fault(wanted, sink)
 
 
-def test_what_a_tool_leaves_out_by_nature_is_said_and_else_a_fault(tmp_path: Path) -> None:
+def test_documented_omissions_of_a_tool_are_noted_others_are_faults(tmp_path: Path) -> None:
     wanted, sink = copy(tmp_path)
     (sink / ".hidden").unlink()
     assert "missing: .hidden" in fault(wanted, sink)
@@ -144,7 +144,7 @@ def test_a_group_is_made_where_processor_time_is_counted() -> None:
     ]
 
 
-def test_a_tool_says_what_it_lacks() -> None:
+def test_a_tool_reports_missing_requirements() -> None:
     def never(_: Scene) -> object:
         raise AssertionError
 
@@ -191,7 +191,7 @@ counted.close()
 
 
 @pytest.mark.parametrize("way", ["processes", "Processes"])
-def test_what_a_daemon_uses_is_counted_and_it_is_ended(way: str) -> None:
+def test_the_processor_time_of_a_daemon_is_counted_and_it_is_ended(way: str) -> None:
     before = set(pids_of("time.process_time()"))
     subprocess.run([sys.executable, "-c", BURN, way], check=True, cwd=ROOT, timeout=120)
     assert set(pids_of("time.process_time()")) <= before
@@ -269,7 +269,7 @@ def test_the_trial_of_sendfile_sends_all_of_a_file(
         assert taken.result() == file.read_bytes()
 
 
-def test_several_commands_run_at_one_time_and_one_that_fails_is_told(tmp_path: Path) -> None:
+def test_concurrent_commands_run_and_a_failure_is_reported(tmp_path: Path) -> None:
     first, second = tmp_path / "one's", tmp_path / "two"
     # Each waits for the other: one after the other they would not end.
     meet = 'touch "$0"; until [ -e "$1" ]; do sleep 0.01; done; exit "$2"'

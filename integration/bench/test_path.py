@@ -168,7 +168,7 @@ def test_results_over_a_path_are_read_as_they_were_written_and_drawn() -> None:
 
 
 @pytest.mark.parametrize("words", ["50", "50:x", "x:w", "50:w,"])
-def test_what_is_no_case_is_refused(words: str) -> None:
+def test_an_invalid_case_is_refused(words: str) -> None:
     with pytest.raises(SystemExit):
         wan.options().parse_args(["--cases", words])
     assert wan.options().parse_args(["--cases", "0.5:w"]).cases == ["0.5:w"]

@@ -193,7 +193,7 @@ def test_a_copy_counts_when_the_answer_is_the_sources_sum(
         assert command.seconds(ran.stdout) > 0
 
 
-def test_what_is_timed_ends_with_the_programs_own_code(tmp_path: Path) -> None:
+def test_a_timed_program_keeps_its_exit_code(tmp_path: Path) -> None:
     script, notes = tmp_path / "timed", tmp_path / "notes"
     script.write_text(tpc_tools.TIMED, encoding="utf-8")
     for code in (0, 7):
@@ -260,7 +260,7 @@ def test_cases_have_a_round_trip_a_line_and_a_set() -> None:
             tpc.options().parse_args([f"--cases={word}"])
 
 
-def test_what_is_not_built_is_said_of_the_ways_that_want_it(tmp_path: Path) -> None:
+def test_a_missing_build_is_reported_only_for_rows_that_need_it(tmp_path: Path) -> None:
     program = tmp_path / "dray"
     program.write_bytes(b"")
     (tmp_path / PROGRAM).write_bytes(b"")

@@ -59,7 +59,7 @@ def test_the_index_lists_every_page() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_page_stands_under_its_kind() -> None:
+def test_every_page_is_listed_under_its_kind() -> None:
     heading = ""
     wrong = []
     for line in INDEX.read_text(encoding="utf-8").splitlines():

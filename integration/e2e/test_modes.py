@@ -61,7 +61,7 @@ def test_a_copy_runs_as_nobody_but_its_caller(bench: Bench, way: Way | None) -> 
         assert mode(there) == (0o2775 if place == "shared" else 0o775)
 
 
-def test_a_folder_that_may_not_be_written_to_takes_what_is_new(bench: Bench) -> None:
+def test_a_folder_made_read_only_still_receives_new_entries(bench: Bench) -> None:
     source, sink = bench.folder / "source", bench.folder / "sink"
     deep = source / "run" / "deep"
     deep.mkdir(parents=True)
@@ -83,7 +83,7 @@ def test_a_folder_that_may_not_be_written_to_takes_what_is_new(bench: Bench) -> 
     tree.assert_same(tree.describe(source), there)
 
 
-def test_a_partial_file_with_its_final_mode_is_gone_on_with(bench: Bench) -> None:
+def test_a_partial_file_with_its_final_mode_is_resumed(bench: Bench) -> None:
     source, sink = bench.folder / "large", bench.folder / "sink"
     size = 48 * tree.MIB
     source.write_bytes(os.urandom(size))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(600)]
 
 
-def test_congestion_that_moves_is_walked_around(bench: Bench) -> None:
+def test_moving_congestion_is_avoided(bench: Bench) -> None:
     value = slow_target_real.run(bench, rounds=1)
     alone = value["bytes"] / value["link_bytes_per_second"]
     for run in value["runs"]:

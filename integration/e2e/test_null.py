@@ -52,7 +52,7 @@ def made_up(number: int, offset: int, length: int) -> bytes:
     return whole[offset % 8 :][:length]
 
 
-def test_from_nowhere_to_a_folder_come_the_same_bytes_in_every_run(bench: Bench) -> None:
+def test_a_null_source_yields_the_same_bytes_in_every_run(bench: Bench) -> None:
     one = bench.folder / "one"
     all_safe(bench.cp(f"null:{SIZE}", one), SIZE)
     data = one.read_bytes()
@@ -69,7 +69,7 @@ def test_from_nowhere_to_a_folder_come_the_same_bytes_in_every_run(bench: Bench)
     assert (many / "d1/f2").read_bytes() == made_up(5, 0, 1000)
 
 
-def test_what_goes_nowhere_leaves_nothing(bench: Bench) -> None:
+def test_a_copy_to_null_leaves_nothing(bench: Bench) -> None:
     place = bench.folder / "place"
     place.mkdir()
     tree.make_file(place / "data", SIZE, seed=3)
@@ -107,7 +107,7 @@ def test_a_server_without_storage_is_known_as_such(bench: Bench, tmp_path: Path)
     assert [(line["bytes"], line["keeps_nothing"]) for line in told] == [(0, True)]
 
 
-def test_who_did_not_ask_for_a_null_end_is_refused_by_one(bench: Bench, tmp_path: Path) -> None:
+def test_a_null_server_refuses_a_copy_that_did_not_name_null(bench: Bench, tmp_path: Path) -> None:
     server = bench.serve(Path("null:4096"))
     peer = bench.peer(server)
     run = tmp_path / "run"
@@ -130,7 +130,7 @@ def test_who_did_not_ask_for_a_null_end_is_refused_by_one(bench: Bench, tmp_path
     assert [line for line in server.transfers() if line["event"] == "transfer"] == []
 
 
-def test_a_server_that_keeps_what_it_gets_is_no_null_end(bench: Bench, tmp_path: Path) -> None:
+def test_a_server_with_storage_is_no_null_end(bench: Bench, tmp_path: Path) -> None:
     root = bench.folder / "root"
     root.mkdir()
     server = bench.serve(root)
@@ -146,7 +146,7 @@ def test_a_server_that_keeps_what_it_gets_is_no_null_end(bench: Bench, tmp_path:
     assert (root / "null:").read_bytes() == made_up(0, 0, 4096)
 
 
-def test_bytes_to_nowhere_are_compared_with_their_sums(bench: Bench) -> None:
+def test_a_copy_to_null_verifies_checksums(bench: Bench) -> None:
     words: list[Word] = ["null:4096", "null:", "--checksum", "crc32c:00000000"]
     report = bench.cp(*words).expect(1).report
     assert report["files_failed"][0]["kind"] == "checksum_mismatch"
@@ -167,9 +167,7 @@ def test_bytes_to_nowhere_are_compared_with_their_sums(bench: Bench) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_null_end_that_makes_no_sense_is_refused(
-    bench: Bench, words: list[str], said: str
-) -> None:
+def test_an_invalid_null_url_is_refused(bench: Bench, words: list[str], said: str) -> None:
     ended = bench.start("cp", *words, cwd=bench.folder).wait()
     assert ended.code in {2, 3}
     assert said in ended.words

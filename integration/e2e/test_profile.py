@@ -57,7 +57,7 @@ def slow(folder: Path) -> list[Word]:
     return ["--target", f"{folder}=slow", f"--limit-target=slow={SLOW}"]
 
 
-def test_a_copy_within_a_rate_says_rate(bench: Bench, source: Path) -> None:
+def test_a_rate_limited_copy_reports_rate(bench: Bench, source: Path) -> None:
     words: list[Word] = [source / "data", bench.folder / "sink/data", f"--rate={SLOW}"]
     held_up(bench.cp(*words).expect(0).report, "rate", "source")
 
@@ -65,7 +65,7 @@ def test_a_copy_within_a_rate_says_rate(bench: Bench, source: Path) -> None:
 @pytest.mark.parametrize(
     ("which", "stage", "end"), [("source", "read", "source"), ("sink", "write", "sink")]
 )
-def test_slow_storage_is_told_from_the_other_end_of_a_copy(
+def test_the_profile_distinguishes_slow_storage_from_the_other_end(
     bench: Bench, source: Path, which: str, stage: str, end: str
 ) -> None:
     sink = bench.folder / "sink"
@@ -93,7 +93,7 @@ def test_slow_storage_of_another_host_is_named_here(
 
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
-def test_a_slow_network_says_network(bench: Bench, source: Path, push: bool) -> None:
+def test_a_slow_network_reports_network(bench: Bench, source: Path, push: bool) -> None:
     root = bench.folder / "root"
     root.mkdir()
     if not push:
@@ -110,7 +110,7 @@ def test_a_slow_network_says_network(bench: Bench, source: Path, push: bool) -> 
     assert times_of(report, "sink")["arrival"] > 0.5 * report["seconds"]
 
 
-def test_people_and_progress_hear_of_it_too(bench: Bench, source: Path) -> None:
+def test_the_summary_and_progress_name_the_bottleneck(bench: Bench, source: Path) -> None:
     words: list[Word] = ["cp", source / "data", bench.folder / "sink/data", f"--rate={SLOW}"]
     ended = bench.start(*words).wait().expect(0)
     assert ended.out.strip().endswith("; bottleneck: its rate limit"), ended.out

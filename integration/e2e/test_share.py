@@ -40,7 +40,7 @@ def taken(place: Path) -> int:
 
 
 @pytest.mark.parametrize("how", ["--reflink=auto", "--reflink=never", "--checksum-attributes"])
-def test_copy_shares_blocks_unless_told_not_to(bench: Bench, place: Path, how: str) -> None:
+def test_a_copy_shares_blocks_unless_disabled(bench: Bench, place: Path, how: str) -> None:
     tree.make_file(place / "large", FILE_BYTES, seed=1)
     before = taken(place)
     ended = bench.cp(how, place / "large", place / "copy").expect(0)
@@ -66,7 +66,7 @@ def test_byte_range_that_is_no_block_is_written(bench: Bench, place: Path) -> No
     assert (place / "part").read_bytes() == content[start : start + length]
 
 
-def test_killed_copy_goes_on_in_shared_blocks(bench: Bench, place: Path) -> None:
+def test_a_killed_copy_resumes_in_shared_blocks(bench: Bench, place: Path) -> None:
     tree.make_file(place / "large", FILE_BYTES, seed=3)
     before = taken(place)
     slow = ("--rate", "16MiB", "--durability", "object")

@@ -58,7 +58,7 @@ def far(folder: Path, slow: str) -> list[Word]:
 
 @pytest.mark.parametrize("way", ["local", "push", "pull"])
 @pytest.mark.parametrize("slow", ["source", "sink"])
-def test_storage_that_is_far_away_gets_as_many_threads_as_help(
+def test_distant_storage_gets_as_many_threads_as_help(
     bench: Bench, source: Path, way: str, slow: str
 ) -> None:
     sink = bench.folder / "sink"
@@ -159,9 +159,7 @@ def crowded() -> Iterator[Crowded]:
     server.close()
 
 
-def test_storage_that_gets_worse_with_many_is_not_driven_into_the_ground(
-    bench: Bench, crowded: Crowded
-) -> None:
+def test_storage_that_slows_with_threads_gets_few(bench: Bench, crowded: Crowded) -> None:
     url = f"http://127.0.0.1:{crowded.server.server_address[1]}/data"
     took, most = {}, {}
     for threads in [str(USUAL), "auto"]:

@@ -104,7 +104,7 @@ def ended(house: House, subject: str, to: str) -> Json:
 
 
 @pytest.mark.parametrize("subject", ACCOUNTS)
-def test_what_arrives_is_the_accounts_and_so_is_what_is_partial(house: House, subject: str) -> None:
+def test_arrived_and_partial_files_belong_to_the_account(house: House, subject: str) -> None:
     tree.make_file(house.b.root("x"), 6 * MIB, seed=1)
     folder = house.data / "open"
     to = f"open/of-{subject}/file"
@@ -125,7 +125,7 @@ def test_what_arrives_is_the_accounts_and_so_is_what_is_partial(house: House, su
     assert tree.leftovers(folder) == []
 
 
-def test_what_others_keep_to_themselves_is_neither_read_nor_written(house: House) -> None:
+def test_private_files_of_others_are_neither_read_nor_written(house: House) -> None:
     tree.make_file(house.b.root("x"), MIB, seed=2)
     secret = house.data / "secret"
     secret.write_bytes(b"a stranger's")
@@ -157,7 +157,7 @@ def test_what_others_keep_to_themselves_is_neither_read_nor_written(house: House
     assert not house.b.root("stolen").exists()
 
 
-def test_what_another_endpoint_pushes_is_the_accounts_of_its_ticket(house: House) -> None:
+def test_pushed_files_belong_to_the_account_of_the_ticket(house: House) -> None:
     tree.make_file(house.b.root("x"), MIB, seed=3)
     with house.a.client(subject="bob") as here, house.b.client() as there:
         ticket = here.mint_ticket("in", "write", ["/data/open/pushed"], house.b.key)
@@ -168,7 +168,7 @@ def test_what_another_endpoint_pushes_is_the_accounts_of_its_ticket(house: House
     assert owners(house.data / "open/pushed") == numbers("bob")
 
 
-def test_storage_calls_reach_what_the_account_reaches(house: House) -> None:
+def test_storage_calls_have_the_permissions_of_the_account(house: House) -> None:
     tokens = {subject: house.a.token(subject=subject) for subject in ACCOUNTS}
 
     def call(subject: str, method: str, what: str, body: Json = None) -> tuple[int, Json]:

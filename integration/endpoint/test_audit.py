@@ -33,7 +33,7 @@ def lines_of(log: Path, kind: str) -> list[Json]:
         time.sleep(0.05)
 
 
-def test_a_refused_session_of_somebody_known_has_his_name(
+def test_a_refused_session_of_a_known_owner_is_logged_by_name(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     log = tmp_path / "audit"
@@ -64,7 +64,7 @@ def test_a_refused_session_of_somebody_known_has_his_name(
     assert len(lines_of(log, "session")) == 2
 
 
-def test_who_keeps_nothing_of_what_he_reads_is_turned_away(
+def test_a_reader_that_keeps_nothing_is_rejected(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     log = tmp_path / "audit"

@@ -176,7 +176,7 @@ def test_a_good_certificate_is_its_subject_for_calls_and_sessions(
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_certificate_is_refused_with_what_is_wrong(
+def test_a_bad_certificate_is_refused_with_the_cause(
     world: World, name: str, tmp_path: Path
 ) -> None:
     certificate = world.files[name]
@@ -197,9 +197,7 @@ def test_a_bad_certificate_is_refused_with_what_is_wrong(
     assert there.code == 200, there.text
 
 
-def test_a_certificate_without_its_key_is_refused_here_with_words(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_certificate_without_its_key_is_refused_locally(world: World, tmp_path: Path) -> None:
     whole = world.files["alice"].read_text(encoding="utf-8")
     head, mark, key = whole.partition("-----BEGIN EC PRIVATE KEY-----")
     other = world.files["bob"].read_text(encoding="utf-8").partition(mark)[2]
@@ -222,9 +220,7 @@ def test_a_certificate_without_its_key_is_refused_here_with_words(
     assert str(tmp_path / "nowhere") in ended.stdout + ended.stderr
 
 
-def test_the_rules_of_a_root_say_what_a_certificates_owner_may_do(
-    world: World, tmp_path: Path
-) -> None:
+def test_root_rules_apply_to_certificate_owners(world: World, tmp_path: Path) -> None:
     wanted = {
         "alice": {"data": (200, 201), "open": (200, 201), "fixed": (200, 403)},
         "bob": {"data": (200, 403), "open": (200, 201), "fixed": (200, 403)},
@@ -276,13 +272,13 @@ def test_no_page_of_another_site_acts_by_a_browsers_certificate(
     assert answer.code == 201, answer.text
 
 
-def test_a_principal_that_nobody_knows_is_refused_where_it_must_be_known(world: World) -> None:
+def test_an_unmapped_principal_is_refused_if_mapping_is_required(world: World) -> None:
     stranger = world.authority.issue("stranger").file()
     answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=stranger)
     assert "has no account here" in answer.refused(403, "permission_denied")["cause"]
 
 
-def test_an_administrator_is_one_by_certificate_too(world: World) -> None:
+def test_an_administrator_may_use_a_certificate(world: World) -> None:
     certificate = world.files["root"]
     you = ask(world.endpoint, "GET", "/v1/endpoint", certificate=certificate).json["you"]
     assert (you["owner"], you["administrator"]) == ("root", True)
@@ -292,7 +288,7 @@ def test_an_administrator_is_one_by_certificate_too(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_revoked_is_refused_soon_and_without_a_restart(
+def test_a_revoked_certificate_is_refused_soon_without_a_restart(
     world: World, tmp_path: Path
 ) -> None:
     gone = world.authority.issue("gone", "/DC=org/DC=dray/CN=bob")
@@ -373,7 +369,7 @@ def test_an_endpoint_does_not_start_with_a_damaged_list(tmp_path: Path, name: st
         endpoint.close()
 
 
-def test_an_endpoint_that_believes_no_authority_says_so(
+def test_an_endpoint_that_trusts_no_authority_says_so(
     world: World, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     endpoint = start_endpoint("plain")
@@ -439,7 +435,7 @@ def test_a_server_must_be_the_host_that_was_dialled(
     assert (tmp_path / "got").exists() == (code == 0)
 
 
-def test_a_server_of_another_authority_or_with_another_key_is_not_told_a_token(
+def test_an_untrusted_server_gets_no_token(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     for name in ("own", "other"):

@@ -61,7 +61,7 @@ def same(one: Path, other: Path) -> bool:
     return tree.hash_file(one) == tree.hash_file(other)
 
 
-def test_an_endpoint_says_who_it_is_and_who_is_asking(two_endpoints: Two, a: Client) -> None:
+def test_an_endpoint_reports_itself_and_the_caller(two_endpoints: Two, a: Client) -> None:
     info = a.endpoint()
     assert (info.name, info.key) == ("a", two_endpoints.a.key)
     assert [(root.name, root.read, root.write) for root in info.roots] == [("data", True, True)]
@@ -106,7 +106,7 @@ def test_a_copy_goes_straight_from_one_to_the_other(
         assert same(source, ends.a.root(target))
 
 
-def test_an_awaited_copy_does_too(two_endpoints: Two) -> None:
+def test_an_awaited_copy_goes_straight_too(two_endpoints: Two) -> None:
     source = make(two_endpoints.b, "x.dat")
 
     async def go() -> str:
@@ -133,7 +133,7 @@ def test_a_local_folder_is_copied_and_its_files_are_listed(two_endpoints: Two, a
     assert tree.differences(wanted, found) == []
 
 
-def test_what_fails_is_named_and_the_rest_arrives(two_endpoints: Two, a: Client) -> None:
+def test_a_failed_file_raises_and_is_not_published(two_endpoints: Two, a: Client) -> None:
     make(two_endpoints.a, "there.dat", 1000)
     wanted = Content(size=1000, checksum="adler32:00000001")
     request = Request("/data/there.dat", "/data/copy.dat", content=wanted)
@@ -232,7 +232,7 @@ def test_a_wait_and_a_listener_survive_a_restart(
     assert same(source, two_endpoints.a.root("x.dat"))
 
 
-def test_a_cut_network_is_got_over(two_endpoints: Two, a: Client, b: Client, fault: Faults) -> None:
+def test_a_cut_network_is_survived(two_endpoints: Two, a: Client, b: Client, fault: Faults) -> None:
     source = make(two_endpoints.b, "x.dat", 32 * MIB)
     proxy = fault.between(two_endpoints.b)
     ticket = b.mint_ticket("cut", "read", ["/data/x.dat"], two_endpoints.a.key)
@@ -277,7 +277,7 @@ def test_tickets_are_listed_without_their_secret_and_revoked(two_endpoints: Two,
     assert caught.value.kind == "unauthorized"
 
 
-def test_storage_calls_do_what_they_say(two_endpoints: Two, a: Client) -> None:
+def test_storage_calls_work(two_endpoints: Two, a: Client) -> None:
     path = make(two_endpoints.a, "x.dat", 1000)
     entry = a.stat("/data/x.dat")
     assert (entry.type, entry.size, entry.name) == ("file", 1000, "x.dat")
@@ -297,9 +297,7 @@ def test_storage_calls_do_what_they_say(two_endpoints: Two, a: Client) -> None:
     assert caught.value.kind == "not_found"
 
 
-def test_names_that_are_no_text_are_written_with_percent_signs(
-    two_endpoints: Two, a: Client
-) -> None:
+def test_names_that_are_no_text_are_percent_encoded(two_endpoints: Two, a: Client) -> None:
     top = bytes(two_endpoints.a.root())
     with open(top + b"/100%\xff?#", "wb") as file:
         file.write(b"odd")

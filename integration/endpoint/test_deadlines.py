@@ -153,7 +153,7 @@ def refused_and_offered(house: House, here: Client, there: Client) -> None:
     assert here.submit(offered).promised
 
 
-def test_a_miss_is_foretold_with_its_cause_when_the_other_end_slows(
+def test_a_miss_is_predicted_with_its_cause_when_the_other_end_slows(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     house = House(start_endpoint)
@@ -237,7 +237,7 @@ def test_a_kill_keeps_every_promise_and_gives_none_twice(
     assert promised, "nothing was ever promised"
 
 
-def test_what_is_promised_begins_in_time_though_all_places_are_taken(
+def test_a_promised_transfer_begins_in_time_though_all_slots_are_taken(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     house = House(start_endpoint, limits={"transfers_active": 1})

@@ -122,7 +122,7 @@ def pair(start: Callable[..., Endpoint], folder: Path, kind: str, *, push: bool)
 
 @pytest.mark.parametrize("kind", KINDS if FULL else FEW)
 @pytest.mark.parametrize("push", [False, True], ids=["pull", "push"])
-def test_what_an_endpoint_writes_after_a_failed_sync_is_on_the_disk(
+def test_data_an_endpoint_writes_after_a_failed_sync_reaches_the_disk(
     start_endpoint: Callable[..., Endpoint], folder: Path, kind: str, push: bool
 ) -> None:
     with pair(start_endpoint, folder, kind, push=push) as ends:

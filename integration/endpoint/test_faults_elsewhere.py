@@ -31,7 +31,7 @@ Snapshot = dict[bytes, tuple[int, int, int]]
 UNDER_WAY = 8
 
 
-def test_another_endpoint_of_the_same_storage_goes_on(
+def test_another_endpoint_of_the_same_storage_resumes(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     for moment in range(MOMENTS):
@@ -50,7 +50,7 @@ def test_another_endpoint_of_the_same_storage_goes_on(
             tally.add(excess, has_resumed=scene.carried() - before < 100 * MIB)
 
 
-def test_a_replica_goes_on_when_the_source_is_gone_for_good(
+def test_a_transfer_resumes_from_a_replica_after_the_source_died(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     scenes.seconds(push=False)
@@ -67,7 +67,7 @@ def test_a_replica_goes_on_when_the_source_is_gone_for_good(
             tally.add(excess, has_resumed=done.tries > 1)
 
 
-def test_a_submission_of_another_id_from_a_replica_goes_on(
+def test_a_submission_of_another_id_from_a_replica_resumes(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     scenes.seconds(push=False)
@@ -190,7 +190,7 @@ def test_the_second_of_two_waits_and_adopts_what_the_first_has_brought(
 
 
 @WHERE
-def test_two_at_once_never_mix_their_bytes(
+def test_two_concurrent_transfers_never_mix_their_bytes(
     scenes: Scenes, fault: Faults, changed: Data, where: str
 ) -> None:
     push = where == "pushed"
@@ -221,7 +221,7 @@ def test_two_at_once_never_mix_their_bytes(
 # --- ghosts -------------------------------------------------------------------------------------
 
 
-def test_a_frozen_driver_is_refused_when_it_wakes_and_another_has_gone_on(
+def test_a_thawed_driver_is_refused_after_another_resumed(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     scenes.seconds(push=True)
@@ -244,7 +244,7 @@ def test_a_frozen_driver_is_refused_when_it_wakes_and_another_has_gone_on(
             tally.add(excess, has_resumed=True)
 
 
-def test_while_a_frozen_sink_holds_the_lock_nobody_writes_beside_it(
+def test_a_frozen_sink_with_the_lock_excludes_other_writers(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     scenes.seconds(push=False)

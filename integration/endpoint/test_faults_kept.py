@@ -138,7 +138,7 @@ def test_every_state_survives_a_kill(scenes: Scenes, fault: Faults) -> None:
 # --- given up -----------------------------------------------------------------------------------
 
 
-def test_a_request_that_was_given_up_is_kept_and_goes_on_when_asked(
+def test_a_failed_request_is_kept_and_resumes_on_retry(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     for moment in range(MOMENTS):
@@ -168,7 +168,7 @@ def test_a_request_that_was_given_up_is_kept_and_goes_on_when_asked(
 # --- changed while it runs ----------------------------------------------------------------------
 
 
-def test_paused_and_resumed_at_any_moment_it_goes_on(
+def test_a_transfer_paused_and_resumed_at_any_moment_finishes(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     for moment in range(MOMENTS):
@@ -195,7 +195,7 @@ def test_paused_and_resumed_at_any_moment_it_goes_on(
             tally.add(excess, has_resumed=done.tries > 1)
 
 
-def test_resumed_before_it_has_paused_it_goes_on(scenes: Scenes) -> None:
+def test_a_transfer_resumed_before_it_has_paused_finishes(scenes: Scenes) -> None:
     for push in (True, False):
         scenes.seconds(push=push)
         with scenes.make(push=push) as scene, scene.watched():

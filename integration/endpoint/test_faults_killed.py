@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 @pytest.mark.parametrize(
     "victims", [("active",), ("passive",), ("passive", "active")], ids="-and-".join
 )
-def test_endpoints_killed_at_any_moment_go_on_by_themselves(
+def test_endpoints_killed_at_any_moment_resume_by_themselves(
     scenes: Scenes, fault: Faults, tally: Tally, victims: tuple[str, ...]
 ) -> None:
     for moment in range(MOMENTS):
@@ -49,7 +49,7 @@ def test_endpoints_killed_at_any_moment_go_on_by_themselves(
 
 
 @pytest.mark.parametrize("victim", ["active", "passive"])
-def test_endpoints_asked_to_stop_leave_and_go_on_when_they_are_back(
+def test_stopped_endpoints_exit_cleanly_and_resume_after_a_restart(
     scenes: Scenes, fault: Faults, tally: Tally, victim: str
 ) -> None:
     for moment in range(MOMENTS):
@@ -166,7 +166,7 @@ def was_submitted(scene: Scene) -> bool:
     return scene.client().query(["t"])["t"] is not None
 
 
-def test_command_line_killed_at_any_moment_the_transfer_goes_on(
+def test_a_transfer_survives_its_command_line_killed_at_any_moment(
     scenes: Scenes, fault: Faults, tally: Tally, tmp_path: Path
 ) -> None:
     whole = scenes.seconds(push=False)
@@ -189,7 +189,7 @@ def test_command_line_killed_at_any_moment_the_transfer_goes_on(
             assert (done.attempt, done.tries) == (1, 1), words(done)
 
 
-def test_command_line_waits_and_says_how_it_ended(scenes: Scenes, tmp_path: Path) -> None:
+def test_the_command_line_waits_and_reports_the_end(scenes: Scenes, tmp_path: Path) -> None:
     scenes.seconds(push=False)
     with scenes.make(push=False) as scene:
         ended = command_line(scene, tmp_path).wait(END_SECONDS).expect(0)
@@ -202,7 +202,7 @@ def test_command_line_waits_and_says_how_it_ended(scenes: Scenes, tmp_path: Path
         scene.check_done("again", faults=0)
 
 
-def test_python_caller_killed_at_any_moment_the_transfer_goes_on(
+def test_a_transfer_survives_its_python_caller_killed_at_any_moment(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     for moment in range(MOMENTS):
@@ -220,7 +220,7 @@ def test_python_caller_killed_at_any_moment_the_transfer_goes_on(
             assert (done.attempt, done.tries) == (1, 1), words(done)
 
 
-def test_a_transfer_bound_to_its_caller_is_cancelled_and_keeps_what_is_safe(
+def test_a_bound_transfer_is_cancelled_and_keeps_durable_data(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     for moment in range(MOMENTS):

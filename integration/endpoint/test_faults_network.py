@@ -21,7 +21,7 @@ CUTS = 6
 
 
 @pytest.mark.parametrize("data_only", [False, True], ids=["all", "streams"])
-def test_a_network_cut_at_any_moment_is_got_over(
+def test_a_network_cut_at_any_moment_is_survived(
     scenes: Scenes, fault: Faults, tally: Tally, data_only: bool
 ) -> None:
     for moment in range(MOMENTS):
@@ -41,7 +41,7 @@ def test_a_network_cut_at_any_moment_is_got_over(
 
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
-def test_more_cuts_than_tries_are_got_over_while_something_becomes_safe(
+def test_more_cuts_than_tries_are_survived_with_durable_progress(
     scenes: Scenes, fault: Faults, tally: Tally, push: bool
 ) -> None:
     scenes.seconds(push=push)
@@ -61,7 +61,7 @@ def test_more_cuts_than_tries_are_got_over_while_something_becomes_safe(
         tally.add(excess, has_resumed=True)
 
 
-def test_a_network_that_is_away_for_a_while_is_waited_for(
+def test_a_transfer_waits_for_an_unreachable_network(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     for moment in range(MOMENTS):

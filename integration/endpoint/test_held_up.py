@@ -33,7 +33,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
 
 @pytest.mark.parametrize("what", ["rate", "network"])
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
-def test_a_transfer_says_what_held_it_up(
+def test_a_transfer_names_its_bottleneck(
     start_endpoint: Callable[..., Endpoint], one: Data, push: bool, what: str
 ) -> None:
     with Scenes(start_endpoint, one).make(push=push) as scene:

@@ -95,7 +95,7 @@ def test_an_issuer_that_is_one_of_many_behind_its_address_is_asked_by_name(
         served.stop()
 
 
-def test_strangers_cannot_make_an_endpoint_knock_at_an_issuer(
+def test_unknown_tokens_cause_no_requests_to_an_issuer(
     start_endpoint: Callable[..., Endpoint], served: Served, tmp_path: Path
 ) -> None:
     stranger = Issuer(tmp_path, served.url, name="stranger")
@@ -110,7 +110,7 @@ def test_strangers_cannot_make_an_endpoint_knock_at_an_issuer(
     assert len(served.asked) == 2, served.asked
 
 
-def test_an_issuer_that_is_away_when_it_is_needed_first_makes_nobody_a_liar(
+def test_an_issuer_unreachable_at_first_use_gives_503_not_401(
     start_endpoint: Callable[..., Endpoint], served: Served
 ) -> None:
     served.stop()
@@ -127,7 +127,7 @@ def test_an_issuer_that_is_away_when_it_is_needed_first_makes_nobody_a_liar(
 
 
 @pytest.mark.slow
-def test_old_keys_count_for_a_while_when_their_issuer_is_away(
+def test_cached_keys_stay_valid_for_a_while_without_their_issuer(
     start_endpoint: Callable[..., Endpoint], served: Served
 ) -> None:
     config = {"issuer": [served.config(cache_seconds=2, stale_seconds=8)]}

@@ -63,7 +63,7 @@ def test_pages_of_one_listing_come_by_one_connection(asked: tuple[Endpoint, Prox
     assert len(proxy.connections) == 1
 
 
-def test_waiting_goes_on_when_its_connection_is_cut(asked: tuple[Endpoint, Proxy]) -> None:
+def test_a_wait_continues_when_its_connection_is_cut(asked: tuple[Endpoint, Proxy]) -> None:
     endpoint, proxy = asked
     (endpoint.root() / "file").write_text("some", encoding="utf-8")
     with endpoint.client() as client:

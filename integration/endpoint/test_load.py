@@ -153,7 +153,7 @@ def at(times: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def test_calls_are_answered_at_once_under_load_and_memory_stays_flat(
+def test_calls_are_answered_promptly_under_load_and_memory_stays_flat(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     limits = {

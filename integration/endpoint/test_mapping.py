@@ -186,7 +186,7 @@ def _note(written: dict[str, set[str]], target: ast.expr, value: ast.expr) -> No
             written[target.value.id].add(str(key.value))
 
 
-def test_a_field_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_field_is_refused() -> None:
     for change in (
         {"files": [file(new_field=1)], "params": params()},
         {"files": [file()], "params": params(new_field=1)},
@@ -199,7 +199,7 @@ def test_a_field_that_nobody_knows_is_refused() -> None:
             fts.requests_of(change, "job-1", PREFIXES)
 
 
-def test_what_decides_is_in_fields() -> None:
+def test_deciding_values_are_request_fields() -> None:
     request = mapped("one")[0].request
     del request["labels"]
     assert request == {
@@ -290,7 +290,7 @@ def test_an_answer_has_everything_that_rucio_reads() -> None:
     assert found["job_metadata"] == JOBS["one"]["params"]["job_metadata"]
 
 
-def test_of_several_replicas_the_used_one_counts() -> None:
+def test_the_used_replica_decides_the_file_states() -> None:
     found = answer("replicas", {"source": 1})
     states = [row["file_state"] for row in found["files"]]
     assert states == ["NOT_USED", "FINISHED", "NOT_USED"]
@@ -307,7 +307,7 @@ def test_a_bulk_of_which_some_failed_is_dirty() -> None:
     assert answer("hops", failed, {"state": "cancelled"})["job_state"] == "FAILED"
 
 
-def test_what_may_not_be_overwritten_fails_in_the_words_that_rucio_looks_for() -> None:
+def test_an_existing_file_fails_with_the_message_rucio_matches() -> None:
     stands = {f"{1:032x}": {"size": 1_000_000, "adler32": "5bdc0fda"}}
     found = answer("to tape", {"files": {"skipped": 1}}, destinations=stands)
     row = found["files"][0]
@@ -425,7 +425,7 @@ def test_the_last_line_has_one_colon_and_the_code_says_whether_to_come_back() ->
     assert xrd.ending({**transfer, "files": {"skipped": 1}})[0] == 2
 
 
-def test_the_tables_say_what_becomes_of_every_word() -> None:
+def test_the_tables_cover_every_word() -> None:
     known = {"-C", "-S", "source path", "source host", "tpc.key", "tpc.org", "other cgi", "file"}
     assert set(xrd.ARGV) == known
     variables = {name for _, env in RUNS.values() for name in env} - {"PATH"}

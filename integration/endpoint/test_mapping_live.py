@@ -177,7 +177,7 @@ def test_a_job_is_cancelled_and_its_priority_changed_as_rucio_does(sites: Sites)
     assert (answer["job_state"], answer["files"][0]["reason"]) == ("CANCELED", "cancelled")
 
 
-def test_what_may_not_be_overwritten_is_said_in_rucios_words(sites: Sites) -> None:
+def test_an_existing_file_fails_with_rucios_message(sites: Sites) -> None:
     job = sites.job({"files": [recorded.file(7)], "params": recorded.params(overwrite=False)})
     request = fts.requests_of(job, "job", sites.prefixes)[0].request
     below = request["destination"]["url"].removeprefix(sites.ends["a"].place(""))

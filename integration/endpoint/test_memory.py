@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 MIB = tree.MIB
 
 
-def test_what_is_safe_stays_so_when_others_take_their_part_of_the_memory(
+def test_durable_data_survives_a_smaller_memory_share(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     """A session that starts beside others gets less memory than one that started alone."""

@@ -38,7 +38,7 @@ def test_a_query_names_the_field(start_endpoint: Callable[..., Endpoint]) -> Non
     assert error["cause"].startswith("limit: invalid digit"), error
 
 
-def test_what_a_state_does_not_allow_is_not_said_to_exist(
+def test_a_change_the_state_forbids_is_no_exists_error(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     endpoint = start_endpoint("a")
@@ -68,7 +68,7 @@ def test_a_missing_ticket_names_its_place(start_endpoint: Callable[..., Endpoint
     assert far in ended["error"]["cause"], ended
 
 
-def test_a_source_of_another_name_is_told_as_it_was_named(
+def test_a_renamed_source_is_reported_under_its_given_name(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     done = dray("cp", "/dev/zero", tmp_path / "copy")
@@ -87,7 +87,7 @@ def test_a_source_of_another_name_is_told_as_it_was_named(
     assert "its source is /data/pipe: " in ended["failures"][0]["error"]["message"], ended
 
 
-def test_a_size_that_is_unknown_is_told_once_and_where_it_can_be_given(
+def test_an_unknown_size_is_reported_once_with_the_remedy(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     endpoint = start_endpoint("a", roots=[Root("data", {"rate": "10MiB/s"})])

@@ -443,7 +443,7 @@ def test_links_that_are_followed_lead_to_nothing_but_what_was_asked_for(place: P
     assert not (copy / "side").exists()
 
 
-def test_what_was_a_folder_when_it_was_asked_and_is_a_link_now_leads_nowhere(
+def test_a_folder_replaced_by_a_link_leads_nowhere(
     place: Place,
 ) -> None:
     """A folder is replaced by a link while calls use it."""

@@ -55,7 +55,7 @@ def both(on: Stage, ids: tuple[str, str]) -> tuple[Transfer, Transfer]:
     return on.done(ids[0], "A"), on.done(ids[1], "B")
 
 
-def test_an_urgent_one_takes_the_place_of_another_when_the_policy_is_changed(
+def test_a_policy_change_lets_an_urgent_transfer_preempt(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     """First in order of submission, then by priority: changed while A runs and B waits."""
@@ -95,7 +95,7 @@ def test_an_urgent_one_takes_the_place_of_another_when_the_policy_is_changed(
         assert a.bytes.sent <= A_BYTES + OBJECT_BYTES, "nothing is sent twice"
 
 
-def test_turns_take_as_long_as_one_after_the_other(
+def test_round_robin_takes_as_long_as_first_come_first_served(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     quota = 1536 * KIB
@@ -132,7 +132,7 @@ def test_turns_take_as_long_as_one_after_the_other(
         assert in_turns <= 1.2 * in_order + 0.5
 
 
-def test_pairs_run_side_by_side_and_of_one_pair_one(
+def test_different_pairs_run_concurrently_and_one_transfer_of_each(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     sink, source = begin(start_endpoint, policy="pairs")
@@ -180,7 +180,7 @@ def test_a_kill_in_the_middle_of_a_hold_loses_nothing(
             assert transfer.bytes.sent <= B_BYTES + 2 * MIB + RATE // 2, transfer.bytes
 
 
-def test_what_is_held_hears_what_is_wished_of_it_and_of_the_endpoints_end(
+def test_a_held_transfer_obeys_changes_and_the_endpoints_stop(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     """A push: the driving endpoint itself holds it."""
@@ -217,7 +217,7 @@ def test_what_is_held_hears_what_is_wished_of_it_and_of_the_endpoints_end(
         assert last.bytes.sent <= B_BYTES + 2 * MIB
 
 
-def test_a_turn_of_what_is_owed_less_waits_for_what_is_realtime(
+def test_a_lower_credit_turn_waits_for_realtime_transfers(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     sink, source = begin(start_endpoint, policy="round_robin", quota=MIB)

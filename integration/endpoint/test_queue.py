@@ -66,7 +66,7 @@ def endpoint(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
     return made
 
 
-def test_a_long_line_holds_nobody_else_up(start_endpoint: Callable[..., Endpoint]) -> None:
+def test_a_long_queue_delays_no_other_owner(start_endpoint: Callable[..., Endpoint]) -> None:
     endpoint = start_endpoint("a", config={"limits": {"transfers_active": 1}})
     endpoint.root("in").write_bytes(b"small")
     with endpoint.client() as alice, endpoint.client(subject="bob") as bob:
@@ -81,7 +81,7 @@ def test_a_long_line_holds_nobody_else_up(start_endpoint: Callable[..., Endpoint
         assert alice.transfer("a2-500").state == "queued"
 
 
-def test_a_purge_says_what_it_took(endpoint: Endpoint) -> None:
+def test_a_purge_reports_the_deleted_files(endpoint: Endpoint) -> None:
     with endpoint.client() as client:
         begun(client, endpoint)
         client.cancel("t", purge=True)
@@ -94,7 +94,7 @@ def test_a_purge_says_what_it_took(endpoint: Endpoint) -> None:
         until(lambda: "no partial data" in client.transfer("t").notices[-1], "no word")
 
 
-def test_a_purge_leaves_what_another_transfer_went_on_with(endpoint: Endpoint) -> None:
+def test_a_purge_keeps_data_that_another_transfer_resumed(endpoint: Endpoint) -> None:
     with endpoint.client() as client:
         begun(client, endpoint)
         client.cancel("t")
@@ -113,7 +113,7 @@ def test_a_purge_leaves_what_another_transfer_went_on_with(endpoint: Endpoint) -
         assert tree.hash_file(endpoint.root("out/in")) == tree.hash_file(endpoint.root("in"))
 
 
-def test_a_purge_of_what_never_began_ends_at_once(endpoint: Endpoint) -> None:
+def test_a_purge_of_an_unstarted_transfer_ends_immediately(endpoint: Endpoint) -> None:
     with endpoint.client() as client:
         client.submit(request("t", not_before=FAR))
         client.cancel("t", purge=True)
@@ -122,7 +122,7 @@ def test_a_purge_of_what_never_began_ends_at_once(endpoint: Endpoint) -> None:
         assert not endpoint.root("out").exists()
 
 
-def test_cancelling_says_how_it_ended(endpoint: Endpoint) -> None:
+def test_cancelling_reports_the_end(endpoint: Endpoint) -> None:
     token = endpoint.token()
 
     def cancel(*words: str) -> str:
@@ -145,7 +145,7 @@ def test_cancelling_says_how_it_ended(endpoint: Endpoint) -> None:
         assert json.loads(cancel("--json"))["state"] == "cancelled"
 
 
-def test_who_waits_right_after_a_start_is_answered(endpoint: Endpoint) -> None:
+def test_a_wait_right_after_a_start_is_answered(endpoint: Endpoint) -> None:
     with endpoint.client() as client:
         client.submit(request("t"))
         client.wait("t", timeout_seconds=END_SECONDS)
@@ -225,7 +225,7 @@ DATA, OUT = Root(), Root("out")
     ],
     ids=["read", "write", "read-only", "removed", "issuer", "the-same"],
 )
-def test_what_waited_is_asked_again_when_it_begins(
+def test_a_delayed_transfer_is_checked_again_when_it_begins(
     start_endpoint: Callable[..., Endpoint],
     roots: tuple[Root, ...],
     config: dict[str, Any],

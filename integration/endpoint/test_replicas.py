@@ -93,7 +93,7 @@ def test_a_replica_that_is_local_is_a_copy_within_the_endpoint(
     assert told == [("pull", dead.address), ("copy", "")], told
 
 
-def test_what_a_lost_source_left_can_be_purged_without_it(
+def test_the_partial_data_of_a_lost_source_can_be_purged(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     """The first replica is dead from the start, the second when the transfer is cancelled."""

@@ -53,7 +53,7 @@ def gave_way(transfer: Transfer) -> bool:
     return any("gave up its session" in notice for notice in transfer.notices)
 
 
-def test_what_is_due_soon_takes_the_place_of_who_can_wait(
+def test_an_urgent_promise_preempts_a_transfer_with_slack(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     house = House(start_endpoint, limits=ONE)
@@ -77,7 +77,7 @@ def test_what_is_due_soon_takes_the_place_of_who_can_wait(
             here.cancel(id, purge=True)
 
 
-def test_who_finds_no_place_in_time_hears_of_it_before(
+def test_a_transfer_without_a_session_is_predicted_to_miss(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     house = House(start_endpoint, limits=ONE)
@@ -98,7 +98,7 @@ def test_who_finds_no_place_in_time_hears_of_it_before(
             here.cancel(id, purge=True)
 
 
-def test_two_that_are_full_of_promises_to_each_other_take_each_other_in(
+def test_two_fully_promised_endpoints_accept_each_others_sessions(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     limits = {"transfers_active": 2, "per_owner_active": 2}

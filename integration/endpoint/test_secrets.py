@@ -310,7 +310,7 @@ def test_state_keys_and_configuration_are_private(
     assert not wrong, "\n".join(wrong)
 
 
-def test_what_init_makes_is_private_whatever_the_umask_is(tmp_path: Path) -> None:
+def test_files_made_by_init_are_private_under_any_umask(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     before = os.umask(0)
     try:
@@ -329,7 +329,7 @@ def test_what_init_makes_is_private_whatever_the_umask_is(tmp_path: Path) -> Non
     assert modes["drayd.toml"] & 0o027 == 0, modes
 
 
-def test_a_token_file_that_others_may_read_is_said(
+def test_a_token_file_that_others_may_read_is_reported(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     endpoint = start_endpoint("a")

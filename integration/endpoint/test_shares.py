@@ -180,7 +180,7 @@ def resident(endpoint: Endpoint) -> int:
     raise AssertionError("no memory")
 
 
-def test_an_owner_has_so_many_sessions_connections_and_so_much_memory(
+def test_an_owner_is_limited_in_sessions_connections_and_memory(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     memory = 48 * MIB

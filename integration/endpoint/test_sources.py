@@ -118,7 +118,7 @@ def test_the_command_copies_all_sources(a: Endpoint, b: Endpoint, tmp_path: Path
         (["/data/one", "dray://h/data/two"], {}, "several endpoints"),
     ],
 )
-def test_what_cannot_be_one_transfer_is_refused(
+def test_sources_that_cannot_be_one_transfer_are_refused(
     b: Endpoint, sources: list[str], more: Json, said: str
 ) -> None:
     with b.client() as client, pytest.raises(DrayError) as caught:
@@ -196,7 +196,7 @@ def test_nothing_to_copy_fails_unless_it_is_allowed(b: Endpoint, source: str, mo
         assert client.wait("w", timeout_seconds=60).state == "failed"
 
 
-def test_a_link_that_is_named_is_not_copied_as_one(a: Endpoint, b: Endpoint) -> None:
+def test_a_named_link_is_not_copied_as_a_link(a: Endpoint, b: Endpoint) -> None:
     with a.client() as here, b.client() as there:
         here.submit(Request(ticket(there, b, a.key, "link"), "/data/to", id="t", retry=ONCE))
         ended = here.wait("t", timeout_seconds=60)

@@ -96,7 +96,7 @@ def seen_until_done(scene: Scene, id: str) -> set[int]:
 
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
-def test_a_transfer_begins_with_what_an_earlier_one_found(
+def test_a_transfer_begins_with_the_streams_of_an_earlier_one(
     start_endpoint: Callable[..., Endpoint], files: Data, *, push: bool
 ) -> None:
     scene = Scene(start_endpoint, files, push=push, config={"limits": LIMITS})
@@ -142,7 +142,7 @@ def test_a_transfer_begins_with_what_an_earlier_one_found(
 
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
-def test_nothing_is_found_while_the_rate_is_what_bounds(
+def test_a_rate_limited_transfer_records_no_tuning(
     start_endpoint: Callable[..., Endpoint], files: Data, *, push: bool
 ) -> None:
     config = {"limits": LIMITS, "rate": RATED_BYTES_PER_SECOND}
@@ -185,7 +185,7 @@ def test_no_session_has_more_streams_than_each_end_allows(
         scene.close()
 
 
-def test_who_says_nothing_has_what_the_configuration_says(
+def test_the_configuration_gives_the_default_streams(
     start_endpoint: Callable[..., Endpoint], small: Data
 ) -> None:
     scene = Scene(start_endpoint, small, push=True, config={"streams": 7, "limits": LIMITS})

@@ -283,7 +283,7 @@ def test_a_ticket_may_be_had_only_for_what_its_owner_may_do(two_endpoints: Two) 
 # --- time -----------------------------------------------------------------------------------------
 
 
-def test_an_expired_ticket_is_refused_with_when(two_endpoints: Two) -> None:
+def test_an_expired_ticket_is_refused_with_its_expiry(two_endpoints: Two) -> None:
     a, b = two_endpoints
     make(b)
     ticket = mint(a, b, lifetime_seconds=1)
@@ -391,7 +391,7 @@ def test_a_ticket_is_kept_good_while_its_transfer_is_queued(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("away_seconds", "is_kept"), [(5, True), (12, False)])
-def test_a_ticket_outlives_an_absence_of_its_endpoint_that_it_can(
+def test_a_ticket_outlives_a_short_outage_of_its_endpoint(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint], away_seconds: float, is_kept: bool
 ) -> None:
     """It is renewed in the middle of its life; then the endpoint is unreachable."""
@@ -415,7 +415,7 @@ def test_a_ticket_outlives_an_absence_of_its_endpoint_that_it_can(
 
 
 @pytest.mark.parametrize("direction", ["read", "write"])
-def test_a_ticket_is_worth_what_the_roots_rules_say_today(
+def test_a_ticket_follows_the_current_rules_of_the_root(
     start_endpoint: Callable[..., Endpoint], direction: str
 ) -> None:
     rules: dict[str, Json] = {}
@@ -487,7 +487,7 @@ def test_no_ticket_is_kept_good_beyond_its_last_day(
     assert done["bytes"]["resumed"] > 0
 
 
-def test_the_command_copies_between_two_endpoints_and_says_who_refused(
+def test_the_command_copies_between_endpoints_and_names_the_refuser(
     two_endpoints: Two, tmp_path: Path
 ) -> None:
     a, b = two_endpoints

@@ -106,7 +106,7 @@ BAD: dict[str, tuple[Callable[[House], str], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_token_is_refused_by_the_api_with_what_is_wrong(house: House, name: str) -> None:
+def test_a_bad_token_is_refused_by_the_api_with_the_cause(house: House, name: str) -> None:
     make, words = BAD[name]
     token = make(house)
     answer = ask(house.endpoint, "GET", "/v1/endpoint", token=token)
@@ -163,7 +163,7 @@ def test_a_token_in_the_url_is_no_credential(house: House) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
-def test_good_tokens_are_believed_in_every_way_the_profile_allows(
+def test_good_tokens_are_accepted_in_every_form_of_the_profile(
     house: House, algorithm: str
 ) -> None:
     for more in (
@@ -181,7 +181,7 @@ def test_good_tokens_are_believed_in_every_way_the_profile_allows(
         assert answer.json["you"]["owner"] == "alice"
 
 
-def test_what_is_open_needs_no_token_and_all_else_does(house: House) -> None:
+def test_only_public_calls_need_no_token(house: House) -> None:
     document = ask(house.endpoint, "GET", "/v1/openapi.json")
     assert document.code == 200
     assert ask(house.endpoint, "GET", "/healthz").code == 200

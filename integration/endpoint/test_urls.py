@@ -77,7 +77,7 @@ def printed(out: str) -> dict[bytes, str]:
     return {unquote_to_bytes(name): name for name in names}
 
 
-def test_what_a_listing_prints_every_command_takes(pair: Pair, tmp_path: Path) -> None:
+def test_every_command_accepts_the_printed_names_of_a_listing(pair: Pair, tmp_path: Path) -> None:
     listed = printed(good(pair.run("ls", pair.a.place("odd"))))
     assert listed.keys() == set(NAMES)
     assert all(text.isprintable() for text in listed.values())
@@ -118,7 +118,9 @@ def test_bytes_may_be_written_as_they_are(pair: Pair, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", CANNOT)
-def test_what_no_name_can_hold_is_refused_alike(pair: Pair, tmp_path: Path, bad: str) -> None:
+def test_invalid_names_are_refused_alike_by_every_command(
+    pair: Pair, tmp_path: Path, bad: str
+) -> None:
     url = pair.a.place(f"odd/x{bad}")
     for words in (
         ("ls", url),

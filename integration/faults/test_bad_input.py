@@ -140,7 +140,9 @@ def test_destination_full_at_a_server(bench: Bench, source: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["here", "served"])
-def test_destination_too_small_is_known_at_once(bench: Bench, source: Path, way: str) -> None:
+def test_a_too_small_destination_is_detected_immediately(
+    bench: Bench, source: Path, way: str
+) -> None:
     rest = sum(entry.size for entry in tree.describe(source).values() if entry.kind == "file")
     rest -= (source / "m/large").stat().st_size
     with host.small_file_system(bench.folder / "small", 16 * tree.MIB) as small:
@@ -396,7 +398,7 @@ def test_clear_data_needs_both_ends_will(bench: Bench, source: Path, sink: Path)
     works(bench, source, words, sink / "source")
 
 
-def test_nobody_there(bench: Bench, source: Path, sink: Path) -> None:
+def test_an_unreachable_server_is_named(bench: Bench, source: Path, sink: Path) -> None:
     server = bench.serve(sink)
     server.stop()
     words: list[Word] = ["-r", source, f"dray://{server.address}/", *bench.peer(server)]
@@ -451,7 +453,7 @@ STRANGERS: list[Callable[[socket.socket], None]] = [
 ]
 
 
-def test_strangers_cost_nothing(bench: Bench, source: Path, sink: Path) -> None:
+def test_unauthenticated_connections_cost_nothing(bench: Bench, source: Path, sink: Path) -> None:
     pool = 32 * tree.MIB
     server = bench.serve(sink, "--pool", str(pool))
     before = peak_memory(server.pid)
@@ -521,7 +523,7 @@ def test_strangers_cost_nothing(bench: Bench, source: Path, sink: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_command_line_that_makes_no_sense(bench: Bench, words: list[str]) -> None:
+def test_an_invalid_command_line_is_refused(bench: Bench, words: list[str]) -> None:
     ended = bench.start(*words).wait()
     assert ended.code == USAGE, ended.words
     assert ended.words

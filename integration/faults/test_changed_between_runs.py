@@ -146,7 +146,7 @@ def test_nothing_is_sent_twice_when_nothing_has_changed(bench: Bench, way: str) 
 
 
 @pytest.mark.parametrize("way", ["cp", "serve", "pull"])
-def test_bytes_taken_on_trust_are_not_vouched_for(bench: Bench, way: str) -> None:
+def test_trusted_bytes_are_not_reported_as_verified(bench: Bench, way: str) -> None:
     broken = Broken(bench, way)
     flip(broken.partial, broken.logged[0])
     report = broken.again("--resume", "trust", "--checksum-attributes").report

@@ -121,7 +121,7 @@ class Copy:
     if IS_FULL
     else [("cp", "file"), ("push", "object")],
 )
-def test_what_is_written_after_a_failed_sync_is_on_the_disk(
+def test_data_written_after_a_failed_sync_reaches_the_disk(
     bench: Bench, volume: Lossy, way: str, durability: str
 ) -> None:
     copy = Copy(bench, volume, way, seed=1)

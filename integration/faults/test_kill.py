@@ -154,7 +154,7 @@ def whole_run(bench: Bench, data: Data, *, push: bool) -> float:
 
 
 @pytest.mark.parametrize("victim", ["source", "sink"])
-def test_killed_at_any_moment_the_same_command_goes_on(
+def test_a_copy_killed_at_any_moment_resumes_with_the_same_command(
     bench: Bench, data: Data, victim: str
 ) -> None:
     seed = int(os.environ.get("DRAY_SEED", "1106"))
@@ -217,7 +217,9 @@ def test_both_ends_killed_again_and_again(bench: Bench, data: Data) -> None:
 
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
-def test_connection_cut_the_command_goes_on_by_itself(bench: Bench, data: Data, push: bool) -> None:
+def test_a_copy_resumes_by_itself_after_a_cut_connection(
+    bench: Bench, data: Data, push: bool
+) -> None:
     pair = Pair(bench, data, push=push, name="sink")
     try:
         with pair.watch() as watcher:
@@ -253,7 +255,7 @@ def test_single_streams_cut(bench: Bench, data: Data) -> None:
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda how: str(how.name))
-def test_server_restarts_the_command_goes_on_by_itself(
+def test_a_copy_resumes_by_itself_after_a_server_restart(
     bench: Bench, data: Data, how: signal.Signals, push: bool
 ) -> None:
     pair = Pair(bench, data, push=push, name="sink")
@@ -276,7 +278,7 @@ def test_server_restarts_the_command_goes_on_by_itself(
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
-def test_control_c_keeps_what_is_safe(bench: Bench, data: Data, times: int, push: bool) -> None:
+def test_control_c_keeps_durable_data(bench: Bench, data: Data, times: int, push: bool) -> None:
     pair = Pair(bench, data, push=push, name="sink")
     try:
         with pair.watch() as watcher:
@@ -309,7 +311,7 @@ def interrupt(pair: Pair, after: int) -> Ended:
     return client.kill()
 
 
-def test_anyone_allowed_resumes_from_an_equal_replica(bench: Bench, data: Data) -> None:
+def test_any_allowed_user_resumes_from_an_equal_replica(bench: Bench, data: Data) -> None:
     pair = Pair(bench, data, push=True, name="sink")
     replica = bench.folder / "replica" / "tree"
     shutil.copytree(data.source, replica, symlinks=True)
@@ -359,7 +361,7 @@ def test_changed_source_is_sent_from_the_start_and_never_mixed(bench: Bench, pus
         pair.close()
 
 
-def test_local_copy_killed_goes_on(bench: Bench, data: Data) -> None:
+def test_a_killed_local_copy_resumes(bench: Bench, data: Data) -> None:
     sink = bench.folder / "sink"
     words: list[Word] = ["-r", data.source, f"{sink}/", "--pool", str(2 * POOL_BYTES)]
     with Watcher(bench.folder / "sink", Watcher.of(data.wanted, b"tree")) as watcher:

@@ -50,9 +50,7 @@ def test_the_same_command_removes_its_partial_files_though_all_is_in_place(
     assert tree.leftovers(into) == []
 
 
-def test_what_another_transfer_may_resume_is_told_with_its_remedy(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_leftovers_another_transfer_may_resume_are_reported(bench: Bench, tmp_path: Path) -> None:
     source, into = tmp_path / "source", tmp_path / "into"
     source.mkdir()
     tree.make_file(source / "one", LARGE, seed=1)

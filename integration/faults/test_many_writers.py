@@ -205,7 +205,7 @@ def test_a_file_that_another_writes_is_refused_by_name_and_the_others_move(
 
 
 @WHERE
-def test_what_one_transfer_has_left_another_goes_on_with(
+def test_a_transfer_resumes_the_partial_data_of_another(
     bench: Bench, source: Path, where: str
 ) -> None:
     sink, to, words = ends_of(bench, where)

@@ -176,7 +176,7 @@ def test_three_sources_with_one_name(bench: Bench, way: Way) -> None:
 
 
 @pytest.mark.parametrize("where", ["here", "push", "pull"])
-def test_a_destination_that_is_moved_away_is_missed(bench: Bench, where: str) -> None:
+def test_a_moved_destination_is_detected(bench: Bench, where: str) -> None:
     source, sink = bench.folder / "served" / "source", bench.folder / "sink" / "d"
     source.mkdir(parents=True)
     sink.mkdir(parents=True)

@@ -47,7 +47,7 @@ def excluded(names: Sequence[str] = ODD) -> list[str]:
 
 
 @pytest.mark.parametrize("links", ["keep", "follow", "refuse"])
-def test_what_is_left_out_fails_nothing(bench: Bench, source: Path, links: str) -> None:
+def test_excluded_entries_cause_no_failure(bench: Bench, source: Path, links: str) -> None:
     to = bench.folder / "to"
     words: list[Word] = ["-r", f"{source}/", to, "--links", links]
     bench.cp(*words, *excluded()).expect(SAFE)
@@ -61,7 +61,7 @@ def test_what_is_left_out_fails_nothing(bench: Bench, source: Path, links: str) 
     bench.cp("-r", *far, *excluded(), *bench.peer(server)).expect(SAFE)
 
 
-def test_what_is_not_left_out_still_fails(bench: Bench, source: Path) -> None:
+def test_entries_not_excluded_still_fail(bench: Bench, source: Path) -> None:
     some = [name for name in ODD if name not in ("pipe", "dangling")]
     ended = bench.cp("-r", f"{source}/", bench.folder / "to", *excluded(some)).expect(SOME_FAILED)
     failed = {each["path"] for each in ended.report["files_failed"]}

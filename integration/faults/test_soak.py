@@ -85,7 +85,7 @@ def test_noise_is_no_slope() -> None:
     assert fit(_samples(0.0), THREADS).growth == 0
 
 
-def test_what_stays_open_at_rest_is_named() -> None:
+def test_descriptors_left_open_at_rest_are_reported() -> None:
     watched = Watched("one", 1)
     watched.before = Sample(0.0, 0, 30, 15)
     watched.after = Sample(9.0, 0, 60, 16)

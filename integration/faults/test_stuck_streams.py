@@ -27,7 +27,7 @@ LOST_AFTER_SECONDS = 60
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
 @pytest.mark.parametrize("after", RATES_BYTES_PER_SECOND, ids=["early", "late"])
-def test_a_stream_that_stands_still_is_given_up(bench: Bench, push: bool, after: float) -> None:
+def test_a_stalled_stream_is_given_up(bench: Bench, push: bool, after: float) -> None:
     source, sink = bench.folder / "source", bench.folder / "sink"
     sink.mkdir()
     source.mkdir()

@@ -87,7 +87,7 @@ def test_a_server_without_memory_refuses_and_lives(bench: Bench, large: Path, pu
     assert server.is_running()
 
 
-def test_a_slow_rate_is_slow_and_not_nothing(bench: Bench) -> None:
+def test_a_slow_rate_still_makes_progress(bench: Bench) -> None:
     source = bench.folder / "tiny"
     source.write_bytes(b"tiny")
     for rate in (1, 9):
@@ -96,7 +96,7 @@ def test_a_slow_rate_is_slow_and_not_nothing(bench: Bench) -> None:
         assert to.read_bytes() == b"tiny"
 
 
-def test_who_is_to_outlive_the_terminal_does(bench: Bench, large: Path) -> None:
+def test_a_copy_under_nohup_outlives_the_terminal(bench: Bench, large: Path) -> None:
     """Under ``nohup`` the program ignores SIGHUP; without it, SIGHUP stops the copy."""
     # The copy to be stopped is slow enough not to be done before, on any host.
     for wrap, code, rate in ((["nohup"], 0, "12MiB"), ([], 5, "2MiB")):
@@ -108,7 +108,7 @@ def test_who_is_to_outlive_the_terminal_does(bench: Bench, large: Path) -> None:
         running.wait(60).expect(code)
 
 
-def test_what_cannot_be_written_is_said(bench: Bench, large: Path) -> None:
+def test_unwritable_output_is_reported(bench: Bench, large: Path) -> None:
     with open("/dev/full", "wb") as full:
         for words in (["plan", "--json", "-r", str(large), str(bench.folder / "to")], ["version"]):
             ended = subprocess.run(

@@ -140,7 +140,7 @@ def hoard_entries(driver: Driver) -> None:
         driver.send(files(*names))
 
 
-def test_everything_full_at_once_is_bounded(endpoint: Endpoint) -> None:
+def test_all_limits_reached_concurrently_stay_bounded(endpoint: Endpoint) -> None:
     """Sixteen sessions with patterns, half-filled buffers and entries, as many as each may have."""
     token = endpoint.token().encode()
     wild = [b"*a" * 2000, b"?[!b]*{c,d}" * 350, b"*"]
@@ -213,7 +213,7 @@ def test_patterns_of_many_sessions_have_one_bound(endpoint: Endpoint) -> None:
     last.close()
 
 
-def test_what_an_endpoint_pulls_is_bounded_too(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_the_memory_of_pulled_entries_is_bounded(endpoint: Endpoint, tmp_path: Path) -> None:
     """A listener that announces entries without end, in transfers that the endpoint drives."""
 
     def announce(_: Listener, talk: Talk) -> None:
@@ -253,7 +253,7 @@ def test_what_an_endpoint_pulls_is_bounded_too(endpoint: Endpoint, tmp_path: Pat
     assert listener.sessions
 
 
-def test_waiting_calls_lock_nobody_out(endpoint: Endpoint) -> None:
+def test_waiting_calls_do_not_block_other_calls(endpoint: Endpoint) -> None:
     """Four owners behind one address use all their calls; a fifth, and health, are answered."""
     waiting: list[http.client.HTTPSConnection] = []
     client = endpoint.client()

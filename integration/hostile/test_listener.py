@@ -209,7 +209,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_are_none_end_the_session(scene: Scene, name: str) -> None:
+def test_invalid_names_end_the_session(scene: Scene, name: str) -> None:
     ended = scene.pull("data/", announcing(entry(0, NAMES[name])), "-r")
     assert ended.report["error"]["kind"] in {"protocol", "limit_exceeded"}
     assert names_in(scene.here) == set()
@@ -353,7 +353,9 @@ SAYS: dict[str, list[bytes]] = {
 
 
 @pytest.mark.parametrize("what", SAYS)
-def test_what_no_sink_may_say_ends_the_session(scene: Scene, large: Path, what: str) -> None:
+def test_an_invalid_message_of_a_sink_ends_the_session(
+    scene: Scene, large: Path, what: str
+) -> None:
     said = SAYS[what]
     ended = scene.push(large, sinking(*(lambda _, frame=frame: frame for frame in said)))
     assert ended.report["error"]["kind"] in {"protocol", "limit_exceeded"}, ended.report["error"]

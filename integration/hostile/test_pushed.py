@@ -168,7 +168,9 @@ def test_attributes_of_storage_systems_are_left_out(
     assert_unharmed(server, bench)
 
 
-def test_modes_lend_nobody_s_rights(bench: Bench, server: Server, root: Path, token: bytes) -> None:
+def test_modes_grant_no_rights_of_other_users(
+    bench: Bench, server: Server, root: Path, token: bytes
+) -> None:
     upload(server, token, b"abc", Options(), size=3, mode=0o7777)
     assert (root / "file").stat().st_mode & 0o7777 == 0o777
     entries = new_files(entry(0, b"d", FOLDER), entry(0, b"d", FOLDER_END, mode=0o7777))

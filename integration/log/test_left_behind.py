@@ -37,7 +37,7 @@ decoder = load()
 
 
 @pytest.mark.parametrize("durability", ["file", "object", "none"])
-def test_what_the_log_says_is_in_the_partial_files(bench: Bench, durability: str) -> None:
+def test_the_logged_ranges_are_in_the_partial_files(bench: Bench, durability: str) -> None:
     source, sink = bench.folder / "source", bench.folder / "sink"
     source.mkdir()
     for number in range(3):

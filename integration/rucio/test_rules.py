@@ -55,7 +55,7 @@ def test_another_replica_is_used_when_the_first_is_gone(scene: Scene) -> None:
     assert adler32(scene.file("c", "data", name).read_bytes()) == sums[name]
 
 
-def test_what_is_safe_is_not_sent_again_after_a_kill(scene: Scene) -> None:
+def test_durable_data_is_not_resent_after_a_kill(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {"x": LARGE})
     (name,) = sums
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
@@ -74,7 +74,7 @@ def test_what_is_safe_is_not_sent_again_after_a_kill(scene: Scene) -> None:
     assert adler32(scene.file("b", "data", name).read_bytes()) == sums[name]
 
 
-def test_rucios_next_try_goes_on_from_what_is_safe(scene: Scene) -> None:
+def test_rucios_next_try_resumes_from_durable_data(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {"x": LARGE})
     (name,) = sums
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
@@ -101,7 +101,7 @@ def test_rucios_next_try_goes_on_from_what_is_safe(scene: Scene) -> None:
     assert adler32(scene.file("b", "data", name).read_bytes()) == sums[name]
 
 
-def test_what_is_not_what_the_catalogue_says_never_arrives(scene: Scene) -> None:
+def test_a_file_that_differs_from_the_catalogue_never_arrives(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {"x": MIB})
     (name,) = sums
     source = scene.file("a", "data", name)
@@ -170,7 +170,7 @@ def test_a_deadline_of_a_rule_is_planned(scene: Scene) -> None:
     assert "the deadline of the rule's meta is 'soon'" in scene.rucio.said("inside")
 
 
-def test_several_hops_go_one_after_the_other(scene: Scene) -> None:
+def test_several_hops_run_one_after_the_other(scene: Scene) -> None:
     hops = [scene.rse("a", "hop"), scene.rse("b", "hop"), scene.rse("c", "hop")]
     hops[1]["attributes"]["available_for_multihop"] = "True"
     scene.do("make_rses", rses=hops, distances=[["A-HOP", "B-HOP"], ["B-HOP", "C-HOP"]])
@@ -183,7 +183,7 @@ def test_several_hops_go_one_after_the_other(scene: Scene) -> None:
     assert adler32(scene.file("c", "hop", name).read_bytes()) == sums[name]
 
 
-def test_what_stands_on_tape_is_not_replaced_and_not_believed(scene: Scene) -> None:
+def test_an_existing_file_on_tape_is_neither_replaced_nor_trusted(scene: Scene) -> None:
     tape = {**scene.rse("b", "tape"), "type": "TAPE"}
     names = [each["name"] for each in (scene.rse("a", "data"), tape)]
     scene.do("make_rses", rses=[tape], distances=[names, names[::-1]])
@@ -204,7 +204,7 @@ def test_what_stands_on_tape_is_not_replaced_and_not_believed(scene: Scene) -> N
     assert scene.carry("b", rule, name)["state"] == "OK"
 
 
-def test_whoever_loads_rucio_has_it(scene: Scene) -> None:
+def test_every_import_of_rucio_registers_dray(scene: Scene) -> None:
     """By the policy package, whichever of its modules is imported first."""
     assert scene.rucio is not None
     for first in ("rucio.core.transfer", "rucio.common.schema", "rucio.daemons.conveyor.poller"):

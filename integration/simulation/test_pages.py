@@ -41,7 +41,7 @@ def test_pages_and_pictures_show_the_results(
         assert shown == content, f"{page}: run `python -m integration.simulation.{module}`"
 
 
-def test_the_page_of_rates_says_who_is_late() -> None:
+def test_the_page_of_rates_marks_late_rules() -> None:
     text = (simulator.PAGES / "bde.json").read_text(encoding="utf-8")
     assert "**no**" in bde.files(text)["bde.md"], "some rule is late"
 
@@ -75,7 +75,7 @@ def test_the_page_of_rates_for_real_shows_the_results() -> None:
     assert by_rule["broker"]["T1"] <= 1800
 
 
-def test_the_page_of_loads_counts_who_is_late() -> None:
+def test_the_page_of_loads_counts_late_transfers() -> None:
     row = {
         "from": 0.5,
         "to": 0.6,
@@ -96,7 +96,7 @@ def test_the_page_of_loads_counts_who_is_late() -> None:
     assert made["loads.svg"].count("<rect") > 2
 
 
-def test_what_was_measured_stands_in_the_order_of_the_paper() -> None:
+def test_the_measured_order_is_that_of_the_paper() -> None:
     text = (simulator.PAGES / "liu-scaled.json").read_text(encoding="utf-8")
     value, runs = liu_scaled.read(text)
     fcfs, priority, turns = (runs[policy].seconds for policy in liu_scaled.POLICIES)
@@ -107,7 +107,7 @@ def test_what_was_measured_stands_in_the_order_of_the_paper() -> None:
     assert runs["round_robin"].apart <= 1.5 * value["quota"]
 
 
-def test_what_an_experiment_gave_is_written_and_its_place_is_gone(
+def test_results_are_written_and_the_work_folder_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRAY_PROGRAM", sys.executable)
@@ -154,7 +154,7 @@ def test_pictures_are_xml_with_a_shape_for_each_number() -> None:
     assert points[1] == ((points[0][0] + points[2][0]) / 2, (points[0][1] + points[2][1]) / 2)
 
 
-def test_what_cannot_be_drawn_is_refused() -> None:
+def test_undrawable_data_is_refused() -> None:
     frame = plot.Frame("t", "x", "y")
     with pytest.raises(ValueError, match="nothing to draw"):
         plot.lines(frame, [plot.Line("n", [])])

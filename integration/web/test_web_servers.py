@@ -289,7 +289,7 @@ def test_bytes_beyond_the_range_are_not_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [b"", b"more"])
-def test_a_whole_answer_must_have_the_size_that_was_told(tmp_path: Path, more: bytes) -> None:
+def test_a_whole_answer_must_have_the_announced_size(tmp_path: Path, more: bytes) -> None:
     """A small file is answered with 200; it may have grown meanwhile."""
     content = CONTENT[:1000]
 

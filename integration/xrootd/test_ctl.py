@@ -135,7 +135,7 @@ def copy(site: Site, sink: Xrootd, path: str) -> None:
     assert hash_file(sink.path(name)) == hash_file(site.source.path(path))
 
 
-def test_the_bytes_come_from_the_dray_that_the_server_tells_of(
+def test_the_bytes_come_from_the_dray_that_the_server_names(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     """The destination's settings do not name it; each ticket is for one file and one key."""
@@ -162,7 +162,7 @@ def test_the_bytes_come_from_the_dray_that_the_server_tells_of(
     assert "drt_" not in said
 
 
-def test_an_empty_file_needs_nobody(
+def test_an_empty_file_needs_no_endpoint(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     site, sink = Site(scene, plugin, start_endpoint), sink_of(scene)
@@ -223,7 +223,7 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
     assert "it ended" in late["fields"]["error"]["cause"], late
 
 
-def test_who_may_not_read_gets_no_ticket(
+def test_a_client_without_read_permission_gets_no_ticket(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     """Only the server authorises, and a query by path gets no ticket."""
@@ -254,7 +254,7 @@ def test_who_may_not_read_gets_no_ticket(
     assert [each.paths for each in site.tickets()] == [("/data/open/a",)]
 
 
-def test_who_may_write_to_a_file_gets_no_ticket(
+def test_a_handle_open_for_update_gets_no_ticket(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     """A handle for update is no permission to read."""
@@ -389,7 +389,7 @@ def test_an_endpoint_goes_by_a_name_that_is_known_at_the_start(
 
 
 @pytest.mark.parametrize("first", ["dray", "server"])
-def test_what_is_safe_stays_safe_whichever_way_it_came(
+def test_durable_data_is_kept_across_routes(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], first: str
 ) -> None:
     """A killed copy resumes from its durable data, by any other route to the source."""

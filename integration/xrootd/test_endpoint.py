@@ -108,7 +108,7 @@ def test_without_dray_the_server_is_read(
     assert sent + resumed == 64 * MIB
 
 
-def test_a_session_lost_on_the_way_goes_on_behind_a_link(
+def test_a_lost_session_resumes_behind_a_link(
     scene: Scene, program: Path, endpoints: list[Server]
 ) -> None:
     """An exported folder that is a link: the next session finds the data of a lost one."""
@@ -166,7 +166,7 @@ def test_a_dray_without_the_file_does_not_fail_the_copy(
     assert tree.leftovers(sites.sink.data) == []
 
 
-def test_a_dray_that_is_away_is_waited_for_once(
+def test_an_unreachable_dray_is_waited_for_once(
     scene: Scene, program: Path, endpoints: list[Server]
 ) -> None:
     """The copies of a destination remember it for some minutes: each might wait for ten seconds."""

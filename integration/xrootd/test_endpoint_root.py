@@ -171,7 +171,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_what_a_store_cannot_do_as_a_root_ends_the_start(
+def test_a_store_unfit_as_a_root_ends_the_start(
     start_endpoint: Callable[..., Endpoint], server: Xrootd
 ) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as web:

@@ -100,7 +100,7 @@ def test_the_name_is_given_to_the_whole_file_only(scene: Scene) -> None:
 
 @pytest.mark.parametrize("victim", ["program", "client", "sink", "source"])
 @pytest.mark.parametrize("old", [0, 3 * MIB, None], ids=["empty", "old", "new"])
-def test_what_is_killed_leaves_the_old_file(scene: Scene, victim: str, old: int | None) -> None:
+def test_a_killed_copy_leaves_the_old_file(scene: Scene, victim: str, old: int | None) -> None:
     """Whatever dies, the name has the old file, or none; the next copy resumes and replaces it."""
     source, sink = pair(scene, SLOW, options="autorm ")
     made = make(source, "a", 64 * MIB, seed=2)
@@ -196,7 +196,7 @@ def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> No
     assert not sink.path("old").exists()
 
 
-def test_nobody_writes_beside_a_copy(scene: Scene) -> None:
+def test_other_uploads_to_the_name_of_a_running_copy_are_refused(scene: Scene) -> None:
     """Uploads to the name of a running copy are refused, and the copy continues."""
     port, web_port = free_port(), free_port()
     web = f"http://{HERE}:{web_port}"
@@ -276,7 +276,7 @@ def test_a_space_keeps_its_files(scene: Scene) -> None:
         assert hash_file(sink.path("a")) == hash_file(made)
 
 
-def test_drays_own_files_are_nobody_elses(scene: Scene) -> None:
+def test_drays_own_files_are_hidden_from_clients(scene: Scene) -> None:
     """No listing shows partial files and logs, and no client opens, changes or removes them."""
     web = free_port()
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")

@@ -127,7 +127,7 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
     assert tree.leftovers(sink.data) == []
 
 
-def test_what_is_uploaded_before_the_source_answers_stays(
+def test_a_file_uploaded_before_the_source_answers_stays(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
     """The server's empty file has the name until the source answers."""
@@ -153,7 +153,7 @@ def test_what_is_uploaded_before_the_source_answers_stays(
     assert tree.leftovers(sink.data) == []
 
 
-def test_a_second_copy_to_one_name_is_told_of_the_first(
+def test_a_second_copy_to_one_name_is_refused(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
     config = bare.folder / "slow.toml"

@@ -91,7 +91,7 @@ def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
         assert source.is_dir() or hash_file(to / path) == hash_file(source)
 
 
-def test_a_killed_copy_goes_on(bare: Scene, ours: Path) -> None:
+def test_a_killed_copy_resumes(bare: Scene, ours: Path) -> None:
     """After a kill the same command requests only the missing data."""
     web = nginx(bare)
     source = make(web, "a", 64 * MIB)
@@ -164,7 +164,7 @@ def test_credentials_stay_with_their_server(bare: Scene, ours: Path) -> None:
     assert len(gets) == 1
 
 
-def test_what_cannot_be_done_is_said(bare: Scene, ours: Path) -> None:
+def test_errors_name_file_cause_and_remedy(bare: Scene, ours: Path) -> None:
     """Errors name the file, the cause and the remedy; no secret of the URL is in them."""
     web = nginx(
         bare,

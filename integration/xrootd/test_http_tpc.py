@@ -99,7 +99,7 @@ def test_pushes_of_every_size(bare: Scene, sink: Copying) -> None:
 
 
 @pytest.mark.parametrize("victim", ["program", "client"])
-def test_a_killed_copy_goes_on(bare: Scene, plugins: Path, certificates: Path, victim: str) -> None:
+def test_a_killed_copy_resumes(bare: Scene, plugins: Path, certificates: Path, victim: str) -> None:
     """After a kill no part has the name, and the next copy sends only what was missing."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
@@ -177,7 +177,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_what_fails_leaves_no_file(bare: Scene, sink: Copying) -> None:
+def test_a_failed_copy_leaves_no_file(bare: Scene, sink: Copying) -> None:
     """A failed copy gives the cause and leaves no file under the name, or the old one."""
     web, _ = xrootd(bare)
     source = make(web.data, "a", 3 * MIB)
@@ -214,7 +214,7 @@ def test_a_demanded_checksum_is_compared(bare: Scene, sink: Copying) -> None:
     assert_good(ask(bare, f"{sink.url}/b", f"Source: {stock.url}/a", demanded))
 
 
-def test_requests_that_make_no_sense(bare: Scene, sink: Copying) -> None:
+def test_invalid_requests_are_refused(bare: Scene, sink: Copying) -> None:
     """They are refused before a file is created."""
     source = "Source: http://127.0.0.1:1/a"
     for headers, code in [
@@ -249,7 +249,9 @@ def test_headers_and_secrets(bare: Scene, sink: Copying) -> None:
     assert "pass-word" not in said
 
 
-def test_who_may_not_write_may_not_copy(bare: Scene, plugins: Path, certificates: Path) -> None:
+def test_a_client_without_write_permission_may_not_copy(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
     """The server's own authorisation checks the client; nothing moves without it."""
     rules = bare.folder / "rules"
     rules.write_text("u * /open a\n", encoding="ascii")
@@ -329,7 +331,9 @@ def test_through_a_redirector(bare: Scene, plugins: Path, certificates: Path) ->
     assert sent(copied) == [(24 * MIB, 0)]
 
 
-def test_a_source_that_dies_is_gone_on_with(bare: Scene, plugins: Path, certificates: Path) -> None:
+def test_a_copy_resumes_from_a_restarted_source(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
     """A killed source fails the copy by name; once it is back the rest is fetched."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
@@ -354,7 +358,7 @@ def test_a_source_that_dies_is_gone_on_with(bare: Scene, plugins: Path, certific
     assert hash_file(sink.data / "b") == hash_file(source)
 
 
-def test_only_so_many_at_once(bare: Scene, plugins: Path, certificates: Path) -> None:
+def test_concurrent_copies_are_limited(bare: Scene, plugins: Path, certificates: Path) -> None:
     """One copy too many gets a Retry-After; a slot is free again when a copy has ended."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {MIB}\n", encoding="ascii")
@@ -385,9 +389,7 @@ def replaced(bare: Scene, plugins: Path, certificates: Path, *lines: str) -> Cop
     return copying(bare, plugins, certificates, settings=settings, env=env)
 
 
-def test_a_program_that_says_nothing_is_given_up(
-    bare: Scene, plugins: Path, certificates: Path
-) -> None:
+def test_a_silent_program_is_given_up(bare: Scene, plugins: Path, certificates: Path) -> None:
     """It is killed, its client gets the cause, and no empty file has the name; others continue."""
     lines = ["sleep 1000"]
     silent = replaced(bare, plugins, certificates, *lines)
@@ -403,7 +405,7 @@ def test_a_program_that_says_nothing_is_given_up(
     assert_good(ask(bare, f"{silent.url}/c", "Source: http://127.0.0.1:1/a"))
 
 
-def test_what_another_copy_has_published_stays(
+def test_a_file_published_by_another_copy_stays(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
     """A program that dies leaves no empty file of its own, and removes no other's."""

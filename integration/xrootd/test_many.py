@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 MIB = 1 << 20
 
 
-def test_six_copies_at_once_take_turns(scene: Scene) -> None:
+def test_six_concurrent_copies_take_turns(scene: Scene) -> None:
     """Six concurrent copies run four at a time, as configured (xfr 4), and all arrive."""
     source, sink = pair(scene, f"rate = {8 * MIB}")
     made = [make(source, f"f{number}", 12 * MIB, seed=number) for number in range(6)]

@@ -59,7 +59,7 @@ def is_zero(ended: Ended) -> bool:
 
 @pytest.mark.parametrize(("hidden", "force"), WAYS)
 @pytest.mark.parametrize("victims", PLANS)
-def test_a_copy_goes_on_from_any_moment(
+def test_a_copy_resumes_from_any_moment(
     scene: Scene, ours: Path, victims: tuple[str, ...], hidden: bool, force: bool
 ) -> None:
     """By ``xrdcp``: with the wrapper the name has the old file or none, without it an empty one."""
@@ -90,7 +90,7 @@ def test_a_copy_goes_on_from_any_moment(
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("victims", PLANS)
-def test_a_pull_goes_on_from_any_moment(
+def test_a_pull_resumes_from_any_moment(
     bare: Scene,
     ours: Path,
     plugins: Path,

@@ -52,7 +52,7 @@ def begin_third(scene: Scene, source: Xrootd, sink: Xrootd) -> tuple[Process, in
     return client, job
 
 
-def test_what_either_has_abandoned_is_not_in_the_others_way(
+def test_an_abandoned_copy_does_not_block_the_other_kind(
     scene: Scene, ours: Path, local: Path
 ) -> None:
     """A killed copy of the one kind, then a copy of the other kind, both ways."""

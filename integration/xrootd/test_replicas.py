@@ -87,7 +87,7 @@ def replicas(scene: Scene, *others: tuple[int, int]) -> Replicas:
     return Replicas(head, data, paths[0])
 
 
-def test_one_file_comes_from_all_its_servers_at_once(bare: Scene, ours: Path) -> None:
+def test_one_file_comes_from_all_its_servers_concurrently(bare: Scene, ours: Path) -> None:
     """Each sends a part of it concurrently, and no byte is sent twice."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
@@ -110,7 +110,7 @@ def test_one_file_comes_from_all_its_servers_at_once(bare: Scene, ours: Path) ->
     assert again.report["bytes_sent"] == 0
 
 
-def test_when_a_server_dies_the_others_give_the_rest(bare: Scene, ours: Path) -> None:
+def test_the_other_servers_replace_a_dead_one(bare: Scene, ours: Path) -> None:
     """A server that is killed in the middle of a copy costs only speed."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
@@ -124,7 +124,7 @@ def test_when_a_server_dies_the_others_give_the_rest(bare: Scene, ours: Path) ->
     assert hash_file(to) == hash_file(cluster.source)
 
 
-def test_a_server_that_stands_still_is_read_around(bare: Scene, ours: Path) -> None:
+def test_a_stalled_server_is_bypassed(bare: Scene, ours: Path) -> None:
     """A server that neither answers nor closes delays its requests until the timeout."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
@@ -167,7 +167,7 @@ def test_replicas_that_differ_are_never_one_file(bare: Scene, ours: Path) -> Non
 
 
 @pytest.mark.parametrize("way", ["range", "folder", "slash"])
-def test_what_nobody_compares_comes_from_one_server(bare: Scene, ours: Path, way: str) -> None:
+def test_a_copy_without_a_checksum_comes_from_one_server(bare: Scene, ours: Path, way: str) -> None:
     """A part, and a file in a folder, have no known checksum: nothing may be mixed."""
     cluster = replicas(bare)
     words: tuple[str, ...] = ("--range", f"0:{SIZE - MIB}")
@@ -189,7 +189,7 @@ def test_what_nobody_compares_comes_from_one_server(bare: Scene, ours: Path, way
         ended.expect(0)
 
 
-def test_a_killed_copy_goes_on_from_whichever_replicas_there_are(bare: Scene, ours: Path) -> None:
+def test_a_killed_copy_resumes_from_the_remaining_replicas(bare: Scene, ours: Path) -> None:
     """The log identifies the file by no server's own time: durable data is not sent again."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"

@@ -46,7 +46,7 @@ def make(server: Xrootd, name: str, content: str) -> int:
     return (path.stat().st_ino & 0xFFFFFFFF) << 32
 
 
-def test_a_name_that_cannot_be_looked_at_is_not_replaced(bare: Scene) -> None:
+def test_a_name_that_cannot_be_inspected_is_not_replaced(bare: Scene) -> None:
     """Only a missing name is free: an invisible one may be another file."""
     rights = bare.folder / "rights"
     # Insert, rename, write; no lookup.

@@ -128,7 +128,7 @@ def test_a_folder_arrives_and_comes_back(bare: Scene, ours: Path, source: Path) 
     same(source / "top", back / "top")
 
 
-def test_a_killed_copy_goes_on_and_nothing_false_is_seen(
+def test_a_killed_copy_resumes_and_no_wrong_content_is_visible(
     bare: Scene, ours: Path, source: Path
 ) -> None:
     """After a kill the same command sends the missing data; the old file stays until the end."""
@@ -157,7 +157,7 @@ def test_a_killed_copy_goes_on_and_nothing_false_is_seen(
     assert own(server) == []
 
 
-def test_a_server_that_dies_loses_what_was_not_safe_alone(
+def test_a_dead_server_loses_only_data_that_was_not_durable(
     bare: Scene, ours: Path, source: Path
 ) -> None:
     """The copy ends with a message; once the server is back it resumes from the log."""
@@ -185,7 +185,7 @@ def test_another_content_is_never_mixed_in(bare: Scene, ours: Path, source: Path
     assert_there(server, path)
 
 
-def test_another_file_of_its_number_is_not_gone_on_with(
+def test_another_file_with_the_same_inode_is_not_resumed(
     bare: Scene, ours: Path, source: Path
 ) -> None:
     """A partial file with the logged number and without its mark is ignored."""
@@ -241,7 +241,9 @@ def test_one_writer(bare: Scene, ours: Path, source: Path) -> None:
     assert_there(server, path)
 
 
-def test_what_the_server_sums_otherwise_gets_no_name(bare: Scene, ours: Path, source: Path) -> None:
+def test_a_file_the_server_sums_differently_gets_no_name(
+    bare: Scene, ours: Path, source: Path
+) -> None:
     """Bytes that differ from the sent ones are detected before the file has its name."""
     server = bare.server("sink", tpc=None)
     path = source / "a"
@@ -269,7 +271,7 @@ def test_what_the_server_sums_otherwise_gets_no_name(bare: Scene, ours: Path, so
     assert server.path("a").stat().st_mode & 0o777 == 0o604
 
 
-def test_what_is_refused_is_said(bare: Scene, ours: Path, source: Path) -> None:
+def test_refusals_are_reported(bare: Scene, ours: Path, source: Path) -> None:
     """No permission, read-only export, a folder in the way, durability none: named errors."""
     server = bare.server("sink", tpc=None, lines=["all.export /fixed readonly"])
     path = source / "a"
@@ -300,7 +302,7 @@ def test_what_is_refused_is_said(bare: Scene, ours: Path, source: Path) -> None:
     assert "Connection error" in said(gone)
 
 
-def test_a_full_server_is_said_and_what_is_safe_stays(
+def test_a_full_server_is_reported_and_durable_data_stays(
     bare: Scene, ours: Path, source: Path
 ) -> None:
     """A file that does not fit fails by name; with more space the same command sends the rest."""
@@ -360,7 +362,7 @@ def test_names_are_made_durable_on_each_file_system(bare: Scene, ours: Path, sou
         server.kill()
 
 
-def test_a_stopped_copy_leaves_what_is_safe(bare: Scene, ours: Path, source: Path) -> None:
+def test_a_stopped_copy_keeps_durable_data(bare: Scene, ours: Path, source: Path) -> None:
     """An interrupt ends a copy properly, and the same command resumes."""
     server = bare.server("sink", tpc=None)
     make_tree(source / "top")

@@ -28,7 +28,7 @@ MIB = 1 << 20
 INTERRUPTED = 5
 
 
-def test_server_that_nobody_reaches_is_told_of_soon(bare: Scene, ours: Path) -> None:
+def test_an_unreachable_server_is_reported_soon(bare: Scene, ours: Path) -> None:
     """XRootD's client alone would retry for eight minutes, whatever signal arrives."""
     wrap = ("env", "-u", "XRD_CONNECTIONRETRY", "-u", "XRD_CONNECTIONWINDOW")
     env = {"DRAY_XRDCL": str(find(SHIM))}
@@ -68,7 +68,7 @@ def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
     assert sum(1 for _ in to.rglob("*")) == sum(1 for _ in server.path("top").rglob("*"))
 
 
-def test_what_the_server_says_of_the_content_is_believed(bare: Scene, ours: Path) -> None:
+def test_the_checksum_of_the_server_is_trusted(bare: Scene, ours: Path) -> None:
     """A copy whose checksum differs from its server's gets no name."""
     server = bare.server("source", tpc=None)
     source = make(server, "a", 3 * MIB)
@@ -81,7 +81,7 @@ def test_what_the_server_says_of_the_content_is_believed(bare: Scene, ours: Path
     assert not to.exists()
 
 
-def test_what_is_not_there_or_not_reachable_is_said(bare: Scene, ours: Path) -> None:
+def test_a_missing_file_and_an_unreachable_server_are_reported(bare: Scene, ours: Path) -> None:
     """Errors name the file or the server, and the remedy; no secret of the URL is in them."""
     server = bare.server("source", tpc=None)
     to = bare.folder / "out"
@@ -95,7 +95,7 @@ def test_what_is_not_there_or_not_reachable_is_said(bare: Scene, ours: Path) -> 
     assert "Connection error" in gone.out + gone.words
 
 
-def test_a_killed_copy_goes_on(bare: Scene, ours: Path) -> None:
+def test_a_killed_copy_resumes(bare: Scene, ours: Path) -> None:
     """After a kill the same command sends the missing data, and no more than was in flight."""
     server = bare.server("source", tpc=None)
     source = make(server, "a", 256 * MIB)
@@ -192,7 +192,7 @@ def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) ->
     assert to.stat().st_ino == inode
 
 
-def test_who_is_stopped_does_not_wait_for_a_checksum(bare: Scene, ours: Path) -> None:
+def test_a_stopped_copy_does_not_wait_for_a_checksum(bare: Scene, ours: Path) -> None:
     """A server that sums for minutes does not delay a stop; durable data stays."""
     slow = bare.folder / "slow"
     # It ends with its server: a killed server leaves its programs running.

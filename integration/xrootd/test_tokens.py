@@ -98,7 +98,7 @@ def test_a_token_opens_both_ends_and_a_wrong_one_neither(scene: Scene, certifica
     assert tree.leftovers(sink.data) == []
 
 
-def test_who_may_only_look_gets_nothing_from_a_dray_there(
+def test_a_client_with_stat_permission_gets_no_data_from_dray(
     scene: Scene, certificates: Path, program: Path, drays: list[Server]
 ) -> None:
     """Every client may see the file's size at the source; dray there knows no permissions."""

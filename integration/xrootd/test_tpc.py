@@ -50,7 +50,7 @@ def test_files_of_every_size_arrive_with_their_checksums(scene: Scene) -> None:
     assert [sent for sent, _ in copies(sink)] == [0, 1, MIB, 64 * MIB + 17]
 
 
-def test_what_fails_leaves_nothing_and_says_why(scene: Scene) -> None:
+def test_a_failed_copy_leaves_nothing_and_reports_the_cause(scene: Scene) -> None:
     """The client gets the cause, and no empty file stays under the name."""
     source, sink = pair(scene)
     broken = make(source, "a", 3 * MIB)
@@ -88,7 +88,7 @@ def assert_nothing_false(sink: Xrootd, name: str) -> None:
 
 @pytest.mark.parametrize("force", [True, False], ids=["force", "plain"])
 @pytest.mark.parametrize("victim", ["program", "client", "sink", "source"])
-def test_after_a_kill_the_next_copy_goes_on(scene: Scene, victim: str, force: bool) -> None:
+def test_after_a_kill_the_next_copy_resumes(scene: Scene, victim: str, force: bool) -> None:
     """Whatever was killed, the next copy sends the missing data; no wrong file had the name."""
     source, sink = pair(scene, f"rate = {48 * MIB}")
     made = make(source, "a", 96 * MIB)
