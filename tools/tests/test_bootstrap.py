@@ -139,7 +139,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def test_bare_host_is_told_every_package_at_once(host: Host) -> None:
+def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
     assert host.missing("test") == [
         "rustc-web",
         "cargo-web",
@@ -174,22 +174,22 @@ def test_bare_host_is_told_every_package_at_once(host: Host) -> None:
     assert not (host.tree / ".venv").exists()
 
 
-def test_xrootds_parts_ask_for_its_headers_and_no_servers(host: Host) -> None:
+def test_xrootd_builds_need_its_headers_and_no_servers(host: Host) -> None:
     host.complete()
     (host.system / "usr" / "include" / HEADERS[0]).unlink()
     (host.bin / "xrootd").unlink()
     assert host.missing("xrootd") == ["libxrootd-client-dev"]
 
 
-def test_building_asks_for_less_than_testing(host: Host) -> None:
+def test_building_needs_fewer_packages_than_testing(host: Host) -> None:
     assert host.missing("build") == ["rustc-web", "cargo-web", "gcc", "libc6-dev"]
 
 
-def test_demo_asks_for_no_more_programs_than_building(host: Host) -> None:
+def test_the_demo_needs_no_more_programs_than_building(host: Host) -> None:
     assert host.missing("demo") == ["rustc-web", "cargo-web", "gcc", "libc6-dev"]
 
 
-def test_celery_asks_for_servers_too(host: Host) -> None:
+def test_celery_needs_servers_too(host: Host) -> None:
     assert host.missing("celery") == [*host.missing("test"), "postgresql", "redis-server"]
     host.complete()
     assert host.missing("celery") == ["postgresql", "redis-server"]
@@ -199,7 +199,7 @@ def test_celery_asks_for_servers_too(host: Host) -> None:
     assert host.missing("celery") == ["redis-server"]
 
 
-def test_airflow_comes_once_and_only_where_it_is_asked_for(host: Host) -> None:
+def test_airflow_is_installed_once_and_only_on_request(host: Host) -> None:
     host.complete()
     asked = host.python()
     assert host.run("build").returncode == 0
@@ -223,7 +223,7 @@ def test_airflow_comes_once_and_only_where_it_is_asked_for(host: Host) -> None:
     assert "adding Airflow" in host.run("demo").stderr
 
 
-def test_pip_serves_where_uv_reaches_no_index(host: Host) -> None:
+def test_pip_is_used_if_uv_reaches_no_index(host: Host) -> None:
     host.complete()
     asked = host.python()
     assert host.run("build").returncode == 0
@@ -261,7 +261,7 @@ def test_newer_rust_off_the_path_is_found(host: Host) -> None:
     assert str(cargo_bin) in (host.tree / ".venv" / "dray-env.sh").read_text()
 
 
-def test_rust_without_its_tools_is_told_rustups_way(host: Host) -> None:
+def test_rust_without_its_tools_gets_the_rustup_command(host: Host) -> None:
     host.complete()
     host.program("cargo", '[ "$1" = --version ] && echo "cargo 99.1.0"')
     result = host.run("test")
