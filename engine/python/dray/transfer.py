@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 StrOrBytesPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
-"""A path. Names are bytes; text stands for them as in :func:`os.fsencode`."""
+"""A path. Names are bytes; text is encoded as by :func:`os.fsencode`."""
 
 Overwrite = Literal["never", "if-different", "always"]
 Durability = Literal["none", "file", "object"]

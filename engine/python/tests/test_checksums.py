@@ -9,7 +9,7 @@ import dray
 
 
 def crc32c_bit_by_bit(data: bytes) -> int:
-    """CRC-32/ISCSI from its definition, as slow as it is plain."""
+    """Compute CRC-32/ISCSI from its definition, slowly."""
     register = 0xFFFFFFFF
     for byte in data:
         register ^= byte

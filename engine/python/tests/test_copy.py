@@ -33,7 +33,7 @@ def make_tree(at: Path) -> None:
 
 
 def picture(at: Path) -> dict[str, object]:
-    """Everything that must arrive."""
+    """Describe the parts of a tree that a copy must preserve."""
     found: dict[str, object] = {}
     for path in sorted(at.rglob("*")):
         state = path.lstat()
@@ -49,7 +49,7 @@ class Enough(Exception):
 
 
 def stop_midway(source: Path, destination: Path) -> tuple[dray.Progress, Enough]:
-    """Copy until something is safe and much is not; return the last counters."""
+    """Copy until a part of the data is durable; return the last counters."""
     seen: list[dray.Progress] = []
 
     def stop(progress: dray.Progress) -> None:
@@ -220,7 +220,7 @@ def test_progress_is_rate_limited_and_ends_with_the_final_state(tmp_path: Path) 
         tmp_path / "a", tmp_path / "b", object_size=OBJECT, rate=4 * MIB, progress=seen.append
     )
     assert result.seconds > 0.2
-    # The first one comes at once and the last one at the end.
+    # The first one comes immediately and the last one at the end.
     assert 3 <= len(seen) <= result.seconds * 10 + 2
     last = seen[-1]
     assert (last.files_done, last.bytes_durable, last.is_listing_done) == (1, 2 * MIB, True)
@@ -305,7 +305,7 @@ def test_bytes_of_an_earlier_copy_are_read_back_unless_trusted(
     if resume == "trust":
         assert not is_same
         assert result.bytes_resumed == logged
-        # What this copy has added to an earlier copy's file is read back all the same.
+        # Data that this copy has added to an earlier copy's file is read back anyway.
         assert result.bytes_read_back == size - logged
     else:
         assert is_same
@@ -355,7 +355,7 @@ def test_an_exception_of_the_event_callback_stops_too(tmp_path: Path) -> None:
 
 
 def test_two_copies_to_one_destination_are_refused_by_name(tmp_path: Path) -> None:
-    # Longer than the second one waits for a holder that may be about to end.
+    # Longer than the second copy waits for a holder that may end soon.
     write(tmp_path / "a", 32 * MIB)
     refused: list[dray.DrayError] = []
 

@@ -102,7 +102,7 @@ class Rates:
     :param mean: average rate.
     :param granted: upper bound; ``None``: no bound.
     :param planned: planned rate that keeps a promise.
-    :param reason: reason of the planned rate, in a word (``planned``, ``spare``, ``short`` and so
+    :param reason: reason of the planned rate, a keyword (``planned``, ``spare``, ``short`` and so
         on).
     """
 

@@ -116,7 +116,7 @@ class Client(Blocking):
         )
 
     def query(self, ids: Iterable[str]) -> dict[str, Transfer | None]:
-        """Look up to 1000 transfers up in one call.
+        """Query up to 1000 transfers in one call.
 
         :returns: by id; ``None``: there is none that the caller may see.
         """

@@ -107,7 +107,7 @@ class Endpoint:
         self._run("endpoint", "init", self._home, "--name", name, *words)
         self._made = _read_config(self._home / "drayd.toml")
 
-    # --- where it is, who may speak to it ---------------------------------------------------------
+    # --- addresses, tokens and clients ------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -265,7 +265,7 @@ class Endpoint:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # --- below ------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
     def _signal(self, number: signal.Signals) -> None:
         # Popen checks whether the process was collected before: no other process gets the signal.
