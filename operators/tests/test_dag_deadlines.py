@@ -30,7 +30,7 @@ def move(task_id: str, **words: Loose) -> Loose:
     return DrayTransferOperator(task_id=task_id, **given)
 
 
-# --- what people write ----------------------------------------------------------------------------
+# --- input in a conf ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def refused(message: str) -> DrayPermanentError:
     )
 
 
-# --- which transfer is the reason ---------------------------------------------------------------
+# --- the transfer that delays a run -------------------------------------------------------------
 
 FORETOLD = transfer("slow", miss=Miss("the way to b is slower", at(60), at(80)))
 WORSE = transfer("worst", miss=Miss("disk", at(60), at(200)), labels={"map_index": "7"}, due=at(60))
@@ -119,7 +119,7 @@ def test_the_line_reports_the_problem() -> None:
     )
 
 
-# --- telling ------------------------------------------------------------------------------------
+# --- notifying ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

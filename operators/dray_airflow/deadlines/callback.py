@@ -145,7 +145,7 @@ def _labels(transfer: Transfer) -> dict[str, Any]:
     return dict(transfer.request.get("labels") or {})
 
 
-# --- asking ---------------------------------------------------------------------------------------
+# --- queries --------------------------------------------------------------------------------------
 
 
 async def transfers_of_run(

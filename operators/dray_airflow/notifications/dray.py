@@ -172,7 +172,7 @@ class DrayNotifier(BaseNotifier):
                 failed.append(f"mail: {_cause(error)}")
         _check(failed)
 
-    # --- ways to tell -----------------------------------------------------------------------------
+    # --- channels ---------------------------------------------------------------------------------
 
     @staticmethod
     def _connection(conn_id: str) -> Any:  # noqa: ANN401 - Airflow's own

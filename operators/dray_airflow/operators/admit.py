@@ -208,7 +208,7 @@ class DrayAdmitOperator(BaseOperator):
             except DrayError as error:
                 self.log.warning("reservation %s stays until its start time: %s", held, error)
 
-    # --- what will be asked for -------------------------------------------------------------------
+    # --- the set to reserve -----------------------------------------------------------------------
 
     def _wanted(self, context: Context, plan: DeadlinePlan) -> tuple[list[Wanted], dict[str, str]]:
         """Return the transfers to ask for, and the reasons for those that are left out."""
@@ -304,7 +304,7 @@ class DrayAdmitOperator(BaseOperator):
         soon = min(now + self.start_within, now + (found.latest_finish - now) / 4)
         return max(found.earliest_start, soon)
 
-    # --- asking -----------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def _keep(
         self, context: Context, plan: DeadlinePlan, clients: Clients, wanted: list[Wanted]

@@ -190,7 +190,7 @@ class DrayTransferOperator(WaitingOperator):
         self.options = options
         self.transfer_id = transfer_id
 
-    # --- what is asked for ------------------------------------------------------------------------
+    # --- the request ------------------------------------------------------------------------------
 
     def errand(self, context: Context, settings: Settings) -> Errand:
         """Return the request, from the fields as they are after templates.

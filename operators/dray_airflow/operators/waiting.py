@@ -121,7 +121,7 @@ class WaitingOperator(BaseOperator):
         #: for the link on the task's page
         self.transfer_url = ""
 
-    # --- what an operator says --------------------------------------------------------------------
+    # --- for derived operators --------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -145,7 +145,7 @@ class WaitingOperator(BaseOperator):
         :raises DrayTaskFailure: or :class:`DrayTaskRetry`, if it has failed.
         """
 
-    # --- asking -----------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def _id(self, context: Context, settings: Settings, given: str | None = None) -> str:
         if not values.is_empty(given):
@@ -323,7 +323,7 @@ class WaitingOperator(BaseOperator):
         outage = values.seconds("outage_seconds", settings.outage_seconds)
         return max(BOUND_SECONDS, outage or 0) + (delay or 0)
 
-    # --- its time ---------------------------------------------------------------------------------
+    # --- time limits ------------------------------------------------------------------------------
 
     def _seconds_left(self) -> float | None:
         """Return the seconds that ``execution_timeout`` leaves for this try; ``None``: no limit."""
@@ -353,7 +353,7 @@ class WaitingOperator(BaseOperator):
             self.log.info("deadline of the run: %s", found.why)
         return found
 
-    # --- what Airflow calls -----------------------------------------------------------------------
+    # --- called by Airflow ------------------------------------------------------------------------
 
     def execute(self, context: Context) -> Any:  # noqa: ANN401 - as Airflow's own operators
         """Submit the transfer, or resume it, and wait.

@@ -201,7 +201,7 @@ class Watch:
                         waiter.ended.set_result(transfer)
 
     async def _pause(self) -> None:
-        # Waits that have ended leave now; new ones are asked for immediately.
+        # Ended waits are removed now; new ones are queried immediately.
         await asyncio.sleep(0)
         self._news.clear()
         if not self._waiting:
