@@ -174,7 +174,7 @@ class Scene:
         }
         return self.airflow.trigger(dag_id, run_id or self.name, conf)
 
-    # --- what has become of it --------------------------------------------------------------------
+    # --- its results ------------------------------------------------------------------------------
 
     def _counted(self) -> int:
         return self.world.proxy.counted()[1]

@@ -94,7 +94,7 @@ def test_lineage_events_are_emitted(scene: Scene, staged: str) -> None:
         tasks = ("move", "deferred", "verify", "stage")
         return all((task_id, "COMPLETE") in events for task_id in tasks)
 
-    scene.airflow.wait_for(told, "all tasks have told what they did", 60)
+    scene.airflow.wait_for(told, "all tasks have reported their lineage", 60)
     assert {event["job"]["namespace"] for event in events.values()} == {"tests"}
     assert all(event["job"]["name"].startswith("told") for event in events.values())
 

@@ -137,7 +137,7 @@ def test_run_is_marked_failed_while_the_endpoint_is_unreachable(scene: Scene) ->
         ended = await_both(scene, lambda each: each.is_terminal, "have ended")
         states = {task_id: each.state for task_id, each in ended.items()}
         assert states == {"waiting": "done", "deferred": "cancelled"}
-        # Of both, at the endpoint's end and at the cancellation of one.
+        # For both transfers: the endpoint's end, and the cancellation of one.
         unsafe = scene.unsafe(sum(each.bytes.durable for each in ended.values()))
         for task_id in BOTH:
             run.clear(task_id)

@@ -153,7 +153,7 @@ def test_beamline_day_reports_a_sample_that_cannot_be_archived(story: Site) -> N
                     return f"{task.task_id}[{task.map_index}] {len(said)} {said[0]}"
         return ""
 
-    line = airflow.wait_for(told, "somebody is told")
+    line = airflow.wait_for(told, "the failure is reported")
     where, count, said = line.split(" ", 2)
     assert count == "1"
     assert f"task {where} of run " in said

@@ -15,7 +15,7 @@ from integration.harness.program import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "measured-connections.md"
 RESULTS = PAGE.with_suffix("") / "results.json"
-#: what is chosen carries so much of what the better policy does
+#: least fraction of the better policy's rate that dray's own choice must carry
 BAR = 0.97
 
 INTRODUCTION = """\
@@ -68,7 +68,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """Say it in a line."""
+        """Describe it in one line."""
         return (
             f"{self.direction} {self.mode}, {self.threads} threads, {self.connections} connections"
         )
@@ -81,7 +81,7 @@ class Run:
     cell: Cell
     policy: str
     round: int
-    #: what came through, beside what one connection carries
+    #: the rate over that of one connection
     of_one: float
     lock_waits: int
     lock_seconds: float
@@ -89,21 +89,21 @@ class Run:
 
 @dataclass
 class Results:
-    """All there is to say."""
+    """All results of a measurement."""
 
     machine: dict[str, Any]
     command: str
     runs: list[Run] = field(default_factory=list)
 
     def text(self) -> str:
-        """Write them down, each run in a line."""
+        """Write the results as JSON, one run on each line."""
         lines = ",\n".join(f"  {json.dumps(dataclasses.asdict(each))}" for each in self.runs)
         head = f' "machine": {json.dumps(self.machine)},\n "command": {json.dumps(self.command)}'
         return f'{{\n{head},\n "runs": [\n{lines}\n ]\n}}\n'
 
     @staticmethod
     def read(text: str) -> Results:
-        """Read what :meth:`text` wrote."""
+        """Parse the output of :meth:`text`."""
         value = json.loads(text)
         found = [Run(**{**each, "cell": Cell(**each["cell"])}) for each in value["runs"]]
         return Results(value["machine"], value["command"], found)
@@ -117,13 +117,13 @@ class Line:
     single: float
     multiple: float
     auto: float
-    #: of a run: how often a lock was waited for, and seconds
+    #: of a run: number of waits for a lock, and their seconds
     single_waits: tuple[float, float]
     multiple_waits: tuple[float, float]
 
     @property
     def of_better(self) -> float:
-        """Compare what was chosen with the better of both."""
+        """Compare dray's own choice with the better policy."""
         return self.auto / max(self.single, self.multiple)
 
 
@@ -173,7 +173,7 @@ def table(found: list[Line]) -> list[str]:
 
 
 def parts(results: Results) -> list[tuple[str, list[Line]]]:
-    """Part the lines by what they are for."""
+    """Group the lines by subject."""
     all_lines = lines(results)
     usual = [each for each in all_lines if each.cell.locked < 1 and not each.cell.server_mib]
     locked = [each for each in all_lines if each.cell.locked >= 1]
@@ -188,7 +188,7 @@ def parts(results: Results) -> list[tuple[str, list[Line]]]:
 
 
 def verdict(results: Results) -> str:
-    """Say how the bar is held."""
+    """Count the cases that meet the bar."""
     found = lines(results)
     held = [line for line in found if line.of_better >= BAR]
     worst = min(found, key=lambda line: line.of_better)

@@ -110,13 +110,13 @@ def _point(row: Row, each: Set, samples: list[Sample]) -> Point:
 
 
 def growth(series: Series, before: Point, after: Point) -> float:
-    """Compute the power with which seconds grow: 1 is in proportion."""
+    """Compute the exponent of the growth of seconds: 1 is proportional."""
     more = series.amount(after.set) / series.amount(before.set)
     return math.log(after.seconds / before.seconds) / math.log(more)
 
 
 def table(results: Results, series: Series) -> list[str]:
-    """Write the table of a series in Markdown; nothing when there are no runs."""
+    """Write the table of a series in Markdown; empty without runs."""
     small = series.letter == "f"
     per = "us / file" if small else "s / GB"
     heads = ["tool", "files" if small else "GB", "seconds", per, f"CPU {per}", "growth"]
@@ -146,7 +146,7 @@ def table(results: Results, series: Series) -> list[str]:
 
 
 def failures(results: Results) -> list[str]:
-    """List runs that do not count, and why."""
+    """List the runs that do not count, with the reasons."""
     return [
         f"{each.tool}, {each.set}: {report.plain(each.error)}"
         for each in results.samples

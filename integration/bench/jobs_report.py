@@ -83,10 +83,10 @@ class Jobs:
 
     number: int
     lines: dict[str, Line]
-    #: rates and CPU seconds, round by round; 0 if one of two is missing
+    #: ratios of rates and of CPU seconds, by rounds; 0 if one of the two tools is missing
     faster: float
     cheaper: float
-    #: of the rates where both read back
+    #: ratio of rates if both tools read back
     faster_compared: float
     foreign_seconds: float
     notes: tuple[str, ...]
@@ -168,7 +168,7 @@ def _lines(each: Jobs) -> list[Line]:
 
 
 def _unsummed(each: Jobs, results: Results) -> float:
-    """Compute what plain TCP, then ``cp -r`` on each processor, would carry; 0: one is missing."""
+    """Compute the rate of plain TCP followed by ``cp -r`` on each processor; 0: one is missing."""
     network, one = (each.lines[name].rate for name in ("iperf3-4", "cp"))
     copies = one * float(results.machine["cpus"])
     return 1 / (1 / network + 1 / copies) if network and copies else 0.0

@@ -101,7 +101,7 @@ def file_system(place: Path, mounts: str) -> str:
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))
-        # Of several mounts at one point the last one is visible.
+        # The last of several mounts at one point is visible.
         if place.is_relative_to(point) and point.is_relative_to(found):
             found, kind = point, after.split()[0]
     return kind

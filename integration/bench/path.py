@@ -56,7 +56,7 @@ class Seen:
 
     @staticmethod
     def read(value: dict[str, Any]) -> Seen:
-        """Read what JSON made of it."""
+        """Parse the form that is stored as JSON."""
         points = tuple((float(x), float(y)) for x, y in value.get("arrived", ()))
         return Seen(points, value.get("dropped", 0), value.get("late_ms", 0.0))
 

@@ -59,7 +59,7 @@ print(json.dumps({"seconds": time.monotonic() - began}))
 """
 
 
-# --- what the machine can do ----------------------------------------------------------------------
+# --- limits of the machine ------------------------------------------------------------------------
 
 
 def _memory(scene: Scene) -> Command:
@@ -332,7 +332,7 @@ def _scp(scene: Scene) -> Command:
     return Command([*words, f"{scene.data.path}/.", f"there:{scene.sink}/"])
 
 
-# --- what cannot be had ---------------------------------------------------------------------------
+# --- unavailable tools ----------------------------------------------------------------------------
 
 
 def _nothing(_: Scene) -> Command:

@@ -13,7 +13,7 @@ from integration.bench.tools import CLEAR, COMPARED, ENCRYPTED
 if TYPE_CHECKING:
     from integration.bench.results import Case, Results
 
-#: the sets that there are goals for, and how long a copy may take, over the time of ``cp -r``
+#: the sets with goals, and the longest time of a copy over that of ``cp -r``
 TIMES_COPY = {"a": 1.15, "b": 1.15, "c": 1.25, "d": 1.15}
 BY_HAND = "by-hand"
 OURS, OURS_ENCRYPTED, OURS_THIRD = "dray", "dray-tls", "dray-third"
@@ -57,7 +57,7 @@ class _Case:
         return statistics.median(each.cpu_seconds for each in samples) if samples else 0.0
 
     def sums(self) -> list[Reached]:
-        """Judge the sums, by a copy that does nothing else but what must be done."""
+        """Judge the checksums, by a copy that does only the necessary work."""
         shares = [each.summing for each in samples_of(self.results, self.case, BY_HAND)]
         share = statistics.median(shares) if shares else 0.0
         if not share:
@@ -66,7 +66,7 @@ class _Case:
         return [Reached(SUMS, self.title(BY_HAND), self.case, words, is_met)]
 
     def clear(self) -> list[Reached]:
-        """Judge what goes in clear."""
+        """Judge copies without encryption."""
         peers = self.peers(CLEAR)
         if not peers or not self.cpu(OURS):
             return []
@@ -93,7 +93,7 @@ class _Case:
         ]
 
     def compared(self) -> list[Reached]:
-        """Judge what goes in clear and is read back, as those do that compare what they wrote."""
+        """Judge copies without encryption that read back and compare the written data."""
         peers = self.peers(COMPARED)
         fastest = min(peers, key=self.seconds, default="")
         faster = self.times(OURS_COMPARED, fastest)
@@ -106,7 +106,7 @@ class _Case:
         ]
 
     def encrypted(self) -> list[Reached]:
-        """Judge what is encrypted."""
+        """Judge encrypted copies."""
         encrypted = self.cpu(OURS_ENCRYPTED)
         if not encrypted:
             return []
@@ -129,7 +129,7 @@ class _Case:
         return found
 
     def third(self) -> list[Reached]:
-        """Judge what goes between two ends that a third party asked."""
+        """Judge third-party copies."""
         more = self.times(OURS, OURS_THIRD)
         if not more:
             return []
@@ -138,9 +138,9 @@ class _Case:
 
 
 def reached(results: Results, cases: list[Case]) -> list[Reached]:
-    """List what dray is to reach in each case, and whether it did.
+    """List the goals of each case, and whether dray met them.
 
-    Of whole sets on tmpfs: what the goals compare with was measured there.
+    Only of whole sets on tmpfs, on which the compared values were measured.
     """
     found = []
     for case in cases:

@@ -114,13 +114,13 @@ def title(line: Line) -> str:
 
 
 def plain(words: str) -> str:
-    """Make words fit into a cell: what servers send has zero bytes in it now and then."""
+    """Make a text fit into a cell; texts of servers may contain zero bytes."""
     shown = "".join(letter if letter.isprintable() else " " for letter in words)
     return " ".join(shown.replace("|", "\\|").split())
 
 
 def table(results: Results, set_name: str, where: str, congestion: str) -> list[str]:
-    """Write one table in Markdown, by kinds, the fastest first, without those that never ran."""
+    """Write one table in Markdown: by kinds, fastest first, without tools that never ran."""
     case: Case = (set_name, where, congestion)
     ran = {each.tool for each in results.samples if (each.set, each.where, each.congestion) == case}
     found = [line for line in of.lines(results, *case) if line.row.name in ran]
@@ -156,7 +156,7 @@ def tables(results: Results) -> str:
 
 
 def to_reach(reached: list[Reached]) -> list[str]:
-    """Write the part of a page that says what is to be reached; nothing for no goals."""
+    """Write the section of a page about its goals; empty without goals."""
     text = goals.table(reached)
     return ["\n".join(["## Goals", "", *text]) + "\n"] if text else []
 
@@ -235,7 +235,7 @@ def publish(text: str) -> None:
 
 
 def put(at: Path, words: str, drawn: dict[str, str], text: str) -> None:
-    """Write a page; what it was made from and its pictures go into a folder of the same name."""
+    """Write a page; its results and its pictures go into a folder of the same name."""
     folder = at.with_suffix("")
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.svg"):

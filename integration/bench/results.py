@@ -81,7 +81,7 @@ class Sample:
 
 @dataclass
 class Results:
-    """All there is to say."""
+    """All results of a measurement."""
 
     machine: dict[str, Any]
     rows: list[Row]
@@ -97,7 +97,7 @@ class Results:
     facts: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        """Write them down, each run in a line."""
+        """Write the results as JSON, one run on each line."""
         parts = []
         for name, value in dataclasses.asdict(self).items():
             lines = (
@@ -111,7 +111,7 @@ class Results:
 
     @staticmethod
     def read(text: str) -> Results:
-        """Read what :meth:`text` wrote."""
+        """Parse the output of :meth:`text`."""
         value = json.loads(text)
         samples = [
             {
@@ -233,7 +233,7 @@ def samples_of(results: Results, case: Case, tool: str) -> list[Sample]:
 
 
 def times_as_fast(results: Results, case: Case, tool: str, as_tool: str) -> float:
-    """Compute how many times as fast a tool is as another, by rounds; 0 when one has no run."""
+    """Compute how many times as fast a tool is as another, by rounds; 0 if one has no run."""
     found = ratios(samples_of(results, case, as_tool), samples_of(results, case, tool))
     return statistics.median(found) if found else 0.0
 

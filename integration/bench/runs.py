@@ -74,7 +74,7 @@ def await_true(is_so: Callable[[], bool], seconds: float) -> None:
 
 
 def say(words: str) -> None:
-    """Tell whoever waits."""
+    """Print progress."""
     print(words, flush=True)
 
 

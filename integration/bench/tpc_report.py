@@ -1,4 +1,4 @@
-"""Tables, pictures and the page of XRootD's third-party copies, made from what was written."""
+"""Tables, pictures and the page of XRootD's third-party copies, made from the stored results."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "explanation" / "measured-tpc.md"
 FOLDER = PAGE.with_suffix("")
 RESULTS = FOLDER / "results.json"
-#: plain TCP: what a line carries
+#: plain TCP: the rate of the line
 LINE = "iperf3-4"
-#: the work that a copy by dray is made of, and nothing else
+#: only the necessary work of a copy by dray
 HOST = "by-hand"
-#: a client waits for the same polls either way; what its start takes beside them varies so much
+#: a client waits for the same polls either way; the duration of its start varies by this factor
 #: (guess, revisit)
 SAME_WAIT = 1.05
 
@@ -122,7 +122,7 @@ WAIT = Goal("many files: the client waits no longer than for XRootD's", SAME_WAI
 
 
 def best_tuned(results: Results, case: Case, kind: str = STOCK) -> str:
-    """Name the fastest of XRootD's own copies that is not as shipped; empty when there is none."""
+    """Name the fastest of XRootD's own copies with changed settings; empty if there is none."""
     found = [
         (statistics.median(each.seconds for each in samples), row.name)
         for row in results.rows
@@ -133,19 +133,19 @@ def best_tuned(results: Results, case: Case, kind: str = STOCK) -> str:
 
 
 def waits(results: Results, case: Case, tool: str) -> dict[int, float]:
-    """Give for each round what the client has waited."""
+    """Return the client's waiting time of each round."""
     return {each.round: each.waited or each.seconds for each in of.samples_of(results, case, tool)}
 
 
 def wait_ratio(results: Results, case: Case, tool: str, to: str) -> float:
-    """Compute how long a tool's client waits, over another's; 0 when one has no run."""
+    """Compute the waiting time of a tool's client over another's; 0 if one has no run."""
     ours, base = waits(results, case, tool), waits(results, case, to)
     found = [ours[turn] / base[turn] for turn in ours if turn in base]
     return statistics.median(found) if found else 0.0
 
 
 def cpu_ratio(results: Results, case: Case, tool: str, kind: str = STOCK) -> float:
-    """Compute a tool's CPU seconds over the least of XRootD's own; 0 when one has no run."""
+    """Compute a tool's CPU seconds over the least of XRootD's own; 0 if one has no run."""
     found: dict[str, float] = {}
     for row in results.rows:
         if samples := of.samples_of(results, case, row.name):
@@ -172,7 +172,7 @@ def cells(results: Results, case: Case, line: Line) -> list[str]:
         f"{waited:.1f}" if is_copy else "",
         f"{line.cpu_seconds:.2f}",
         f"{line.peak_mib:.0f}",
-        # As shipped nobody asked.
+        # The copy as shipped has no query.
         f"{shipped:.2f}" if shipped and line.row.kind != ASKED else "",
         f"{best:.2f}" if best else "",
         f"{line.foreign_seconds:.1f}",
@@ -181,7 +181,7 @@ def cells(results: Results, case: Case, line: Line) -> list[str]:
 
 
 def table(results: Results, case: Case) -> list[str]:
-    """Write one table in Markdown, by kinds, the fastest first, of what was run in this case."""
+    """Write one table in Markdown: by kinds, fastest first, the tools of this case."""
     ran = {each.tool for each in results.samples if (each.set, each.where, each.congestion) == case}
     found = [line for line in of.lines(results, *case) if line.row.name in ran]
     rounds = max(line.rounds for line in found)
@@ -212,7 +212,7 @@ def is_far(case: Case) -> bool:
 
 
 def reached(results: Results) -> list[Reached]:
-    """List what dray is to reach, and whether it did."""
+    """List the goals, and whether dray met them."""
     rows = []
 
     def add(goal: Goal, row: Row, case: Case, found: float, words: str, machine: float) -> None:

@@ -168,7 +168,7 @@ def _timed(scene: Scene, program: str) -> str:
     return f"{TPC} /bin/sh {script} {scene.folder / 'to' / 'ran'} {program}"
 
 
-# --- what is asked for ----------------------------------------------------------------------------
+# --- copies and queries ---------------------------------------------------------------------------
 
 
 def _asked(scene: Scene, words: list[Word], source: str, sink: str) -> list[Word]:
@@ -424,7 +424,7 @@ TOOLS = (
         travels=False,
     ),
     *(
-        # Of one file each: the query is about one.
+        # These sets have one file: the query is about one.
         dataclasses.replace(
             _tool(f"{name}-asked", f"{title}, then asked", ASKED, _then_asked(prepare), needs),
             sets="aw",

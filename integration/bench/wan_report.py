@@ -132,7 +132,7 @@ def seconds_of(results: Results, case: Case, tool: str) -> float:
 
 
 def reached(results: Results) -> list[Reached]:
-    """List what dray is to reach, and whether it did."""
+    """List the goals, and whether dray met them."""
     rows = []
 
     def add(what: str, tool: str, case: Case, found: float, words: str) -> None:

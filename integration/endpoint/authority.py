@@ -144,7 +144,7 @@ class Authority:
         return made
 
     def self_signed(self, name: str, subject: str) -> Certificate:
-        """Make a certificate that nobody else signed."""
+        """Make a self-signed certificate."""
         made = Certificate(self.folder, name, subject)
         self._sign(made, None, CLIENT, -1, 30)
         return made

@@ -332,7 +332,7 @@ def _pace(params: Words) -> dict[str, Json]:
     return words
 
 
-# --- labels: what has no field of its own ---------------------------------------------------------
+# --- labels: values without a field ---------------------------------------------------------------
 
 
 def _labels(file: Words, params: Words, job_id: str, hop: tuple[int, int]) -> dict[str, str]:

@@ -240,7 +240,7 @@ class Scene:
             yield
         assert watcher.violations == []
 
-    # --- the end --------------------------------------------------------------------------------
+    # --- final checks ---------------------------------------------------------------------------
 
     def check_done(
         self, id: str = "t", *, active: Endpoint | None = None, faults: int = 1

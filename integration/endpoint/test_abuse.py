@@ -49,7 +49,7 @@ class Sample:
     """The resources of a process."""
 
     def __init__(self, pid: int) -> None:
-        """Look."""
+        """Sample them."""
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         fields = dict(line.split(":", 1) for line in status.splitlines())
         self.rss = int(fields["VmRSS"].split()[0]) << 10
@@ -57,7 +57,7 @@ class Sample:
         self.descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Describe it in one line."""
         return f"{self.rss >> 20} MiB, {self.threads} threads, {self.descriptors} descriptors"
 
 

@@ -379,7 +379,7 @@ def test_an_endpoint_that_trusts_no_authority_says_so(
     assert "token" in error["remedy"]
 
 
-# --- who an endpoint proves to be -----------------------------------------------------------------
+# --- the endpoint's own certificate ---------------------------------------------------------------
 
 
 def serving(

@@ -87,7 +87,7 @@ def test_a_submission_of_another_id_from_a_replica_resumes(
             tally.add(excess, has_resumed=has_resumed and sent < 120 * MIB)
 
 
-# --- two at once --------------------------------------------------------------------------------
+# --- concurrent writers -------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_two_concurrent_transfers_never_mix_their_bytes(
             assert tree.leftovers(scene.sink.root()) == []
 
 
-# --- ghosts -------------------------------------------------------------------------------------
+# --- frozen and fenced holders ------------------------------------------------------------------
 
 
 def test_a_thawed_driver_is_refused_after_another_resumed(

@@ -135,7 +135,7 @@ def test_every_state_survives_a_kill(scenes: Scenes, fault: Faults) -> None:
         assert client.resume("paused").state == "queued"
 
 
-# --- given up -----------------------------------------------------------------------------------
+# --- failed requests ----------------------------------------------------------------------------
 
 
 def test_a_failed_request_is_kept_and_resumes_on_retry(

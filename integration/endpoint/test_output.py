@@ -117,7 +117,7 @@ def test_quiet_says_nothing_but_errors(scene: Scene) -> None:
         assert done.returncode not in (0, 2), (name, done)
         assert done.stdout == ""
         assert done.stderr.startswith("dray: cannot"), done
-    # What fails at the endpoints is an error as well.
+    # A failure at the endpoints is an error as well.
     words = ["cp", scene.a.place("missing"), scene.b.place("to3")]
     done = dray(*words, "-q", *scene.who)
     assert done.returncode != 0

@@ -54,7 +54,10 @@ def begun(client: Client, endpoint: Endpoint, id: str = "t", to: str = "/data/ou
 def ended(client: Client, id: str = "t") -> Transfer:
     """Wait until it has ended and its clean-up is done."""
     until(lambda: client.transfer(id).state == "cancelled", "it is not cancelled")
-    until(lambda: any("purged" in said for said in client.transfer(id).notices), "no word")
+    until(
+        lambda: any("purged" in said for said in client.transfer(id).notices),
+        "no notice of the purge",
+    )
     return client.transfer(id)
 
 
@@ -91,7 +94,9 @@ def test_a_purge_reports_the_deleted_files(endpoint: Endpoint) -> None:
         assert tree.leftovers(endpoint.root("out")) == []
         # A repetition finds nothing, and reports that.
         client.cancel("t", purge=True)
-        until(lambda: "no partial data" in client.transfer("t").notices[-1], "no word")
+        until(
+            lambda: "no partial data" in client.transfer("t").notices[-1], "no notice of the purge"
+        )
 
 
 def test_a_purge_keeps_data_that_another_transfer_resumed(endpoint: Endpoint) -> None:

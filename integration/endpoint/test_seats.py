@@ -71,7 +71,7 @@ def test_an_urgent_promise_preempts_a_transfer_with_slack(
         sit("more", deadline=in_seconds(3_600))
         in_time(house, here, there, "sooner")
         assert sorted(gave_way(here.transfer(id)) for id in ("later", "more")) == [False, True]
-        # A displaced transfer continues.
+        # A preempted transfer continues.
         for id in ("later", "more"):
             until(here, id, lambda each: each.state == "active")
             here.cancel(id, purge=True)

@@ -35,7 +35,7 @@ def house() -> Iterator[House]:
         yield house
 
 
-# --- which are believed ---------------------------------------------------------------------------
+# --- accepted and refused tokens ------------------------------------------------------------------
 
 
 def good(house: House, **more: Json) -> str:
@@ -227,7 +227,7 @@ def test_the_programs_of_the_command_line_say_what_to_do_without_a_good_token(
             assert token[-20:] not in ended.stderr + ended.stdout
 
 
-# --- what happens when it ends --------------------------------------------------------------------
+# --- expired tokens -------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

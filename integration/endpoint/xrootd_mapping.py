@@ -163,9 +163,9 @@ def request_of(
 
     :param source_root: ``dray://HOST/ROOT`` of the endpoint beside the source's server.
     :param destination_root: ``/ROOT`` of the endpoint beside this one.
-    :param size: ``oss.asize`` of the client, or what the source's endpoint says: the server gives
-        it to storage plug-ins and not to the program, and nobody looks at the size afterwards.
-    :param modified: what the source says about its last change; another content, another id.
+    :param size: ``oss.asize`` of the client, or the size at the source's endpoint. The server
+        passes ``oss.asize`` to storage plug-ins, not to the program, and checks no size later.
+    :param modified: the source's modification time: another version gets another id.
     """
     logical = run.file.removeprefix(run.local_root.rstrip("/")) if run.local_root else run.file
     labels = {
@@ -197,7 +197,7 @@ def request_of(
 
 
 def run_back(mapped: Mapped, source_root: str, destination_root: str) -> Run:
-    """Give the run that a request was made of, the secrets beside it included."""
+    """Restore the run from its request and its secrets."""
     request, labels = mapped.request, mapped.request["labels"]
     checksum = request.get("content", {}).get("checksum", "").partition(":")[2]
     local_root = labels.get("xrd.local_root", "")
@@ -219,7 +219,7 @@ def run_back(mapped: Mapped, source_root: str, destination_root: str) -> Run:
 
 
 def argv_of(run: Run) -> list[str]:
-    """Give the words that a run was started with."""
+    """Return the command line of a run."""
     algorithm = f"{run.algorithm}:{run.checksum}" if run.checksum else run.algorithm
     words = ["-C", algorithm] if algorithm else []
     words += [] if run.streams is None else ["-S", str(run.streams)]
@@ -231,10 +231,10 @@ def argv_of(run: Run) -> list[str]:
 
 
 def ending(transfer: Mapping[str, Json]) -> tuple[int, str]:
-    """Give the program's exit code and its last line, as the server wants them.
+    """Return the program's exit code and its last line, in the form that the server parses.
 
-    One ``": "`` and no more, for the client sees what stands behind the first; nothing else that
-    the program says may have one. Code 1: somebody has to act; 2: the same run again goes on.
+    The line has exactly one ``": "``, because the client gets the text after the first one; no
+    other output of the program may contain it. Code 1: a person must act; 2: the same run resumes.
     """
     if transfer["state"] == "done" and not transfer.get("files", {}).get("skipped"):
         return 0, ""

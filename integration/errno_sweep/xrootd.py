@@ -36,7 +36,7 @@ NAME = "large"
 CONFIG = ("object_bytes = 262144", "pool_bytes = 8388608", "keep_time = true")
 #: a file that the server makes before the program starts, and that outlives a killed program
 EMPTY = (0, tree.hash_file(Path(os.devnull)))
-#: the server says so of a program that did not end by itself
+#: the server's message about a program that did not end by itself
 SIGNALS = re.compile(r"killed by signal (\d+)")
 HELD_WORDS = "another transfer is writing here"
 #: how long a server may take to notice that its program has ended
@@ -105,7 +105,7 @@ class XrootdCopy:
         return one
 
     def _write_script(self, wrap: list[str]) -> None:
-        """Write what the server starts: the program, under supervision if ``wrap`` says so."""
+        """Write the script that the server starts: the program, supervised by ``wrap`` if given."""
         programs = self.place.programs
         # The servers' user may not be able to run the Python of the tests.
         python = shutil.which("python3", path=os.defpath) or sys.executable
@@ -135,7 +135,7 @@ class XrootdCopy:
                 server.start()
 
     def _copy(self, wrap: list[str]) -> Ran:
-        # What an earlier case made the servers' user remember of a dray that did not answer.
+        # An earlier case may have cached that a dray did not answer.
         for known in self.sink.admin.rglob("dray-deaf-servers"):
             known.unlink()
         self._write_script(wrap)

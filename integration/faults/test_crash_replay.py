@@ -63,7 +63,7 @@ def test_after_a_power_loss_names_are_true_and_what_was_durable_is_not_sent_agai
     assert len(outcomes) == IMAGES
     bad = [f"{outcome.name}: {outcome.faults}" for outcome in outcomes if outcome.faults]
     assert bad == []
-    # Moments before, during and after the copy: otherwise nothing was tried.
+    # Moments before, during and after the copy: otherwise the test proves nothing.
     assert len({outcome.bytes_sent for outcome in outcomes}) > 1
 
 

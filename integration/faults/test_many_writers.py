@@ -139,7 +139,7 @@ def test_transfers_of_other_files_move_side_by_side(bench: Bench, source: Path, 
 
 
 def seconds_of(copies: list[Process]) -> float:
-    """Say how long it took from the first that began to the last that ended."""
+    """Return the seconds from the first start to the last end."""
     ended = [copy.wait().expect(SAFE) for copy in copies]
     ends = [copy.started + each.seconds for copy, each in zip(copies, ended, strict=True)]
     return max(ends) - min(copy.started for copy in copies)

@@ -68,7 +68,7 @@ def test_a_stalled_stream_is_given_up(bench: Bench, push: bool, after: float) ->
         proxy.close()
 
 
-#: a closed connection is noticed far sooner than one of which nothing comes (two minutes)
+#: a closed connection is detected far sooner than a silent one (two minutes)
 NOTICED_SECONDS = 20.0
 #: fits into the sockets of one connection; the source has sent all of it after some seconds
 LAST_BYTES = 192 << 10
@@ -93,7 +93,7 @@ def test_a_closed_stream_is_noticed_though_nothing_more_is_sent_on_it(
         client = bench.start_cp("-r", *ends, *how)
         proxy.await_bytes(LAST_BYTES // 3)
         frozen = proxy.freeze_data()
-        # Nothing comes of it meanwhile, and nobody has noticed.
+        # The connection is silent meanwhile, and neither end has detected that.
         time.sleep(2 * LAST_BYTES / LAST_RATE)
         assert client.is_running()
         began = time.monotonic()

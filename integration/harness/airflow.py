@@ -363,7 +363,7 @@ class Airflow:
             process.wait()
         self._running.clear()
 
-    # --- asking it --------------------------------------------------------------------------------
+    # --- its REST API -----------------------------------------------------------------------------
 
     @property
     def client(self) -> httpx.Client:

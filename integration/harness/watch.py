@@ -47,7 +47,7 @@ class Watcher(threading.Thread):
         }
 
     def run(self) -> None:
-        """Look until the context ends, and once more."""
+        """Check until the context ends, and once more."""
         while not self.is_over.is_set():
             self._look()
             time.sleep(0.002)

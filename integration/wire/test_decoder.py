@@ -57,7 +57,7 @@ def test_golden_frames_mean_what_the_engine_says(path: Path) -> None:
 def test_a_flipped_bit_is_refused(path: Path) -> None:
     data = path.read_bytes()
     expected = decoder.decode_stream(data)
-    # Of long frames every seventh bit: pure Python sums slowly.
+    # Only every seventh bit of long frames: pure Python sums slowly.
     for bit in range(0, len(data) * 8, 1 if len(data) < 100 else 7):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8

@@ -285,8 +285,8 @@ def test_clients_through_a_redirector_with_three_servers(
     bare.await_found(head.server, "in/large")
     sinks = [one.server for one in data]
     ends = Ends(bare, head.server.at, head.server.at)
-    # With -f: on a busy host a client's second open has met the name that its own first one made at
-    # the server which the manager chose, and ended with "already exists".
+    # With -f: on a busy host a client's second open found the name that its first open had created
+    # at the chosen server, and failed with "already exists".
     by_xrdcp(ends, {f"in/{name}": f"xrdcp/{name}" for name in made}, "only", "-f")
     check(made, sinks, "xrdcp")
     by_gfal(ends, {f"in/{name}": f"gfal/{name}" for name in made}, "-f")

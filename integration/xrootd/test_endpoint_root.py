@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 SIZE = 128 * MIB + 7
-#: slow enough to be met on its way
+#: slow enough to be interrupted in the middle
 RATE = "24MiB"
-#: what a lost session may send again: a sync group and what is under way
+#: bytes that a lost session may send again: a sync group and the data in flight
 TWICE_MAX = 80 * MIB
 END_SECONDS = 240.0
 
@@ -165,10 +165,10 @@ def test_calls_of_the_api_work_or_are_refused(
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A web server without WebDAV that keeps its log to itself."""
+    """A web server without WebDAV that prints no log."""
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Print no log."""
 
 
 def test_a_store_unfit_as_a_root_ends_the_start(

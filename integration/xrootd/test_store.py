@@ -205,7 +205,7 @@ def test_a_stopped_copy_does_not_wait_for_a_checksum(bare: Scene, ours: Path) ->
     copy = begin(bare, ours, "--progress", "json", server.at("a"), to)
     copy.await_durable(32 * MIB)
     time.sleep(0.5)
-    assert copy.is_running(), "it does not wait for the server's word"
+    assert copy.is_running(), "it does not wait for the server's checksum"
     copy.send(signal.SIGINT)
     # Without the signal it would wait for two minutes.
     stopped = copy.wait(60)

@@ -170,7 +170,7 @@ def test_settings_are_followed(scene: Scene) -> None:
 
 
 def test_exit_handlers_do_not_run(scene: Scene) -> None:
-    """XrdCl's destroy what the question for the source's checksum may still use."""
+    """XrdCl's exit handlers would destroy objects that the checksum query may still use."""
     said = "exit handlers ran"
     library, script = scene.folder / "at_exit.so", scene.folder / "tpc"
     code = Path(__file__).with_name("at_exit.c")
@@ -189,7 +189,7 @@ def test_exit_handlers_do_not_run(scene: Scene) -> None:
     scene.xrdcp(*copy).expect(0)
     assert hash_file(sink.path("in/a")) == hash_file(made)
     sink.path("in/a").unlink()
-    # The log cannot be made: the copy fails before the source has told its checksum.
+    # The log cannot be made: the copy fails before the source has reported its checksum.
     (sink.path("in") / ".dray-log").write_bytes(b"no folder")
     ended = scene.xrdcp(*copy)
     assert ended.code != 0
