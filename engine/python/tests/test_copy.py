@@ -126,7 +126,7 @@ def test_paths_are_text_bytes_or_pathlike(tmp_path: Path, kind: type) -> None:
     assert result.transfer_id == "x:1"
 
 
-def test_names_that_are_no_text_come_back_as_they_went(tmp_path: Path) -> None:
+def test_names_that_are_no_text_are_reported_unchanged(tmp_path: Path) -> None:
     write(tmp_path / "run/a", 10)
     name = os.fsdecode(b"\xff\xfe")
     (tmp_path / "run/a").rename(tmp_path / "run" / name)
@@ -419,13 +419,13 @@ import dray
 # A shell that puts the tests in the background makes them ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-def tell(progress):
+def report(progress):
     if progress.bytes_durable >= 1 << 20:
         print("moving", flush=True)
 
 try:
     dray.copy(sys.argv[1], sys.argv[2], recursive=True, durability="object",
-              object_size=64 * 1024, rate=2 << 20, progress=tell)
+              object_size=64 * 1024, rate=2 << 20, progress=report)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
     raise

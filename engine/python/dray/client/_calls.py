@@ -87,7 +87,7 @@ class Page(Generic[T]):
     next: str | None
 
 
-def _of(of: type[T]) -> Callable[[Json], T]:
+def _reader_of(of: type[T]) -> Callable[[Json], T]:
     return partial(read, of)
 
 
@@ -132,7 +132,7 @@ def after(call: Call[Page[T]], cursor: str) -> Call[Page[T]]:
 # --- transfers ------------------------------------------------------------------------------------
 
 
-def _at(id: str, verb: str = "") -> str:
+def _transfer_path(id: str, verb: str = "") -> str:
     return f"/v1/transfers/{segment(id)}{verb}"
 
 
@@ -141,7 +141,9 @@ def submit(request: Request) -> Call[answers.Transfer]:
     if request.id is None:
         raise AssertionError("an id is made before the first try")
     body = write(request)
-    return Call("submit the transfer", "POST", "/v1/transfers", _of(answers.Transfer), body=body)
+    return Call(
+        "submit the transfer", "POST", "/v1/transfers", _reader_of(answers.Transfer), body=body
+    )
 
 
 def submit_batch(
@@ -222,22 +224,24 @@ def _by_id(words: Json) -> dict[str, answers.Transfer | None]:
 
 def transfer(id: str) -> Call[answers.Transfer]:
     """Show a transfer."""
-    return Call("look up the transfer", "GET", _at(id), _of(answers.Transfer))
+    return Call("look up the transfer", "GET", _transfer_path(id), _reader_of(answers.Transfer))
 
 
 def files(id: str, *, state: str | None, limit: int | None) -> Call[Page[answers.FileOutcome]]:
     """List the outcomes of files."""
     reader = _page(answers.FileOutcome, "files")
     rows = _query(state=state, limit=limit)
-    return Call("list the transfer's files", "GET", _at(id, "/files"), reader, rows)
+    return Call("list the transfer's files", "GET", _transfer_path(id, "/files"), reader, rows)
 
 
 def wait(id: str, *, hold: float) -> Call[answers.Transfer]:
     """Long poll once."""
     rows = _query(timeout=max(1, round(hold)))
     operation = "wait for the transfer"
-    reader = _of(answers.Transfer)
-    return Call(operation, "GET", _at(id, "/wait"), reader, rows, hold_seconds=max(1.0, hold))
+    reader = _reader_of(answers.Transfer)
+    return Call(
+        operation, "GET", _transfer_path(id, "/wait"), reader, rows, hold_seconds=max(1.0, hold)
+    )
 
 
 Verb = Literal["cancel", "pause", "resume", "retry"]
@@ -251,8 +255,8 @@ def act(
     body: dict[str, object] = {} if purge is None else {"purge": purge}
     if version is not None:
         body["version"] = version
-    reader = _of(answers.Transfer)
-    place = _at(id, f"/{verb}")
+    reader = _reader_of(answers.Transfer)
+    place = _transfer_path(id, f"/{verb}")
     return Call(f"{verb} the transfer", "POST", place, reader, body=body, safety=safety)
 
 
@@ -265,12 +269,14 @@ def change(id: str, **values: object) -> Call[answers.Transfer]:
     }
     if not body:
         raise usage("nothing to change was given", "give priority, deadline, rate_max or another")
-    return Call("change the transfer", "PATCH", _at(id), _of(answers.Transfer), body=body)
+    return Call(
+        "change the transfer", "PATCH", _transfer_path(id), _reader_of(answers.Transfer), body=body
+    )
 
 
 def forget(id: str) -> Call[None]:
     """Forget a terminal transfer."""
-    return Call("forget the transfer", "DELETE", _at(id), _nothing, is_gone_done=True)
+    return Call("forget the transfer", "DELETE", _transfer_path(id), _nothing, is_gone_done=True)
 
 
 # --- tickets --------------------------------------------------------------------------------------
@@ -297,7 +303,7 @@ def mint_ticket(
         "overwrite": overwrite,
     }
     given = {name: value for name, value in body.items() if value is not None}
-    return Call("mint a ticket", "POST", "/v1/tickets", _of(answers.Ticket), body=given)
+    return Call("mint a ticket", "POST", "/v1/tickets", _reader_of(answers.Ticket), body=given)
 
 
 def tickets(*, transfer: str | None, limit: int | None) -> Call[Page[answers.Ticket]]:
@@ -309,7 +315,9 @@ def tickets(*, transfer: str | None, limit: int | None) -> Call[Page[answers.Tic
 
 def ticket(id: str) -> Call[answers.Ticket]:
     """Show a ticket."""
-    return Call("look up the ticket", "GET", f"/v1/tickets/{segment(id)}", _of(answers.Ticket))
+    return Call(
+        "look up the ticket", "GET", f"/v1/tickets/{segment(id)}", _reader_of(answers.Ticket)
+    )
 
 
 def change_ticket(id: str, **values: object) -> Call[answers.Ticket]:
@@ -318,7 +326,7 @@ def change_ticket(id: str, **values: object) -> Call[answers.Ticket]:
     if not body:
         raise usage("nothing to change was given", "give weight, rate_min or rate_max")
     place = f"/v1/tickets/{segment(id)}"
-    return Call("change the ticket", "PATCH", place, _of(answers.Ticket), body=body)
+    return Call("change the ticket", "PATCH", place, _reader_of(answers.Ticket), body=body)
 
 
 def revoke_ticket(id: str) -> Call[None]:
@@ -332,7 +340,7 @@ def renew_ticket(ticket: str, *, lifetime_seconds: int | None) -> Call[answers.T
     body: dict[str, object] = {"ticket": ticket}
     if lifetime_seconds is not None:
         body["lifetime_seconds"] = lifetime_seconds
-    reader = _of(answers.Ticket)
+    reader = _reader_of(answers.Ticket)
     place = "/v1/tickets/renew"
     return Call("renew the ticket", "POST", place, reader, body=body, with_token=False)
 
@@ -343,7 +351,7 @@ def renew_ticket(ticket: str, *, lifetime_seconds: int | None) -> Call[answers.T
 def stat(path: str) -> Call[answers.Entry]:
     """Show an entry."""
     rows = _query(path=path)
-    return Call("look at the path", "GET", "/v1/storage/stat", _of(answers.Entry), rows)
+    return Call("look at the path", "GET", "/v1/storage/stat", _reader_of(answers.Entry), rows)
 
 
 def list_folder(path: str, *, limit: int | None) -> Call[Page[answers.Entry]]:
@@ -356,7 +364,7 @@ def list_folder(path: str, *, limit: int | None) -> Call[Page[answers.Entry]]:
 def mkdir(path: str, *, parents: bool) -> Call[answers.Entry]:
     """Make a folder. Repeatable: an existing folder counts as made."""
     body = {"path": path, "parents": parents}
-    reader = _of(answers.Entry)
+    reader = _reader_of(answers.Entry)
     return Call("make the folder", "POST", "/v1/storage/mkdir", reader, body=body)
 
 
@@ -377,7 +385,7 @@ def _removed(words: Json) -> int:
 def rename(path: str, to: str, *, replace: bool) -> Call[answers.Entry]:
     """Rename. Once: by the second time another file may have the name."""
     body = {"from": path, "to": to, "replace": replace}
-    reader = _of(answers.Entry)
+    reader = _reader_of(answers.Entry)
     place = "/v1/storage/rename"
     return Call("rename the path", "POST", place, reader, body=body, safety=Safety.ONCE)
 
@@ -385,7 +393,7 @@ def rename(path: str, to: str, *, replace: bool) -> Call[answers.Entry]:
 def checksum(path: str, algorithm: str, *, hold: float) -> Call[answers.Checksum]:
     """Compute the checksum of a file; changes nothing, but takes long for a large file."""
     body = {"path": path, "algorithm": algorithm}
-    reader = _of(answers.Checksum)
+    reader = _reader_of(answers.Checksum)
     place = "/v1/storage/checksum"
     return Call("sum the file", "POST", place, reader, body=body, hold_seconds=hold)
 
@@ -393,7 +401,7 @@ def checksum(path: str, algorithm: str, *, hold: float) -> Call[answers.Checksum
 def space(path: str) -> Call[answers.Space]:
     """Ask for free space."""
     rows = _query(path=path)
-    return Call("ask for free space", "GET", "/v1/storage/space", _of(answers.Space), rows)
+    return Call("ask for free space", "GET", "/v1/storage/space", _reader_of(answers.Space), rows)
 
 
 # --- admission, staging, the endpoint itself ------------------------------------------------------
@@ -402,7 +410,7 @@ def space(path: str) -> Call[answers.Space]:
 def admission(requests: Iterable[Request]) -> Call[answers.Admission]:
     """Ask for a decision without submitting; changes nothing."""
     body = {"transfers": [write(request) for request in requests]}
-    reader = _of(answers.Admission)
+    reader = _reader_of(answers.Admission)
     return Call("ask for admission", "POST", "/v1/admission", reader, body=body)
 
 
@@ -410,7 +418,7 @@ def stage(way: Literal["in", "out"], request: StagingRequest) -> Call[answers.St
     """Stage; repeatable, because the request has an id."""
     if request.id is None:
         raise AssertionError("an id is made before the first try")
-    reader = _of(answers.Staged)
+    reader = _reader_of(answers.Staged)
     place = f"/v1/staging/{way}"
     return Call(f"stage {way}", "POST", place, reader, body=write(request))
 
@@ -426,25 +434,25 @@ def stagings(
 
 def staging(id: str) -> Call[answers.Staged]:
     """Show a staged copy."""
-    return Call("look up the copy", "GET", f"/v1/staging/{segment(id)}", _of(answers.Staged))
+    return Call("look up the copy", "GET", f"/v1/staging/{segment(id)}", _reader_of(answers.Staged))
 
 
 def pin(id: str, lifetime_seconds: int) -> Call[answers.Staged]:
     """Pin; the time counts from the last such call."""
     body = {"lifetime_seconds": lifetime_seconds}
     place = f"/v1/staging/{segment(id)}/pin"
-    return Call("pin the copy", "POST", place, _of(answers.Staged), body=body)
+    return Call("pin the copy", "POST", place, _reader_of(answers.Staged), body=body)
 
 
 def evict(id: str) -> Call[answers.Staged]:
     """Evict the fast copy; repeatable."""
     place = f"/v1/staging/{segment(id)}/evict"
-    return Call("free the copy", "POST", place, _of(answers.Staged), body={})
+    return Call("free the copy", "POST", place, _reader_of(answers.Staged), body={})
 
 
 def endpoint() -> Call[answers.EndpointInfo]:
     """Ask for the endpoint's description."""
-    reader = _of(answers.EndpointInfo)
+    reader = _reader_of(answers.EndpointInfo)
     return Call("ask who the endpoint is", "GET", "/v1/endpoint", reader)
 
 
@@ -454,10 +462,10 @@ def change_scheduling(**values: object) -> Call[answers.Scheduling]:
     if not body:
         raise usage("nothing to change was given", "give policy, max_running, quota or another")
     place = "/v1/endpoint/scheduling"
-    return Call("change the scheduling", "PATCH", place, _of(answers.Scheduling), body=body)
+    return Call("change the scheduling", "PATCH", place, _reader_of(answers.Scheduling), body=body)
 
 
 def health() -> Call[answers.Health]:
     """Ask for the endpoint's health; open to all, so no token is sent."""
-    reader = _of(answers.Health)
+    reader = _reader_of(answers.Health)
     return Call("ask how the endpoint is", "GET", "/healthz", reader, with_token=False)

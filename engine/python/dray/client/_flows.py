@@ -141,13 +141,13 @@ def _result(call: Call[T], answer: Answer) -> T:
         words = json.loads(answer.body) if answer.body.strip() else None
         return call.read(words)
     except (ValueError, RecursionError) as error:
-        said = str(error) if isinstance(error, ShapeError) else "it is no JSON"
+        message = str(error) if isinstance(error, ShapeError) else "it is no JSON"
         raise make(
             "protocol",
             "permanent",
             "network",
             call.operation,
-            f"the answer cannot be read: {said}",
+            f"the answer cannot be read: {message}",
             "look whether the endpoint is of another version, and what else may listen there",
         ) from None
 

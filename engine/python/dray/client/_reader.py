@@ -65,11 +65,11 @@ def read_time(text: str) -> datetime:
 
     :raises ShapeError: for any other text.
     """
-    found = _TIME.fullmatch(text)
-    if found is None:
+    match = _TIME.fullmatch(text)
+    if match is None:
         raise ShapeError(f"{text[:40]!r} is no time")
-    year, month, day, hour, minute, second = map(int, found.groups()[:6])
-    fraction, sign, hours, minutes = found.groups()[6:]
+    year, month, day, hour, minute, second = map(int, match.groups()[:6])
+    fraction, sign, hours, minutes = match.groups()[6:]
     micros = int((fraction or "0")[:6].ljust(6, "0"))
     try:
         time = datetime(year, month, day, hour, minute, second, micros, tzinfo=timezone.utc)

@@ -87,7 +87,7 @@ class Trust:
             wrong = self._mismatch(address, found)
             if wrong is not None:
                 return wrong
-            context = _believing(found)
+            context = _trusting(found)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.certificate is not None:
             try:
@@ -109,17 +109,17 @@ class Trust:
     def _mismatch(self, address: Address, certificate: bytes) -> Fault | None:
         pin = (self.pin or "").lower()
         try:
-            found = fingerprint(certificate)
+            actual = fingerprint(certificate)
         except ValueError:
-            found = "in no certificate that can be read"
-        if found == pin:
+            actual = "in no certificate that can be read"
+        if actual == pin:
             return None
         error = make(
             "unauthorized",
             "permanent",
             "network",
             f"trust {address.base}",
-            f"its key is {found}, but {pin} is pinned",
+            f"its key is {actual}, but {pin} is pinned",
             "compare with what that end prints when it starts; if it has a new key, pin that",
         )
         return Fault("unreachable", "another key", was_sent=False, error=error)
@@ -139,11 +139,11 @@ def fetch_certificate(address: Address, seconds: float) -> bytes | Fault:
     except TimeoutError:
         return Fault("timed_out", f"no handshake in {seconds:g} s", was_sent=False)
     except (OSError, ValueError) as error:
-        return Fault("unreachable", _words(error), was_sent=False)
+        return Fault("unreachable", _reason(error), was_sent=False)
     return found or Fault("unreachable", "it showed no certificate", was_sent=False)
 
 
-def _believing(certificate: bytes) -> ssl.SSLContext:
+def _trusting(certificate: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=certificate)
@@ -160,11 +160,11 @@ def _no_password() -> str:
 
 def _unusable(path: StrPath, error: Exception) -> Exception:
     return usage(
-        f"{os.fspath(path)}: {_words(error)}", "name a readable PEM file", "use the certificate"
+        f"{os.fspath(path)}: {_reason(error)}", "name a readable PEM file", "use the certificate"
     )
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

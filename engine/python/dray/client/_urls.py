@@ -92,10 +92,10 @@ def parse_place(url: str) -> tuple[Address, str]:
 
 def _parse(url: str) -> tuple[Address, str]:
     example = "write dray://HOST[:PORT]"
-    found = _URL.fullmatch(url)
-    if found is None:
+    match = _URL.fullmatch(url)
+    if match is None:
         raise usage("that is no URL of an endpoint", example)
-    scheme, authority, path = found.groups()
+    scheme, authority, path = match.groups()
     if "@" in authority:
         # The text is not repeated: it may hold a password.
         raise usage("the endpoint's URL holds a user or a password", "give a token instead")

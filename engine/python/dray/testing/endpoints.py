@@ -312,15 +312,15 @@ class Endpoint:
             "name": self.name,
             "listen": [self._listen],
             "root": [self._root_table(root) for root in self._roots.values()],
-            "map": {"rules": [self._rule(who) for who in ("alice", "bob", "root")]},
+            "map": {"rules": [self._rule(subject) for subject in ("alice", "bob", "root")]},
             "administrators": ["root"],
             **self._extra,
         }
         text = "\n".join(_write_table(config)) + "\n"
         (self._home / "drayd.toml").write_text(text, encoding="utf-8")
 
-    def _rule(self, who: str) -> dict[str, Any]:
-        return {"issuer": f"https://{self.name}", "subject": who, "owner": who}
+    def _rule(self, subject: str) -> dict[str, Any]:
+        return {"issuer": f"https://{self.name}", "subject": subject, "owner": subject}
 
     def _root_table(self, root: Root) -> dict[str, Any]:
         path = str(self.root(root=root.name).resolve())

@@ -254,16 +254,16 @@ class ScriptedEndpoint:
             if script is None:
                 self.surprises.append(asked)
         if script is None:
-            script = error(500, "internal", cause=f"nothing was told for {key}")
+            script = error(500, "internal", cause=f"no answer is scripted for {key}")
         reply = script if isinstance(script, Reply) else script(asked)
         if reply.after and self._is_closed.wait(reply.after):
             return False
         if reply.is_unanswered:
             _reset(connection)
             return False
-        return self._say(connection, reply)
+        return self._send_reply(connection, reply)
 
-    def _say(self, connection: socket.socket, reply: Reply) -> bool:
+    def _send_reply(self, connection: socket.socket, reply: Reply) -> bool:
         is_chunked = len(reply.pieces) > 1 or reply.is_dropped or reply.between > 0
         is_chunked = is_chunked or "event-stream" in reply.headers.get("content-type", "")
         head = [f"HTTP/1.1 {reply.code} As-Told"]

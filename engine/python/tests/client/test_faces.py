@@ -38,7 +38,7 @@ def test_both_faces_have_the_same_methods_with_the_same_parameters() -> None:
     assert len(described(Client)) > 35
 
 
-def test_a_face_that_does_not_say_how_it_begins_cannot_be_made() -> None:
+def test_an_incomplete_client_class_cannot_be_instantiated() -> None:
     with pytest.raises(TypeError, match="abstract"):
         Base("dray://a")  # type: ignore[abstract]
 
@@ -351,7 +351,7 @@ def test_health_and_renewal_show_no_token(
     assert all("authorization" not in asked.headers for asked in endpoint.asked)
 
 
-def test_the_environments_proxy_is_not_asked(
+def test_the_environments_proxy_is_not_used(
     endpoint: ScriptedEndpoint, make_face: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ScriptedEndpoint() as proxy:

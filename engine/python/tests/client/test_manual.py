@@ -26,12 +26,12 @@ REFUSED = {
 MISSING = {**REFUSED, "kind": "not_found", "file": None, "message": "cannot look: not found"}
 
 
-def tell(endpoint: ScriptedEndpoint, name: str, key: str) -> None:
+def answer_endpoint(endpoint: ScriptedEndpoint, name: str, key: str) -> None:
     words = {"name": name, "version": "0.1.0", "key": key, "address": "10.0.0.1:4735"}
     endpoint.always("GET", "/v1/endpoint", json_reply(words))
 
 
-def tell_transfer(endpoint: ScriptedEndpoint, id: str, **words: object) -> None:
+def answer_transfer(endpoint: ScriptedEndpoint, id: str, **words: object) -> None:
     place = f"/v1/transfers/{id}"
     done = {"id": id, "state": "done", "request": {}, "files": {"listed": 3, "done": 3}, **words}
     endpoint.always("GET", f"{place}/wait", json_reply(done))
@@ -43,14 +43,14 @@ def test_the_examples_of_the_how_to_are_true(
 ) -> None:
     (tmp_path / "token").write_text("a-token")
     with ScriptedEndpoint() as a, ScriptedEndpoint() as b:
-        tell(a, "a", "sha256:" + "a" * 64)
-        tell(b, "b", "sha256:" + "b" * 64)
+        answer_endpoint(a, "a", "sha256:" + "a" * 64)
+        answer_endpoint(b, "b", "sha256:" + "b" * 64)
         a.then("POST", "/v1/transfers", json_reply({"id": NIGHTLY, "state": "queued"}, 201))
         a.then("POST", "/v1/transfers", json_reply({"id": "copied", "state": "queued"}, 201))
         for id in (NIGHTLY, "copied", "t2", "t3"):
-            tell_transfer(a, id)
+            answer_transfer(a, id)
         failed = {"path": "b.dat", "error": REFUSED}
-        tell_transfer(a, "broken", state="incomplete", failures=[failed])
+        answer_transfer(a, "broken", state="incomplete", failures=[failed])
         outcome = {"path": "b.dat", "state": "failed", "error": REFUSED}
         a.always(
             "GET", "/v1/transfers/broken/files", json_reply({"files": [outcome], "next": None})

@@ -31,9 +31,9 @@ MINIMAL = bytes.fromhex("3011300f020101300030003000300030020500")
 
 
 def der(path: Path) -> bytes:
-    found = re.search(r"BEGIN CERTIFICATE-----(.*?)-----END", path.read_text(), re.DOTALL)
-    assert found
-    return base64.b64decode(found[1])
+    match = re.search(r"BEGIN CERTIFICATE-----(.*?)-----END", path.read_text(), re.DOTALL)
+    assert match
+    return base64.b64decode(match[1])
 
 
 def test_the_fingerprint_is_what_openssl_says(

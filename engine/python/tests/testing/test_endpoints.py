@@ -48,10 +48,10 @@ else:
     port = int(re.search(r'listen = \\["127.0.0.1:(\\d+)"\\]', config)[1])
     endpoint = ScriptedEndpoint(certificate=home / "both", port=port)
     endpoint.always("GET", "/healthz", json_reply({{"status": "ok"}}))
-    def told(asked):
+    def show_token(asked):
         shown = asked.headers.get("authorization", "")
         return json_reply({{"name": shown, "version": "0", "key": ""}})
-    endpoint.always("GET", "/v1/endpoint", told)
+    endpoint.always("GET", "/v1/endpoint", show_token)
     key = fingerprint(ssl.PEM_cert_to_DER_cert((home / "cert").read_text()))
     print("I am here", file=sys.stderr, flush=True)
     print(json.dumps({{"event": "listening", "fingerprint": key, "name": "x",
