@@ -33,7 +33,7 @@ def of_transfer(
     if task_instance is not None:
         found = task_instance.xcom_pull(task_ids=task_instance.task_id)
         result = found if isinstance(found, dict) else {}
-    return of_places([_place(end) for end in sources], [_place(destination)], result)
+    return of_places([_uri(end) for end in sources], [_uri(destination)], result)
 
 
 def of_places(inputs: Sequence[str], outputs: Sequence[str], result: dict[str, Any]) -> Lineage:
@@ -62,6 +62,6 @@ def of_places(inputs: Sequence[str], outputs: Sequence[str], result: dict[str, A
     return OperatorLineage(inputs=reads, outputs=writes)
 
 
-def _place(end: End) -> str:
+def _uri(end: End) -> str:
     authority, path = end.split(DrayHook(end.conn_id).settings)
     return assets.uri(authority, path)

@@ -121,7 +121,7 @@ def holders(client: Client, verdicts: Sequence[AdmissionVerdict]) -> str:
     # A refused set has no transfers: its own, which it would hold itself, do not exist.
     there = {id: found for id, found in find(client, own).items() if found is not None}
     own = list(there)
-    named = [_named(id, there[id]) for id in own[:NAMED_MAX]]
+    named = [_holder(id, there[id]) for id in own[:NAMED_MAX]]
     if len(own) > NAMED_MAX:
         named.append(f"{len(own) - NAMED_MAX} more of yours")
     if all_of_them > len(own):
@@ -129,7 +129,7 @@ def holders(client: Client, verdicts: Sequence[AdmissionVerdict]) -> str:
     return f"; the rate is held by {', '.join(named)}" if named else ""
 
 
-def _named(id: str, found: Transfer) -> str:
+def _holder(id: str, found: Transfer) -> str:
     request = found.request
     labels = dict(request.get("labels") or {})
     if "task_id" not in labels:
@@ -203,8 +203,8 @@ def submit_reserved(client: Client, request: Request, is_ended: IsEnded | None =
 
 
 def _is_live(client: Client, held: str) -> bool:
-    found = client.query([held])[held]
-    return found is not None and not found.is_terminal
+    reservation = client.query([held])[held]
+    return reservation is not None and not reservation.is_terminal
 
 
 def free_one(client: Client, held: str) -> bool:

@@ -56,7 +56,7 @@ def delay(kind: str, try_number: int) -> timedelta:
 
 
 class DrayRetryPolicy(RetryPolicy):
-    """Choose the pause by the error; permanent errors get none (docs/reference/airflow.md)."""
+    """Choose the pause by the error; permanent errors get no retry (docs/reference/airflow.md)."""
 
     def __init__(self) -> None:
         """Check the Airflow version.

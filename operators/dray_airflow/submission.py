@@ -99,14 +99,14 @@ class End:
         """
         if self.path.startswith("/") and len(self.path) > 1:
             return settings.authority, self.path
-        found = _URL.fullmatch(self.path)
-        if found is None:
+        match = _URL.fullmatch(self.path)
+        if match is None:
             raise bad_input(
                 f"use {self.path!r}",
                 "it is no path of an endpoint",
                 "write /ROOT/PATH or dray://HOST/ROOT/PATH",
             )
-        authority, path = found.groups()
+        authority, path = match.groups()
         if not re.search(r":\d+$", authority):
             authority = f"{authority}:4735"
         if authority.lower() != settings.authority.lower():
@@ -335,13 +335,13 @@ class Clients:
 
     def of(self, conn_id: str) -> Client:
         """Return the client of a connection."""
-        return self._both(conn_id)[0]
+        return self._client_and_settings(conn_id)[0]
 
     def settings(self, conn_id: str) -> Settings:
         """Return the settings of a connection."""
-        return self._both(conn_id)[1]
+        return self._client_and_settings(conn_id)[1]
 
-    def _both(self, conn_id: str) -> tuple[Client, Settings]:
+    def _client_and_settings(self, conn_id: str) -> tuple[Client, Settings]:
         from dray_airflow.hooks.dray import DrayHook
 
         if conn_id not in self._open:
@@ -381,16 +381,16 @@ def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
         client = clients.of(wish.conn_id)
         is_taken = False
         for left in reversed(range(ROUNDS_MAX)):
-            found = client.query([wish.id])[wish.id]
+            transfer = client.query([wish.id])[wish.id]
             try:
-                begun = _begin(wish, clients, found, unreported)
+                begun = _begin(wish, clients, transfer, unreported)
             except DrayError as error:
                 # Another try may have submitted or ended it between the query and the submission.
                 # An id that is in use but invisible at a second query belongs to another owner.
-                is_anothers = found is None and is_taken
+                is_anothers = transfer is None and is_taken
                 if error.kind != "already_exists" or not left or is_anothers:
                     raise
-                is_taken = found is None
+                is_taken = transfer is None
                 time.sleep(PAUSE_SECONDS)
                 continue
             if begun is not None:
@@ -533,14 +533,14 @@ def cancel_own(client: Client, id: str, mark: str) -> str:
     from dray.errors import DrayError
 
     while True:
-        found = client.query([id])[id]
-        if found is None:
+        transfer = client.query([id])[id]
+        if transfer is None:
             return ENDED
-        if verdict := _verdict(found, mark):
+        if verdict := _verdict(transfer, mark):
             return verdict
         try:
             # With its version: a later try may mark it at this very moment.
-            return _said(client.cancel(id, version=found.version))
+            return _cancelled_text(client.cancel(id, version=transfer.version))
         except DrayError as error:
             if error.kind != "already_exists":
                 raise
@@ -551,13 +551,13 @@ async def cancel_own_async(client: AsyncClient, id: str, mark: str) -> str:
     from dray.errors import DrayError
 
     while True:
-        found = (await client.query([id]))[id]
-        if found is None:
+        transfer = (await client.query([id]))[id]
+        if transfer is None:
             return ENDED
-        if verdict := _verdict(found, mark):
+        if verdict := _verdict(transfer, mark):
             return verdict
         try:
-            return _said(await client.cancel(id, version=found.version))
+            return _cancelled_text(await client.cancel(id, version=transfer.version))
         except DrayError as error:
             if error.kind != "already_exists":
                 raise
@@ -573,5 +573,5 @@ def _verdict(found: Transfer, mark: str) -> str | None:
     return None
 
 
-def _said(cancelled: Transfer) -> str:
+def _cancelled_text(cancelled: Transfer) -> str:
     return f"cancelled with {cancelled.bytes.durable} bytes safe, which are kept"

@@ -37,7 +37,7 @@ def is_empty(value: object) -> bool:
     return value is None or (isinstance(value, str) and value.strip() in ("", "None"))
 
 
-def _wrong(name: str, value: object, remedy: str) -> Exception:
+def _invalid_value(name: str, value: object, remedy: str) -> Exception:
     return bad_input(f"use {name}", f"{value!r} is its value after templates", remedy)
 
 
@@ -50,7 +50,7 @@ def text(name: str, value: object) -> str:
         cause = "it is empty" if value is None else f"it is {value!r} after templates"
         raise bad_input(f"use {name}", cause, "give a value, or check its template")
     if not isinstance(value, str):
-        raise _wrong(name, value, "write a text")
+        raise _invalid_value(name, value, "write a text")
     return value.strip()
 
 
@@ -76,7 +76,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
             )
         return (word,)
     if not isinstance(value, Sequence):
-        raise _wrong(name, value, "write a text or a list of texts")
+        raise _invalid_value(name, value, "write a text or a list of texts")
     return tuple(text(f"{name}[{at}]", each) for at, each in enumerate(value))
 
 
@@ -102,7 +102,7 @@ def integer(name: str, value: object) -> int | None:
         return value
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip()):
         return int(value)
-    raise _wrong(name, value, "write a whole number")
+    raise _invalid_value(name, value, "write a whole number")
 
 
 def size(name: str, value: object) -> int | None:
@@ -111,13 +111,13 @@ def size(name: str, value: object) -> int | None:
     :raises DrayTaskFailure: for any other value.
     """
     if isinstance(value, str) and not is_empty(value):
-        found = _SIZE.fullmatch(value.strip())
-        if found is None:
-            raise _wrong(name, value, "write bytes as a number, or 200GB or 1.5GiB")
-        unit = (found[2] or "").upper()
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
+            raise _invalid_value(name, value, "write bytes as a number, or 200GB or 1.5GiB")
+        unit = (match[2] or "").upper()
         base = 1024 if unit.endswith("I") else 1000
         power = _POWERS[unit.removesuffix("I")]
-        return round(float(found[1]) * float(base**power))
+        return round(float(match[1]) * float(base**power))
     return integer(name, value)
 
 
@@ -133,7 +133,7 @@ def seconds(name: str, value: object) -> int | None:
     else:
         found = integer(name, value)
     if found is not None and found < 0:
-        raise _wrong(name, value, "write a length of time above 0")
+        raise _invalid_value(name, value, "write a length of time above 0")
     return found
 
 
@@ -154,9 +154,9 @@ def time(name: str, value: object, begin: datetime | None = None) -> datetime | 
         except ValueError:
             found = None
     if not isinstance(found, datetime):
-        raise _wrong(name, value, "write a time as 2026-11-21T17:00:00Z, or a timedelta")
+        raise _invalid_value(name, value, "write a time as 2026-11-21T17:00:00Z, or a timedelta")
     if found.tzinfo is None:
-        raise _wrong(name, value, "say its time zone: 2026-11-21T17:00:00+00:00")
+        raise _invalid_value(name, value, "say its time zone: 2026-11-21T17:00:00+00:00")
     return found
 
 
@@ -169,7 +169,7 @@ def truth(name: str, value: object) -> bool | None:
         return None if is_empty(value) else bool(value)
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
-    raise _wrong(name, value, "write True or False")
+    raise _invalid_value(name, value, "write True or False")
 
 
 def labels(name: str, value: object) -> dict[str, str]:
@@ -180,7 +180,7 @@ def labels(name: str, value: object) -> dict[str, str]:
     if is_empty(value):
         return {}
     if not isinstance(value, Mapping):
-        raise _wrong(name, value, 'write {"key": "value"}')
+        raise _invalid_value(name, value, 'write {"key": "value"}')
     return {str(key): str(each) for key, each in value.items() if each is not None}
 
 

@@ -42,10 +42,10 @@ def parse(version: str) -> tuple[int, int]:
 
     :raises RuntimeError: if it does not begin with two numbers.
     """
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is None:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is None:
         raise RuntimeError(f"dray_airflow cannot read the version of Airflow: {version!r}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def check(version: str) -> tuple[int, int]:

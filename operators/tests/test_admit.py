@@ -104,22 +104,22 @@ def test_tasks_use_the_reservation_of_their_run(
         admit() >> [move("first"), greedy] >> nap("compute", 2) >> last
     ran = run_dag(dag, run_conf={"deadline": "180s"})
     assert ran.state == "success"
-    told = ran.result("admit")
-    assert (told["promised"], told["left_out"]) == (2, {})
-    second = told["transfers"]["second"]["id"]
+    result = ran.result("admit")
+    assert (result["promised"], result["left_out"]) == (2, {})
+    second = result["transfers"]["second"]["id"]
     assert seen["live"][reservation_id(second)] == ("queued", True)
     assert seen["decision"] == "refuse"
     for name in ("first", "second"):
         assert site.root(f"{name}.out").read_bytes() == site.root(f"{name}.in").read_bytes()
-        assert ran.result(name)["id"] == told["transfers"][name]["id"]
+        assert ran.result(name)["id"] == result["transfers"][name]["id"]
     with site.client() as client:
         known = {each.id: each for each in client.transfers()}
         # The reservations are gone, and the transfers in their place are promised.
-        assert set(known) == {told["transfers"][name]["id"] for name in ("first", "second")}
+        assert set(known) == {result["transfers"][name]["id"] for name in ("first", "second")}
         assert ask(client, 160 * LINK, 180).decision == "accept"
         # A transfer without a promise would have a notice.
         assert known[second].notices == ()
-        assert known[second].request["deadline"][:19] == told["deadline"][:19], "nothing follows"
+        assert known[second].request["deadline"][:19] == result["deadline"][:19], "nothing follows"
 
 
 def test_a_set_that_does_not_fit_is_refused_with_a_deadline_that_does(
@@ -139,13 +139,13 @@ def test_a_set_that_does_not_fit_is_refused_with_a_deadline_that_does(
     now = dt.datetime.now(dt.timezone.utc)
     ran = run_dag(dag_of("too_much"), run_conf={"deadline": "50s"})
     assert str(ran.task("admit").state) == "failed"
-    said = capsys.readouterr().out
-    (line,) = (each for each in said.splitlines() if each.startswith("dray_airflow.errors"))
+    output = capsys.readouterr().out
+    (line,) = (each for each in output.splitlines() if each.startswith("dray_airflow.errors"))
     assert "cannot promise the 2 transfers of the run by its deadline" in line
     assert "triggered again within a minute it could be promised by" in line, line
     offered = line.split('{"deadline": "')[1].split('"')[0]
     with site.client() as client:
-        assert not list(client.transfers()), "nothing is kept of a set that was refused"
+        assert not list(client.transfers()), "a refused set keeps no reservation"
     later = dt.datetime.fromisoformat(offered.replace("Z", "+00:00"))
     assert 60 < (later - now).total_seconds() < 200
     again = run_dag(dag_of("fits_then"), run_conf={"deadline": offered})
@@ -163,10 +163,10 @@ def test_unpromised_transfers_are_named_and_an_optional_run_continues(
         ahead >> move("unsized", bytes_expected=None)
     ran = run_dag(dag, run_conf={"deadline": "30s"})
     assert ran.state == "success"
-    told = ran.result("admit")
-    assert told["promised"] == 0
-    assert told["transfers"] == {}
-    assert told["left_out"] == {"unsized": "its size is not known: give bytes_expected"}
+    result = ran.result("admit")
+    assert result["promised"] == 0
+    assert result["transfers"] == {}
+    assert result["left_out"] == {"unsized": "its size is not known: give bytes_expected"}
 
 
 def test_a_size_of_zero_is_a_known_size() -> None:
@@ -234,11 +234,11 @@ def test_required_covers_all_transfers_or_only_those_of_known_size(
     assert line.endswith('or leave these out: required="known"')
     assert live_at(site) == []
     ran = run_dag(dag_of("known_ones", required="known"), run_conf=conf)
-    told = ran.result("admit")
-    assert told["promised"] == 1
-    assert sorted(told["left_out"]) == ["later", "mapped", "staged", "unsized"]
-    assert told["left_out"]["staged"] == "staging is not asked for"
-    assert live_at(site) == [f"{told['transfers']['known']['id']}.r"]
+    result = ran.result("admit")
+    assert result["promised"] == 1
+    assert sorted(result["left_out"]) == ["later", "mapped", "staged", "unsized"]
+    assert result["left_out"]["staged"] == "staging is not asked for"
+    assert live_at(site) == [f"{result['transfers']['known']['id']}.r"]
     ran = run_dag(dag_of("named_ones", tasks=["known"]), run_conf=conf)
     assert (ran.result("admit")["promised"], ran.result("admit")["left_out"]) == (1, {})
 
@@ -295,9 +295,9 @@ def test_a_set_larger_than_one_request_is_still_all_or_none(
     assert len(live_at(site)) == 10
     ran = run_dag(dag_of(f"too_large_{body}"), run_conf={"deadline": "60s"})
     assert str(ran.task("admit").state) == "failed"
-    said = capsys.readouterr().out
-    assert "cannot promise the 10 transfers of the run by its deadline" in said
-    assert ("could be promised by" in said) == (body == "5KiB")
+    output = capsys.readouterr().out
+    assert "cannot promise the 10 transfers of the run by its deadline" in output
+    assert ("could be promised by" in output) == (body == "5KiB")
     assert len(live_at(site)) == 10
 
 
@@ -311,9 +311,9 @@ def test_configuration_errors_fail_whether_admission_is_required_or_not(
     with make_dag(f"never_{required}") as dag:
         admit(required=required) >> move("lost", source_conn_id="x", destination_conn_id="nowhere")
     assert run_dag(dag, run_conf={"deadline": "120s"}).state == "failed"
-    said = capsys.readouterr().out
-    assert "nowhere" in said
-    assert "is not known before it runs" not in said
+    output = capsys.readouterr().out
+    assert "nowhere" in output
+    assert "is not known before it runs" not in output
     with make_dag(f"no_transfer_{required}") as dag:
         admit(required=required) >> nap("compute", 0)
     assert run_dag(dag, run_conf={"deadline": "120s"}).state == "failed"
@@ -431,15 +431,15 @@ def test_mapped_instances_are_reserved_one_by_one(
         admit() >> shards
     ran = run_dag(dag, run_conf={"deadline": "60s"})
     assert ran.state == "success"
-    told = ran.result("admit")
-    assert told["promised"] == 3
-    assert sorted(told["transfers"]) == ["shards[0]", "shards[1]", "shards[2]"]
-    due = [told["transfers"][f"shards[{n}]"]["deadline"] for n in range(3)]
+    result = ran.result("admit")
+    assert result["promised"] == 3
+    assert sorted(result["transfers"]) == ["shards[0]", "shards[1]", "shards[2]"]
+    due = [result["transfers"][f"shards[{n}]"]["deadline"] for n in range(3)]
     # Two concurrently: the third has the second half of the time.
     assert due[0] == due[1] < due[2]
     with site.client() as client:
         known = {each.id for each in client.transfers()}
-    assert known == {each["id"] for each in told["transfers"].values()}
+    assert known == {each["id"] for each in result["transfers"].values()}
     for number in range(3):
         assert site.root(f"o{number}").read_bytes() == site.root(f"p{number}").read_bytes()
 
@@ -457,8 +457,8 @@ def test_a_reservation_moves_no_bytes(site: Endpoint, run_dag: Callable[..., Any
         late = move("late", sources="/data/half/", destination="/data/to/", recursive=True)
         admit(start_within=dt.timedelta(seconds=1)) >> stop >> late
     ran = run_dag(dag, run_conf={"deadline": "12s"})
-    told = ran.result("admit")
-    held = reservation_id(told["transfers"]["late"]["id"])
+    result = ran.result("admit")
+    held = reservation_id(result["transfers"]["late"]["id"])
     # A query would keep it alive, so the test makes none until its time is over.
     time.sleep(13)
     with site.client() as client:
@@ -531,11 +531,11 @@ def test_a_retry_asks_all_endpoints_together_again(
     assert str(refused.task("admit").state) == "failed"
     assert (live(site), live(other)) == ([], [])
     kept = run_dag(dag_of("both_keep", 40 * LINK, 2), run_conf={"deadline": "120s"})
-    told = kept.result("admit")
-    assert told["promised"] == 2
+    result = kept.result("admit")
+    assert result["promised"] == 2
     assert [each["promised"] for each in seen] == [2, 2]
     for endpoint, name in ((site, "here"), (other, "there")):
-        assert live(endpoint) == [f"{told['transfers'][name]['id']}.r"]
+        assert live(endpoint) == [f"{result['transfers'][name]['id']}.r"]
 
 
 def test_a_begun_transfer_is_not_reserved_again(
@@ -560,11 +560,11 @@ def test_a_begun_transfer_is_not_reserved_again(
         stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
         begin() >> admit() >> stop >> [move("here"), move("other")]
     ran = run_dag(dag, run_conf={"deadline": "120s"})
-    told = ran.result("admit")
-    assert told["left_out"] == {"here": "it has begun, and is queued"}
+    result = ran.result("admit")
+    assert result["left_out"] == {"here": "it has begun, and is queued"}
     with site.client() as client:
         live = {each.id for each in client.transfers(state="live")}
-    assert live == {ran.result("begin"), f"{told['transfers']['other']['id']}.r"}
+    assert live == {ran.result("begin"), f"{result['transfers']['other']['id']}.r"}
 
 
 def run_that_fails(dag_id: str, task_ids: tuple[str, ...] = ("late",)) -> Loose:
@@ -631,6 +631,6 @@ def test_a_refusal_names_the_task_that_holds_the_rate(
         assert client.submit(mine).promised
         ran = run_dag(run_that_fails("names"), run_conf={"deadline": "400s"})
         assert ran.task("admit").state == "failed"
-        said = capfd.readouterr().out
-        assert "the rate is held by the transfer of task t1 of run r1 of DAG other (held" in said
+        output = capfd.readouterr().out
+        assert "the rate is held by the transfer of task t1 of run r1 of DAG other (held" in output
         assert client.query(["held"])["held"] is not None

@@ -160,7 +160,7 @@ def run_of(**words: Loose) -> SimpleNamespace:
     return SimpleNamespace(**{**given, **words})
 
 
-async def tell(context: object) -> None:
+async def on_missed(context: object) -> None:
     """Called when a deadline is missed."""
 
 
@@ -172,7 +172,7 @@ def test_the_deadline_comes_from_the_conf_then_the_first_alert(database: Loose) 
     from dray_airflow.deadlines.dag import run_deadline
 
     def alert(reference: Loose, minutes: float) -> Loose:
-        return DeadlineAlert(reference, dt.timedelta(minutes=minutes), AsyncCallback(tell))
+        return DeadlineAlert(reference, dt.timedelta(minutes=minutes), AsyncCallback(on_missed))
 
     def due(run: Loose, *alerts: Loose) -> Loose:
         dag = make_dag("due", deadline=list(alerts))

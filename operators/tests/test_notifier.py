@@ -140,7 +140,7 @@ def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedEndpoint]:
         yield server
 
 
-def told(chat: ScriptedEndpoint) -> list[str]:
+def messages(chat: ScriptedEndpoint) -> list[str]:
     assert not chat.surprises
     return [asked.json["text"] for asked in chat.asked_for("POST", "/services/secret")]
 
@@ -169,7 +169,7 @@ def test_exhausted_retries_are_reported_with_durable_data_and_remedy(
         site.root(f"set/{name}.dat").write_bytes(os.urandom(MEGA))
     # A folder has the name of the file.
     (site.root("out") / "bad.dat" / "x").mkdir(parents=True)
-    with make_dag("told") as dag:
+    with make_dag("used_up") as dag:
         DrayTransferOperator(
             task_id="move",
             sources="/data/set/",
@@ -182,10 +182,10 @@ def test_exhausted_retries_are_reported_with_durable_data_and_remedy(
         )
     ran = run_dag(dag)
     assert ran.state == "failed"
-    (text,) = told(chat)
+    (text,) = messages(chat)
     run_id = ran.run.run_id
     assert text.startswith(
-        f"task move of run {run_id} of told failed (try 1 of 1): transfer af-move-"
+        f"task move of run {run_id} of used_up failed (try 1 of 1): transfer af-move-"
     )
     assert "bad.dat" in text
     assert "is incomplete, 0.001 of 0.002 GB are safe and will not be sent again" in text
@@ -210,7 +210,7 @@ def test_an_unreachable_endpoint_does_not_stop_the_notification(
 
         compute()
     run_dag(dag)
-    (text,) = told(chat)
+    (text,) = messages(chat)
     assert "failed (try 1 of 1): the detector was off; nowhere could not be asked: " in text
 
 
@@ -318,7 +318,7 @@ def test_a_failed_chat_does_not_stop_the_mail_or_expose_its_url(
     del database
     post = Post()
 
-    def told_by(chat_port: int, post_port: int) -> str:
+    def error_with(chat_port: int, post_port: int) -> str:
         extra = {"disable_ssl": True, "disable_tls": True, "from_email": "dray@example.org"}
         extra.update(retry_limit=1)
         mail = {"conn_type": "smtp", "host": "127.0.0.1", "port": post_port, "extra": extra}
@@ -334,14 +334,14 @@ def test_a_failed_chat_does_not_stop_the_mail_or_expose_its_url(
         notifier = DrayNotifier([], webhook_conn_id="chat", context=late, **words)
         context: Any = {"ti": ti, "exception": RuntimeError("no beam")}
 
-        def tell() -> None:
+        def notify() -> None:
             if is_deadline:
                 asyncio.run(notifier.async_notify(late))
             else:
                 notifier.notify(context)
 
         with pytest.raises(DrayTaskRetry) as failed:
-            tell()
+            notify()
         seen: BaseException | None = failed.value
         while seen is not None:
             assert "hush" not in str(seen)
@@ -351,12 +351,12 @@ def test_a_failed_chat_does_not_stop_the_mail_or_expose_its_url(
     try:
         with ScriptedEndpoint() as server:
             server.always("POST", "/s/hush", json_reply({"ok": False}, 500))
-            said = told_by(server.port, post.port)
+            said = error_with(server.port, post.port)
             assert said.startswith("the notification failed: webhook chat: it answered 500; check")
         assert len(post.letters) == 1
     finally:
         post.close()
-    said = told_by(server.port, post.port)
+    said = error_with(server.port, post.port)
     assert "webhook chat: it could not be asked (ConnectError); mail: " in said
 
 
@@ -426,14 +426,14 @@ def test_a_predicted_miss_is_reported_early_and_names_the_transfer(
         assert client.submit(wanted).promised
         client.submit(held)
         look(is_early=True)
-        assert told(chat) == []
+        assert messages(chat) == []
         other.change_ticket(ticket.id, rate_max=MEGA)
         until = time.monotonic() + 20
         while client.transfer("af-1").miss is None:
             assert time.monotonic() < until
             time.sleep(0.2)
         look(is_early=True)
-        (text,) = told(chat)
+        (text,) = messages(chat)
         assert text.startswith(
             "run r1 of beam will be late, as it looks: transfer af-1 of task fetch will miss its"
         )
@@ -441,8 +441,8 @@ def test_a_predicted_miss_is_reported_early_and_names_the_transfer(
         client.cancel("af-1", purge=True)
         client.wait("af-1")
     look(is_early=False)
-    assert told(chat)[1].startswith("run r1 of beam missed its deadline 20")
-    assert "transfer af-1 of task fetch is cancelled" in told(chat)[1]
+    assert messages(chat)[1].startswith("run r1 of beam missed its deadline 20")
+    assert "transfer af-1 of task fetch is cancelled" in messages(chat)[1]
 
 
 @pytest.mark.server
@@ -463,7 +463,7 @@ def test_a_miss_that_no_transfer_causes_is_reported(
         await DrayNotifier(["site_a", "nowhere"], webhook_conn_id="chat", context=context)
 
     asyncio.run(wait())
-    (text,) = told(chat)
+    (text,) = messages(chat)
     assert text.startswith(
         "run r2 of beam missed its deadline 2026-11-21T12:00:00Z: no transfer is the reason"
         " (0 known, 0 live)"

@@ -178,16 +178,16 @@ def test_a_connection_can_be_tested(
         "roots: data",
     )
     connect("bad_token", one_endpoint, password="abc.def.ghi")  # noqa: S106
-    works, said = DrayHook("bad_token").test_connection()
+    works, message = DrayHook("bad_token").test_connection()
     assert not works
-    assert "not authorized" in said
-    works, said = DrayHook("nowhere").test_connection()
-    assert (works, said) == (
+    assert "not authorized" in message
+    works, message = DrayHook("nowhere").test_connection()
+    assert (works, message) == (
         False,
         "cannot use connection 'nowhere': it does not exist; create it: airflow connections "
         "add nowhere --conn-type dray --conn-host HOST",
     )
     monkeypatch.setenv("AIRFLOW_CONN_OFF", '{"conn_type": "dray", "host": "h", "extra": "{]"}')
-    works, said = DrayHook("off").test_connection()
+    works, message = DrayHook("off").test_connection()
     assert not works
-    assert "its extra is no JSON object" in said
+    assert "its extra is no JSON object" in message

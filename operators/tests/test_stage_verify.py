@@ -139,11 +139,11 @@ def test_an_impossible_stage_in_fails_with_one_line(
         DrayStageInOperator(task_id="relative", path="a.dat")
     ran = run_dag(dag)
     assert {ran.task(name).state for name in ("missing", "bypass", "relative")} == {"failed"}
-    said = capfd.readouterr().out
-    assert "DrayTaskFailure: transfer af-missing-" in said
-    assert "No such file or directory" in said
-    assert "or leave bypass out" in said
-    assert "'a.dat' is not a path of the endpoint; write /ROOT/PATH" in said
+    output = capfd.readouterr().out
+    assert "DrayTaskFailure: transfer af-missing-" in output
+    assert "No such file or directory" in output
+    assert "or leave bypass out" in output
+    assert "'a.dat' is not a path of the endpoint; write /ROOT/PATH" in output
 
 
 def test_an_unpromised_staging_deadline_is_refused_unless_late_is_allowed(
@@ -187,12 +187,14 @@ def test_an_unpromised_staging_deadline_is_refused_unless_late_is_allowed(
         "4.dat",
         "5.dat",
     ]
-    said = capfd.readouterr().out
-    refused = [line for line in said.splitlines() if "cannot promise staging af-required-" in line]
+    output = capfd.readouterr().out
+    refused = [
+        line for line in output.splitlines() if "cannot promise staging af-required-" in line
+    ]
     assert refused
     offered = refused[0].split("give it the deadline ")[1].split(" ")[0]
     assert (dt.datetime.fromisoformat(offered.replace("Z", "+00:00")) - by).total_seconds() > 80
-    assert "'perhaps' is not a choice; write one of required, best_effort" in said
+    assert "'perhaps' is not a choice; write one of required, best_effort" in output
     # The offered deadline is accepted.
     with make_dag("stages_as_offered") as dag:
         DrayStageInOperator(task_id="required", to="/nvme/2.dat", deadline=offered, **required)
@@ -245,11 +247,11 @@ def test_differing_files_are_named(
         DrayVerifyOperator(task_id="sizes", algorithm="none", **words)
     ran = run_dag(dag)
     assert ran.state == "failed"
-    said = capfd.readouterr().out
-    assert "3 of 5 files differ from the source: /data/set/gone.dat: it is missing; " in said
-    assert "/data/set/short.dat: it has 5 bytes, the source's 9000; " in said
-    assert "/data/set/sub/rotten.dat: its adler32 is " in said
-    assert "2 of 5 files differ from the source" in said
+    output = capfd.readouterr().out
+    assert "3 of 5 files differ from the source: /data/set/gone.dat: it is missing; " in output
+    assert "/data/set/short.dat: it has 5 bytes, the source's 9000; " in output
+    assert "/data/set/sub/rotten.dat: its adler32 is " in output
+    assert "2 of 5 files differ from the source" in output
 
 
 def test_an_empty_set_and_a_kept_checksum_prove_nothing(

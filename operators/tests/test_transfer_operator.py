@@ -113,7 +113,7 @@ def test_a_retry_resumes_from_durable_data(
         """Its first try is ended once a third is durable, as by the worker's signal."""
 
         def _wait(self, context: Loose, client: Loose, settings: Loose, transfer: Loose) -> Loose:
-            def tell() -> None:
+            def end_midway() -> None:
                 with sites.b.client() as other:
                     while other.transfer(transfer.id).bytes.durable < SIZE // 3:
                         time.sleep(0.01)
@@ -121,12 +121,12 @@ def test_a_retry_resumes_from_durable_data(
 
             if not self.rate_max:
                 return super()._wait(context, client, settings, transfer)
-            teller = threading.Thread(target=tell)
-            teller.start()
+            ending = threading.Thread(target=end_midway)
+            ending.start()
             try:
                 return super()._wait(context, client, settings, transfer)
             finally:
-                teller.join()
+                ending.join()
 
     with make_dag("retries") as dag:
         Terminated(
@@ -148,9 +148,9 @@ def test_a_retry_resumes_from_durable_data(
     assert result["bytes_sent"] + result["bytes_resumed"] == SIZE
     # Resumed data is read back unless it is trusted; new data is always read back.
     assert result["bytes_read_back"] == (result["bytes_sent"] if resume == "trust" else SIZE)
-    said = capfd.readouterr().out
-    assert "bytes safe, which are kept" in said
-    assert "was cancelled because this task was ended" in said
+    output = capfd.readouterr().out
+    assert "bytes safe, which are kept" in output
+    assert "was cancelled because this task was ended" in output
     assert sites.b.root("y.dat").read_bytes() == sites.a.root("x.dat").read_bytes()
 
 
@@ -163,7 +163,7 @@ def test_a_waiting_task_honours_the_outage_limit_of_its_connection(
     deferrable: bool,
 ) -> None:
     # The client alone would give up 5 s after its waiting time.
-    monkeypatch.setattr("dray_airflow.operators.waiting.TELL_SECONDS", 2.0)
+    monkeypatch.setattr("dray_airflow.operators.waiting.LOG_SECONDS", 2.0)
     dag_id = f"away_{deferrable}".lower()
     safe: list[int] = []
 
@@ -410,7 +410,7 @@ def test_bad_input_is_one_clear_line_each(
         move(task_id="root", destination="/nothing/y.dat")
     ran = run_dag(dag)
     assert {ran.task(task_id).state for task_id in dag.task_ids} == {"failed"}
-    said = errors_said(capfd.readouterr().out)
+    output = errors_said(capfd.readouterr().out)
     expected = {
         "it does not exist; create it: airflow connections add nowhere": "Failure",
         f"at dray://{gone.address} (connection 'gone'): cannot look up": "Retry",
@@ -429,10 +429,10 @@ def test_bad_input_is_one_clear_line_each(
         "nothing": "Failure",
     }
     for words, kind in expected.items():
-        lines = [line for line in said if words in line]
-        assert lines, (words, said)
-        assert {said[line] for line in lines} == {f"DrayTask{kind}"}, words
-    assert len(said) == len(dag.task_ids)
+        lines = [line for line in output if words in line]
+        assert lines, (words, output)
+        assert {output[line] for line in lines} == {f"DrayTask{kind}"}, words
+    assert len(output) == len(dag.task_ids)
 
 
 def test_a_task_marked_failed_during_a_wait_is_cancelled_not_deferred(

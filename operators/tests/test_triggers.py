@@ -164,9 +164,9 @@ def test_an_endpoint_that_stays_unreachable_is_reported(
 ) -> None:
     connect("site", site, extra={"pin": site.key, "seconds": 1, "outage_seconds": 1})
     site.kill()
-    said = asyncio.run(first(trigger()))
-    assert said["kind"] == "unreachable"
-    assert "cannot look up transfers: " in said["error"]
+    payload = asyncio.run(first(trigger()))
+    assert payload["kind"] == "unreachable"
+    assert "cannot look up transfers: " in payload["error"]
 
 
 def test_a_token_that_was_renewed_is_taken(
@@ -174,8 +174,8 @@ def test_a_token_that_was_renewed_is_taken(
 ) -> None:
     good = os.environ["AIRFLOW_CONN_SITE"]
     connect("site", site, password="abc.def.ghi")  # noqa: S106
-    said = asyncio.run(first(trigger()))
-    assert said["kind"] == "unauthorized"
+    payload = asyncio.run(first(trigger()))
+    assert payload["kind"] == "unauthorized"
     # The connection is changed while the first token is being refused.
     look = Watch._is_renewed
 
@@ -311,8 +311,8 @@ def test_a_file_is_waited_for_through_a_restart(
     assert asyncio.run(through()) == {"path": "/data/z.dat", "size": 5}
     connect("site", site, extra={"pin": site.key, "seconds": 1, "outage_seconds": 1})
     site.kill()
-    said = asyncio.run(first(DrayFileTrigger("site", "/data/q.dat", poll_seconds=0.2)))
-    assert (said["kind"], said["status"]) == ("unreachable", "temporary")
+    payload = asyncio.run(first(DrayFileTrigger("site", "/data/q.dat", poll_seconds=0.2)))
+    assert (payload["kind"], payload["status"]) == ("unreachable", "temporary")
     # The sensor's own first check does not give up either.
     sensor = DrayFileSensor(task_id="file", path="/data/q.dat", dray_conn_id="site")
     with pytest.raises(TaskDeferred):
@@ -339,7 +339,7 @@ def test_a_watched_folder_reports_each_file_once(site: Endpoint) -> None:
     (folder / "old.dat").write_bytes(b"x")
     (folder / "note.txt").write_bytes(b"x")
 
-    async def told(count: int) -> list[str]:
+    async def reported(count: int) -> list[str]:
         one: Loose = again(
             DrayFolderTrigger("site", "/data/watched", pattern="*.dat", poll_seconds=0.1)
         )
@@ -357,14 +357,14 @@ def test_a_watched_folder_reports_each_file_once(site: Endpoint) -> None:
                 break
         return names
 
-    assert asyncio.run(told(1)) == ["old.dat"]
+    assert asyncio.run(reported(1)) == ["old.dat"]
     (folder / "new.dat").write_bytes(b"x")
     (folder / "newer.dat").write_bytes(b"x")
     # Another triggerer continues after the first.
-    assert sorted(asyncio.run(told(2))) == ["new.dat", "newer.dat"]
+    assert sorted(asyncio.run(reported(2))) == ["new.dat", "newer.dat"]
     later = time.time() + 60
     os.utime(folder / "old.dat", (later, later))
-    assert asyncio.run(told(1)) == ["old.dat"]
+    assert asyncio.run(reported(1)) == ["old.dat"]
 
 
 def test_the_reason_for_a_wait_is_logged_once(
@@ -374,6 +374,6 @@ def test_the_reason_for_a_wait_is_logged_once(
     later = datetime.now(timezone.utc) + timedelta(seconds=8)
     with site.client() as client:
         client.submit(Request("/data/x.dat", "/data/w.dat", id="later", not_before=later))
-    said = asyncio.run(first(DrayTransferTrigger("site", "later", settle_seconds=0.0)))
-    assert said["state"] == "done"
+    payload = asyncio.run(first(DrayTransferTrigger("site", "later", settle_seconds=0.0)))
+    assert payload["state"] == "done"
     assert capfd.readouterr().out.count("transfer later waits for its not_before") == 1

@@ -90,7 +90,7 @@ def _judge(
     about = f"transfer {transfer.id} of task {Reason(transfer, 'slow', None, '').task}"
     if miss is not None and not transfer.is_terminal:
         late = _later(miss.earliest_finish, miss.deadline or due)
-        text = f"{about} will miss its deadline{_at(miss.deadline or due)}: {miss.cause}"
+        text = f"{about} will miss its deadline{_time_text(miss.deadline or due)}: {miss.cause}"
         if miss.earliest_finish is not None:
             text += f"; it can be done at {clock(miss.earliest_finish)} at the earliest"
         return [(0, Reason(transfer, "foretold", late, f"{text}; {_progress(transfer)}"))]
@@ -105,16 +105,16 @@ def _judge(
         done_by = max(transfer.eta or now, now)
         if limit is None or done_by <= limit:
             return []
-        behind = f"goes on behind its deadline{_at(due)}"
+        behind = f"goes on behind its deadline{_time_text(due)}"
         if due is None or done_by <= due:
-            behind = f"goes on behind the run's deadline{_at(run_deadline)}"
+            behind = f"goes on behind the run's deadline{_time_text(run_deadline)}"
         text = f"{about} {behind}; {_progress(transfer)}"
         if transfer.eta is not None:
             text += f", done about {clock(transfer.eta)}"
         return [(2, Reason(transfer, "slow", _later(done_by, limit), text))]
     if due is not None and transfer.ended_at is not None and transfer.ended_at > due:
         late = _later(transfer.ended_at, due)
-        text = f"{about} was done {span(late or 0.0)} behind its deadline{_at(due)}"
+        text = f"{about} was done {span(late or 0.0)} behind its deadline{_time_text(due)}"
         return [(3, Reason(transfer, "late", late, text))]
     return []
 
@@ -125,7 +125,7 @@ def _later(time: datetime | None, than: datetime | None) -> float | None:
     return (time - than).total_seconds()
 
 
-def _at(time: datetime | None) -> str:
+def _time_text(time: datetime | None) -> str:
     return "" if time is None else f" {clock(time)}"
 
 
@@ -199,7 +199,7 @@ async def name_the_reason(
             return None
         head += "will be late, as it looks: "
     else:
-        head += f"missed its deadline{_at(due)}: "
+        head += f"missed its deadline{_time_text(due)}: "
     if reason is not None:
         return head + "; ".join([reason.text, *silent])
     unfinished = await _unfinished(dag_id, run_id)

@@ -115,7 +115,9 @@ def settings_of(connection: Connection) -> Settings:
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     token_file = _text(conn_id, extra, "token_file")
     if connection.password and token_file:
-        raise _wrong(conn_id, "it has a password and a token_file", "leave one of them out")
+        raise _invalid_connection(
+            conn_id, "it has a password and a token_file", "leave one of them out"
+        )
     trust = {
         name: text
         for name in ("pin", "ca", "certificate", "key")
@@ -141,11 +143,15 @@ def _address(connection: Connection, conn_id: str) -> tuple[str, str, int]:
     if "://" in host:
         written, _, host = host.partition("://")
         if scheme and scheme != written:
-            raise _wrong(conn_id, f"its host says {written}://, its schema {scheme}", "say it once")
+            raise _invalid_connection(
+                conn_id, f"its host says {written}://, its schema {scheme}", "say it once"
+            )
         scheme = written
     scheme = scheme or "dray"
     if scheme not in SCHEMES:
-        raise _wrong(conn_id, f"{scheme!r} is no scheme", f"write one of {', '.join(SCHEMES)}")
+        raise _invalid_connection(
+            conn_id, f"{scheme!r} is no scheme", f"write one of {', '.join(SCHEMES)}"
+        )
     port = connection.port
     bare = host.rstrip("/")
     if bare.startswith("["):
@@ -157,10 +163,12 @@ def _address(connection: Connection, conn_id: str) -> tuple[str, str, int]:
         host, after = bare, ""
     if after:
         if not after.isdigit() or (port is not None and port != int(after)):
-            raise _wrong(conn_id, f"{bare!r} is no host", "give the port as a number, once")
+            raise _invalid_connection(
+                conn_id, f"{bare!r} is no host", "give the port as a number, once"
+            )
         port = int(after)
     if not host or any(mark in host for mark in "/?#@ "):
-        raise _wrong(
+        raise _invalid_connection(
             conn_id, f"its host is {host!r}", "give the name or the address of an endpoint"
         )
     return scheme, host, port or {"dray": DEFAULT_PORT, "https": 443, "http": 80}[scheme]
@@ -174,10 +182,12 @@ def _extra(conn_id: str, text: str | None) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise _wrong(conn_id, "its extra is no JSON object", 'write {"pin": "sha256:..."}')
+        raise _invalid_connection(
+            conn_id, "its extra is no JSON object", 'write {"pin": "sha256:..."}'
+        )
     unknown = sorted(set(found) - set(EXTRAS))
     if unknown:
-        raise _wrong(
+        raise _invalid_connection(
             conn_id, f"its extra has {', '.join(unknown)}", f"it may have {', '.join(EXTRAS)}"
         )
     return found
@@ -188,7 +198,7 @@ def _text(conn_id: str, extra: Mapping[str, Any], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _wrong(conn_id, f"its {name} is {value!r}", "write a text")
+        raise _invalid_connection(conn_id, f"its {name} is {value!r}", "write a text")
     return value.strip()
 
 
@@ -201,7 +211,9 @@ def _seconds(conn_id: str, extra: Mapping[str, Any], name: str, default: float) 
     except (TypeError, ValueError):
         seconds = -1.0
     if not 0 < seconds < float("inf"):
-        raise _wrong(conn_id, f"its {name} is {value!r}", "write a number of seconds above 0")
+        raise _invalid_connection(
+            conn_id, f"its {name} is {value!r}", "write a number of seconds above 0"
+        )
     return seconds
 
 
@@ -213,7 +225,7 @@ def _file_token(path: Path) -> TokenSource:
         return path
 
 
-def _wrong(conn_id: str, cause: str, remedy: str) -> DrayTaskFailure:
+def _invalid_connection(conn_id: str, cause: str, remedy: str) -> DrayTaskFailure:
     return bad_input(f"use connection {conn_id!r}", cause, remedy)
 
 
@@ -285,7 +297,7 @@ class DrayHook(BaseHook):
         try:
             return Client(**settings.arguments(self._renewed_token))
         except DrayUsageError as error:
-            raise _wrong(settings.conn_id, error.cause, error.remedy) from None
+            raise _invalid_connection(settings.conn_id, error.cause, error.remedy) from None
 
     async def get_async_conn(self) -> AsyncClient:
         """Return an awaiting client for the running event loop; close it."""
@@ -296,7 +308,7 @@ class DrayHook(BaseHook):
         try:
             return AsyncClient(**settings.arguments())
         except DrayUsageError as error:
-            raise _wrong(settings.conn_id, error.cause, error.remedy) from None
+            raise _invalid_connection(settings.conn_id, error.cause, error.remedy) from None
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask the endpoint for its name and the caller's identity; for the page of connections."""
@@ -308,5 +320,5 @@ class DrayHook(BaseHook):
         except (DrayError, DrayTaskFailure) as error:
             return False, str(error)
         roots = ", ".join(root.name for root in info.roots) or "none"
-        who = info.you.owner or info.you.principal or "nobody it knows"
-        return True, f"endpoint {info.name}, version {info.version}; you are {who}; roots: {roots}"
+        you = info.you.owner or info.you.principal or "nobody it knows"
+        return True, f"endpoint {info.name}, version {info.version}; you are {you}; roots: {roots}"

@@ -158,7 +158,7 @@ class DrayAdmitOperator(BaseOperator):
         for each in wanted:
             sets.setdefault(each.errand.conn_id, []).append(each)
         kept: list[tuple[Client, str]] = []
-        told: dict[str, Any] = {}
+        reserved: dict[str, Any] = {}
         # Stored before they are requested: the listener that frees them at the run's end must know
         # all of them.
         context["ti"].xcom_push(
@@ -180,7 +180,7 @@ class DrayAdmitOperator(BaseOperator):
                         client = clients.of(conn_id)
                         kept += [(client, reservation_id(each.errand.id)) for each in to_come]
                         for want, transfer in self._keep(context, plan, clients, to_come):
-                            told[want.name] = _told(want, transfer)
+                            reserved[want.name] = _reservation(want, transfer)
             except BaseException as error:
                 # All or none, at all endpoints together, whatever happened in between.
                 self._give_back(kept)
@@ -188,14 +188,14 @@ class DrayAdmitOperator(BaseOperator):
                 if self.required or not is_refusal:
                     raise
                 self.log.warning("%s; the run continues without reservations", error)
-                told = {}
-        promised = sum(each["promised"] for each in told.values())
+                reserved = {}
+        promised = sum(each["promised"] for each in reserved.values())
         self.log.info("%d transfers are promised as a set; left out: %s", promised, left_out)
         return {
             "deadline": plan.deadline.isoformat(),
             "promised": promised,
             "left_out": left_out,
-            "transfers": told,
+            "transfers": reserved,
         }
 
     def _give_back(self, kept: list[tuple[Client, str]]) -> None:
@@ -467,7 +467,7 @@ def _to_come(client: Client, wanted: list[Wanted], left_out: dict[str, str]) -> 
     return found
 
 
-def _told(want: Wanted, transfer: Transfer) -> dict[str, Any]:
+def _reservation(want: Wanted, transfer: Transfer) -> dict[str, Any]:
     return {
         "id": want.errand.id,
         "bytes": want.bytes,

@@ -319,8 +319,8 @@ class _StageOperator(WaitingOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:  # noqa: ANN401
         """Report the amount too."""
-        found = task_instance.xcom_pull(task_ids=task_instance.task_id)
-        return self._lineage(found if isinstance(found, dict) else {})
+        result = task_instance.xcom_pull(task_ids=task_instance.task_id)
+        return self._lineage(result if isinstance(result, dict) else {})
 
     def _lineage(self, result: dict[str, Any]) -> Lineage:
         from dray_airflow import lineage

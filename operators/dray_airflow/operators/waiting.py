@@ -64,7 +64,8 @@ __all__ = [
 GRACE_SECONDS = 30.0
 """Wait in the task before it is handed to the triggerer, which costs about six seconds (measured,
 Airflow 3.3.2, two cores)."""
-TELL_SECONDS = 60.0
+LOG_SECONDS = 60.0
+"""Between log lines of a task that waits itself."""
 AWAY_PAUSE_SECONDS = 2.0
 """Between checks of an unreachable endpoint; each check has tries of its own."""
 BOUND_SECONDS = 900
@@ -247,7 +248,7 @@ class WaitingOperator(BaseOperator):
                 )
             return ended
         while True:
-            ended = self._wait_for(client, settings, transfer, TELL_SECONDS)
+            ended = self._wait_for(client, settings, transfer, LOG_SECONDS)
             if ended is not None:
                 return ended
             transfer = self._look_for(client, settings, id)

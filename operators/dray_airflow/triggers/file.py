@@ -23,7 +23,7 @@ __all__ = ["DrayFileTrigger", "DrayFolderTrigger", "is_settled"]
 POLL_SECONDS = 15.0
 SETTLE_SECONDS = 5.0
 """As in :mod:`dray_airflow.triggers.transfer`."""
-FILES_TOLD_MAX = 100
+FILES_REPORTED_MAX = 100
 """Files in one payload, which stays in Airflow's database."""
 SEEN_KEY = "dray_seen_until"
 
@@ -164,7 +164,7 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
         while True:
             found = await self._new(seen)
             if found:
-                files = [_words(entry) for entry in found[:FILES_TOLD_MAX]]
+                files = [_payload(entry) for entry in found[:FILES_REPORTED_MAX]]
                 seen.update((entry.name, _text(entry.modified_at) or "") for entry in found)
                 words = {"path": self.path, "count": len(found), "files": files}
                 yield TriggerEvent(words)  # type: ignore[no-untyped-call]
@@ -215,7 +215,7 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
             return None
 
 
-def _words(entry: Entry) -> dict[str, Any]:
+def _payload(entry: Entry) -> dict[str, Any]:
     return {
         "path": entry.path,
         "name": entry.name,

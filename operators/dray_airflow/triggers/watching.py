@@ -126,7 +126,7 @@ class Watch:
                 # A new client after an error: the connection may have changed.
                 async with await hook.get_async_conn() as client:
                     while self._waiting:
-                        await self._look(client)
+                        await self._poll(client)
                         lost_at = None
                         await self._pause()
             except DrayError as error:
@@ -158,7 +158,7 @@ class Watch:
                     raise
                 await self._pause()
 
-    async def _look(self, client: AsyncClient) -> None:
+    async def _poll(self, client: AsyncClient) -> None:
         """Ask once for all awaited transfers."""
         from dray.errors import DrayError
 
@@ -167,7 +167,7 @@ class Watch:
         while at < len(ids):
             some = ids[at : at + self._ids_max]
             try:
-                found = await client.query(some)
+                transfers = await client.query(some)
             except DrayError as error:
                 if error.kind != "limit_exceeded" or len(some) == 1:
                     raise
@@ -175,9 +175,9 @@ class Watch:
                 self._ids_max = len(some) // 2
                 continue
             at += len(some)
-            await self._tell(client, found)
+            await self._resolve(client, transfers)
 
-    async def _tell(self, client: AsyncClient, found: Mapping[str, Transfer | None]) -> None:
+    async def _resolve(self, client: AsyncClient, found: Mapping[str, Transfer | None]) -> None:
         from dray.errors import DrayPermanentError
 
         for id, transfer in found.items():
