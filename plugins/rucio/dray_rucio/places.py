@@ -61,9 +61,9 @@ def site(rse: str, url: str, pin: str | None = None) -> Site:
 
     :raises NoPlaceError: names the RSE, and the fault in them.
     """
-    found = _SITE.fullmatch(url)
-    folder = "" if found is None else re.sub("/+", "/", found["folder"]).rstrip("/")
-    if found is None or not folder:
+    match = _SITE.fullmatch(url)
+    folder = "" if match is None else re.sub("/+", "/", match["folder"]).rstrip("/")
+    if match is None or not folder:
         raise NoPlaceError(
             f"RSE {rse}: dray_url is {url!r}; write dray://HOST[:PORT]/ROOT[/FOLDER]"
         )
@@ -71,7 +71,7 @@ def site(rse: str, url: str, pin: str | None = None) -> Site:
         raise NoPlaceError(
             f"RSE {rse}: dray_pin is {pin!r}; write sha256: and 64 hexadecimal digits"
         )
-    authority = found["authority"].lower()
+    authority = match["authority"].lower()
     try:
         parts = urlsplit(f"//{authority}")
         host, port = parts.hostname, parts.port
@@ -89,11 +89,11 @@ def below(rse: str, prefix: str, pfn: str) -> str:
 
     :raises NoPlaceError: if that part is empty, or the prefix differs.
     """
-    found = _PFN.fullmatch(_COPY_MODE.sub("", pfn))
+    match = _PFN.fullmatch(_COPY_MODE.sub("", pfn))
     # The place of doubled slashes differs by protocol: `root://host//prefix//file`.
-    path = re.sub("/+", "/", "" if found is None else found["path"])
+    path = re.sub("/+", "/", "" if match is None else match["path"])
     top = re.sub("/+", "/", f"/{prefix}/")
     name = path.removeprefix(top)
-    if found is None or not path.startswith(top) or not name:
+    if match is None or not path.startswith(top) or not name:
         raise NoPlaceError(f"RSE {rse}: {pfn} does not lie below its protocol's prefix {prefix!r}")
     return name
