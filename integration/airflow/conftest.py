@@ -194,7 +194,9 @@ class Scene:
 
         :param safe: bytes that were durable before the fault.
         """
-        assert safe >= 8 * LOOKED_BYTES, "too little to tell going on from beginning anew"
+        assert safe >= 8 * LOOKED_BYTES, (
+            "too little data to distinguish a resumed run from a new one"
+        )
         return max(0, self.carried() - safe) + LOOKED_BYTES
 
     def check(self, resent_max: int = 0) -> None:
@@ -266,7 +268,7 @@ class Scene:
         """Wait until a task's newest, running transfer has this many durable bytes."""
 
         def look(transfer: Transfer) -> bool:
-            assert not transfer.is_terminal, f"{transfer.state} before {count} bytes were safe"
+            assert not transfer.is_terminal, f"{transfer.state} before {count} bytes were durable"
             return transfer.bytes.durable >= count
 
         return self.await_transfer(look, f"{count} bytes are safe", **which)

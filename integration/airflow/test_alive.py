@@ -81,11 +81,11 @@ def staged(scene: Scene) -> Iterator[str]:
 def test_lineage_events_are_emitted(scene: Scene, staged: str) -> None:
     scene.make({"x.dat": 3 * MIB + 1})
     world = scene.world
-    scene.airflow.await_dags("told")
-    scene.begin("told").await_end()
+    scene.airflow.await_dags("lineage")
+    scene.begin("lineage").await_end()
     events: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def told() -> bool:
+    def is_complete() -> bool:
         path = scene.airflow.folder.parent / LINEAGE
         for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
             event = json.loads(line)
@@ -94,9 +94,9 @@ def test_lineage_events_are_emitted(scene: Scene, staged: str) -> None:
         tasks = ("move", "deferred", "verify", "stage")
         return all((task_id, "COMPLETE") in events for task_id in tasks)
 
-    scene.airflow.wait_for(told, "all tasks have reported their lineage", 60)
+    scene.airflow.wait_for(is_complete, "all tasks have reported their lineage", 60)
     assert {event["job"]["namespace"] for event in events.values()} == {"tests"}
-    assert all(event["job"]["name"].startswith("told") for event in events.values())
+    assert all(event["job"]["name"].startswith("lineage") for event in events.values())
 
     def places(task_id: str, which: str) -> list[tuple[str, str]]:
         found = events[task_id, "COMPLETE"][which]

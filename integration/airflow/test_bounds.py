@@ -116,7 +116,7 @@ def is_refused(endpoint: Endpoint, token: str) -> bool:
 
 
 @pytest.mark.full
-def test_a_renewer_that_is_late_loses_no_task(scene: Scene) -> None:
+def test_a_late_token_renewal_loses_no_task(scene: Scene) -> None:
     make_both(scene)
     endpoint, airflow = scene.world.b, scene.airflow
     host, _, port = endpoint.address.rpartition(":")

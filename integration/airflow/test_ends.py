@@ -38,12 +38,14 @@ def both(scene: Scene) -> dict[str, Transfer]:
     return {each.request["labels"]["task_id"]: each for each in scene.transfers()}
 
 
-def await_both(scene: Scene, look: Callable[[Transfer], bool], what: str) -> dict[str, Transfer]:
+def await_both(
+    scene: Scene, has_processed_end: Callable[[Transfer], bool], what: str
+) -> dict[str, Transfer]:
     """Wait until a condition holds for both transfers of such a run."""
 
     def found() -> dict[str, Transfer]:
         known = both(scene)
-        return known if len(known) == 2 and all(map(look, known.values())) else {}
+        return known if len(known) == 2 and all(map(has_processed_end, known.values())) else {}
 
     return scene.airflow.wait_for(found, f"both transfers of {scene.name}: {what}")
 
@@ -69,7 +71,7 @@ def await_forgotten(scene: Scene, deleted: Run) -> None:
     text = rf"executor event with state \w+ .*task_id='waiting', run_id='{deleted.run_id}', "
     heard = re.compile(text)
 
-    def look() -> bool:
+    def has_processed_end() -> bool:
         # A scheduler of Airflow 3.3.2 exits with an error if it finds a run deleted at the moment
         # when it processes it. The next scheduler knows no process of the previous one.
         if scene.airflow.revive("scheduler"):
@@ -77,7 +79,9 @@ def await_forgotten(scene: Scene, deleted: Run) -> None:
             return True
         return heard.search(scene.airflow.said("scheduler", lines=LINES_MAX)) is not None
 
-    scene.airflow.wait_for(look, f"the scheduler knows that {deleted} has no process any more")
+    scene.airflow.wait_for(
+        has_processed_end, f"the scheduler knows that {deleted} has no process any more"
+    )
 
 
 def test_a_run_exceeds_its_time_limit(scene: Scene) -> None:

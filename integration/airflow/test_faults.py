@@ -174,7 +174,7 @@ def test_run_is_begun_again_while_the_first_moves(scene: Scene) -> None:
     scene.make_large()
     run = scene.begin("move_deferred", rate=RATE)
 
-    def of(other: Run) -> Transfer | None:
+    def transfer_of(other: Run) -> Transfer | None:
         with scene.client() as client:
             return next(client.transfers(labels={"run_id": other.run_id}), None)
 
@@ -182,11 +182,11 @@ def test_run_is_begun_again_while_the_first_moves(scene: Scene) -> None:
         run.await_task("move", "deferred")
         scene.await_moving()
         again = scene.begin("move_deferred", f"{scene.name}-again", rate=RATE)
-        scene.airflow.wait_for(lambda: of(again), "there are two transfers to one place")
+        scene.airflow.wait_for(lambda: transfer_of(again), "there are two transfers to one place")
         together = 0
         while True:
             # In this order: the second may start as soon as the first has ended.
-            second, first = of(again), of(run)
+            second, first = transfer_of(again), transfer_of(run)
             assert first is not None
             assert second is not None
             if first.is_terminal:
@@ -198,7 +198,7 @@ def test_run_is_begun_again_while_the_first_moves(scene: Scene) -> None:
         run.await_end()
         again.await_end()
     assert (run.result("move")["bytes_sent"], again.result("move")["bytes_sent"]) == (scene.size, 0)
-    last = of(again)
+    last = transfer_of(again)
     assert last is not None
     print(f"the second: {together} looks, attempt {last.attempt}, tries {last.tries}")
     print(f"{again.task('move').tries} of the task; {last.notices}")
@@ -246,7 +246,7 @@ def test_run_is_marked_failed(scene: Scene, dag_id: str) -> None:
 
 
 @pytest.mark.parametrize("dag_id", ["move_waiting", "move_deferred"])
-def test_user_marks_it_failed(scene: Scene, dag_id: str) -> None:
+def test_a_user_marks_the_task_failed(scene: Scene, dag_id: str) -> None:
     scene.make_large()
     run = scene.begin(dag_id, rate=RATE)
     with scene.watched():

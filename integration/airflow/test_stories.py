@@ -79,7 +79,7 @@ def test_night_run_delivers_by_its_deadline(story: Site) -> None:
     shutil.rmtree(kept.parent)
     assert [(row["folder"], row["files"]) for row in rows] == [(f"f{n}", "11") for n in range(3)]
     assert not [path for path in scratch.rglob("*") if path.is_file()], (
-        "the fast disks were not given back"
+        "the fast copies were not evicted"
     )
     facts = story.world.airflow.ask("GET", "dags/night_run/dagRuns/night")
     (moved,) = story.transfers("night_run")
@@ -142,7 +142,7 @@ def test_beamline_day_reports_a_sample_that_cannot_be_archived(story: Site) -> N
     tree.make_file(story.here / "good.h5", 3 * MIB, seed=1)
     airflow = story.world.airflow
 
-    def told() -> str:
+    def failure_line() -> str:
         found = airflow.ask("GET", "dags/beamline_day/dagRuns", limit=100)["dag_runs"]
         for each in found:
             run = Run(airflow, "beamline_day", each["dag_run_id"])
@@ -153,7 +153,7 @@ def test_beamline_day_reports_a_sample_that_cannot_be_archived(story: Site) -> N
                     return f"{task.task_id}[{task.map_index}] {len(said)} {said[0]}"
         return ""
 
-    line = airflow.wait_for(told, "the failure is reported")
+    line = airflow.wait_for(failure_line, "the failure is reported")
     where, count, said = line.split(" ", 2)
     assert count == "1"
     assert f"task {where} of run " in said

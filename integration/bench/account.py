@@ -137,13 +137,13 @@ class Memory:
         """Sample these."""
         self._of = of
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._sample, daemon=True)
         #: bytes, of all together
         self.peak = 0
         #: bytes, of each by its number
         self.peaks: dict[int, int] = {}
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._is_over.wait(SAMPLE_SECONDS):
             self._note()
 

@@ -31,7 +31,7 @@ class Reached:
 
     goal: Goal
     #: the row's title
-    who: str
+    row_title: str
     case: Case
     words: str
     is_met: bool
@@ -47,7 +47,7 @@ def table(reached: Sequence[Reached]) -> list[str]:
     heads = ["goal", "tool", "case", "result", *(["the machine"] if has_machine else []), "met"]
     text = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for each in reached:
-        cells = [each.goal.title, each.who, ", ".join(each.case), each.words]
+        cells = [each.goal.title, each.row_title, ", ".join(each.case), each.words]
         cells += [each.machine] if has_machine else []
         text.append(f"| {' | '.join(cells)} | {'yes' if each.is_met else 'no'} |")
     return text

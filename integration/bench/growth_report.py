@@ -220,4 +220,4 @@ def publish(text: str) -> None:
 
 
 if __name__ == "__main__":
-    report.again(RESULTS, publish)
+    report.rewrite(RESULTS, publish)

@@ -260,5 +260,5 @@ def free_memory() -> int:
 
 def _memory(name: str) -> int:
     text = Path("/proc/meminfo").read_text(encoding="ascii")
-    found = re.search(rf"^{name}: *([0-9]+) kB$", text, re.MULTILINE)
-    return int(found[1]) << 10 if found else 0
+    match = re.search(rf"^{name}: *([0-9]+) kB$", text, re.MULTILINE)
+    return int(match[1]) << 10 if match else 0

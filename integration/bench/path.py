@@ -118,8 +118,8 @@ class WidePath(machine.OwnNetwork):
         assert self._process.stdout is not None
         self._pids = [int(word) for word in self._process.stdout.readline().split()]
         if not self._pids:
-            said = self._log.read_text(encoding="utf-8", errors="replace")
-            raise SystemExit(f"bench: no path between two networks here: {said[-300:].strip()}")
+            log_text = self._log.read_text(encoding="utf-8", errors="replace")
+            raise SystemExit(f"bench: no path between two networks here: {log_text[-300:].strip()}")
         process = str(self._pids[0])
         far = ("nsenter", f"--net=/proc/{process}/ns/net", "--")
         self.ends = Ends(NEAR, FAR, far, process)
@@ -191,11 +191,11 @@ class Watch:
         """Sample this path."""
         self._path = path
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._sample, daemon=True)
         self._arrived: list[tuple[float, float]] = []
         self.seen = Seen()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._is_over.wait(SAMPLE_SECONDS):
             self._note()
 

@@ -246,7 +246,7 @@ def put(at: Path, words: str, drawn: dict[str, str], text: str) -> None:
         (folder / name).write_text(picture, encoding="utf-8")
 
 
-def again(kept: Path, publish: Callable[[str], None]) -> None:
+def rewrite(kept: Path, publish: Callable[[str], None]) -> None:
     """Write a page again, from its stored results or from those of several runs."""
     files = [Path(word) for word in sys.argv[1:]] or [kept]
     parts = [Results.read(file.read_text(encoding="utf-8")) for file in files]
@@ -254,4 +254,4 @@ def again(kept: Path, publish: Callable[[str], None]) -> None:
 
 
 if __name__ == "__main__":
-    again(RESULTS, publish)
+    rewrite(RESULTS, publish)

@@ -229,18 +229,18 @@ def _measure(asked: Asked, scene: Scene, command: Command, sample: Sample) -> Sa
         seconds = time.monotonic() - began
         cpu = of.cpu_seconds() - cpu
         busy, own = account.busy_seconds() - busy, _own_seconds(path) - own
-    said = log.read_text(encoding="utf-8", errors="replace")
+    log_text = log.read_text(encoding="utf-8", errors="replace")
     if code is None:
         there = sum(len(files) for _, _, files in os.walk(scene.sink))
         return replace(
             sample, error=f"stopped after {limit:.0f} s: {there} of {scene.data.files} files there"
         )
     if code != 0:
-        return replace(sample, error=f"ended with {code}: {said[-300:].strip()}")
+        return replace(sample, error=f"ended with {code}: {log_text[-300:].strip()}")
     waited = 0.0
     if command.seconds is not None:
-        waited, seconds = seconds, command.seconds(said)
-    summing = command.summing(said) if command.summing else 0.0
+        waited, seconds = seconds, command.seconds(log_text)
+    summing = command.summing(log_text) if command.summing else 0.0
     foreign = max(0.0, busy - cpu - own)
     return replace(
         sample,

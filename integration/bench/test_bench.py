@@ -51,14 +51,14 @@ def test_cp_rsync_and_dray_are_measured_and_compared(folder: Path, program: Path
         asked, check=False, capture_output=True, text=True, cwd=ROOT, env=environment(program)
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = Results.read((folder / "out" / "results.json").read_text(encoding="utf-8"))
-    counted = {(each.set, each.round, each.tool) for each in found.samples if not each.error}
+    results = Results.read((folder / "out" / "results.json").read_text(encoding="utf-8"))
+    counted = {(each.set, each.round, each.tool) for each in results.samples if not each.error}
     running = {"cp", "rsync", "dray", "dray-tls", "dray-third"}
     expected = {(name, turn, tool) for name in "ad" for turn in (0, 1) for tool in running}
-    assert counted == expected, [each.error for each in found.samples]
-    assert all(each.cpu_seconds > 0 for each in found.samples)
+    assert counted == expected, [each.error for each in results.samples]
+    assert all(each.cpu_seconds > 0 for each in results.samples)
     # cp has copied so little data before the first sample; servers stay.
-    assert all(each.memory_peak > 0 for each in found.samples if each.tool != "cp")
+    assert all(each.memory_peak > 0 for each in results.samples if each.tool != "cp")
     assert "| EScp 0.9 | in no package registry" in ran.stdout
     assert [path.name for path in folder.glob("dray-bench-*")] == []
 

@@ -51,9 +51,9 @@ BANDS: dict[tuple[End, str], Band] = {
 
 def counted(said: str) -> int:
     """Read the final report of callgrind."""
-    found = re.search(r"Collected : (\d+)", said)
-    assert found, said
-    return int(found.group(1))
+    match = re.search(r"Collected : (\d+)", said)
+    assert match, said
+    return int(match.group(1))
 
 
 def instructions(bench: Bench, end: End, source: Path, name: str) -> int:
@@ -92,4 +92,4 @@ def test_cost_is_within_its_band(bench: Bench, end: End, what: str) -> None:
     each = (found[1] - found[0]) / (many - few)
     print(f"\n{what}, {end}: {each:.3f} instructions each ({found[0]}, {found[1]})")
     band = BANDS[end, what]
-    assert band.low <= each <= band.high, "see above what this guards"
+    assert band.low <= each <= band.high, "see the purpose of this bound above"

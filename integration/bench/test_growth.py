@@ -19,14 +19,14 @@ MACHINE = {"processor": "one", "cpus": 2, "memory_mib": 2048, "system": "Debian"
 
 
 def grown() -> Results:
-    found = Results({**MACHINE, "date": "2026-11-22"}, [OURS])
+    results = Results({**MACHINE, "date": "2026-11-22"}, [OURS])
     # The smaller set comes second: a table is sorted by files, not by runs.
     for name, files, seconds in (("f4", 10_000, 4.0), ("f3", 1_000, 1.0), ("f5", 100_000, 40.0)):
-        found.sets.append(Set(name, f"{files} files", files * 8, files))
+        results.sets.append(Set(name, f"{files} files", files * 8, files))
         base = Sample(name, "tmpfs", "cubic", 0, OURS.name, seconds, seconds / 2, 9 << 20, 0.1)
         peaks = (files << 10, 3 << 20, 2 << 20)
-        found.samples.append(replace(base, peaks=peaks))
-    return found
+        results.samples.append(replace(base, peaks=peaks))
+    return results
 
 
 def test_growth_is_the_power_of_seconds_over_files() -> None:
@@ -45,7 +45,7 @@ def test_the_table_of_growth_has_each_end() -> None:
     assert "measured-growth/f-memory.svg" in growth_report.page(grown())
 
 
-def test_a_run_that_failed_is_said_and_counts_nowhere() -> None:
+def test_a_failed_run_is_listed_and_counts_nowhere() -> None:
     found = grown()
     sample = found.samples[-1]
     found.samples[-1] = replace(sample, error="stopped after 9 s")
@@ -65,19 +65,19 @@ def several() -> Results:
     rows.append(replace(PEER, name="gridftp-third-compared", title="GridFTP, read back"))
     rows.append(replace(OURS, name="dray-third-verify", title="dray, read back"))
     rows += [Row("by-hand", "by hand", "the machine", is_ours=False, version="")]
-    found = Results({**MACHINE, "date": "2026-11-22"}, rows, base="iperf3-4")
+    results = Results({**MACHINE, "date": "2026-11-22"}, rows, base="iperf3-4")
     for number in (2, 1):
-        found.sets.append(Set(f"j{number}", "a file for each job", number * 10**9, number))
+        results.sets.append(Set(f"j{number}", "a file for each job", number * 10**9, number))
         for turn in (0, 1):
             limits = (("iperf3-4", 1.0), ("cp", 4.0), ("by-hand", 2.5))
             back = (("gridftp-third-compared", 5.0), ("dray-third-verify", 2.5))
             for tool, seconds in (*limits, ("gridftp-third", 3.0), ("dray-third", 2.0), *back):
                 one = (f"j{number}", "tmpfs", "cubic", turn, tool, seconds * (1 + turn))
-                found.samples.append(Sample(*one, 2 * seconds, 1 << 20, 0.1))
-    return found
+                results.samples.append(Sample(*one, 2 * seconds, 1 << 20, 0.1))
+    return results
 
 
-def test_jobs_are_compared_round_by_round_and_beside_what_the_paper_has() -> None:
+def test_jobs_are_compared_by_rounds_and_with_the_paper() -> None:
     one, two = jobs_report.jobs(several(), "tmpfs", "cubic")
     assert (one.number, two.number) == (1, 2)
     assert (one.faster, one.cheaper, one.faster_compared) == (1.5, 1.5, 2.0)
@@ -90,7 +90,7 @@ def test_jobs_are_compared_round_by_round_and_beside_what_the_paper_has() -> Non
     assert "measured-jobs/tmpfs-cubic.svg" in jobs_report.page(several())
 
 
-def test_jobs_that_lost_a_tool_say_why() -> None:
+def test_jobs_without_a_tool_give_the_reason() -> None:
     found = several()
     found.samples = [
         replace(each, error="no | way") if each.tool == "gridftp-third" else each
@@ -101,7 +101,7 @@ def test_jobs_that_lost_a_tool_say_why() -> None:
     assert jobs_report.jobs(found, "tmpfs", "cubic")[0].faster == 0.0
 
 
-def test_only_numbers_of_jobs_that_there_are_can_be_asked() -> None:
+def test_unknown_numbers_of_jobs_are_refused() -> None:
     assert jobs.options().parse_args(["--jobs", "1,8"]).jobs == ["1", "8"]
     with pytest.raises(SystemExit):
         jobs.options().parse_args(["--jobs", "3"])

@@ -83,7 +83,7 @@ def test_documented_omissions_of_a_tool_are_noted_others_are_faults(tmp_path: Pa
     assert "links are missing" in fault(wanted, sink)
 
 
-def test_links_that_were_followed_are_said(tmp_path: Path) -> None:
+def test_followed_links_are_noted(tmp_path: Path) -> None:
     wanted, _ = copy(tmp_path)
     shutil.copytree(tmp_path / "source", tmp_path / "followed")
     verdict = compare(wanted, Content.of(tmp_path / "followed"), hides_dots=False, drops_links=True)
@@ -91,7 +91,7 @@ def test_links_that_were_followed_are_said(tmp_path: Path) -> None:
     assert verdict.notes == ("follows links: 2 files more",)
 
 
-def test_a_folder_that_came_under_the_name_of_a_link_is_said(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_a_link_is_noted(tmp_path: Path) -> None:
     wanted, _ = copy(tmp_path)
     sink = tmp_path / "followed"
     shutil.copytree(tmp_path / "source", sink)
@@ -285,7 +285,7 @@ def test_concurrent_commands_run_and_a_failure_is_reported(tmp_path: Path) -> No
         second.unlink()
 
 
-def test_sets_of_jobs_and_of_almost_empty_files_have_what_they_say(tmp_path: Path) -> None:
+def test_sets_of_jobs_and_of_tiny_files_have_the_declared_content(tmp_path: Path) -> None:
     jobs = datasets.make(tmp_path, "j4", 0.0001)
     assert (jobs.files, jobs.size) == (4, 4 * round(datasets.JOB_BYTES * 0.0001))
     assert sorted(path.name for path in jobs.path.iterdir()) == ["job0", "job1", "job2", "job3"]

@@ -118,14 +118,14 @@ def some_results() -> Results:
         Row("rsync", "rsync daemon", "clear", is_ours=False, version="rsync 3"),
         Row("dray", "dray", "clear", is_ours=True, version="dray 1"),
     ]
-    found = Results({**machine, "date": "2026-11-22"}, rows, base="iperf3-4", megabits=1000.0)
-    found.sets.append(Set("w", "one file: 1 file, 1006 MiB", 1_055_000_000, 1))
-    found.facts.append("It carries enough.")
+    results = Results({**machine, "date": "2026-11-22"}, rows, base="iperf3-4", megabits=1000.0)
+    results.sets.append(Set("w", "one file: 1 file, 1006 MiB", 1_055_000_000, 1))
+    results.facts.append("It carries enough.")
     for tool, seconds in (("iperf3-4", 20.0), ("rsync", 50.0), ("dray", 25.0)):
         seen = Seen(ARRIVED, 3, 1.5)
         base = Sample("w", "50 ms", "cubic", 0, tool, seconds, 1.0, 1 << 20, 0.1, seen=seen)
-        found.samples.append(base)
-    return found
+        results.samples.append(base)
+    return results
 
 
 def test_a_table_says_how_much_of_the_line_was_used() -> None:
@@ -137,32 +137,32 @@ def test_a_table_says_how_much_of_the_line_was_used() -> None:
 
 
 def test_goals_are_judged_by_their_own_measure() -> None:
-    found = some_results()
-    (line,) = goals.table(wan_report.reached(found))[2:]
+    results = some_results()
+    (line,) = goals.table(wan_report.reached(results))[2:]
     assert line.endswith("| dray | w, 50 ms, cubic | 80.0% | no |")
     third = Row("dray-third", "between", "third party", is_ours=True, version="")
-    found.rows.append(third)
-    found.samples.append(replace(found.samples[-1], tool="dray-third", seconds=25.5))
-    assert goals.table(wan_report.reached(found))[-1].endswith(
+    results.rows.append(third)
+    results.samples.append(replace(results.samples[-1], tool="dray-third", seconds=25.5))
+    assert goals.table(wan_report.reached(results))[-1].endswith(
         "| between | w, 50 ms, cubic | 1.020 | yes |"
     )
     # The same runs, as of a tree, or of many files.
-    found.samples = [replace(each, set="c") for each in found.samples]
-    tree = goals.table(wan_report.reached(found))[2]
+    results.samples = [replace(each, set="c") for each in results.samples]
+    tree = goals.table(wan_report.reached(results))[2]
     assert tree.endswith("| dray | c, 50 ms, cubic | 1.25 | no |")
-    found.samples = [replace(each, set="l", seconds=each.seconds / 4) for each in found.samples]
-    assert goals.table(wan_report.reached(found))[2].endswith(
+    results.samples = [replace(each, set="l", seconds=each.seconds / 4) for each in results.samples]
+    assert goals.table(wan_report.reached(results))[2].endswith(
         "| dray | l, 50 ms, cubic | 6.2 s | yes |"
     )
-    assert wan_report.reached(replace(found, samples=[])) == []
+    assert wan_report.reached(replace(results, samples=[])) == []
 
 
 def test_results_over_a_path_are_read_as_they_were_written_and_drawn() -> None:
-    found = some_results()
-    assert Results.read(found.text()) == found
-    (name,) = wan_report.pictures(found)
+    results = some_results()
+    assert Results.read(results.text()) == results
+    (name,) = wan_report.pictures(results)
     assert name == "w-50ms-cubic.svg"
-    page = wan_report.page(found)
+    page = wan_report.page(results)
     assert f"measured-far/{name}" in page
     assert "| dray | dray 1 |" in page
 

@@ -52,15 +52,15 @@ def sample(tool: str, turn: int, seconds: float, **more: object) -> Sample:
 
 def some_results() -> Results:
     machine = {"processor": "one", "cpus": 2, "memory_mib": 2048, "system": "Debian", "kernel": "6"}
-    found = Results(
+    results = Results(
         {**machine, "date": "2026-11-22"}, list(ROWS), command="python -m integration.bench"
     )
-    found.sets.append(Set("a", "one file: 1 file, 954 MiB", 10**9, 1))
+    results.sets.append(Set("a", "one file: 1 file, 954 MiB", 10**9, 1))
     # The machine is twice as slow in the second round, and again as it was in the third.
     for turn, slow in enumerate((1, 2, 1)):
         for tool, seconds in (("cp", 1.0), ("fast", 2.0), ("slow", 4.0), ("dray", 1.25)):
-            found.samples.append(sample(tool, turn, seconds * slow))
-    return found
+            results.samples.append(sample(tool, turn, seconds * slow))
+    return results
 
 
 def line(found: Results, name: str) -> Line:
@@ -81,7 +81,7 @@ def test_every_round_runs_every_tool_and_begins_elsewhere(count: int, turns: int
         assert all(not one & other for one, other in itertools.combinations(after, 2))
 
 
-def test_no_tool_is_no_order() -> None:
+def test_no_tools_give_no_order() -> None:
     assert rotated([], 0, 3) == []
 
 
@@ -97,10 +97,10 @@ def test_medians_ratios_and_costs_are_per_round() -> None:
 
 
 def test_the_fastest_peer_is_no_copy_on_one_host_and_not_ours() -> None:
-    found = some_results()
-    assert line(found, "fast").of_peer == 1.0
-    assert line(found, "slow").of_peer == 0.5
-    assert line(found, "cp").of_peer == 0.0
+    results = some_results()
+    assert line(results, "fast").of_peer == 1.0
+    assert line(results, "slow").of_peer == 0.5
+    assert line(results, "cp").of_peer == 0.0
 
 
 def test_rounds_that_one_of_two_lost_are_not_compared() -> None:
@@ -108,132 +108,134 @@ def test_rounds_that_one_of_two_lost_are_not_compared() -> None:
     assert ratios(there, [sample("cp", 0, 1.0), sample("cp", 1, 3.0)]) == [2.0]
 
 
-def test_a_failed_run_counts_nowhere_and_says_why() -> None:
-    found = some_results()
-    found.samples.append(sample("fast", 3, 0.001, error="3 files are missing"))
-    assert line(found, "fast").rate == 500.0
-    assert line(found, "fast").notes == ("3 files are missing",)
-    found.samples = [each for each in found.samples if each.tool != "slow"]
-    found.samples.append(sample("slow", 0, 0.0, error="stopped after 9 s"))
-    cells = report.cells(line(found, "slow"))
+def test_a_failed_run_counts_nowhere_and_gives_the_reason() -> None:
+    results = some_results()
+    results.samples.append(sample("fast", 3, 0.001, error="3 files are missing"))
+    assert line(results, "fast").rate == 500.0
+    assert line(results, "fast").notes == ("3 files are missing",)
+    results.samples = [each for each in results.samples if each.tool != "slow"]
+    results.samples.append(sample("slow", 0, 0.0, error="stopped after 9 s"))
+    cells = report.cells(line(results, "slow"))
     assert cells == ["a slow peer", *[""] * 7, "stopped after 9 s"]
 
 
-def test_a_peer_that_cannot_be_had_is_a_row_that_says_why() -> None:
-    found = some_results()
-    assert line(found, "gone").notes == ("no program gone",)
-    assert "| a lost peer | no program gone |" in report.tables(found).splitlines()
+def test_an_unavailable_peer_has_a_row_with_the_reason() -> None:
+    results = some_results()
+    assert line(results, "gone").notes == ("no program gone",)
+    assert "| a lost peer | no program gone |" in report.tables(results).splitlines()
 
 
 def goals_of(found: Results) -> list[tuple[str, str, str, bool]]:
     reached = peers_goals.reached(found, [("a", "tmpfs", "cubic")])
-    return [(each.who, each.words, each.machine, each.is_met) for each in reached]
+    return [(each.row_title, each.words, each.machine, each.is_met) for each in reached]
 
 
 def test_goals_are_judged_beside_the_peers_of_the_same_rounds() -> None:
-    found = some_results()
+    results = some_results()
     # 1.6 times the fastest peer is enough, whatever a copy takes; CPU is compared with the least.
-    assert goals_of(found) == [
+    assert goals_of(results) == [
         ("dray", "1.60 (1.25 times `cp -r`)", "", True),
         ("dray", "0.62", "", True),
     ]
-    found.rows.append(Row("by-hand", "by hand", "the machine", is_ours=False, version=""))
-    found.samples += [sample("by-hand", turn, 1.0 * slow) for turn, slow in enumerate((1, 2, 1))]
-    by_hand = [machine for _, _, machine, _ in goals_of(found)]
+    results.rows.append(Row("by-hand", "by hand", "the machine", is_ours=False, version=""))
+    results.samples += [sample("by-hand", turn, 1.0 * slow) for turn, slow in enumerate((1, 2, 1))]
+    by_hand = [machine for _, _, machine, _ in goals_of(results)]
     assert by_hand == ["2.00 (1.00 times `cp -r`)", "0.50"]
-    found.samples = [
+    results.samples = [
         dataclasses.replace(each, seconds=each.seconds * 1.3, cpu_seconds=each.cpu_seconds * 2)
         if each.tool == "dray"
         else each
-        for each in found.samples
+        for each in results.samples
     ]
-    assert [met for *_, met in goals_of(found)] == [False, False]
+    assert [met for *_, met in goals_of(results)] == [False, False]
     # The copy's time decides the other way round.
-    found.samples = [
+    results.samples = [
         dataclasses.replace(each, seconds=each.seconds * 1.5) if each.tool == "cp" else each
-        for each in found.samples
+        for each in results.samples
     ]
-    assert goals_of(found)[0][1:] == (
+    assert goals_of(results)[0][1:] == (
         "1.23 (1.08 times `cp -r`)",
         "2.00 (0.67 times `cp -r`)",
         True,
     )
 
 
-def test_the_sums_are_judged_by_what_the_work_by_hand_says() -> None:
-    found = some_results()
-    found.rows.append(Row("by-hand", "by hand", "the machine", is_ours=False, version=""))
+def test_checksum_goals_use_the_measured_work_by_hand() -> None:
+    results = some_results()
+    results.rows.append(Row("by-hand", "by hand", "the machine", is_ours=False, version=""))
     for turn, share in enumerate((0.2, 0.1, 0.12)):
         by_hand = dataclasses.replace(sample("by-hand", turn, 1.0), summing=share)
-        found.samples.append(by_hand)
-    assert goals_of(found)[-1] == ("by hand", "12.0 %", "", True)
-    found.samples[-1] = dataclasses.replace(found.samples[-1], summing=0.2)
-    assert goals_of(found)[-1] == ("by hand", "20.0 %", "", False)
+        results.samples.append(by_hand)
+    assert goals_of(results)[-1] == ("by hand", "12.0 %", "", True)
+    results.samples[-1] = dataclasses.replace(results.samples[-1], summing=0.2)
+    assert goals_of(results)[-1] == ("by hand", "20.0 %", "", False)
 
 
-def test_those_that_read_back_are_judged_among_themselves() -> None:
-    found = some_results()
+def test_copies_that_read_back_are_compared_among_themselves() -> None:
+    results = some_results()
     for name, seconds in (("slower", 9.0), ("faster", 2.6), ("dray-verify", 1.3)):
         is_ours = name.startswith("dray")
-        found.rows.append(Row(name, f"by {name}", COMPARED, is_ours=is_ours, version=""))
-        found.samples += [sample(name, turn, seconds * slow) for turn, slow in enumerate((1, 2, 1))]
+        results.rows.append(Row(name, f"by {name}", COMPARED, is_ours=is_ours, version=""))
+        results.samples += [
+            sample(name, turn, seconds * slow) for turn, slow in enumerate((1, 2, 1))
+        ]
     # The goals about all others are unchanged.
-    assert goals_of(found) == [
+    assert goals_of(results) == [
         ("dray", "1.60 (1.25 times `cp -r`)", "", True),
         ("dray", "0.62", "", True),
         ("by dray-verify", "2.00", "", True),
         ("by dray-verify", "0.50", "", True),
     ]
     # Each is compared with the fastest of its kind.
-    rates = [line(found, name).of_peer for name in ("faster", "fast", "dray-verify")]
+    rates = [line(results, name).of_peer for name in ("faster", "fast", "dray-verify")]
     assert rates == [1.0, 1.0, 2.0]
-    assert any(f"| *{COMPARED}* |" in row for row in report.table(found, "a", "tmpfs", "cubic"))
-    found.samples = [
+    assert any(f"| *{COMPARED}* |" in row for row in report.table(results, "a", "tmpfs", "cubic"))
+    results.samples = [
         dataclasses.replace(each, seconds=each.seconds / 2, cpu_seconds=each.cpu_seconds / 3)
         if each.tool == "faster"
         else each
-        for each in found.samples
+        for each in results.samples
     ]
-    assert [met for *_, met in goals_of(found)[2:]] == [False, False]
+    assert [met for *_, met in goals_of(results)[2:]] == [False, False]
     # Without a common round there is no ratio.
-    found.samples = [
+    results.samples = [
         dataclasses.replace(each, round=9) if each.tool == "dray-verify" else each
-        for each in found.samples
+        for each in results.samples
     ]
-    assert len(goals_of(found)) == 2
+    assert len(goals_of(results)) == 2
 
 
-def test_goals_of_what_is_encrypted_and_of_third_parties() -> None:
-    found = some_results()
-    found.rows += [
+def test_encrypted_and_third_party_copies_have_goals() -> None:
+    results = some_results()
+    results.rows += [
         Row("ssh", "by ssh", "encrypted", is_ours=False, version=""),
         Row("dray-tls", "encrypted", "encrypted", is_ours=True, version=""),
         Row("dray-third", "between", "third party", is_ours=True, version=""),
     ]
     for turn, slow in enumerate((1, 2, 1)):
         for tool, seconds in (("ssh", 3.0), ("dray-tls", 1.6), ("dray-third", 1.28)):
-            found.samples.append(sample(tool, turn, seconds * slow))
-    assert goals_of(found)[2:] == [
+            results.samples.append(sample(tool, turn, seconds * slow))
+    assert goals_of(results)[2:] == [
         ("encrypted", "1.88, 1.29 of EScp as recorded", "", True),
         ("encrypted", "1.28", "", True),
         ("between", "1.024", "", True),
     ]
-    found.samples = [
+    results.samples = [
         dataclasses.replace(each, seconds=each.seconds * 1.2, cpu_seconds=each.cpu_seconds * 1.3)
         if each.tool in ("dray-tls", "dray-third")
         else each
-        for each in found.samples
+        for each in results.samples
     ]
-    assert [met for *_, met in goals_of(found)[2:]] == [False, False, False]
-    assert report.page(found).count("| no |") == 3
+    assert [met for *_, met in goals_of(results)[2:]] == [False, False, False]
+    assert report.page(results).count("| no |") == 3
 
 
 def test_there_are_no_goals_without_runs_nor_for_other_sets() -> None:
-    found = some_results()
-    assert peers_goals.reached(found, [("h", "tmpfs", "cubic")]) == []
-    found.samples = [each for each in found.samples if each.tool != "dray"]
-    assert goals_of(found) == []
-    assert "## Goals" not in report.page(found)
+    results = some_results()
+    assert peers_goals.reached(results, [("h", "tmpfs", "cubic")]) == []
+    results.samples = [each for each in results.samples if each.tool != "dray"]
+    assert goals_of(results) == []
+    assert "## Goals" not in report.page(results)
 
 
 def test_the_table_is_sorted_and_complete() -> None:
@@ -256,7 +258,7 @@ def test_runs_with_tables_of_their_own_become_one_page() -> None:
     assert [row.missing for row in both.rows] == [""] * 5
     assert len(both.sets) == 1
     assert line(both, "dray") == line(one, "dray")
-    assert one == some_results(), "nothing of it is changed"
+    assert one == some_results(), "the result is unchanged"
     with pytest.raises(ValueError, match="two runs measured a, tmpfs, cubic"):
         merged([one, some_results()])
 
@@ -272,7 +274,7 @@ def test_runs_with_tables_of_their_own_become_one_page() -> None:
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_runs_that_cannot_be_shown_as_one_are_refused(change: dict[str, Any], word: str) -> None:
+def test_incompatible_runs_are_not_merged(change: dict[str, Any], word: str) -> None:
     one = some_results()
     other = dataclasses.replace(some_results(), **change)
     other.samples = [dataclasses.replace(each, where="ext4") for each in other.samples]
@@ -291,15 +293,15 @@ def test_a_run_of_another_day_is_shown_with_the_first() -> None:
 
 
 def test_results_are_read_as_they_were_written() -> None:
-    found = some_results()
-    found.samples.append(sample("dray", 3, 1.0, notes=("leaves out links",)))
-    assert Results.read(found.text()) == found
+    results = some_results()
+    results.samples.append(sample("dray", 3, 1.0, notes=("leaves out links",)))
+    assert Results.read(results.text()) == results
 
 
 def test_a_picture_has_a_bar_for_each_tool_and_congestion_control() -> None:
-    found = some_results()
-    found.samples += [dataclasses.replace(each, congestion="bbr") for each in found.samples]
-    (picture,) = report.pictures(found).values()
+    results = some_results()
+    results.samples += [dataclasses.replace(each, congestion="bbr") for each in results.samples]
+    (picture,) = report.pictures(results).values()
     bars = ElementTree.fromstring(picture).findall(f"{SVG}rect")  # noqa: S314 - our own text
     legend = [bar for bar in bars if bar.get("y") == "12"]
     assert len(bars) - len(legend) - 1 == 4 * 2
@@ -331,8 +333,8 @@ WRITTEN = [
 @pytest.mark.parametrize("written", WRITTEN, ids=lambda one: one.report)
 def test_the_manual_shows_the_results(written: Written) -> None:
     folder = written.page.with_suffix("")
-    found = Results.read((folder / "results.json").read_text(encoding="utf-8"))
+    results = Results.read((folder / "results.json").read_text(encoding="utf-8"))
     again = f"run `python -m integration.bench.{written.report}`"
-    assert written.page.read_text(encoding="utf-8") == written.make(found), again
+    assert written.page.read_text(encoding="utf-8") == written.make(results), again
     shown = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.svg")}
-    assert shown == written.draw(found), again
+    assert shown == written.draw(results), again

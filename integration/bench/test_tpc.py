@@ -47,16 +47,16 @@ def some_results() -> Results:
         Row(name, f"by {name}", kind, is_ours=name.startswith("dray"), version="")
         for name, (kind, *_) in TOOLS.items()
     ]
-    found = Results({**MACHINE, "date": "2026-11-22"}, rows, command="make it", base="stock")
-    found.sets += [Set("a", "one file: 1 file", 10**9, 1), Set("h", "100 files", 10**8, 100)]
+    results = Results({**MACHINE, "date": "2026-11-22"}, rows, command="make it", base="stock")
+    results.sets += [Set("a", "one file: 1 file", 10**9, 1), Set("h", "100 files", 10**8, 100)]
     # The machine is twice as slow in the second round, and again as it was in the third.
     for case in (NEAR, FAR, MANY):
         for turn, slow in enumerate((1, 2, 1)):
             for name, (_, seconds, waited, cpu) in TOOLS.items():
                 far = 2 if case is FAR and name == "iperf3-4" else 1
                 one = (*case, turn, name, seconds * slow * far, cpu * slow, 1 << 20, 0.1)
-                found.samples.append(Sample(*one, waited=waited * slow))
-    return found
+                results.samples.append(Sample(*one, waited=waited * slow))
+    return results
 
 
 def test_rates_are_of_the_copy_and_waits_of_the_client() -> None:
@@ -71,18 +71,18 @@ def test_rates_are_of_the_copy_and_waits_of_the_client() -> None:
 
 
 def test_the_best_tuned_is_the_fastest_that_is_not_as_shipped() -> None:
-    found = some_results()
-    assert tpc_report.best_tuned(found, NEAR) == "stock-plain"
-    found.samples = [
+    results = some_results()
+    assert tpc_report.best_tuned(results, NEAR) == "stock-plain"
+    results.samples = [
         dataclasses.replace(each, error="lost") if each.tool == "stock-plain" else each
-        for each in found.samples
+        for each in results.samples
     ]
-    assert tpc_report.best_tuned(found, NEAR) == "stock-http-1"
-    found.samples = [each for each in found.samples if each.tool == "stock"]
-    assert tpc_report.best_tuned(found, NEAR) == ""
+    assert tpc_report.best_tuned(results, NEAR) == "stock-http-1"
+    results.samples = [each for each in results.samples if each.tool == "stock"]
+    assert tpc_report.best_tuned(results, NEAR) == ""
 
 
-def test_goals_say_what_was_found_and_what_the_same_round_allowed() -> None:
+def test_goals_report_the_result_and_the_limit_of_the_same_round() -> None:
     text = goals.table(tpc_report.reached(some_results()))
     near = "a, tmpfs, cubic"
     words = "4.50 (by the client's wait 4.00)"
@@ -100,29 +100,29 @@ def test_goals_say_what_was_found_and_what_the_same_round_allowed() -> None:
     assert f"| {tpc_report.WAIT.title} | by dray | h, tmpfs, cubic | 0.25 |  | yes |" in text
 
 
-def test_those_that_ask_for_the_checksum_are_judged_among_themselves() -> None:
-    found = some_results()
-    text = goals.table(tpc_report.reached(found))
+def test_copies_with_a_checksum_query_are_compared_among_themselves() -> None:
+    results = some_results()
+    text = goals.table(tpc_report.reached(results))
     near = "a, tmpfs, cubic"
     assert f"| {tpc_report.ASKED_BEST.title} | by dray-asked | {near} | 2.00 | 3.00 | yes |" in text
     assert f"| {tpc_report.ASKED_CPU.title} | by dray-asked | {near} | 0.40 |  | yes |" in text
     assert not any("by stock" in row for row in text)
     # The others are not judged by them, nor they by the others.
-    assert tpc_report.best_tuned(found, NEAR) == "stock-plain"
-    assert tpc_report.best_tuned(found, NEAR, ASKED) == "stock-plain-asked"
+    assert tpc_report.best_tuned(results, NEAR) == "stock-plain"
+    assert tpc_report.best_tuned(results, NEAR, ASKED) == "stock-plain-asked"
     assert sum("by dray-asked" in row and near in row for row in text) == 2
-    table = "\n".join(tpc_report.table(found, NEAR))
+    table = "\n".join(tpc_report.table(results, NEAR))
     assert "| by stock-plain-asked | 222 | 111 to 222 | 6.0 | 6.00 | 1 |  | 1.00 |" in table
     assert "| **by dray-asked** | 444 | 222 to 444 | 2.5 | 2.40 | 1 |  | 2.00 |" in table
 
 
-def test_a_way_that_failed_reaches_nothing_and_says_why() -> None:
-    found = some_results()
-    found.samples = [each for each in found.samples if each.tool != "dray"]
-    found.samples.append(
+def test_a_failed_row_meets_no_goal_and_gives_the_reason() -> None:
+    results = some_results()
+    results.samples = [each for each in results.samples if each.tool != "dray"]
+    results.samples.append(
         Sample(*NEAR, 0, "dray", 0.0, 0.0, 0, 0.0, error="ended with 54: no\0 | way")
     )
-    text = tpc_report.tables(found)
+    text = tpc_report.tables(results)
     assert "ended with 54: no \\| way" in text
     assert "\0" not in text
     assert "| by dray |" not in text
@@ -130,12 +130,12 @@ def test_a_way_that_failed_reaches_nothing_and_says_why() -> None:
 
 
 def test_the_page_has_each_case_with_its_picture() -> None:
-    found = some_results()
-    assert sorted(tpc_report.pictures(found)) == ["a-50ms1Gbit.svg", "a-tmpfs.svg", "h-tmpfs.svg"]
-    text = tpc_report.page(found)
+    results = some_results()
+    assert sorted(tpc_report.pictures(results)) == ["a-50ms1Gbit.svg", "a-tmpfs.svg", "h-tmpfs.svg"]
+    text = tpc_report.page(results)
     assert "(measured-tpc/a-50ms1Gbit.svg)" in text
     assert text.index("## Goals") < text.index("## one file: 1 file (1.00 GB): tmpfs")
-    assert Results.read(found.text()) == found
+    assert Results.read(results.text()) == results
 
 
 def test_the_time_of_a_copy_is_that_of_its_programs() -> None:
@@ -204,7 +204,7 @@ def test_a_timed_program_keeps_its_exit_code(tmp_path: Path) -> None:
     assert tpc_tools.copying_seconds(ran) > 0
 
 
-def test_a_copy_by_http_that_says_no_success_has_failed(tmp_path: Path) -> None:
+def test_a_copy_by_http_without_a_success_line_has_failed(tmp_path: Path) -> None:
     script, curl = tmp_path / "copy", tmp_path / "curl"
     script.write_text(tpc_tools.COPY, encoding="utf-8")
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -243,11 +243,13 @@ def test_each_file_is_asked_for_by_itself(folder: Path, files: int) -> None:
         nothing = cast("account.Processes", None)
         scene = Scene(known, folder, folder, nothing, folder, stack)
         words = tpc_tools._asked(scene, ["echo"], "root://a:1/", "root://b:2/")
-        said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
+        output = subprocess.run(
+            words, check=True, capture_output=True, text=True, timeout=30
+        ).stdout
     wanted = {
         f"root://a:1//set/f{number:02} root://b:2//sink/f{number:02}" for number in range(files)
     }
-    assert set(said.splitlines()) == wanted
+    assert set(output.splitlines()) == wanted
 
 
 def test_cases_have_a_round_trip_a_line_and_a_set() -> None:
@@ -281,6 +283,6 @@ def test_every_way_has_a_name_and_those_that_are_built_are_known() -> None:
     names = [tool.name for tool in tpc_tools.TOOLS]
     assert len(set(names)) == len(names)
     titles = [tool.title for tool in tpc_tools.TOOLS]
-    assert len(set(titles)) == len(titles), "pictures tell them apart by their titles"
+    assert len(set(titles)) == len(titles), "pictures distinguish rows by their titles"
     assert set().union(*tpc_tools.BUILT.values()) <= set(names)
     assert {tool.kind for tool in tpc_tools.TOOLS} == set(tpc_tools.KINDS)

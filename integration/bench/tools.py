@@ -105,8 +105,8 @@ class Scene:
         until = time.monotonic() + READY_SECONDS
         while not machine.listens(port, process):
             if time.monotonic() > until or (server.poll() or 0) != 0:
-                said = log.read_text(encoding="utf-8", errors="replace")[-500:]
-                raise RuntimeError(f"{name} does not listen: {said}")
+                log_text = log.read_text(encoding="utf-8", errors="replace")[-500:]
+                raise RuntimeError(f"{name} does not listen: {log_text}")
             time.sleep(0.01)
 
     def start(self, log: Path, words: list[Word], env: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -205,7 +205,7 @@ class Tool:
         if not self.version:
             return ""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            said = subprocess.run(
+            output = subprocess.run(
                 self.version,
                 check=False,
                 capture_output=True,
@@ -213,6 +213,6 @@ class Tool:
                 timeout=20,
                 env={**os.environ, "PATH": PATH},
             )
-            lines = [line.strip() for line in (said.stdout + said.stderr).splitlines()]
+            lines = [line.strip() for line in (output.stdout + output.stderr).splitlines()]
             return next((line for line in lines if any(map(str.isdigit, line))), "")
         return ""

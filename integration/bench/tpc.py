@@ -29,7 +29,7 @@ from integration.bench.examples import build_of
 from integration.bench.path import path
 from integration.bench.results import Results
 from integration.bench.tpc_tools import BASE, BUILT, LIMITS, TOOLS
-from integration.bench.wan import look
+from integration.bench.wan import measure_path
 from integration.xrootd.servers import copy_programs
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def main(arguments: list[str]) -> int:
             if given.window:
                 wide.widen(given.window << 20)
             given.megabits = max(case.megabits for case in cases)
-            look(wide, given, results)
+            measure_path(wide, given, results)
             # Each case names its own, so that runs of different ones can be merged.
             results.megabits = 0.0
 

@@ -121,8 +121,8 @@ def run(program: Path, url: str, way: Way, process: int) -> tuple[float, float, 
     numbers = (way.piece, way.step, way.pieces, way.at_once, way.requests)
     before = used(process)
     words = [str(program), url, way.way, *map(str, numbers)]
-    said = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
-    return float(said[0]), float(said[1]), used(process) - before
+    output = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    return float(output[0]), float(output[1]), used(process) - before
 
 
 def main(words: list[str]) -> None:

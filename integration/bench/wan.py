@@ -91,11 +91,11 @@ def carried(wide: WidePath, size: int) -> float:
     try:
         runs.await_true(lambda: machine.listens(port, wide.ends.far_process), 20)
         words = ["iperf3", "-c", wide.ends.there, "-p", str(port), "-n", str(size), "-J", "-P", "4"]
-        said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=120)
+        output = subprocess.run(words, check=True, capture_output=True, text=True, timeout=120)
     finally:
         server.kill()
         server.wait()
-    return size / 1e6 / peers.iperf_seconds(said.stdout)
+    return size / 1e6 / peers.iperf_seconds(output.stdout)
 
 
 def main(arguments: list[str]) -> int:
@@ -117,12 +117,12 @@ def main(arguments: list[str]) -> int:
             base=BOUND,
         )
         kept = Kept(given, results, wan_report)
-        look(wide, given, results)
+        measure_path(wide, given, results)
         run(given, wide, results, kept, program=program, tools=tools)
     return kept.show()
 
 
-def look(wide: WidePath, given: argparse.Namespace, results: Results) -> None:
+def measure_path(wide: WidePath, given: argparse.Namespace, results: Results) -> None:
     """Measure the path itself: without bound, and with it."""
     megabits = results.megabits = given.megabits
     size = round(LOOK_BYTES * min(1.0, given.scale))

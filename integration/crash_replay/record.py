@@ -196,9 +196,9 @@ class Follower:
             while True:
                 is_last = self.is_over.is_set()
                 for line in _lines(file.readline):
-                    found = re.search(r'"bytes_durable":(\d+)', line)
-                    if found and int(found[1]) > most:
-                        most = int(found[1])
+                    match = re.search(r'"bytes_durable":(\d+)', line)
+                    if match and int(match[1]) > most:
+                        most = int(match[1])
                         # Counted after the report was read: the writes before the report are in the
                         # recording by now.
                         self.recording.claims.append(Claim(len(self.recording.entries), most))

@@ -126,16 +126,16 @@ def points(recording: Recording, count: int, seed: int) -> list[tuple[int, str]]
 def judge(data: Data, recording: Recording, point: int, at: Path) -> list[str]:
     """Check the files under final names after the power loss."""
     copied = at / data.source.name
-    found = tree.describe(copied)
+    entries = tree.describe(copied)
     faults = []
-    for path, entry in found.items():
+    for path, entry in entries.items():
         if entry.kind not in ("file", "link"):
             continue
         allowed = data.allowed.get(path)
         if allowed is None or (entry.size, entry.content) not in allowed:
             faults.append(f"{os.fsdecode(path)!r} stands there with wrong content")
     if recording.ended is not None and point >= recording.ended:
-        lost = tree.differences(data.wanted, found)
+        lost = tree.differences(data.wanted, entries)
         faults += [f"the copy was done, but {each}" for each in lost]
     return faults
 
@@ -183,9 +183,9 @@ def _run_again(disk: fuse_block.FaultyDisk, copier: Copier, outcome: Outcome) ->
         )
     # From the device, not from memory.
     disk.remount()
-    found = tree.describe(disk.at / data.source.name)
+    entries = tree.describe(disk.at / data.source.name)
     outcome.faults += [
-        f"after the second copy: {each}" for each in tree.differences(data.wanted, found)
+        f"after the second copy: {each}" for each in tree.differences(data.wanted, entries)
     ]
     outcome.faults += [
         f"left behind: {os.path.relpath(each, disk.at)}" for each in tree.leftovers(disk.at)

@@ -93,8 +93,8 @@ def reference() -> Reference:
 def command_lines(code: str) -> Iterator[str]:
     """Find the lines of a block that run dray."""
     for line in code.replace("\\\n", " ").splitlines():
-        if found := RUNS.match(line.strip()):
-            yield found[1]
+        if match := RUNS.match(line.strip()):
+            yield match[1]
 
 
 def mistakes(line: str, options: Reference) -> list[str]:
@@ -119,7 +119,7 @@ def mistakes(line: str, options: Reference) -> list[str]:
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     prose, _ = split(page.read_text(encoding="utf-8"))
     broken = []
     for link in LINK.findall(INLINE.sub("", prose)):

@@ -39,12 +39,12 @@ def direct(bench: Bench) -> None:
     probe = bench.folder / "probe"
     probe.touch()
     kind: list[str | Path] = ["stat", "--file-system", "--format", "%T", probe]
-    told = subprocess.run(kind, check=True, capture_output=True, text=True).stdout.strip()
+    file_system = subprocess.run(kind, check=True, capture_output=True, text=True).stdout.strip()
     try:
         os.close(os.open(probe, os.O_RDONLY | os.O_DIRECT))
     except OSError as error:
-        pytest.skip(f"{told} takes no direct I/O: {error}")
-    if told == "tmpfs":
+        pytest.skip(f"{file_system} takes no direct I/O: {error}")
+    if file_system == "tmpfs":
         pytest.skip("memory takes direct I/O by name only")
 
 

@@ -94,8 +94,10 @@ def test_a_server_without_storage_is_known_as_such(bench: Bench, tmp_path: Path)
     all_safe(bench.cp(far + "f1", tmp_path / "one", *peer), SIZE)
     assert (tmp_path / "one").read_bytes()[-9:] == made_up(1, SIZE - 9, 9)
     server.stop().expect(0)
-    told = [line for line in server.transfers() if line["event"] == "transfer"]
-    assert [(line["state"], line["bytes"], line["files"]) for line in told] == [("done", 0, 0)] * 4
+    transfers = [line for line in server.transfers() if line["event"] == "transfer"]
+    assert [(line["state"], line["bytes"], line["files"]) for line in transfers] == [
+        ("done", 0, 0)
+    ] * 4
     # A server with a real folder: the report says that the client drops its data.
     root = bench.folder / "root"
     root.mkdir()
@@ -103,8 +105,8 @@ def test_a_server_without_storage_is_known_as_such(bench: Bench, tmp_path: Path)
     real = bench.serve(root)
     nothing_safe(bench.cp(f"dray://{real.address}/data", "null:", *words), SIZE)
     real.stop().expect(0)
-    told = [line for line in real.transfers() if line["event"] == "transfer"]
-    assert [(line["bytes"], line["keeps_nothing"]) for line in told] == [(0, True)]
+    transfers = [line for line in real.transfers() if line["event"] == "transfer"]
+    assert [(line["bytes"], line["keeps_nothing"]) for line in transfers] == [(0, True)]
 
 
 def test_a_null_server_refuses_a_copy_that_did_not_name_null(bench: Bench, tmp_path: Path) -> None:

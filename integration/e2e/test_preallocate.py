@@ -45,7 +45,7 @@ def test_holes_are_holes_again(bench: Bench, way: str) -> None:
     assert taken(sink / "source") <= taken(source) + 64 * 1024
 
 
-def test_room_is_taken_before_the_bytes_come(bench: Bench) -> None:
+def test_space_is_reserved_before_the_bytes_arrive(bench: Bench) -> None:
     source, sink = bench.folder / "source", bench.folder / "sink"
     sink.mkdir()
     tree.make_file(source, FILE_BYTES, seed=1)

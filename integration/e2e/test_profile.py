@@ -116,9 +116,9 @@ def test_the_summary_and_progress_name_the_bottleneck(bench: Bench, source: Path
     assert ended.out.strip().endswith("; bottleneck: its rate limit"), ended.out
     ended = bench.start(*words, "--overwrite=always", "--progress=json").wait().expect(0)
     lines = [json.loads(line) for line in ended.words.splitlines()]
-    told = [line for line in lines if line["event"] == "progress"]
-    assert [line["bottleneck"] for line in told[1:]] == ["rate"] * (len(told) - 1)
-    spent = [line["profile"]["source"].get("rate", 0) for line in told]
+    progress = [line for line in lines if line["event"] == "progress"]
+    assert [line["bottleneck"] for line in progress[1:]] == ["rate"] * (len(progress) - 1)
+    spent = [line["profile"]["source"].get("rate", 0) for line in progress]
     assert spent == sorted(spent), "they only grow"
     assert spent[-1] > 0.6 * SIZE / SLOW
-    assert len(told) >= 3
+    assert len(progress) >= 3

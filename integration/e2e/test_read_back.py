@@ -57,12 +57,12 @@ def test_a_stop_ends_the_reading_back(bench: Bench, number: signal.Signals) -> N
         client = bench.start_cp("--verify", "--progress", "json", source, copy)
         until = time.monotonic() + 60
         while not (
-            said := re.findall(
+            counts := re.findall(
                 r'"bytes_read_back":([1-9])', client.log_path.read_text(encoding="utf-8")
             )
         ):
             assert client.is_running(), client.log_path.read_text(encoding="utf-8")
-            assert time.monotonic() < until, said
+            assert time.monotonic() < until, counts
             time.sleep(0.01)
         asked, read_before = time.monotonic(), sum(reads)
         client.send(number)

@@ -137,8 +137,8 @@ def test_the_fast_target_never_waits_for_the_slow_one(bench: Bench, limited: str
             else:
                 words += [f"{sink}/", *targets, *limits, *ordering]
                 seen.append(watch(bench, words, sink))
-            found = tree.describe(sink)
-            assert [line for line in tree.differences(wanted, found) if "b''" not in line] == []
+            entries = tree.describe(sink)
+            assert [line for line in tree.differences(wanted, entries) if "b''" not in line] == []
     for order, seen in courses.items():
         for course in seen:
             print(f"\n{limited} {order}: {course}, {course.rate / tree.MIB:.1f} MiB/s", end="")
@@ -179,8 +179,8 @@ def test_one_slow_target_of_eight_costs_the_others_nothing(bench: Bench, limited
         else:
             words += [f"{sink}/", *ends, *how, "--pool", "1MiB"]
             course = watch(bench, words, sink, PARTS, PART_BYTES)
-        found = tree.describe(sink)
-        assert [line for line in tree.differences(wanted, found) if "b''" not in line] == []
+        entries = tree.describe(sink)
+        assert [line for line in tree.differences(wanted, entries) if "b''" not in line] == []
         print(f"\n{limited} {name}: {course}, {course.rate / tree.MIB:.1f} MiB/s", end="")
         return course
 

@@ -173,8 +173,8 @@ class Authority:
         request = self.folder / f"{made.name}.csr"
         wanted = self.folder / f"{made.name}.ext"
         wanted.write_text(extensions, encoding="utf-8")
-        who = "-subj", made.subject, "-config", self.config
-        run("req", "-new", "-key", made.key, "-out", request, *who)
+        subject = "-subj", made.subject, "-config", self.config
+        run("req", "-new", "-key", made.key, "-out", request, *subject)
         own = ("-selfsign", "-keyfile", made.key, "-batch", "-config", self.config)
         words: tuple[str | Path, ...] = own if issuer is None else self._as(issuer)
         times = "-startdate", moment(start_days), "-enddate", moment(end_days)

@@ -75,8 +75,8 @@ class Answer:
         assert self.code == code, f"{self.code}, not {code}: {self.text}"
         error = self.error
         assert error["kind"] == kind, f"{error['kind']}, not {kind}: {error}"
-        assert error["cause"], f"it says not why: {error}"
-        assert error["remedy"], f"it says not what to do: {error}"
+        assert error["cause"], f"it gives no cause: {error}"
+        assert error["remedy"], f"it gives no remedy: {error}"
         if code == 401:
             assert self.headers.get("www-authenticate") == "Bearer"
         return error

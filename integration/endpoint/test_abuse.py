@@ -73,12 +73,12 @@ class Watch:
         self.times: list[float] = []
         self.is_over = False
         self.threads = [
-            threading.Thread(target=target, daemon=True) for target in (self._look, self._call)
+            threading.Thread(target=target, daemon=True) for target in (self._sample, self._call)
         ]
         for thread in self.threads:
             thread.start()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self.is_over:
             with contextlib.suppress(OSError, KeyError):
                 now = Sample(self.endpoint.pid)
@@ -549,11 +549,11 @@ def test_a_hostile_client_stays_within_bounds_and_others_are_served(
     assert "panicked" not in besieged.log_text()
     until = time.monotonic() + CALM_SECONDS
     while True:
-        found = ask(besieged, "GET", "/v1/transfers/t/wait?timeout=5", **near).json
-        if found["state"] not in ("active", "queued", "waiting"):
+        answer = ask(besieged, "GET", "/v1/transfers/t/wait?timeout=5", **near).json
+        if answer["state"] not in ("active", "queued", "waiting"):
             break
-        assert time.monotonic() < until, found
-    assert found["state"] == "done", found
-    assert found["tries"] == 1, found
+        assert time.monotonic() < until, answer
+    assert answer["state"] == "done", answer
+    assert answer["tries"] == 1, answer
     assert besieged.root("x.dat").read_bytes() == source.root("x.dat").read_bytes()
     watch.assert_calm_again()

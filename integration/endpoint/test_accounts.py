@@ -39,7 +39,7 @@ ACCOUNTS = {"alice": "nobody", "bob": "games"}
 STRANGER = 54_321
 
 
-class House(NamedTuple):
+class AccountScene(NamedTuple):
     """An endpoint that acts as accounts, and one that does not."""
 
     a: Endpoint
@@ -70,7 +70,7 @@ def acting(name: str) -> Json:
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
+def scene() -> Iterator[AccountScene]:
     """Return both; the folders above the root are accessible to all, as the page requires."""
     folder = Path(tempfile.mkdtemp(prefix="dray-accounts-"))
     folder.chmod(0o755)
@@ -82,104 +82,104 @@ def house() -> Iterator[House]:
     a = Endpoint(folder / "a", "a", roots=[root], config=acting("a"), program=program)
     b = Endpoint(folder / "b", "b", program=program)
     try:
-        yield House(a.start(), b.start(), data)
+        yield AccountScene(a.start(), b.start(), data)
     finally:
         a.close()
         b.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def pull(house: House, subject: str, to: str, **more: Json) -> Json:
+def pull(scene: AccountScene, subject: str, to: str, **more: Json) -> Json:
     """Have ``a`` fetch a file of ``b``; return the running transfer."""
     id = to.replace("/", ".")
-    with house.b.client() as there, house.a.client(subject=subject) as here:
-        ticket = there.mint_ticket(id, "read", ["/data/x"], house.a.key)
-        far = Place(house.b.place("x"), ticket.ticket, ticket.key, ticket.address)
+    with scene.b.client() as there, scene.a.client(subject=subject) as here:
+        ticket = there.mint_ticket(id, "read", ["/data/x"], scene.a.key)
+        far = Place(scene.b.place("x"), ticket.ticket, ticket.key, ticket.address)
         return here.submit(Request([far], f"/data/{to}", id=id, **more))
 
 
-def ended(house: House, subject: str, to: str) -> Json:
-    with house.a.client(subject=subject) as here:
+def ended(scene: AccountScene, subject: str, to: str) -> Json:
+    with scene.a.client(subject=subject) as here:
         return here.wait(to.replace("/", "."), timeout_seconds=60)
 
 
 @pytest.mark.parametrize("subject", ACCOUNTS)
-def test_arrived_and_partial_files_belong_to_the_account(house: House, subject: str) -> None:
-    tree.make_file(house.b.root("x"), 6 * MIB, seed=1)
-    folder = house.data / "open"
+def test_arrived_and_partial_files_belong_to_the_account(scene: AccountScene, subject: str) -> None:
+    tree.make_file(scene.b.root("x"), 6 * MIB, seed=1)
+    folder = scene.data / "open"
     to = f"open/of-{subject}/file"
-    pull(house, subject, to, rate_max=2 * MIB, durability="object")
+    pull(scene, subject, to, rate_max=2 * MIB, durability="object")
     until = time.monotonic() + 30
     while not tree.leftovers(folder):
-        assert time.monotonic() < until, "nothing partial is ever there"
+        assert time.monotonic() < until, "no partial file appears"
         time.sleep(0.01)
     time.sleep(0.5)
     partial = [Path(each) for each in tree.leftovers(folder)]
     assert partial
     assert {owners(each) for each in partial} == {numbers(subject)}, partial
-    done = ended(house, subject, to)
+    done = ended(scene, subject, to)
     assert done.state == "done", done
-    assert owners(house.data / to) == numbers(subject)
-    assert owners((house.data / to).parent) == numbers(subject)
-    assert tree.hash_file(house.data / to) == tree.hash_file(house.b.root("x"))
+    assert owners(scene.data / to) == numbers(subject)
+    assert owners((scene.data / to).parent) == numbers(subject)
+    assert tree.hash_file(scene.data / to) == tree.hash_file(scene.b.root("x"))
     assert tree.leftovers(folder) == []
 
 
-def test_private_files_of_others_are_neither_read_nor_written(house: House) -> None:
-    tree.make_file(house.b.root("x"), MIB, seed=2)
-    secret = house.data / "secret"
+def test_private_files_of_others_are_neither_read_nor_written(scene: AccountScene) -> None:
+    tree.make_file(scene.b.root("x"), MIB, seed=2)
+    secret = scene.data / "secret"
     secret.write_bytes(b"a stranger's")
     secret.chmod(0o600)
     os.chown(secret, STRANGER, STRANGER)
-    shut = house.data / "shut"
+    shut = scene.data / "shut"
     shut.mkdir(exist_ok=True)
     os.chown(shut, STRANGER, STRANGER)
     shut.chmod(0o755)
     # Read: within the endpoint, and from it.
-    with house.a.client() as here:
+    with scene.a.client() as here:
         here.submit(Request(["/data/secret"], "/data/open/stolen", id="within"))
         done = here.wait("within", timeout_seconds=60)
         assert done.state == "failed", done
         assert done.error is not None
         assert done.error.kind == "permission_denied", done.error
-        ticket = here.mint_ticket("out", "read", ["/data/secret"], house.b.key)
-    with house.b.client() as there:
-        far = Place(house.a.place("secret"), ticket.ticket, ticket.key, ticket.address)
+        ticket = here.mint_ticket("out", "read", ["/data/secret"], scene.b.key)
+    with scene.b.client() as there:
+        far = Place(scene.a.place("secret"), ticket.ticket, ticket.key, ticket.address)
         there.submit(Request([far], "/data/stolen", id="out"))
         done = there.wait("out", timeout_seconds=60)
     assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done
     # Written.
-    pull(house, "alice", "shut/new")
-    done = ended(house, "alice", "shut/new")
+    pull(scene, "alice", "shut/new")
+    done = ended(scene, "alice", "shut/new")
     assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done
     assert list(shut.iterdir()) == []
-    assert not (house.data / "open/stolen").exists()
-    assert not house.b.root("stolen").exists()
+    assert not (scene.data / "open/stolen").exists()
+    assert not scene.b.root("stolen").exists()
 
 
-def test_pushed_files_belong_to_the_account_of_the_ticket(house: House) -> None:
-    tree.make_file(house.b.root("x"), MIB, seed=3)
-    with house.a.client(subject="bob") as here, house.b.client() as there:
-        ticket = here.mint_ticket("in", "write", ["/data/open/pushed"], house.b.key)
-        far = Place(house.a.place("open/pushed"), ticket.ticket, ticket.key, ticket.address)
+def test_pushed_files_belong_to_the_account_of_the_ticket(scene: AccountScene) -> None:
+    tree.make_file(scene.b.root("x"), MIB, seed=3)
+    with scene.a.client(subject="bob") as here, scene.b.client() as there:
+        ticket = here.mint_ticket("in", "write", ["/data/open/pushed"], scene.b.key)
+        far = Place(scene.a.place("open/pushed"), ticket.ticket, ticket.key, ticket.address)
         there.submit(Request("/data/x", far, id="in"))
         done = there.wait("in", timeout_seconds=60)
     assert done.state == "done", done
-    assert owners(house.data / "open/pushed") == numbers("bob")
+    assert owners(scene.data / "open/pushed") == numbers("bob")
 
 
-def test_storage_calls_have_the_permissions_of_the_account(house: House) -> None:
-    tokens = {subject: house.a.token(subject=subject) for subject in ACCOUNTS}
+def test_storage_calls_have_the_permissions_of_the_account(scene: AccountScene) -> None:
+    tokens = {subject: scene.a.token(subject=subject) for subject in ACCOUNTS}
 
     def call(subject: str, method: str, what: str, body: Json = None) -> tuple[int, Json]:
-        answer = ask(house.a, method, f"/v1/storage/{what}", body, token=tokens[subject])
+        answer = ask(scene.a, method, f"/v1/storage/{what}", body, token=tokens[subject])
         if answer.code == 403:
             answer.refused(403, "permission_denied")
         return answer.code, answer.json
 
     mine, other = "/data/open/mine", {"path": "/data/open/mine/x"}
     assert call("alice", "POST", "mkdir", {"path": mine})[0] == 201
-    folder = house.data / "open/mine"
+    folder = scene.data / "open/mine"
     assert owners(folder) == numbers("alice")
     (folder / "x").write_bytes(b"hello")
     folder.chmod(0o700)
@@ -205,29 +205,29 @@ def test_storage_calls_have_the_permissions_of_the_account(house: House) -> None
             assert answer["checksum"] == "062c0215"
     assert not folder.exists()
     # In a folder with the sticky bit every account may create, and remove only its own files.
-    theirs = house.data / "open/theirs"
+    theirs = scene.data / "open/theirs"
     theirs.write_bytes(b"root's")
     assert call("alice", "POST", "rm", {"path": "/data/open/theirs"})[0] == 403
     assert theirs.exists()
     # The next call on the same endpoint acts as its own caller.
     assert call("bob", "POST", "mkdir", {"path": "/data/open/bobs"})[0] == 201
-    assert owners(house.data / "open/bobs") == numbers("bob")
+    assert owners(scene.data / "open/bobs") == numbers("bob")
 
 
-def test_an_owner_without_an_account_gets_nothing_done(house: House) -> None:
-    token = house.a.token(subject="mallory")
+def test_an_owner_without_an_account_gets_nothing_done(scene: AccountScene) -> None:
+    token = scene.a.token(subject="mallory")
     for what in (f"stat?{query('/data/open')}", f"list?{query('/data')}"):
-        answer = ask(house.a, "GET", f"/v1/storage/{what}", token=token)
+        answer = ask(scene.a, "GET", f"/v1/storage/{what}", token=token)
         assert "no such account" in answer.refused(403, "permission_denied")["cause"]
-    tree.make_file(house.b.root("x"), MIB, seed=4)
-    pull(house, "mallory", "open/mallorys")
-    done = ended(house, "mallory", "open/mallorys")
+    tree.make_file(scene.b.root("x"), MIB, seed=4)
+    pull(scene, "mallory", "open/mallorys")
+    done = ended(scene, "mallory", "open/mallorys")
     assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done
-    assert not (house.data / "open/mallorys").exists()
+    assert not (scene.data / "open/mallorys").exists()
 
 
-def test_a_staged_copy_is_freed_by_its_owners_account(house: House) -> None:
-    folder = house.data.parent / "tiers"
+def test_a_staged_copy_is_freed_by_its_owners_account(scene: AccountScene) -> None:
+    folder = scene.data.parent / "tiers"
     for name in ("slow", "fast"):
         (folder / name).mkdir(parents=True)
         # Every account may write there, and remove only its own files.
@@ -235,7 +235,7 @@ def test_a_staged_copy_is_freed_by_its_owners_account(house: House) -> None:
     (folder / "slow/run").mkdir(mode=0o755)
     tree.make_file(folder / "slow/run/x", MIB, seed=4)
     roots = [Root(name, {"path": str(folder / name), "tier": name}) for name in ("slow", "fast")]
-    endpoint = Endpoint(folder / "c", "c", roots=roots, config=acting("c"), program=house.a.program)
+    endpoint = Endpoint(folder / "c", "c", roots=roots, config=acting("c"), program=scene.a.program)
     try:
         endpoint.start()
         with endpoint.client(subject="alice") as alice, endpoint.client(subject="bob") as bob:

@@ -39,12 +39,12 @@ def test_a_refused_session_of_a_known_owner_is_logged_by_name(
     log = tmp_path / "audit"
     endpoint = start_endpoint("a", config={"audit": {"file": str(log)}})
     tree.make_file(endpoint.root("x.dat"), 1000, seed=1)
-    who = "--peer-key", endpoint.key, "--retries", "0"
+    options = "--peer-key", endpoint.key, "--retries", "0"
     # Outside his scope; then a root that does not exist: the caller is known both times.
     narrow = endpoint.token("storage.read:/data/nothing", subject="alice")
     good = endpoint.place("x.dat")
     for source in (good, good.replace("/data/x.dat", "/none/x")):
-        ended = dray("cp", source, tmp_path / "got", *who, DRAY_TOKEN=narrow)
+        ended = dray("cp", source, tmp_path / "got", *options, DRAY_TOKEN=narrow)
         assert ended.returncode != 0, ended
     refused = lines_of(log, "session")
     assert [line["error"]["kind"] for line in refused] == ["permission_denied", "not_found"]
@@ -58,7 +58,7 @@ def test_a_refused_session_of_a_known_owner_is_logged_by_name(
     assert refused[1]["paths"] == ["none/x"]
     assert "turned_away" not in log.read_text(encoding="utf-8")
     # An unknown token.
-    ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *who, DRAY_TOKEN=narrow[:-9])
+    ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *options, DRAY_TOKEN=narrow[:-9])
     assert ended.returncode != 0, ended
     assert [line["error"]["kind"] for line in lines_of(log, "turned_away")] == ["unauthorized"]
     assert len(lines_of(log, "session")) == 2
@@ -70,9 +70,9 @@ def test_a_reader_that_keeps_nothing_is_rejected(
     log = tmp_path / "audit"
     endpoint = start_endpoint("a", config={"audit": {"file": str(log)}})
     tree.make_file(endpoint.root("x.dat"), 1000, seed=1)
-    who = "--json", "--peer-key", endpoint.key, "--retries", "0"
+    options = "--json", "--peer-key", endpoint.key, "--retries", "0"
     token = endpoint.token("storage.read:/data", subject="alice")
-    ended = dray("cp", endpoint.place("x.dat"), "null:", *who, DRAY_TOKEN=token)
+    ended = dray("cp", endpoint.place("x.dat"), "null:", *options, DRAY_TOKEN=token)
     assert ended.returncode == 3, ended
     report = json.loads(ended.stdout)
     assert (report["state"], report["bytes"], report["bytes_sent"]) == ("refused", 0, 0)
@@ -82,6 +82,6 @@ def test_a_reader_that_keeps_nothing_is_rejected(
     assert [line["error"]["kind"] for line in turned] == ["incompatible_peer"]
     # No byte was read, and none is reported as safe.
     assert "bytes_durable" not in log.read_text(encoding="utf-8")
-    ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *who, DRAY_TOKEN=token)
+    ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *options, DRAY_TOKEN=token)
     assert ended.returncode == 0, ended
     assert [line["bytes_durable"] for line in lines_of(log, "session")] == [1000]

@@ -153,8 +153,8 @@ BAD = {
 def fetch(world: World, certificate: Path, path: str, to: Path) -> subprocess.CompletedProcess[str]:
     """Copy directly from the endpoint with a certificate and no token."""
     far = f"dray://{world.endpoint.address}/{path}"
-    who = "--cert", certificate, "--peer-key", world.endpoint.key, "--retries", "0"
-    return dray("cp", "--json", far, to, *who)
+    options = "--cert", certificate, "--peer-key", world.endpoint.key, "--retries", "0"
+    return dray("cp", "--json", far, to, *options)
 
 
 def report(ended: subprocess.CompletedProcess[str]) -> Json:
@@ -186,10 +186,10 @@ def test_a_bad_certificate_is_refused_with_the_cause(
     world.endpoint.root("x").write_bytes(b"x" * 1000)
     ended = fetch(world, certificate, "data/x", tmp_path / "got")
     assert ended.returncode == 3, ended
-    told = report(ended)["error"]
-    assert told["kind"] == "unauthorized", told
-    assert BAD[name] in told["cause"], told
-    assert told["remedy"], told
+    reported = report(ended)["error"]
+    assert reported["kind"] == "unauthorized", reported
+    assert BAD[name] in reported["cause"], reported
+    assert reported["remedy"], reported
     assert not (tmp_path / "got").exists()
     # A bad certificate beside a good token: the token counts.
     token = world.endpoint.token()
@@ -212,9 +212,9 @@ def test_a_certificate_without_its_key_is_refused_locally(world: World, tmp_path
         file.write_text(text, encoding="utf-8")
         ended = fetch(world, file, "data/x", tmp_path / "got")
         assert ended.returncode in (2, 3), (name, ended)
-        said = ended.stdout + ended.stderr
-        assert name == "other-key" or str(file) in said, (name, said)
-        assert key.strip().splitlines()[0] not in said
+        output = ended.stdout + ended.stderr
+        assert name == "other-key" or str(file) in output, (name, output)
+        assert key.strip().splitlines()[0] not in output
     ended = fetch(world, tmp_path / "nowhere", "data/x", tmp_path / "got")
     assert ended.returncode in (2, 3), ended
     assert str(tmp_path / "nowhere") in ended.stdout + ended.stderr
@@ -228,27 +228,27 @@ def test_root_rules_apply_to_certificate_owners(world: World, tmp_path: Path) ->
         "nobody": {"data": (403, 403), "open": (403, 403), "fixed": (403, 403)},
     }
     found: dict[str, dict[str, tuple[int, int]]] = {}
-    for who, rules in wanted.items():
-        certificate = world.files[who]
+    for subject, rules in wanted.items():
+        certificate = world.files[subject]
         for root in rules:
             world.endpoint.root("x", root=root).write_bytes(b"x")
             where = f"/v1/storage/stat?{query(f'/{root}/x')}"
             read = ask(world.endpoint, "GET", where, certificate=certificate)
-            body = {"path": f"/{root}/made-by-{who}"}
+            body = {"path": f"/{root}/made-by-{subject}"}
             write = ask(world.endpoint, "POST", "/v1/storage/mkdir", body, certificate=certificate)
             for answer in (read, write):
                 if answer.code == 403:
                     answer.refused(403, "permission_denied")
-            found.setdefault(who, {})[root] = (read.code, write.code)
+            found.setdefault(subject, {})[root] = (read.code, write.code)
             # Sessions by the same rules.
-            pulled = fetch(world, certificate, f"{root}/x", tmp_path / f"{who}-{root}")
-            assert pulled.returncode == (0 if read.code == 200 else 3), (who, root, pulled)
+            pulled = fetch(world, certificate, f"{root}/x", tmp_path / f"{subject}-{root}")
+            assert pulled.returncode == (0 if read.code == 200 else 3), (subject, root, pulled)
             sent = tmp_path / "sent"
             sent.write_bytes(b"sent")
-            far = f"dray://{world.endpoint.address}/{root}/sent-by-{who}"
+            far = f"dray://{world.endpoint.address}/{root}/sent-by-{subject}"
             key = world.endpoint.key
             pushed = dray("cp", "--json", sent, far, "--cert", certificate, "--peer-key", key)
-            assert pushed.returncode == (0 if write.code == 201 else 3), (who, root, pushed)
+            assert pushed.returncode == (0 if write.code == 201 else 3), (subject, root, pushed)
     assert found == wanted
 
 
@@ -301,7 +301,7 @@ def test_a_revoked_certificate_is_refused_soon_without_a_restart(
         answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=certificate)
         if answer.code == 401:
             break
-        assert time.monotonic() < until, "it is still believed"
+        assert time.monotonic() < until, "it is still accepted"
         time.sleep(0.5)
     assert "was revoked" in answer.refused(401, "unauthorized")["cause"]
     assert fetch(world, certificate, "data/x", tmp_path / "got").returncode == 3
@@ -314,10 +314,12 @@ def test_a_revoked_certificate_is_refused_soon_without_a_restart(
         for name, code in (("alice", 200), ("revoked", 401)):
             answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=world.files[name])
             assert answer.code == code, answer.text
-        said = [line for line in world.endpoint.log_text().splitlines() if "stay in force" in line]
-        assert len(said) > before, "nobody hears of it"
-        assert str(world.lists) in said[-1]
-        assert "fetch it again" in said[-1]
+        kept_lists = [
+            line for line in world.endpoint.log_text().splitlines() if "stay in force" in line
+        ]
+        assert len(kept_lists) > before, "the log does not report it"
+        assert str(world.lists) in kept_lists[-1]
+        assert "fetch it again" in kept_lists[-1]
     # Repaired, in the other form that authorities publish: it is in force again.
     later = world.authority.issue("later-gone", "/DC=org/DC=dray/CN=bob")
     file = later.file()
@@ -359,10 +361,10 @@ def test_an_endpoint_does_not_start_with_a_damaged_list(tmp_path: Path, name: st
             with pytest.raises(RuntimeError):
                 endpoint.start()
             assert endpoint.exit_code not in (0, None)
-            said = endpoint.log_text()
-            assert f"{file}: " in said, said
-            assert cause in said, said
-            assert "fetch it again" in said, said
+            log_text = endpoint.log_text()
+            assert f"{file}: " in log_text, log_text
+            assert cause in log_text, log_text
+            assert "fetch it again" in log_text, log_text
         file.write_bytes(good)
         endpoint.start()
     finally:
@@ -424,11 +426,11 @@ def test_a_server_must_be_the_host_that_was_dialled(
     endpoint = serving(start_endpoint, certificate)
     endpoint.root("x").write_bytes(b"x" * 100)
     where, token = named(endpoint, host), endpoint.token()
-    who = "--ca", authority.file
+    options = "--ca", authority.file
     copied = dray(
-        "cp", "--json", f"dray://{where}/data/x", tmp_path / "got", *who, DRAY_TOKEN=token
+        "cp", "--json", f"dray://{where}/data/x", tmp_path / "got", *options, DRAY_TOKEN=token
     )
-    asked = dray("ls", f"dray://{where}/data", *who, DRAY_TOKEN=token)
+    asked = dray("ls", f"dray://{where}/data", *options, DRAY_TOKEN=token)
     for ended in (copied, asked):
         assert ended.returncode == code, ended
         assert words in ended.stdout + ended.stderr, ended
@@ -445,7 +447,7 @@ def test_an_untrusted_server_gets_no_token(
     endpoint = serving(start_endpoint, authority.issue("host", extensions=extensions))
     plain = start_endpoint("plain")
     token = endpoint.token()
-    for where, who in (
+    for where, options in (
         (named(endpoint, "localhost"), ["--ca", str(other.file)]),
         (named(endpoint, "localhost"), ["--peer-key", "sha256:" + "0" * 64]),
         (named(endpoint, "localhost"), ["--peer-key", plain.key]),
@@ -453,14 +455,14 @@ def test_an_untrusted_server_gets_no_token(
         (plain.address, ["--ca", str(authority.file)]),
     ):
         copied = dray(
-            "cp", "--json", f"dray://{where}/data/x", tmp_path / "got", *who, DRAY_TOKEN=token
+            "cp", "--json", f"dray://{where}/data/x", tmp_path / "got", *options, DRAY_TOKEN=token
         )
-        asked = dray("ls", f"dray://{where}/data", *who, DRAY_TOKEN=token)
+        asked = dray("ls", f"dray://{where}/data", *options, DRAY_TOKEN=token)
         for ended in (copied, asked):
-            assert ended.returncode == 3, (who, ended)
-            said = ended.stdout + ended.stderr
-            assert "token" not in said.replace("--token-file", ""), said
-            assert token[-20:] not in said
+            assert ended.returncode == 3, (options, ended)
+            output = ended.stdout + ended.stderr
+            assert "token" not in output.replace("--token-file", ""), output
+            assert token[-20:] not in output
     # With a pin the name does not matter.
     pinned = dray(
         "ls", f"dray://{endpoint.address}/data", "--peer-key", endpoint.key, DRAY_TOKEN=token

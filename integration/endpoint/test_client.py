@@ -137,10 +137,10 @@ def test_a_failed_file_raises_and_is_not_published(two_endpoints: Two, a: Client
     make(two_endpoints.a, "there.dat", 1000)
     wanted = Content(size=1000, checksum="adler32:00000001")
     request = Request("/data/there.dat", "/data/copy.dat", content=wanted)
-    found = a.wait(a.submit(request).id, timeout_seconds=60)
-    assert found.state in ("failed", "incomplete")
+    transfer = a.wait(a.submit(request).id, timeout_seconds=60)
+    assert transfer.state in ("failed", "incomplete")
     with pytest.raises(dray.DrayPermanentError):
-        found.raise_for_failures()
+        transfer.raise_for_failures()
     assert not two_endpoints.a.root("copy.dat").exists()
 
 
@@ -155,10 +155,10 @@ def test_batches_queries_and_lists(two_endpoints: Two, a: Client) -> None:
     assert isinstance(results[-1], dray.DrayError)
     for request in requests:
         a.wait(request.id or "", timeout_seconds=60)
-    found = a.query(["batch-0", "batch-4", "nothing"])
-    assert found["nothing"] is None
-    assert found["batch-0"] is not None
-    assert found["batch-0"].state == "done"
+    transfers = a.query(["batch-0", "batch-4", "nothing"])
+    assert transfers["nothing"] is None
+    assert transfers["batch-0"] is not None
+    assert transfers["batch-0"].state == "done"
     listed = list(a.transfers(labels={"set": "one"}, state="done", limit=2))
     assert sorted(each.id for each in listed) == [f"batch-{at}" for at in range(5)]
     a.forget("batch-0")
@@ -172,10 +172,10 @@ def settled(client: Client, id: str, state: str) -> Transfer:
     """Wait until a session has ended as requested."""
     until = time.monotonic() + 20
     while True:
-        found = client.transfer(id)
-        if found.state == state:
-            return found
-        assert time.monotonic() < until, f"{found.state}, not {state}"
+        transfer = client.transfer(id)
+        if transfer.state == state:
+            return transfer
+        assert time.monotonic() < until, f"{transfer.state}, not {state}"
         time.sleep(0.05)
 
 
@@ -201,13 +201,13 @@ def test_pause_change_resume_cancel_and_retry(two_endpoints: Two, a: Client, b: 
         a.change("long", priority=1)
 
 
-def test_events_tell_the_story_in_order(two_endpoints: Two, a: Client) -> None:
+def test_events_report_a_transfer_in_order(two_endpoints: Two, a: Client) -> None:
     make(two_endpoints.a, "x.dat", 1000)
-    a.submit(Request("/data/x.dat", "/data/y.dat", id="told"))
-    a.wait("told", timeout_seconds=60)
+    a.submit(Request("/data/x.dat", "/data/y.dat", id="story"))
+    a.wait("story", timeout_seconds=60)
     states = []
-    for event in a.events(transfer="told", after=0):
-        assert event.transfer == "told" or event.type == "gap"
+    for event in a.events(transfer="story", after=0):
+        assert event.transfer == "story" or event.type == "gap"
         if event.type == "state":
             states.append(event.state)
         if event.state == "done":
@@ -330,7 +330,9 @@ def test_a_token_reaches_as_far_as_its_scopes(two_endpoints: Two) -> None:
         assert caught.value.kind == "unauthorized"
 
 
-def test_one_owner_neither_sees_nor_takes_anothers(two_endpoints: Two, a: Client) -> None:
+def test_an_owner_neither_sees_nor_changes_transfers_of_others(
+    two_endpoints: Two, a: Client
+) -> None:
     make(two_endpoints.a, "x.dat", 1000)
     a.submit(Request("/data/x.dat", "/data/y.dat", id="mine"))
     with two_endpoints.a.client(subject="bob") as bob:
@@ -382,7 +384,7 @@ def test_staging_goes_to_the_fast_tier_and_back(
         assert endpoint.root("y.dat", root="slow").stat().st_size == MIB
 
 
-def test_staging_past_the_fast_root_leaves_nothing_there(
+def test_bypassing_the_fast_root_leaves_nothing_there(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     tiers = (Root("slow", {"tier": "slow"}), Root("fast", {"tier": "fast"}))

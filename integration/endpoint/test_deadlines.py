@@ -54,7 +54,7 @@ def make_file(endpoint: Endpoint, size: int, name: str) -> None:
             file.write(block[: size - offset])
 
 
-class House:
+class Pair:
     """Two endpoints; the first one pulls from the other, and promises."""
 
     def __init__(self, start: Callable[..., Endpoint], **config: Any) -> None:  # noqa: ANN401
@@ -90,12 +90,12 @@ def test_a_deadline_is_met_that_an_equal_share_misses(
 ) -> None:
     late = {}
     for is_promised in (False, True):
-        house = House(start_endpoint)
-        with house.a.client() as here, house.b.client() as there:
+        pair = Pair(start_endpoint)
+        with pair.a.client() as here, pair.b.client() as there:
             requests = {
-                "T1": house.request("T1", T1[0], there),
-                "T2": house.request("T2", T2[0], there),
-                "T3": house.request("T3", T3, there),
+                "T1": pair.request("T1", T1[0], there),
+                "T2": pair.request("T2", T2[0], there),
+                "T3": pair.request("T3", T3, there),
             }
             due = {"T1": in_seconds(T1[1]), "T2": in_seconds(T2[1])}
             for id, wanted in requests.items():
@@ -106,7 +106,7 @@ def test_a_deadline_is_met_that_an_equal_share_misses(
                 )
                 assert taken.promised == (is_promised and id in due), taken
             if is_promised:
-                refused_and_offered(house, here, there)
+                refused_and_offered(pair, here, there)
             ended = done(here, "T2").ended_at
             assert ended is not None
             late[is_promised] = (ended - due["T2"]).total_seconds()
@@ -122,22 +122,22 @@ def test_a_deadline_is_met_that_an_equal_share_misses(
                     str(offered.request["deadline"]).replace("Z", "+00:00")
                 )
                 assert offered.ended_at <= deadline, (offered.ended_at, deadline)
-                assert tree.hash_file(house.a.root("to-T2")) == tree.hash_file(
-                    house.b.root("from-T2")
+                assert tree.hash_file(pair.a.root("to-T2")) == tree.hash_file(
+                    pair.b.root("from-T2")
                 )
             for id in requests:
                 if not here.transfer(id).is_terminal:
                     here.cancel(id, purge=True)
-        house.a.close()
-        house.b.close()
+        pair.a.close()
+        pair.b.close()
     print(f"T2 is late by {late[False]:.1f} s of equal shares, {late[True]:.1f} s as promised")
     assert late[False] > 0 >= late[True], late
 
 
-def refused_and_offered(house: House, here: Client, there: Client) -> None:
+def refused_and_offered(pair: Pair, here: Client, there: Client) -> None:
     """Ask for a fourth that does not fit, and submit the offer instead."""
     size = 40 * MEGA
-    fourth = house.request("T4", size, there, deadline=in_seconds(9))
+    fourth = pair.request("T4", size, there, deadline=in_seconds(9))
     with pytest.raises(DrayNotAdmittedError) as refused:
         here.submit(fourth)
     assert refused.value.admission.earliest_finish is not None, refused.value
@@ -156,29 +156,29 @@ def refused_and_offered(house: House, here: Client, there: Client) -> None:
 def test_a_miss_is_predicted_with_its_cause_when_the_other_end_slows(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    house = House(start_endpoint)
-    with house.a.client() as here, house.b.client() as there:
-        wanted = house.request("slow", 60 * MEGA, there, deadline=in_seconds(20))
+    pair = Pair(start_endpoint)
+    with pair.a.client() as here, pair.b.client() as there:
+        wanted = pair.request("slow", 60 * MEGA, there, deadline=in_seconds(20))
         assert here.submit(wanted).promised
         until = time.monotonic() + 10
         while here.transfer("slow").bytes.durable < 4 * MEGA:
             assert time.monotonic() < until, here.transfer("slow")
             time.sleep(0.1)
-        there.change_ticket(house.tickets["slow"], rate_max=MEGA)
+        there.change_ticket(pair.tickets["slow"], rate_max=MEGA)
         began = time.monotonic()
-        while (found := here.transfer("slow")).miss is None:
-            assert time.monotonic() < began + 15, found
+        while (transfer := here.transfer("slow")).miss is None:
+            assert time.monotonic() < began + 15, transfer
             time.sleep(0.1)
-        print(f"foretold after {time.monotonic() - began:.1f} s: {found.miss}")
-        assert "slower" in found.miss.cause, found.miss
-        assert found.miss.earliest_finish is not None
-        assert found.miss.deadline is not None
-        assert found.miss.earliest_finish > found.miss.deadline
-        assert found.miss.deadline > now(), "before it is missed"
-        assert any("will be missed" in notice for notice in found.notices), found.notices
-        there.change_ticket(house.tickets["slow"], rate_max=None)
+        print(f"foretold after {time.monotonic() - began:.1f} s: {transfer.miss}")
+        assert "slower" in transfer.miss.cause, transfer.miss
+        assert transfer.miss.earliest_finish is not None
+        assert transfer.miss.deadline is not None
+        assert transfer.miss.earliest_finish > transfer.miss.deadline
+        assert transfer.miss.deadline > now(), "before it is missed"
+        assert any("will be missed" in notice for notice in transfer.notices), transfer.notices
+        there.change_ticket(pair.tickets["slow"], rate_max=None)
         ended = done(here, "slow")
-        print(f"done {ended.ended_at}, promised {found.miss.deadline}")
+        print(f"done {ended.ended_at}, promised {transfer.miss.deadline}")
 
 
 def test_a_kill_keeps_every_promise_and_gives_none_twice(
@@ -188,18 +188,18 @@ def test_a_kill_keeps_every_promise_and_gives_none_twice(
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    house = House(start_endpoint)
+    pair = Pair(start_endpoint)
     promised: dict[str, datetime] = {}
-    with house.b.client() as there:
+    with pair.b.client() as there:
         for kill in range(KILLS):
-            with house.a.client() as here:
+            with pair.a.client() as here:
                 for number in range(6):
                     id = f"k{kill}-{number}"
                     deadline = in_seconds(draw.uniform(3_600, 7_200))
                     size = draw.randrange(MEGA, 30 * MEGA)
                     # Reserved ahead, so that it has not started before the last check.
                     said = int(size + draw.uniform(0.1, 0.5) * LINK * 3_600)
-                    wanted = house.request(
+                    wanted = pair.request(
                         id, size, there, deadline=deadline, not_before=in_seconds(1_800)
                     )
                     wanted = dataclasses.replace(wanted, bytes_expected=said)
@@ -214,9 +214,9 @@ def test_a_kill_keeps_every_promise_and_gives_none_twice(
                         here.cancel(gone)
                         del promised[gone]
                 time.sleep(draw.uniform(0, 0.4))
-            house.a.kill()
-            house.a.start()
-            with house.a.client() as here:
+            pair.a.kill()
+            pair.a.start()
+            with pair.a.client() as here:
                 for each in here.transfers(state=["live"], limit=1000):
                     assert each.promised == (each.id in promised), each
                 known = {each.id for each in here.transfers(state=["live"], limit=1000)}
@@ -240,17 +240,17 @@ def test_a_kill_keeps_every_promise_and_gives_none_twice(
 def test_a_promised_transfer_begins_in_time_though_all_slots_are_taken(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    house = House(start_endpoint, limits={"transfers_active": 1})
-    with house.a.client() as here, house.b.client() as there:
-        here.submit(house.request("long", 120 * MEGA, there))
+    pair = Pair(start_endpoint, limits={"transfers_active": 1})
+    with pair.a.client() as here, pair.b.client() as there:
+        here.submit(pair.request("long", 120 * MEGA, there))
         until = time.monotonic() + 10
         while here.transfer("long").state != "active":
             assert time.monotonic() < until, here.transfer("long")
             time.sleep(0.05)
         begin, deadline = in_seconds(2), in_seconds(7)
-        wanted = house.request("reserved", 12 * MEGA, there, deadline=deadline, not_before=begin)
+        wanted = pair.request("reserved", 12 * MEGA, there, deadline=deadline, not_before=begin)
         assert here.submit(wanted).promised
-        assert here.submit(house.request("behind", MEGA, there)).state == "queued"
+        assert here.submit(pair.request("behind", MEGA, there)).state == "queued"
         ended = done(here, "reserved")
         assert ended.started_at is not None
         assert ended.ended_at is not None
@@ -261,12 +261,12 @@ def test_a_promised_transfer_begins_in_time_though_all_slots_are_taken(
             here.cancel(id, purge=True)
 
 
-def run(house: House, *words: str) -> subprocess.CompletedProcess[str]:
+def run(pair: Pair, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the program as alice, whom both ends know."""
     from dray.testing.endpoints import find_program
 
     environment = dict(os.environ)
-    ends = (house.a, house.b)
+    ends = (pair.a, pair.b)
     keys = [f"--peer-key={end.address}={end.key}" for end in ends]
     tokens = []
     for end in ends:
@@ -284,51 +284,51 @@ def run(house: House, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_program_asks_submits_and_shows(start_endpoint: Callable[..., Endpoint]) -> None:
-    house = House(start_endpoint)
-    make_file(house.b, 20 * MEGA, "x")
-    copy = [house.b.place("x"), house.a.place("to-x"), "--bytes=20MB"]
-    soon = run(house, "plan", *copy, "--deadline=2s")
+    pair = Pair(start_endpoint)
+    make_file(pair.b, 20 * MEGA, "x")
+    copy = [pair.b.place("x"), pair.a.place("to-x"), "--bytes=20MB"]
+    soon = run(pair, "plan", *copy, "--deadline=2s")
     assert soon.returncode == 3, soon
     assert "would be refused" in soon.stdout
     assert "the earliest deadline that could be promised" in soon.stdout
-    refused = run(house, "cp", *copy, "--deadline=2s", "--detach")
+    refused = run(pair, "cp", *copy, "--deadline=2s", "--detach")
     assert refused.returncode == 3, refused
     assert "cannot be promised" in refused.stderr
-    with house.b.client() as there:
+    with pair.b.client() as there:
         assert [ticket.revoked for ticket in there.tickets()] == [True]
-    later = run(house, "plan", *copy, "--deadline=1m")
+    later = run(pair, "plan", *copy, "--deadline=1m")
     assert later.returncode == 0, later
     assert "would be promised" in later.stdout
-    taken = run(house, "cp", *copy, "--deadline=1m", "--detach", "--transfer-id=x")
+    taken = run(pair, "cp", *copy, "--deadline=1m", "--detach", "--transfer-id=x")
     assert taken.returncode == 0, taken
-    top = run(house, "top", house.a.address, "--once")
+    top = run(pair, "top", pair.a.address, "--once")
     assert top.returncode == 0, top
     print(top.stdout)
     assert "1 transfer" in top.stdout
     assert "kept" in top.stdout
-    seen = json.loads(run(house, "top", house.a.address, "--json").stdout)
+    seen = json.loads(run(pair, "top", pair.a.address, "--json").stdout)
     assert seen["owners"]["alice"]["transfers"] == 1
     assert seen["transfers"][0]["promised"] is True
-    shown = run(house, "show", "x", f"--endpoint={house.a.address}")
+    shown = run(pair, "show", "x", f"--endpoint={pair.a.address}")
     assert "promised for" in shown.stdout, shown
-    local = run(house, "plan", "/none", "/nothing", "--deadline=1m")
+    local = run(pair, "plan", "/none", "/nothing", "--deadline=1m")
     assert local.returncode == 2, local
 
 
 def test_a_deadline_without_time_is_refused_without_a_size_too(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    house = House(start_endpoint)
-    make_file(house.b, MEGA, "x")
+    pair = Pair(start_endpoint)
+    make_file(pair.b, MEGA, "x")
     begin = in_seconds(3_600)
     late: list[tuple[dict[str, Any], str]] = [
         ({"deadline": in_seconds(-60)}, "has passed"),
         ({"deadline": in_seconds(1_800), "not_before": begin}, "leaves no time"),
     ]
-    with house.a.client() as here, house.b.client() as there:
+    with pair.a.client() as here, pair.b.client() as there:
         for number, (times, words) in enumerate(late):
             wanted = dataclasses.replace(
-                house.request(f"late-{number}", MEGA, there, **times), bytes_expected=None
+                pair.request(f"late-{number}", MEGA, there, **times), bytes_expected=None
             )
             with pytest.raises(DrayNotAdmittedError, match=words):
                 here.submit(wanted)
@@ -337,17 +337,15 @@ def test_a_deadline_without_time_is_refused_without_a_size_too(
             assert taken.notices, taken
         # A change is judged like a submission.
         wanted = dataclasses.replace(
-            house.request("later", MEGA, there, not_before=begin), bytes_expected=None
+            pair.request("later", MEGA, there, not_before=begin), bytes_expected=None
         )
         here.submit(wanted)
         with pytest.raises(DrayNotAdmittedError, match="leaves no time"):
             here.change("later", deadline=in_seconds(-60))
     # The program's deadlines count from now; so does its start.
-    copy = [house.b.place("x"), house.a.place("to-x")]
+    copy = [pair.b.place("x"), pair.a.place("to-x")]
     past = (datetime.now(timezone.utc) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     for command in ("plan", "cp"):
-        ended = run(
-            house, command, *copy, f"--deadline={past}", *(["--detach"] * (command == "cp"))
-        )
+        ended = run(pair, command, *copy, f"--deadline={past}", *(["--detach"] * (command == "cp")))
         assert ended.returncode == 3, ended
         assert "has passed" in ended.stdout + ended.stderr, ended

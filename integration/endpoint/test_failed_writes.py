@@ -81,12 +81,12 @@ class Pair:
     def end(self, name: str) -> tuple[Transfer, bool, list[str]]:
         """Wait for the end; return the transfer, whether bytes are wrong, and leftovers."""
         with self.client() as client:
-            found = client.wait(name, timeout_seconds=180)
-            if found.state == "failed" and "read-only" in str(found.error):
+            transfer = client.wait(name, timeout_seconds=180)
+            if transfer.state == "failed" and "read-only" in str(transfer.error):
                 # A person who remounts the disk also retries the transfer.
                 client.retry(name)
-                found = client.wait(name, timeout_seconds=180)
-        assert found.state == "done", words(found)
+                transfer = client.wait(name, timeout_seconds=180)
+        assert transfer.state == "done", words(transfer)
         with self.sink.client() as client:
             sums = client.checksum(f"/data/{name}")
         adler32 = zlib.adler32((self.served / name).read_bytes())
@@ -99,7 +99,7 @@ class Pair:
         (self.served / name).unlink()
         left = sorted(str(path.relative_to(self.volume.top)) for path in self.volume.top.rglob("*"))
         self.sink.start()
-        return found, is_wrong, [path for path in left if path != "lost+found"]
+        return transfer, is_wrong, [path for path in left if path != "lost+found"]
 
     def close(self) -> None:
         """Stop them, so that the disk is unused."""
@@ -130,12 +130,12 @@ def test_data_an_endpoint_writes_after_a_failed_sync_reaches_the_disk(
         ends.begin("large", "file")
         with ends.client() as client:
             until = time.monotonic() + 120
-            while (found := client.transfer("large")).bytes.durable == 0:
-                assert time.monotonic() < until, words(found)
+            while (transfer := client.transfer("large")).bytes.durable == 0:
+                assert time.monotonic() < until, words(transfer)
                 time.sleep(0.02)
             volume.fail()
             while client.transfer("large").state == "active" and volume.lost == 0:
-                assert time.monotonic() < until, words(found)
+                assert time.monotonic() < until, words(transfer)
                 time.sleep(0.02)
             time.sleep(1)
             volume.recover()

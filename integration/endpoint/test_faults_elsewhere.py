@@ -162,7 +162,7 @@ def test_the_second_of_two_is_refused_by_name_and_changes_nothing(
         await_writing(scene)
         begin_rival(scene, where, rival, source, retry=Retry(tries=0, interval_seconds=1))
         refused = ended(scene, "u", rival)
-        assert not scene.client().transfer("t").is_terminal, "there were not two at once"
+        assert not scene.client().transfer("t").is_terminal, "the two did not overlap"
         assert refused.state == "failed", words(refused)
         assert refused.error is not None
         assert refused.error.kind == "lease_held", words(refused)
@@ -171,7 +171,7 @@ def test_the_second_of_two_is_refused_by_name_and_changes_nothing(
 
 
 @WHERE
-def test_the_second_of_two_waits_and_adopts_what_the_first_has_brought(
+def test_the_second_of_two_waits_and_adopts_the_files_of_the_first(
     scenes: Scenes, where: str
 ) -> None:
     push = where == "pushed"
@@ -207,14 +207,16 @@ def test_two_concurrent_transfers_never_mix_their_bytes(
                 last = ended(scene, id, endpoint)
                 assert last.state == "done", words(last)
             # The last one has replaced the differing files: all are of one, or all of the other.
-            found = tree.describe(scene.folder / "tree")
+            entries = tree.describe(scene.folder / "tree")
             versions = (scene.data.wanted, changed.wanted)
-            mixed = [path for path in found if all(v.get(path) != found[path] for v in versions)]
+            mixed = [
+                path for path in entries if all(v.get(path) != entries[path] for v in versions)
+            ]
             # A folder's time is that of its last change.
-            assert [path for path in mixed if found[path].kind == "file"] == []
-            large = {path for path in found if path.startswith((b"large", b"rest"))}
-            of = [all(found[path] == v[path] for path in large) for v in versions]
-            assert any(of), "some of one, some of the other"
+            assert [path for path in mixed if entries[path].kind == "file"] == []
+            large = {path for path in entries if path.startswith((b"large", b"rest"))}
+            of = [all(entries[path] == v[path] for path in large) for v in versions]
+            assert any(of), "files of both versions"
             assert tree.leftovers(scene.sink.root()) == []
 
 
@@ -312,7 +314,7 @@ def only_finished(before: Snapshot, after: Snapshot) -> None:
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     own = {path for path in changed if path.rsplit(b"/", 1)[-1].startswith(b".dray-")}
     assert changed == {path for path in own if path.endswith(b".part")}, "a fenced holder wrote"
-    assert len(changed) <= UNDER_WAY, "a fenced holder went on writing"
+    assert len(changed) <= UNDER_WAY, "a fenced holder continued to write"
 
 
 def snapshot(scene: Scene) -> Snapshot:

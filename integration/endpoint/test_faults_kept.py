@@ -27,13 +27,13 @@ MIB = tree.MIB
 ENTRIES = 20_000
 
 
-def stands(client: Client, id: str, *states: str, seconds: float = 60) -> Transfer:
+def await_state(client: Client, id: str, *states: str, seconds: float = 60) -> Transfer:
     """Wait until a transfer has this state."""
     until = time.monotonic() + seconds
-    while (found := client.transfer(id)).state not in states:
-        assert time.monotonic() < until, f"not {states}: {words(found)}"
+    while (transfer := client.transfer(id)).state not in states:
+        assert time.monotonic() < until, f"not {states}: {words(transfer)}"
         time.sleep(0.02)
-    return found
+    return transfer
 
 
 # --- many files ---------------------------------------------------------------------------------
@@ -70,8 +70,8 @@ def test_killed_while_a_tree_is_listed_nothing_is_lost_or_doubled(
             wanted = fault.chance.randrange(1, ENTRIES)
             print(f"{'push' if push else 'pull'}: {victim} killed when {wanted} are listed")
             until = time.monotonic() + whole + 60
-            while (found := scene.client().transfer("t")).files.listed < wanted:
-                assert time.monotonic() < until, words(found)
+            while (transfer := scene.client().transfer("t")).files.listed < wanted:
+                assert time.monotonic() < until, words(transfer)
                 time.sleep(0.005)
             scene.end(victim).kill()
             scene.end(victim).start()
@@ -107,24 +107,24 @@ def test_every_state_survives_a_kill(scenes: Scenes, fault: Faults) -> None:
         client.submit(Request("/data/small", "/data/x", id="cancelled", not_before=later))
         client.cancel("cancelled")
         states = ("done", "failed", "queued", "paused", "cancelled")
-        before = {id: summary(stands(client, id, id)) for id in states}
+        before = {id: summary(await_state(client, id, id)) for id in states}
         scene.submit("active")
         # Without its source it waits for longer than this test lasts. At a place of its own: beside
         # the other it could be refused because of its lease.
         patient = Retry(tries=3, interval_seconds=3600)
         waiting = scene.request("waiting", destination="/data/waiting/", retry=patient)
-        stands(client, "active", "active")
+        await_state(client, "active", "active")
         time.sleep(fault.chance.uniform(0.0, 1.0))
         scene.passive.kill()
         client.submit(waiting)
-        stands(client, "waiting", "waiting")
+        await_state(client, "waiting", "waiting")
         scene.active.kill()
         # Before the other: waiting transfers are tried immediately, and then not for an hour.
         scene.passive.start()
         scene.active.start()
         for id in states:
-            found = client.transfer(id)
-            assert summary(found) == before[id], words(found)
+            transfer = client.transfer(id)
+            assert summary(transfer) == before[id], words(transfer)
         # Running and waiting transfers are queued again, and run.
         for id in ("active", "waiting"):
             done = scene.wait(id)
@@ -181,7 +181,7 @@ def test_a_transfer_paused_and_resumed_at_any_moment_finishes(
             scene.submit()
             scene.await_moment(part)
             client.pause("t")
-            stands(client, "t", "paused")
+            await_state(client, "t", "paused")
             before = scene.carried()
             time.sleep(0.5)
             assert scene.carried() == before, "it is paused, and data travels"
@@ -201,7 +201,7 @@ def test_a_transfer_resumed_before_it_has_paused_finishes(scenes: Scenes) -> Non
         with scenes.make(push=push) as scene, scene.watched():
             client = scene.client()
             scene.submit()
-            stands(client, "t", "active")
+            await_state(client, "t", "active")
             for _ in range(5):
                 client.pause("t")
                 client.resume("t")
@@ -216,7 +216,7 @@ def test_rate_priority_and_deadline_change_while_it_runs(scenes: Scenes, push: b
     with scenes.make(push=push) as scene, scene.watched():
         client = scene.client()
         scene.submit(rate_max=MIB)
-        stands(client, "t", "active")
+        await_state(client, "t", "active")
         scene.await_carried(2 * MIB)
         deadline = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(hours=1)
         changed = client.change("t", priority=9, deadline=deadline, class_="deadline")
@@ -225,7 +225,7 @@ def test_rate_priority_and_deadline_change_while_it_runs(scenes: Scenes, push: b
         # A change is in the table before the answer.
         scene.active.kill()
         scene.active.start()
-        stands(client, "t", "active")
+        await_state(client, "t", "active")
         assert client.transfer("t").request["priority"] == 9
         assert client.transfer("t").request["rate_max"] == MIB
         # At 1 MiB a second the rest would take two minutes.
@@ -249,7 +249,7 @@ def test_a_cancelled_transfer_keeps_its_data_and_a_purged_one_does_not(
                 scene.submit()
                 scene.await_moment(part)
                 client.cancel("t", purge=purge)
-                stands(client, "t", "cancelled")
+                await_state(client, "t", "cancelled")
                 if not purge:
                     assert partial(scene)
                     client.retry("t")
@@ -277,7 +277,7 @@ def test_two_kills_in_one_moment_of_a_purge_leave_nothing(scenes: Scenes, fault:
             time.sleep(fault.chance.uniform(0.0, 0.3))
             scene.active.kill()
             scene.active.start()
-            stands(client, "t", "cancelled")
+            await_state(client, "t", "cancelled")
             until = time.monotonic() + 30
             while partial(scene):
                 assert time.monotonic() < until, partial(scene)

@@ -245,7 +245,7 @@ def test_a_bound_transfer_is_cancelled_and_keeps_durable_data(
                 done, excess = scene.check_done()
             assert done.attempt == 2
             left = tree_bytes(scene) - kept
-            assert done.bytes.sent <= left, f"{kept} bytes were safe: {words(done)}"
+            assert done.bytes.sent <= left, f"{kept} bytes were durable: {words(done)}"
             tally.add(excess, has_resumed=kept > 0)
 
 
@@ -266,7 +266,7 @@ def await_cancelled(scene: Scene, endpoint: Endpoint) -> None:
             before, since = scene.carried(), time.monotonic()
 
 
-def test_a_caller_that_asks_keeps_its_transfer_alive(scenes: Scenes) -> None:
+def test_a_caller_that_queries_keeps_its_transfer_alive(scenes: Scenes) -> None:
     scenes.seconds(push=False)
     with scenes.make(push=False) as scene:
         scene.submit(bound_seconds=1)

@@ -62,11 +62,11 @@ def test_all_good_tokens_are_believed_while_a_slow_issuer_is_asked_once(
     file = tmp_path / "token"
     file.write_text(good[0], encoding="utf-8")
     file.chmod(0o600)
-    who = "--token-file", file, "--peer-key", endpoint.key, "--retries", "0"
+    options = "--token-file", file, "--peer-key", endpoint.key, "--retries", "0"
     with ThreadPoolExecutor(TOKENS + 1) as pool:
         waiting = [pool.submit(called, endpoint, token) for token in good]
         # A session waits as a call does.
-        session = pool.submit(dray, "cp", f"{endpoint.url}/data/x", tmp_path / "got", *who)
+        session = pool.submit(dray, "cp", f"{endpoint.url}/data/x", tmp_path / "got", *options)
         while not served.asked:
             time.sleep(0.01)
         for token in quick:

@@ -111,7 +111,7 @@ def call(
     return answer.status, json.loads(text)
 
 
-def measure(address: str, token: str, seconds: float, told: Queue[Json]) -> None:
+def measure(address: str, token: str, seconds: float, queue: Queue[Json]) -> None:
     """Call repeatedly, as a remote caller does, and record the durations."""
     times: dict[str, list[float]] = {}
     wrong: list[str] = []
@@ -144,7 +144,7 @@ def measure(address: str, token: str, seconds: float, told: Queue[Json]) -> None
         call(connection, token, "POST", f"/v1/transfers/{new['id']}/cancel")
         # A caller, not an attacker.
         time.sleep(0.01)
-    told.put({"times": times, "wrong": wrong[:10]})
+    queue.put({"times": times, "wrong": wrong[:10]})
 
 
 def at(times: list[float], share: float) -> float:
@@ -176,16 +176,16 @@ def test_calls_are_answered_promptly_under_load_and_memory_stays_flat(
         assert all("transfer" in each for each in answer.json["results"]), answer.text[:2000]
     await_running(a, token)
     context = multiprocessing.get_context("spawn")
-    told: Queue[Json] = context.Queue()
-    process = context.Process(target=measure, args=(a.address, token, MEASURED_SECONDS, told))
+    queue: Queue[Json] = context.Queue()
+    process = context.Process(target=measure, args=(a.address, token, MEASURED_SECONDS, queue))
     process.start()
     samples: list[tuple[float, int, int]] = []
     began = time.monotonic()
-    while process.is_alive() and told.empty():
+    while process.is_alive() and queue.empty():
         samples.append((time.monotonic() - began, rss(a.pid), rss(b.pid)))
         assert time.monotonic() - began < 10 * MEASURED_SECONDS + 60, "it hangs"
         time.sleep(0.25)
-    found = told.get(timeout=60)
+    found = queue.get(timeout=60)
     process.join(60)
     counts = states(a, token)
     report(found["times"], samples, counts)

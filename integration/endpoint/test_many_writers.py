@@ -34,7 +34,7 @@ def await_durable(scene: Scene, id: str, count: int) -> None:
 
 
 @PUSH
-def test_a_transfer_that_ends_well_leaves_what_a_cancelled_one_has_made_durable(
+def test_a_finished_transfer_keeps_durable_data_of_a_cancelled_one(
     scenes: Scenes, push: bool
 ) -> None:
     scenes.seconds(push=push)
@@ -77,7 +77,7 @@ def test_three_parts_of_a_dataset_move_side_by_side(scenes: Scenes, push: bool) 
                 and not scene.client().transfer(f"s{number}").is_terminal
             ]
             seen.add(frozenset(moving))
-            assert time.monotonic() - began < 60, f"never two at once: {seen}"
+            assert time.monotonic() - began < 60, f"never two concurrent transfers: {seen}"
             time.sleep(0.05)
         for number in range(3):
             done = scene.wait(f"s{number}")

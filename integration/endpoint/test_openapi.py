@@ -100,7 +100,7 @@ def operations() -> list[str]:
     ]
 
 
-def send(served: Served, case: Json, who: str) -> Answer:
+def send(served: Served, case: Json, caller: str) -> Answer:
     """Make a call; long polls are made short."""
     if case.path.endswith(("/wait", "/events")) and case.method == "GET":
         asked = case.query.get("timeout")
@@ -108,11 +108,11 @@ def send(served: Served, case: Json, who: str) -> Answer:
             case.query["timeout"] = 0
     # The document has no headers; HTTP itself answers malformed ones, before the API.
     case.headers.clear()
-    token = served.tokens[who]
+    token = served.tokens[caller]
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     response = case.call(headers=headers)
-    told = {name.lower(): values[0] for name, values in response.headers.items()}
-    answer = Answer(response.status_code, told, response.content.decode())
+    headers_by_name = {name.lower(): values[0] for name, values in response.headers.items()}
+    answer = Answer(response.status_code, headers_by_name, response.content.decode())
     assert answer.code in CODES, f"{case.method} {case.path}: {answer.code} {answer.text}"
     case.validate_response(response, checks=CHECKS)
     if answer.code >= 400:
@@ -126,7 +126,7 @@ def send(served: Served, case: Json, who: str) -> Answer:
 
 @pytest.mark.parametrize("name", operations())
 @pytest.mark.parametrize("mode", ["positive", "negative"])
-def test_calls_are_answered_as_the_document_says(served: Served, name: str, mode: str) -> None:
+def test_calls_follow_the_document(served: Served, name: str, mode: str) -> None:
     """Calls that the document permits, and others; of a user and of an unknown caller."""
     method, path = name.split()
     operation = served.schema[path][method]
@@ -139,8 +139,8 @@ def test_calls_are_answered_as_the_document_says(served: Served, name: str, mode
         pytest.skip("nothing can be wrong in it")
     strategy = operation.as_strategy(generation_mode=modes[mode])
 
-    def known(case: Json, who: str) -> None:
-        answer = send(served, case, who)
+    def known(case: Json, caller: str) -> None:
+        answer = send(served, case, caller)
         assert answer.code != 401 or path in BY_KEY, answer.text
 
     def unknown(case: Json) -> None:
@@ -153,7 +153,7 @@ def test_calls_are_answered_as_the_document_says(served: Served, name: str, mode
             assert answer.code in (401, 404, 405), answer.text
 
     callers = hypothesis.strategies.sampled_from(["alice", "root"])
-    settings(hypothesis.given(case=strategy, who=callers)(known))()
+    settings(hypothesis.given(case=strategy, caller=callers)(known))()
     fewer = hypothesis.settings(settings, max_examples=max(3, EXAMPLES // 10))
     fewer(hypothesis.given(case=strategy)(unknown))()
 

@@ -31,14 +31,14 @@ class Scene(NamedTuple):
     a: Endpoint
     b: Endpoint
     here: Path
-    who: list[str]
+    options: list[str]
     stranger: list[str]
 
 
 @pytest.fixture
 def scene(start_endpoint: Callable[..., Endpoint], tmp_path: Path) -> Scene:
     a, b = start_endpoint("a"), start_endpoint("b")
-    who: list[str] = []
+    options: list[str] = []
     stranger = []
     for end in (a, b):
         file, wrong = tmp_path / end.name, tmp_path / f"not-{end.name}"
@@ -47,11 +47,11 @@ def scene(start_endpoint: Callable[..., Endpoint], tmp_path: Path) -> Scene:
         for each in (file, wrong):
             each.chmod(0o600)
         key = ["--peer-key", f"{end.address}={end.key}"]
-        who += [*key, "--token-file", f"{end.address}={file}"]
+        options += [*key, "--token-file", f"{end.address}={file}"]
         stranger += [*key, "--token-file", f"{end.address}={wrong}"]
     tree.make_file(a.root("x"), 1000, seed=1)
     tree.make_file(tmp_path / "local", 1000, seed=2)
-    return Scene(a, b, tmp_path, who, stranger)
+    return Scene(a, b, tmp_path, options, stranger)
 
 
 def commands(scene: Scene) -> dict[str, list[str | Path]]:
@@ -83,13 +83,13 @@ def objects(out: str) -> list[object]:
 
 def test_json_is_alone_on_standard_output(scene: Scene) -> None:
     for name, words in commands(scene).items():
-        done = dray(*words, "--json", *scene.who)
+        done = dray(*words, "--json", *scene.options)
         assert objects(done.stdout), (name, done)
         if name != "cancel":
             assert done.returncode == 0, (name, done)
 
 
-def test_json_tells_of_errors_too(scene: Scene) -> None:
+def test_json_reports_errors_too(scene: Scene) -> None:
     for name, words in commands(scene).items():
         done = dray(*words, "--json", *scene.stranger)
         assert done.returncode not in (0, 2), (name, done)
@@ -98,19 +98,19 @@ def test_json_tells_of_errors_too(scene: Scene) -> None:
         last = said[-1]
         assert isinstance(last, dict)
         assert last["error"]["message"], (name, done)
-        assert done.stderr, f"{name} says nothing to people"
+        assert done.stderr, f"{name} prints no message for people"
 
 
 COPIES = ("between", "detached", "pull", "push")
 
 
-def test_quiet_says_nothing_but_errors(scene: Scene) -> None:
+def test_quiet_prints_only_errors(scene: Scene) -> None:
     local: list[str | Path] = ["cp", scene.here / "local", scene.here / "copy"]
     dry = [*local[:2], scene.here / "dry", "--dry-run"]
     every = commands(scene)
     for words in (local, dry, *(every[name] for name in COPIES)):
-        who = scene.who if words not in (local, dry) else []
-        done = dray(*words, "-q", *who)
+        options = scene.options if words not in (local, dry) else []
+        done = dray(*words, "-q", *options)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), (words, done)
     for name in COPIES:
         done = dray(*every[name], "-q", *scene.stranger)
@@ -119,7 +119,7 @@ def test_quiet_says_nothing_but_errors(scene: Scene) -> None:
         assert done.stderr.startswith("dray: cannot"), done
     # A failure at the endpoints is an error as well.
     words = ["cp", scene.a.place("missing"), scene.b.place("to3")]
-    done = dray(*words, "-q", *scene.who)
+    done = dray(*words, "-q", *scene.options)
     assert done.returncode != 0
     assert done.stdout == ""
     assert "missing" in done.stderr or "not found" in done.stderr, done
@@ -132,7 +132,7 @@ def test_a_signal_changes_no_mode(scene: Scene, how: str, mode: str) -> None:
     to = {"between": scene.b.place("large")}.get(how, os.fspath(scene.here / "large"))
     source = os.fspath(scene.a.root("large")) if how == "local" else scene.a.place("large")
     words: list[str | Path] = [shipped_program(), "cp", source, to, mode, "--rate", "2MiB"]
-    words += [] if how == "local" else scene.who
+    words += [] if how == "local" else scene.options
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=kept

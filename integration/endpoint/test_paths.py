@@ -222,7 +222,7 @@ def accepted(place: Place, trick: str, name: str, answer: Answer) -> list[str]:
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_link_is_what_it_is_and_not_what_it_leads_to(place: Place, link: str) -> None:
+def test_calls_on_a_link_affect_only_the_link(place: Place, link: str) -> None:
     path = f"/data/in/{link}"
     before = state(place)
     entry = ask(place.endpoint, "GET", f"/v1/storage/stat?{query(path)}", token=place.token).json
@@ -353,7 +353,7 @@ def test_no_session_writes_out_of_its_root(place: Place, trick: str, claimed: bo
     assert ask(place.endpoint, "GET", "/healthz").code == 200
 
 
-def test_several_paths_of_a_session_lie_in_one_root_and_all_are_asked(place: Place) -> None:
+def test_all_paths_of_a_session_are_checked_and_share_a_root(place: Place) -> None:
     narrow = place.endpoint.token("storage.read:/data/in/file")
     for paths, token in (
         ((b"data/in/file", b"data-closed/secret"), place.token),
@@ -373,9 +373,9 @@ def test_a_copy_by_hand_follows_no_path_out(place: Place, trick: str, tmp_path: 
     file.chmod(0o600)
     sent.write_bytes(b"sent\n")
     far = f"dray://{place.endpoint.address}/{SESSION[trick].decode()}"
-    who = "--token-file", file, "--peer-key", place.endpoint.key, "--retries", "0"
-    pulled = dray("cp", "--json", far, tmp_path / "got", *who)
-    pushed = dray("cp", "--json", sent, far, "--overwrite", "always", *who)
+    options = "--token-file", file, "--peer-key", place.endpoint.key, "--retries", "0"
+    pulled = dray("cp", "--json", far, tmp_path / "got", *options)
+    pushed = dray("cp", "--json", sent, far, "--overwrite", "always", *options)
     for ended in (pulled, pushed):
         if trick == "link-itself":
             continue
@@ -386,7 +386,7 @@ def test_a_copy_by_hand_follows_no_path_out(place: Place, trick: str, tmp_path: 
     assert state(place) == before
 
 
-def test_a_narrow_token_gets_no_further_by_a_trick(place: Place) -> None:
+def test_no_spelling_widens_a_narrow_token(place: Place) -> None:
     """No spelling leads out of a scope's folder, and no link within the root."""
     token = place.endpoint.token("storage.read:/data/in/sub", "storage.modify:/data/in/sub")
     sub = place.endpoint.root("in/sub")
@@ -417,7 +417,7 @@ def test_a_narrow_token_gets_no_further_by_a_trick(place: Place) -> None:
     assert not tree.differences(before, tree.describe(place.endpoint.root()))
 
 
-def test_links_that_are_followed_lead_to_nothing_but_what_was_asked_for(place: Place) -> None:
+def test_followed_links_stay_within_the_requested_paths(place: Place) -> None:
     """Permissions apply to a path, so a link leads no further than below it."""
     token = place.endpoint.token("storage.read:/data/in/sub", "storage.modify:/data/in/sub")
     sub = place.endpoint.root("in/sub")

@@ -90,7 +90,7 @@ def test_a_policy_change_lets_an_urgent_transfer_preempt(
         # Not a byte while the other ran.
         assert on.show("a").bytes.sent <= settled.bytes.sent + unheld_bytes(RATE)
         a = on.done("a", "A")
-        assert a.tries == b.tries == 1, "the same session went on"
+        assert a.tries == b.tries == 1, "the same session continued"
         assert moment(a.ended_at) > moment(b.ended_at)
         assert a.bytes.sent <= A_BYTES + OBJECT_BYTES, "nothing is sent twice"
 

@@ -88,9 +88,9 @@ def test_a_purge_reports_the_deleted_files(endpoint: Endpoint) -> None:
     with endpoint.client() as client:
         begun(client, endpoint)
         client.cancel("t", purge=True)
-        said = ended(client).notices[-1]
-        assert said.startswith("purged: 1 partial file, "), said
-        assert int(said.split()[4]) > MIB, said
+        message = ended(client).notices[-1]
+        assert message.startswith("purged: 1 partial file, "), message
+        assert int(message.split()[4]) > MIB, message
         assert tree.leftovers(endpoint.root("out")) == []
         # A repetition finds nothing, and reports that.
         client.cancel("t", purge=True)
@@ -103,11 +103,11 @@ def test_a_purge_keeps_data_that_another_transfer_resumed(endpoint: Endpoint) ->
     with endpoint.client() as client:
         begun(client, endpoint)
         client.cancel("t")
-        until(lambda: client.transfer("t").state == "cancelled", "it runs on")
+        until(lambda: client.transfer("t").state == "cancelled", "it still runs")
         client.submit(request("next", rate_max=8 * MIB, durability="object"))
         until(lambda: client.transfer("next").bytes.resumed > 0, "nothing was taken over")
         client.pause("next")
-        until(lambda: client.transfer("next").state == "paused", "it runs on")
+        until(lambda: client.transfer("next").state == "paused", "it still runs")
         kept = tree.leftovers(endpoint.root("out"))
         client.cancel("t", purge=True)
         assert ended(client).notices[-1].startswith("nothing purged: transfer next resumed")

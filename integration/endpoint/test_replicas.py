@@ -41,7 +41,7 @@ def sessions(endpoint: Endpoint, id: str) -> list[Json]:
     return found
 
 
-def test_the_replica_in_use_is_the_one_that_is_shared_by_and_written_down(
+def test_shares_and_audit_lines_use_the_replica_in_use(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     dead, good = start_endpoint("dead"), start_endpoint("good")
@@ -59,8 +59,8 @@ def test_the_replica_in_use_is_the_one_that_is_shared_by_and_written_down(
         request = Request(places[0], "/data/to", id="t", **more)
         here.submit(request)
         until = time.monotonic() + 30
-        while (found := here.transfer("t")).state != "active" or found.source != 1:
-            assert time.monotonic() < until, found
+        while (transfer := here.transfer("t")).state != "active" or transfer.source != 1:
+            assert time.monotonic() < until, transfer
             time.sleep(0.02)
         start = time.monotonic()
         shown = list(here.transfers(source=good.url))
@@ -69,12 +69,12 @@ def test_the_replica_in_use_is_the_one_that_is_shared_by_and_written_down(
     assert done.state == "done", done
     assert 2.5 < taken < 20, f"8 MiB in {taken:.1f} s at 2 MiB/s"
     assert (done.source, [each.id for each in shown]) == (1, [])
-    told = sessions(a, "t")
-    assert [(each["peer"], each["error"] is None) for each in told] == [
+    audited = sessions(a, "t")
+    assert [(each["peer"], each["error"] is None) for each in audited] == [
         (dead.address, False),
         (good.address, True),
-    ], told
-    assert [each["paths"][0] for each in told] == [dead.place("x"), good.place("x")]
+    ], audited
+    assert [each["paths"][0] for each in audited] == [dead.place("x"), good.place("x")]
     assert tree.hash_file(a.root("to")) == tree.hash_file(good.root("x"))
 
 
@@ -89,8 +89,8 @@ def test_a_replica_that_is_local_is_a_copy_within_the_endpoint(
         here.submit(Request(far, "/data/to", id="t", replicas=["/data/x"], retry=AGAIN))
         done = here.wait("t", timeout_seconds=60)
     assert done.state == "done", done
-    told = [(each["what"], each["peer"]) for each in sessions(a, "t")]
-    assert told == [("pull", dead.address), ("copy", "")], told
+    audited = [(each["what"], each["peer"]) for each in sessions(a, "t")]
+    assert audited == [("pull", dead.address), ("copy", "")], audited
 
 
 def test_the_partial_data_of_a_lost_source_can_be_purged(

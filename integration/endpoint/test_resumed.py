@@ -69,24 +69,24 @@ def test_durable_bytes_are_read_back_unless_trusted(
         )
         client.submit(request)
         until = time.monotonic() + 60
-        while (found := client.transfer("t")).bytes.durable < 4 * OBJECT:
-            assert time.monotonic() < until, words(found)
+        while (transfer := client.transfer("t")).bytes.durable < 4 * OBJECT:
+            assert time.monotonic() < until, words(transfer)
             time.sleep(0.02)
         client.cancel("t")
         client.wait("t", timeout_seconds=60)
         at, durable = flip_first(driver.program, dst.root())
         client.submit(request)
-        found = client.wait("t", timeout_seconds=120)
-    assert found.state == "done", words(found)
+        transfer = client.wait("t", timeout_seconds=120)
+    assert transfer.state == "done", words(transfer)
     is_trusted = resume == "trust"
-    assert found.bytes.resumed == (durable if is_trusted else durable - OBJECT)
+    assert transfer.bytes.resumed == (durable if is_trusted else durable - OBJECT)
     if push:
-        assert found.bytes.read_back == 0
+        assert transfer.bytes.read_back == 0
     elif is_trusted:
         # Data that this attempt has added to an earlier file is read back anyway.
-        assert found.bytes.read_back == SIZE - durable
+        assert transfer.bytes.read_back == SIZE - durable
     else:
-        assert found.bytes.read_back >= durable
+        assert transfer.bytes.read_back >= durable
     wanted, got = source.read_bytes(), copied.read_bytes()
     assert (got == wanted) != is_trusted
     assert got[:at] + got[at + 1 :] == wanted[:at] + wanted[at + 1 :]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from dray.testing.endpoints import Endpoint, Root
-from integration.endpoint.believing import House, fetch, open_house
 from integration.endpoint.issuer import Issuer
 from integration.endpoint.raw import ask, dray, query
+from integration.endpoint.token_scene import TokenScene, fetch, open_scene
 from integration.harness import tree
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ Json: TypeAlias = Any
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
+def scene() -> Iterator[TokenScene]:
     """Give one for all of this file."""
-    with open_house() as house:
-        yield house
+    with open_scene() as scene:
+        yield scene
 
 
 SCOPES = {
@@ -154,9 +154,9 @@ CALLS: dict[str, tuple[list[tuple[str, str]], str, str, Json]] = {
 
 
 @pytest.fixture
-def folder(house: House) -> Iterator[Path]:
+def folder(scene: TokenScene) -> Iterator[Path]:
     """Return the folder ``in`` with a file and another, fresh for each test."""
-    folder = house.endpoint.root("in")
+    folder = scene.endpoint.root("in")
     folder.mkdir()
     for name in ("file", "other"):
         (folder / name).write_bytes(b"what is there\n" * 100)
@@ -165,14 +165,12 @@ def folder(house: House) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("scopes", SCOPES)
-def test_a_token_allows_what_its_scopes_say_and_nothing_else(
-    house: House, folder: Path, scopes: str
-) -> None:
-    token = house.issuer.token(*SCOPES[scopes])
+def test_a_token_permits_only_its_scopes(scene: TokenScene, folder: Path, scopes: str) -> None:
+    token = scene.issuer.token(*SCOPES[scopes])
     wrong = []
     for name, (needs, method, path, body) in CALLS.items():
         before = tree.describe(folder)
-        answer = ask(house.endpoint, method, path, body, token=token)
+        answer = ask(scene.endpoint, method, path, body, token=token)
         if all(reaches(SCOPES[scopes], *need) for need in needs):
             if answer.code == 403:
                 wrong.append(f"{name}: refused: {answer.text}")
@@ -187,8 +185,8 @@ def test_a_token_allows_what_its_scopes_say_and_nothing_else(
         if name.startswith("submit-") and answer.code == 201:
             id = answer.json["id"]
             if name == "submit-abroad":
-                ask(house.endpoint, "POST", f"/v1/transfers/{id}/cancel", token=token)
-            ask(house.endpoint, "GET", f"/v1/transfers/{id}/wait?timeout=20", token=token)
+                ask(scene.endpoint, "POST", f"/v1/transfers/{id}/cancel", token=token)
+            ask(scene.endpoint, "GET", f"/v1/transfers/{id}/wait?timeout=20", token=token)
         # Undo the effect for the next call.
         shutil.rmtree(folder / "new", ignore_errors=True)
         (folder / "new").unlink(missing_ok=True)
@@ -211,7 +209,7 @@ def test_a_token_allows_what_its_scopes_say_and_nothing_else(
     ],
 )
 def test_a_session_writes_as_far_as_its_token_allows(
-    house: House,
+    scene: TokenScene,
     folder: Path,
     tmp_path: Path,
     scopes: tuple[str, ...],
@@ -221,15 +219,15 @@ def test_a_session_writes_as_far_as_its_token_allows(
 ) -> None:
     """A token that may create and not replace keeps existing files, whatever the request says."""
     file = tmp_path / "token"
-    file.write_text(house.issuer.token(*scopes), encoding="utf-8")
+    file.write_text(scene.issuer.token(*scopes), encoding="utf-8")
     file.chmod(0o600)
     sent = tmp_path / "file"
     sent.write_bytes(b"new\n")
     before = (folder / "file").read_bytes()
     for name, is_new in (("file", False), ("fresh", True)):
-        ends = sent, f"dray://{house.endpoint.address}/data/in/{name}"
-        who = "--token-file", file, "--peer-key", house.endpoint.key
-        ended = dray("cp", "--json", *ends, *who, "--overwrite", option)
+        ends = sent, f"dray://{scene.endpoint.address}/data/in/{name}"
+        options = "--token-file", file, "--peer-key", scene.endpoint.key
+        ended = dray("cp", "--json", *ends, *options, "--overwrite", option)
         assert ended.returncode == code, ended
         report = json.loads(ended.stdout.splitlines()[-1])
         there = folder / name
@@ -255,9 +253,9 @@ def test_a_session_writes_as_far_as_its_token_allows(
     ],
 )
 def test_a_session_reads_as_far_as_its_token_allows(
-    house: House, folder: Path, tmp_path: Path, scope: str, code: int
+    scene: TokenScene, folder: Path, tmp_path: Path, scope: str, code: int
 ) -> None:
-    ended = fetch(house, house.issuer.token(scope), "data/in/file", tmp_path)
+    ended = fetch(scene, scene.issuer.token(scope), "data/in/file", tmp_path)
     assert ended.returncode == code, ended
     if code:
         error = json.loads(ended.stdout.splitlines()[-1])["error"]
@@ -268,7 +266,7 @@ def test_a_session_reads_as_far_as_its_token_allows(
         assert (tmp_path / "got").read_bytes() == (folder / "file").read_bytes()
 
 
-def test_rules_of_a_root_hold_for_tokens_too(start_endpoint: Callable[..., Endpoint]) -> None:
+def test_root_rules_apply_to_token_owners(start_endpoint: Callable[..., Endpoint]) -> None:
     """Both must agree: the token's scopes, and the root's rules for the owner."""
     roots = (
         Root("data", {"read": ["bob"], "write": ["bob"], "stage": ["bob"]}),
@@ -283,13 +281,13 @@ def test_rules_of_a_root_hold_for_tokens_too(start_endpoint: Callable[..., Endpo
         "bob": {"data": (200, 201), "open": (200, 201), "fixed": (200, 403)},
     }
     found: dict[str, dict[str, tuple[int, int]]] = {}
-    for who, rules in wanted.items():
-        token = endpoint.token(subject=who)
+    for subject, rules in wanted.items():
+        token = endpoint.token(subject=subject)
         for root in rules:
             read = ask(endpoint, "GET", f"/v1/storage/stat?{query(f'/{root}/x')}", token=token)
-            made = {"path": f"/{root}/{who}"}
+            made = {"path": f"/{root}/{subject}"}
             write = ask(endpoint, "POST", "/v1/storage/mkdir", made, token=token)
-            found.setdefault(who, {})[root] = (read.code, write.code)
+            found.setdefault(subject, {})[root] = (read.code, write.code)
     assert found == wanted
 
 
@@ -316,18 +314,18 @@ def test_the_path_of_a_scope_begins_at_its_issuers_base(
         assert answer.code == code, (path, answer.text)
 
 
-def test_transfers_and_tickets_of_others_are_not_there(house: House, folder: Path) -> None:
-    alice, bob = (house.issuer.token("storage.modify:/", sub=sub) for sub in ("alice", "bob"))
+def test_transfers_and_tickets_of_others_are_invisible(scene: TokenScene, folder: Path) -> None:
+    alice, bob = (scene.issuer.token("storage.modify:/", sub=sub) for sub in ("alice", "bob"))
     ticket = {"transfer": "t", "direction": "write", "paths": [NEW], "peer_key": KEY}
-    minted = ask(house.endpoint, "POST", "/v1/tickets", ticket, token=alice)
+    minted = ask(scene.endpoint, "POST", "/v1/tickets", ticket, token=alice)
     id = minted.json["id"]
     for method in ("GET", "DELETE"):
-        ask(house.endpoint, method, f"/v1/tickets/{id}", token=bob).refused(404, "not_found")
-    assert ask(house.endpoint, "GET", "/v1/tickets", token=bob).json["tickets"] == []
-    assert ask(house.endpoint, "GET", f"/v1/tickets/{id}", token=alice).json["revoked"] is False
-    reads = house.issuer.token("storage.read:/", "storage.modify:/")
+        ask(scene.endpoint, method, f"/v1/tickets/{id}", token=bob).refused(404, "not_found")
+    assert ask(scene.endpoint, "GET", "/v1/tickets", token=bob).json["tickets"] == []
+    assert ask(scene.endpoint, "GET", f"/v1/tickets/{id}", token=alice).json["revoked"] is False
+    reads = scene.issuer.token("storage.read:/", "storage.modify:/")
     request = {"id": "alices", "sources": [{"url": FILE}], "destination": {"url": NEW}}
-    assert ask(house.endpoint, "POST", "/v1/transfers", request, token=reads).code == 201
+    assert ask(scene.endpoint, "POST", "/v1/transfers", request, token=reads).code == 201
     there, nowhere = "/v1/transfers/alices", "/v1/transfers/nobodys"
     for method, verb in (
         ("GET", ""),
@@ -339,16 +337,16 @@ def test_transfers_and_tickets_of_others_are_not_there(house: House, folder: Pat
         ("POST", "/retry"),
         ("DELETE", ""),
     ):
-        answers = [ask(house.endpoint, method, each + verb, token=bob) for each in (there, nowhere)]
+        answers = [ask(scene.endpoint, method, each + verb, token=bob) for each in (there, nowhere)]
         # No word about whether it exists.
         assert [each.code for each in answers] == [404, 404], (method, verb, answers)
         assert answers[0].error["cause"] == answers[1].error["cause"].replace("nobodys", "alices")
-    found = ask(house.endpoint, "POST", "/v1/transfers/query", {"ids": ["alices"]}, token=bob)
+    found = ask(scene.endpoint, "POST", "/v1/transfers/query", {"ids": ["alices"]}, token=bob)
     assert found.json == {"transfers": {"alices": None}}
-    assert ask(house.endpoint, "GET", "/v1/transfers", token=bob).json["transfers"] == []
-    events = ask(house.endpoint, "GET", "/v1/events?timeout=0&after=0", token=bob)
+    assert ask(scene.endpoint, "GET", "/v1/transfers", token=bob).json["transfers"] == []
+    events = ask(scene.endpoint, "GET", "/v1/events?timeout=0&after=0", token=bob)
     assert "alices" not in events.text
     # The id is in use, and that is all the answer says.
-    answer = ask(house.endpoint, "POST", "/v1/transfers", request, token=bob)
+    answer = ask(scene.endpoint, "POST", "/v1/transfers", request, token=bob)
     assert answer.code in (403, 409), answer.text
     assert "alice@" not in answer.text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dray.client import Place, Request, Retry
-from integration.endpoint.test_deadlines import MEGA, House, done, in_seconds, make_file, now
+from integration.endpoint.test_deadlines import MEGA, Pair, done, in_seconds, make_file, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,16 +31,16 @@ SLOW = 500_000
 def until(client: Client, id: str, is_so: Callable[[Transfer], bool]) -> Transfer:
     """Wait until a condition holds for a transfer."""
     end = time.monotonic() + 20
-    while not is_so(found := client.transfer(id)):
-        assert time.monotonic() < end, found
+    while not is_so(transfer := client.transfer(id)):
+        assert time.monotonic() < end, transfer
         time.sleep(0.05)
-    return found
+    return transfer
 
 
-def in_time(house: House, here: Client, there: Client, id: str) -> None:
+def in_time(pair: Pair, here: Client, there: Client, id: str) -> None:
     """Finish a transfer that is due soon."""
     deadline = in_seconds(12)
-    wanted = house.request(id, 6 * MEGA, there, deadline=deadline)
+    wanted = pair.request(id, 6 * MEGA, there, deadline=deadline)
     assert here.submit(wanted).promised
     ended = done(here, id)
     assert ended.ended_at is not None
@@ -56,20 +56,20 @@ def gave_way(transfer: Transfer) -> bool:
 def test_an_urgent_promise_preempts_a_transfer_with_slack(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    house = House(start_endpoint, limits=ONE)
-    with house.a.client() as here, house.b.client() as there:
+    pair = Pair(start_endpoint, limits=ONE)
+    with pair.a.client() as here, pair.b.client() as there:
 
         def sit(id: str, **more: Any) -> None:  # noqa: ANN401
-            here.submit(house.request(id, 60 * MEGA, there, rate_max=SLOW, **more))
+            here.submit(pair.request(id, 60 * MEGA, there, rate_max=SLOW, **more))
             until(here, id, lambda each: each.bytes.sent > 0)
 
         sit("plain")
         sit("later", deadline=in_seconds(3_600))
-        in_time(house, here, there, "soon")
+        in_time(pair, here, there, "soon")
         assert [gave_way(here.transfer(id)) for id in ("plain", "later")] == [True, False]
         here.cancel("plain", purge=True)
         sit("more", deadline=in_seconds(3_600))
-        in_time(house, here, there, "sooner")
+        in_time(pair, here, there, "sooner")
         assert sorted(gave_way(here.transfer(id)) for id in ("later", "more")) == [False, True]
         # A preempted transfer continues.
         for id in ("later", "more"):
@@ -80,11 +80,11 @@ def test_an_urgent_promise_preempts_a_transfer_with_slack(
 def test_a_transfer_without_a_session_is_predicted_to_miss(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    house = House(start_endpoint, limits=ONE)
-    with house.a.client() as here, house.b.client() as there:
+    pair = Pair(start_endpoint, limits=ONE)
+    with pair.a.client() as here, pair.b.client() as there:
         deadline = in_seconds(30)
         for id in ("one", "two", "three"):
-            wanted = house.request(id, 20 * MEGA, there, rate_max=MEGA, deadline=deadline)
+            wanted = pair.request(id, 20 * MEGA, there, rate_max=MEGA, deadline=deadline)
             assert here.submit(wanted).promised
         last = until(here, "three", lambda each: each.miss is not None)
         assert last.miss is not None

@@ -145,8 +145,8 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
         keep(name, ask(a, "GET", "/v1/endpoint", headers=[("X-Token", token)]))
         both = [("Authorization", f"Bearer {token}")] * 2
         keep(name, ask(a, "GET", "/v1/endpoint", headers=both))
-        who = "--token-file", folder / name, "--peer-key", b.key, "--retries", "0"
-        keep(name, dray("cp", "--json", b.place("x.dat"), folder / f"got-{name}", *who))
+        login = "--token-file", folder / name, "--peer-key", b.key, "--retries", "0"
+        keep(name, dray("cp", "--json", b.place("x.dat"), folder / f"got-{name}", *login))
         keep(name, dray("ls", b.place(""), "--peer-key", b.key, DRAY_TOKEN=token))
     keep("wrong key", dray("ls", b.place(""), "--peer-key", a.key, DRAY_TOKEN=tokens["b"]))
     keep("body", ask(a, "POST", "/v1/transfers", raw=b"{" * 30, token=tokens["a"]))
@@ -229,7 +229,7 @@ def test_no_secret_is_left_anywhere(
     finally:
         processes = watch.close()
     assert watch.rounds > 10
-    assert b"endpoint\0run" in processes, "nobody was seen"
+    assert b"endpoint\0run" in processes, "no process was seen"
     wrong = [f"in the arguments or environment: {name}" for name in secrets.found_in(processes)]
     for answer in said:
         wrong += [f"{name} in {answer[:300]}" for name in secrets.found_in(answer.encode())]
@@ -336,11 +336,11 @@ def test_a_token_file_that_others_may_read_is_reported(
     file = tmp_path / "token"
     file.write_text(endpoint.token(), encoding="utf-8")
     file.chmod(0o644)
-    who = "--token-file", file, "--peer-key", endpoint.key
-    ended = dray("ls", endpoint.place(""), *who)
+    login = "--token-file", file, "--peer-key", endpoint.key
+    ended = dray("ls", endpoint.place(""), *login)
     assert "others" in ended.stderr or "everybody" in ended.stderr, ended
     file.chmod(0o600)
-    assert dray("ls", endpoint.place(""), *who).stderr == ""
+    assert dray("ls", endpoint.place(""), *login).stderr == ""
 
 
 def test_the_client_hides_its_token(start_endpoint: Callable[..., Endpoint]) -> None:

@@ -51,14 +51,14 @@ def ticket(client: Client, at: Endpoint, key: str, *paths: str, size: int | None
 
 
 def run(tmp_path: Path, *words: str | Path, ends: tuple[Endpoint, ...]) -> Ended:
-    who: list[str] = []
+    options: list[str] = []
     for end in ends:
         file = tmp_path / f"token-{end.name}"
         file.write_text(end.token(), encoding="utf-8")
         file.chmod(0o600)
-        who += ["--peer-key", f"{end.address}={end.key}"]
-        who += ["--token-file", f"{end.address}={file}"]
-    return dray(*words, *who)
+        options += ["--peer-key", f"{end.address}={end.key}"]
+        options += ["--token-file", f"{end.address}={file}"]
+    return dray(*words, *options)
 
 
 if TYPE_CHECKING:

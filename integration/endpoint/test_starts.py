@@ -62,7 +62,7 @@ def refused(endpoint: Endpoint) -> str:
     return endpoint.log_text()
 
 
-def test_a_damaged_queue_is_named_with_the_way_back(
+def test_a_damaged_queue_is_named_with_the_remedy(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     endpoint = filled(start_endpoint)
@@ -124,7 +124,7 @@ def test_limits_that_are_too_low_are_named(
         timeout=30,
         check=False,
     )
-    said = ended.stdout + ended.stderr
+    output = ended.stdout + ended.stderr
     # No signal, and a message with a remedy.
-    assert ended.returncode > 0, (ended.returncode, said)
-    assert all(word in said for word in words), said
+    assert ended.returncode > 0, (ended.returncode, output)
+    assert all(word in output for word in words), output

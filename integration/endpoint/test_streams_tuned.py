@@ -88,7 +88,7 @@ def seen_until_done(scene: Scene, id: str) -> set[int]:
         now = scene.client().transfer(id)
         if now.is_terminal:
             assert now.state == "done", words(now)
-            assert now.streams is None, "it has none any more"
+            assert now.streams is None, "the stored number was removed"
             return said
         if now.streams is not None:
             said.add(now.streams)
@@ -121,7 +121,7 @@ def test_a_transfer_begins_with_the_streams_of_an_earlier_one(
         assert (pair["source"] == "here") == push
         found = pair["streams"]
         assert 2 * STREAMS_FIRST <= found <= STREAMS_MAX
-        assert pairs(scene.passive) == [], "who only serves finds nothing"
+        assert pairs(scene.passive) == [], "an endpoint that only serves stores no number"
 
         scene.active.restart()
         shutil.rmtree(scene.folder / "tree")

@@ -95,7 +95,7 @@ def test_clear_data_that_one_end_does_not_allow_is_refused_before_anything_moves
         assert "clear" in str(error)
         sample = (odd.source / "many-objects").read_bytes()[:SAMPLE]
         kept = [bytes(each.kept_up + each.kept_down) for each in scene.proxy.connections]
-        assert not any(sample in each for each in kept), "it went in clear"
+        assert not any(sample in each for each in kept), "the content was sent without TLS"
         assert os.listdir(scene.sink.root()) == []
         # Without the option it succeeds.
         scene.submit(rate_max=None)
@@ -147,8 +147,8 @@ def test_the_copy_of_the_client_takes_files_and_folders(scenes: Scenes, active: 
             **ends,  # type: ignore[arg-type]
         )
         assert contents.wait(timeout_seconds=60).state == "done"
-        found = tree.describe(scene.sink.root("contents"))
+        entries = tree.describe(scene.sink.root("contents"))
         kept = {path: entry for path, entry in scene.data.wanted.items() if path}
-        del found[b""]
-        assert tree.differences(kept, found) == []
+        del entries[b""]
+        assert tree.differences(kept, entries) == []
         assert tree.leftovers(scene.sink.root()) == []

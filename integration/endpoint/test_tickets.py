@@ -66,10 +66,10 @@ def await_end(here: Endpoint, id: str, seconds: int = 60) -> Json:
     until = time.monotonic() + seconds
     token = here.token()
     while True:
-        found = ask(here, "GET", f"/v1/transfers/{id}/wait?timeout=10", token=token).json
-        if found["state"] in ("done", "incomplete", "failed", "cancelled"):
-            return found
-        assert time.monotonic() < until, found
+        answer = ask(here, "GET", f"/v1/transfers/{id}/wait?timeout=10", token=token).json
+        if answer["state"] in ("done", "incomplete", "failed", "cancelled"):
+            return answer
+        assert time.monotonic() < until, answer
 
 
 def assert_refused(transfer: Json, kind: str, words: str, remedy: str) -> None:
@@ -134,7 +134,7 @@ WRONG: dict[str, tuple[Json, Json, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_ticket_opens_only_what_it_was_made_for(two_endpoints: Two, name: str) -> None:
+def test_a_ticket_opens_only_its_own_paths(two_endpoints: Two, name: str) -> None:
     a, b = two_endpoints
     for each in ("x.dat", "y.dat", "x.dat2"):
         make(b, name=each)
@@ -146,7 +146,7 @@ def test_a_ticket_opens_only_what_it_was_made_for(two_endpoints: Two, name: str)
 
 
 @pytest.mark.parametrize("name", ["stolen", "none", "unknown", "garbage", "secret-of-another"])
-def test_a_ticket_that_is_not_ones_own_opens_nothing(
+def test_a_ticket_of_another_holder_opens_nothing(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint], name: str
 ) -> None:
     """Not with another endpoint's key, and not at another endpoint."""
@@ -184,8 +184,8 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
     file = tmp_path / "token"
     file.write_text(ticket["ticket"], encoding="utf-8")
     file.chmod(0o600)
-    who = "--token-file", file, "--peer-key", b.key, "--transfer-id", "t", "--retries", "0"
-    ended = dray("cp", "--json", b.place("x.dat"), tmp_path / "got", *who)
+    options = "--token-file", file, "--peer-key", b.key, "--transfer-id", "t", "--retries", "0"
+    ended = dray("cp", "--json", b.place("x.dat"), tmp_path / "got", *options)
     assert ended.returncode == 3, ended
     error = json.loads(ended.stdout.splitlines()[-1])["error"]
     assert error["kind"] == "unauthorized"
@@ -210,18 +210,18 @@ def test_a_copy_that_cannot_be_submitted_leaves_no_ticket(
 ) -> None:
     a, b = two_endpoints
     make(b)
-    who: list[str | Path] = []
+    options: list[str | Path] = []
     for each in (a, b):
         file = tmp_path / f"{each.name}.token"
         file.write_text(each.token(), encoding="utf-8")
         file.chmod(0o600)
         is_other = fault == "other-key" and each is a
         key = "sha256:" + "0" * 64 if is_other else each.key
-        who += ["--token-file", f"{each.address}={file}", "--peer-key", f"{each.address}={key}"]
+        options += ["--token-file", f"{each.address}={file}", "--peer-key", f"{each.address}={key}"]
     ends = b.place("x.dat"), a.place("got")
     if fault == "away":
         a.stop()
-    ended = dray("cp", "--json", *ends, *who)
+    ended = dray("cp", "--json", *ends, *options)
     tickets = ask(b, "GET", "/v1/tickets", token=b.token()).json["tickets"]
     if fault:
         assert ended.returncode == {"away": 4, "other-key": 3}[fault], ended
@@ -261,7 +261,7 @@ def test_a_session_on_a_ticket_writes_only_where_the_ticket_says(two_endpoints: 
     peer.tls.close()
 
 
-def test_a_ticket_may_be_had_only_for_what_its_owner_may_do(two_endpoints: Two) -> None:
+def test_a_ticket_needs_the_permissions_of_its_owner(two_endpoints: Two) -> None:
     a, b = two_endpoints
     make(b)
     ticket = mint(a, b, direction="write", paths=["/data/x.dat"], overwrite="never")
@@ -349,14 +349,14 @@ def test_a_ticket_that_is_revoked_while_its_transfer_moves_ends_it(two_endpoints
 def await_moving(endpoint: Endpoint, token: str, count: int) -> Json:
     until = time.monotonic() + 60
     while True:
-        found = ask(endpoint, "GET", "/v1/transfers/t", token=token).json
-        if found["bytes"]["durable"] >= count:
-            return found
-        assert time.monotonic() < until, found
+        answer = ask(endpoint, "GET", "/v1/transfers/t", token=token).json
+        if answer["bytes"]["durable"] >= count:
+            return answer
+        assert time.monotonic() < until, answer
         time.sleep(0.05)
 
 
-def test_a_ticket_may_be_kept_good_for_less_than_the_endpoint_lets(two_endpoints: Two) -> None:
+def test_a_ticket_may_be_renewable_for_less_than_the_maximum(two_endpoints: Two) -> None:
     a, b = two_endpoints
     ticket = mint(a, b, lifetime_seconds=3600, renewable_seconds=60)
     assert ticket["expires_at"] == ticket["renewable_until"]
@@ -373,7 +373,7 @@ def test_a_ticket_may_be_kept_good_for_less_than_the_endpoint_lets(two_endpoints
 
 
 @pytest.mark.slow
-def test_a_ticket_is_kept_good_while_its_transfer_is_queued(
+def test_a_ticket_is_renewed_while_its_transfer_is_queued(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     a = two_endpoints.a
@@ -447,7 +447,7 @@ def test_a_ticket_follows_the_current_rules_of_the_root(
 
 
 @pytest.mark.slow
-def test_a_ticket_is_kept_good_while_its_transfer_moves(
+def test_a_ticket_is_renewed_while_its_transfer_moves(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     """Through five lifetimes of the ticket, each of a few seconds."""
@@ -462,7 +462,7 @@ def test_a_ticket_is_kept_good_while_its_transfer_moves(
 
 
 @pytest.mark.slow
-def test_no_ticket_is_kept_good_beyond_its_last_day(
+def test_no_ticket_is_renewed_beyond_its_last_day(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     a = two_endpoints.a
@@ -527,7 +527,7 @@ def test_the_command_copies_between_endpoints_and_names_the_refuser(
     assert a.root("got").read_bytes() == b.root("x.dat").read_bytes()
 
 
-def test_the_client_raises_what_a_ticket_is_refused_with(two_endpoints: Two) -> None:
+def test_the_client_raises_the_refusal_of_a_ticket(two_endpoints: Two) -> None:
     a, b = two_endpoints
     make(b)
     with a.client() as here, b.client() as there:

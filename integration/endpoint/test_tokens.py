@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from dray.client import Place, Request
-from integration.endpoint.believing import House, fetch, open_house
 from integration.endpoint.issuer import Issuer, encode
 from integration.endpoint.raw import ask, dray
+from integration.endpoint.token_scene import TokenScene, fetch, open_scene
 from integration.harness import tree
 
 if TYPE_CHECKING:
@@ -29,28 +29,28 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
+def scene() -> Iterator[TokenScene]:
     """Give one for all of this file."""
-    with open_house() as house:
-        yield house
+    with open_scene() as scene:
+        yield scene
 
 
 # --- accepted and refused tokens ------------------------------------------------------------------
 
 
-def good(house: House, **more: Json) -> str:
-    return house.issuer.token("storage.read:/", **more)
+def good(scene: TokenScene, **more: Json) -> str:
+    return scene.issuer.token("storage.read:/", **more)
 
 
-def signed(house: House, algorithm: str, secret: bytes = b"", **header: Json) -> str:
+def signed(scene: TokenScene, algorithm: str, secret: bytes = b"", **header: Json) -> str:
     head = {"alg": algorithm, "kid": "rs256", "typ": "JWT", **header}
-    claims = house.issuer.claims("storage.read:/")
-    return house.issuer.sign(head, claims, algorithm, secret)
+    claims = scene.issuer.claims("storage.read:/")
+    return scene.issuer.sign(head, claims, algorithm, secret)
 
 
-def changed(house: House) -> str:
-    head, _, rest = good(house).partition(".")
-    claims = house.issuer.claims("storage.read:/ storage.modify:/")
+def changed(scene: TokenScene) -> str:
+    head, _, rest = good(scene).partition(".")
+    claims = scene.issuer.claims("storage.read:/ storage.modify:/")
     return f"{head}.{encode(json.dumps(claims).encode())}.{rest.partition('.')[2]}"
 
 
@@ -58,7 +58,7 @@ def ago(seconds: int) -> int:
     return int(time.time()) - seconds
 
 
-BAD: dict[str, tuple[Callable[[House], str], str]] = {
+BAD: dict[str, tuple[Callable[[TokenScene], str], str]] = {
     "empty": (lambda _: "", "no bearer token"),
     "garbage": (lambda _: "!!! not a token !!!", "no JSON Web Token"),
     "two-parts": (lambda h: good(h).rpartition(".")[0], "not three parts"),
@@ -106,10 +106,10 @@ BAD: dict[str, tuple[Callable[[House], str], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_token_is_refused_by_the_api_with_the_cause(house: House, name: str) -> None:
+def test_a_bad_token_is_refused_by_the_api_with_the_cause(scene: TokenScene, name: str) -> None:
     make, words = BAD[name]
-    token = make(house)
-    answer = ask(house.endpoint, "GET", "/v1/endpoint", token=token)
+    token = make(scene)
+    answer = ask(scene.endpoint, "GET", "/v1/endpoint", token=token)
     error = answer.refused(401, "unauthorized")
     assert words in error["cause"], error
     if len(token) > 20:
@@ -118,12 +118,12 @@ def test_a_bad_token_is_refused_by_the_api_with_the_cause(house: House, name: st
 
 @pytest.mark.parametrize("name", sorted(set(BAD) - {"empty", "huge"}))
 def test_a_bad_token_opens_no_session_and_the_copy_says_why(
-    house: House, name: str, tmp_path: Path
+    scene: TokenScene, name: str, tmp_path: Path
 ) -> None:
     make, words = BAD[name]
     if name == "ticket":
         words = "did not issue it"
-    ended = fetch(house, make(house), "data/x", tmp_path)
+    ended = fetch(scene, make(scene), "data/x", tmp_path)
     assert ended.returncode == 3, ended.stderr
     error = json.loads(ended.stdout.splitlines()[-1])["error"]
     assert error["kind"] == "unauthorized", error
@@ -149,48 +149,48 @@ HEADERS: dict[str, tuple[Callable[[str], list[tuple[str, str]]], str]] = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_good_token_counts_only_in_one_good_header(house: House, name: str) -> None:
+def test_a_good_token_counts_only_in_one_good_header(scene: TokenScene, name: str) -> None:
     make, words = HEADERS[name]
-    answer = ask(house.endpoint, "GET", "/v1/endpoint", headers=make(good(house)))
+    answer = ask(scene.endpoint, "GET", "/v1/endpoint", headers=make(good(scene)))
     assert words in answer.refused(401, "unauthorized")["cause"]
 
 
-def test_a_token_in_the_url_is_no_credential(house: House) -> None:
+def test_a_token_in_the_url_is_no_credential(scene: TokenScene) -> None:
     for path in ("/v1/endpoint", "/v1/transfers"):
-        answer = ask(house.endpoint, "GET", f"{path}?access_token={good(house)}")
+        answer = ask(scene.endpoint, "GET", f"{path}?access_token={good(scene)}")
         assert answer.code in (400, 401), answer.text
-        assert good(house)[-20:] not in answer.text
+        assert good(scene)[-20:] not in answer.text
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 def test_good_tokens_are_accepted_in_every_form_of_the_profile(
-    house: House, algorithm: str
+    scene: TokenScene, algorithm: str
 ) -> None:
     for more in (
         {},
-        {"aud": ["https://elsewhere", house.issuer.audience]},
+        {"aud": ["https://elsewhere", scene.issuer.audience]},
         {"aud": "https://wlcg.cern.ch/jwt/v1/any"},
         {"exp": ago(30)},
         {"nbf": None, "iat": None},
         {"header": {"typ": "at+jwt"}},
         {"header": {"kid": None}},
     ):
-        token = good(house, algorithm=algorithm, **more)
-        answer = ask(house.endpoint, "GET", "/v1/endpoint", token=token)
+        token = good(scene, algorithm=algorithm, **more)
+        answer = ask(scene.endpoint, "GET", "/v1/endpoint", token=token)
         assert answer.code == 200, (more, answer.text)
         assert answer.json["you"]["owner"] == "alice"
 
 
-def test_only_public_calls_need_no_token(house: House) -> None:
-    document = ask(house.endpoint, "GET", "/v1/openapi.json")
+def test_only_public_calls_need_no_token(scene: TokenScene) -> None:
+    document = ask(scene.endpoint, "GET", "/v1/openapi.json")
     assert document.code == 200
-    assert ask(house.endpoint, "GET", "/healthz").code == 200
+    assert ask(scene.endpoint, "GET", "/healthz").code == 200
     for path, methods in document.json["paths"].items():
         for method in methods:
             if path in ("/v1/openapi.json", "/healthz"):
                 continue
             where = path.replace("{id}", "x")
-            answer = ask(house.endpoint, method.upper(), where, raw=b"{}")
+            answer = ask(scene.endpoint, method.upper(), where, raw=b"{}")
             renewed = path == "/v1/tickets/renew"  # by a key, not by a token
             wanted = (400, 401) if renewed else (401,)
             assert answer.code in wanted, f"{method} {path}: {answer.code} {answer.text}"
@@ -198,29 +198,29 @@ def test_only_public_calls_need_no_token(house: House) -> None:
 
 
 def test_the_programs_of_the_command_line_say_what_to_do_without_a_good_token(
-    house: House, tmp_path: Path
+    scene: TokenScene, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
-    place = f"dray://{house.endpoint.address}/data"
+    place = f"dray://{scene.endpoint.address}/data"
     commands = [
         ["ls", place],
         ["stat", place],
         ["rm", f"{place}/x"],
         ["checksum", f"{place}/x"],
-        ["transfers", "--endpoint", house.endpoint.address],
-        ["show", "x", "--endpoint", house.endpoint.address],
-        ["cancel", "x", "--endpoint", house.endpoint.address],
-        ["endpoint", "status", house.endpoint.address],
+        ["transfers", "--endpoint", scene.endpoint.address],
+        ["show", "x", "--endpoint", scene.endpoint.address],
+        ["cancel", "x", "--endpoint", scene.endpoint.address],
+        ["endpoint", "status", scene.endpoint.address],
     ]
     for token, words in (
-        (good(house, exp=ago(200)), "expired"),
-        (house.stranger.token("storage.read:/"), "its signature by"),
+        (good(scene, exp=ago(200)), "expired"),
+        (scene.stranger.token("storage.read:/"), "its signature by"),
     ):
         file.write_text(token, encoding="utf-8")
         file.chmod(0o600)
         for command in commands:
-            who = ["--token-file", str(file), "--peer-key", house.endpoint.key]
-            ended = dray(*command, *who)
+            options = ["--token-file", str(file), "--peer-key", scene.endpoint.key]
+            ended = dray(*command, *options)
             assert ended.returncode == 3, (command, ended)
             assert words in ended.stderr, (command, ended.stderr)
             assert "ask the issuer for a new token" in ended.stderr, (command, ended.stderr)
@@ -270,27 +270,27 @@ def test_a_transfer_outlives_the_token_it_was_submitted_with(
 
 @pytest.mark.slow
 def test_a_session_outlives_the_token_that_opened_it_and_the_next_needs_another(
-    house: House, tmp_path: Path
+    scene: TokenScene, tmp_path: Path
 ) -> None:
-    large = house.endpoint.root("lasting/large")
+    large = scene.endpoint.root("lasting/large")
     large.parent.mkdir()
     tree.make_file(large, 4 * MIB, seed=2)
-    token = house.issuer.dying(4, "storage.read:/data/lasting")
+    token = scene.issuer.dying(4, "storage.read:/data/lasting")
     start = time.monotonic()
-    ended = fetch(house, token, "data/lasting/large", tmp_path, "--rate", "512KiB")
+    ended = fetch(scene, token, "data/lasting/large", tmp_path, "--rate", "512KiB")
     assert ended.returncode == 0, ended
-    assert time.monotonic() - start > 5, "it was over before the token"
+    assert time.monotonic() - start > 5, "the session ended before the token expired"
     assert (tmp_path / "got").read_bytes() == large.read_bytes()
-    ended = fetch(house, token, "data/lasting/large", tmp_path)
+    ended = fetch(scene, token, "data/lasting/large", tmp_path)
     assert ended.returncode == 3
     assert "expired" in ended.stdout
 
 
 @pytest.mark.slow
-def test_a_long_poll_ends_as_it_began_and_the_next_needs_another_token(house: House) -> None:
-    token = house.issuer.dying(3, "storage.read:/")
-    last = ask(house.endpoint, "GET", "/v1/events?timeout=0", token=token).json["last"]
-    polled = ask(house.endpoint, "GET", f"/v1/events?timeout=6&after={last}", token=token)
+def test_a_long_poll_ends_as_it_began_and_the_next_needs_another_token(scene: TokenScene) -> None:
+    token = scene.issuer.dying(3, "storage.read:/")
+    last = ask(scene.endpoint, "GET", "/v1/events?timeout=0", token=token).json["last"]
+    polled = ask(scene.endpoint, "GET", f"/v1/events?timeout=6&after={last}", token=token)
     assert polled.code == 200, polled.text
-    again = ask(house.endpoint, "GET", f"/v1/events?timeout=1&after={last}", token=token)
+    again = ask(scene.endpoint, "GET", f"/v1/events?timeout=1&after={last}", token=token)
     again.refused(401, "unauthorized")

@@ -25,13 +25,13 @@ HUGE_BYTES = 8 << 40
 QUICK_SECONDS = 5.0
 
 
-def test_long_calls_of_one_owner_keep_out_nobody_else(
+def test_long_calls_of_one_owner_do_not_block_others(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     endpoint = start_endpoint("a")
     with endpoint.root("huge").open("wb") as file:
         file.truncate(HUGE_BYTES)
-    alice, bob = (endpoint.token(subject=who) for who in ("alice", "bob"))
+    alice, bob = (endpoint.token(subject=subject) for subject in ("alice", "bob"))
     body = json.dumps({"path": "/data/huge", "algorithm": "crc32c"}).encode()
     with contextlib.ExitStack() as held:
         for _ in range(CALLS):

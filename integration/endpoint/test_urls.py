@@ -39,11 +39,11 @@ class Pair(NamedTuple):
 
     def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         """Run a command with the options for both ends."""
-        who: list[str] = []
+        options: list[str] = []
         for end in (self.a, self.b):
-            who += ["--peer-key", f"{end.address}={end.key}"]
-            who += ["--token-file", f"{end.address}={self.tokens / end.name}"]
-        return dray(*words, *who)
+            options += ["--peer-key", f"{end.address}={end.key}"]
+            options += ["--token-file", f"{end.address}={self.tokens / end.name}"]
+        return dray(*words, *options)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_the_client_writes_and_reads_the_same_form(pair: Pair) -> None:
             assert there.checksum(f"/data{url}").checksum == f"{zlib.adler32(name):08x}"
 
 
-def test_messages_spell_a_name_as_it_is_taken(pair: Pair, tmp_path: Path) -> None:
+def test_messages_print_names_in_the_accepted_form(pair: Pair, tmp_path: Path) -> None:
     """A file that cannot be read is named by its URL's form in the report and in the message."""
     name = b"no\xff%\x01"
     text = "no%FF%25%01"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class House(NamedTuple):
+class TokenScene(NamedTuple):
     """An endpoint that trusts an issuer of the tests."""
 
     endpoint: Endpoint
@@ -27,7 +27,7 @@ class House(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_house() -> Iterator[House]:
+def open_scene() -> Iterator[TokenScene]:
     """Yield one endpoint for all tests that only read, or clean up after themselves."""
     folder = Path(tempfile.mkdtemp(prefix="dray-tokens-"))
     issuer = Issuer(folder)
@@ -36,7 +36,8 @@ def open_house() -> Iterator[House]:
         "issuer": [issuer.config()],
         "map": {
             "rules": [
-                {"issuer": issuer.url, "subject": who, "owner": who} for who in ("alice", "bob")
+                {"issuer": issuer.url, "subject": subject, "owner": subject}
+                for subject in ("alice", "bob")
             ]
         },
     }
@@ -47,19 +48,19 @@ def open_house() -> Iterator[House]:
         program=shipped_program(),
     )
     try:
-        yield House(endpoint.start(), issuer, stranger)
+        yield TokenScene(endpoint.start(), issuer, stranger)
     finally:
         endpoint.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def fetch(
-    house: House, token: str, path: str, folder: Path, *more: str
+    scene: TokenScene, token: str, path: str, folder: Path, *more: str
 ) -> subprocess.CompletedProcess[str]:
     """Copy straight from the endpoint with a token."""
     file = folder / "token"
     file.write_text(token, encoding="utf-8")
     file.chmod(0o600)
-    ends = f"dray://{house.endpoint.address}/{path}", folder / "got"
-    who = "--token-file", file, "--peer-key", house.endpoint.key
-    return dray("cp", "--json", *ends, *who, "--retries", "0", *more)
+    ends = f"dray://{scene.endpoint.address}/{path}", folder / "got"
+    options = "--token-file", file, "--peer-key", scene.endpoint.key
+    return dray("cp", "--json", *ends, *options, "--retries", "0", *more)

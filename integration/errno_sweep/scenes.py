@@ -247,7 +247,9 @@ class Copy:
         elif self.before == "broken":
             self.supervisor.arm(BREAK)
             self._start(self.supervisor.wrap)
-            assert self.supervisor.is_hit, "the first copy did not break off: nothing is tested"
+            assert self.supervisor.is_hit, (
+                "the first copy was not interrupted: resuming is not tested"
+            )
 
     def _start(self, wrap: list[str]) -> Ran:
         ends: list[Word] = ["-r", self.data.source, f"{self.top()}/"]
@@ -350,9 +352,9 @@ class Served(Copy):
         if self.is_server and self._is_kill() and self.supervisor.is_hit:
             # The client may end before the kernel has ended the server.
             server.wait(RUN_SECONDS)
-        said = server.log_path.read_text(encoding="utf-8", errors="replace")
+        log_text = server.log_path.read_text(encoding="utf-8", errors="replace")
         bad = list(ran.faults)
-        if "panicked" in said:
+        if "panicked" in log_text:
             bad.append("a panic of the server")
         if not server.is_running() and not (self.is_server and self._is_kill()):
             code = server.ended.code if server.ended else None
@@ -481,19 +483,21 @@ class ThirdParty:
                     self.supervisor.fault = None
                     endpoint.start()
             try:
-                found = client.transfer(id)
+                transfer = client.transfer(id)
             except DrayError:
                 # The endpoint cannot read its state yet.
                 time.sleep(0.2)
                 continue
-            if found.state in ("done", "incomplete", "failed", "cancelled"):
-                errors = [found.error, *(each.error for each in found.failures)]
+            if transfer.state in ("done", "incomplete", "failed", "cancelled"):
+                errors = [transfer.error, *(each.error for each in transfer.failures)]
                 said = [str(each) for each in errors if each is not None]
                 is_held = any(each.kind == LEASE_HELD for each in errors if each is not None)
-                return LEASE_HELD if is_held else found.state, "; ".join([*said, *found.notices])
+                return LEASE_HELD if is_held else transfer.state, "; ".join(
+                    [*said, *transfer.notices]
+                )
             time.sleep(0.02)
-        found = client.transfer(id)
-        return "hang", f"{found.state}: {found.error}"
+        transfer = client.transfer(id)
+        return "hang", f"{transfer.state}: {transfer.error}"
 
     def run(self) -> Ran:
         """Submit the transfer and wait for its end, and for that of a killed process."""

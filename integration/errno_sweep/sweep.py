@@ -80,8 +80,8 @@ class Later:
 def judge(ran: Ran, data: Data, top: Path, copied: Path, *, is_last: bool) -> list[str]:
     """Compare the files under final names with the source; return the violations."""
     faults = list(ran.faults)
-    found = tree.describe(copied) if copied.exists() else {}
-    for path, entry in found.items():
+    entries = tree.describe(copied) if copied.exists() else {}
+    for path, entry in entries.items():
         if entry.kind in ("file", "link"):
             allowed = data.allowed.get(path)
             if allowed is None or (entry.size, entry.content) not in allowed:
@@ -92,7 +92,7 @@ def judge(ran: Ran, data: Data, top: Path, copied: Path, *, is_last: bool) -> li
         faults.append(f"the second run ended with {ran.code} {ran.kind}: {ran.words}")
     if ran.code == 0:
         said = "the second run said done" if is_last else "it said done"
-        faults += [f"{said}, but {each}" for each in tree.differences(data.wanted, found)]
+        faults += [f"{said}, but {each}" for each in tree.differences(data.wanted, entries)]
     return faults
 
 

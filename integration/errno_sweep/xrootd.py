@@ -155,12 +155,12 @@ class XrootdCopy:
                 faults.append("the program outlives the copy")
                 break
             time.sleep(0.01)
-        said = self.sink.said()[before:]
-        words = "\n".join([ended.out.strip(), ended.words.strip(), said.strip()])
+        log_text = self.sink.said()[before:]
+        words = "\n".join([ended.out.strip(), ended.words.strip(), log_text.strip()])
         fault = self.supervisor.fault
         killed = "9" if fault is not None and fault.code == KILL else ""
-        faults += [f"signal {each}" for each in SIGNALS.findall(said) if each != killed]
-        if "panicked" in said:
+        faults += [f"signal {each}" for each in SIGNALS.findall(log_text) if each != killed]
+        if "panicked" in log_text:
             faults.append("a panic")
         assert self.sink.process is not None
         if not self.sink.process.is_running():

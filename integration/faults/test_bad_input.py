@@ -115,9 +115,9 @@ def test_destination_full(bench: Bench, source: Path) -> None:
         ended = bench.cp(*words, "--rate", "10MiB").expect(SOME_FAILED)
         explains(ended, "sink", "m/large", "no space left", "free some space")
         assert "source/m/large" in failed(ended)
-        found = tree.describe(small / "source")
+        entries = tree.describe(small / "source")
         wanted = tree.describe(source)
-        for path, entry in found.items():
+        for path, entry in entries.items():
             assert entry.kind != "file" or entry == wanted[path], f"{path!r} is not complete"
         filler.unlink()
         # More space, the same command.
@@ -125,7 +125,7 @@ def test_destination_full(bench: Bench, source: Path) -> None:
         ended = bench.cp(*words).expect(SAFE)
         tree.assert_same(wanted, small / "source")
         assert tree.leftovers(small) == []
-        assert ended.report["objects_resumed"] > 0, "what was safe was sent again"
+        assert ended.report["objects_resumed"] > 0, "durable data was sent again"
 
 
 def test_destination_full_at_a_server(bench: Bench, source: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_too_small_destination_is_detected_immediately(
             words = [f"{small}/", "--preallocate"]
         ended = bench.cp("-r", source, *words).expect(SOME_FAILED)
         explains(ended, "sink", "m/large", "no space left", "free some space")
-        assert ended.report["bytes_sent"] <= rest, "bytes went to a file that has no room"
+        assert ended.report["bytes_sent"] <= rest, "bytes were sent for a file that does not fit"
         assert tree.leftovers(small) == []
         check_rest(source, small / "source", "m/large")
         assert os.system(f"mount -o remount,size=64m {small}") == 0  # noqa: S605
@@ -300,7 +300,7 @@ def test_file_where_a_folder_should_be(bench: Bench, source: Path, sink: Path) -
 
 
 @pytest.fixture
-def house(bench: Bench) -> tuple[Server, Path, Path]:
+def linked_root(bench: Bench) -> tuple[Server, Path, Path]:
     """Serve a folder that has links to its outside."""
     root, outside = bench.folder / "root", bench.folder / "outside"
     (root / "inner").mkdir(parents=True)
@@ -317,8 +317,10 @@ OUT = ["../x", "inner/../../x", "/etc", "//etc", "link/x", "link/folder", "inner
 
 
 @pytest.mark.parametrize("path", [*OUT, "link", "inner/relative"])
-def test_no_push_leaves_the_root(bench: Bench, house: tuple[Server, Path, Path], path: str) -> None:
-    server, root, outside = house
+def test_no_push_leaves_the_root(
+    bench: Bench, linked_root: tuple[Server, Path, Path], path: str
+) -> None:
+    server, root, outside = linked_root
     before = (tree.describe(root), tree.describe(outside))
     words: list[Word] = [root / "inner" / "hello", f"dray://{server.address}/{path}/"]
     ended = bench.cp(*words, *bench.peer(server))
@@ -336,9 +338,9 @@ def test_no_push_leaves_the_root(bench: Bench, house: tuple[Server, Path, Path],
 @pytest.mark.parametrize("path", [*OUT, "link/secret", "link/", "inner/relative/secret"])
 @pytest.mark.parametrize("links", ["keep", "follow"])
 def test_no_pull_leaves_the_root(
-    bench: Bench, house: tuple[Server, Path, Path], sink: Path, path: str, links: str
+    bench: Bench, linked_root: tuple[Server, Path, Path], sink: Path, path: str, links: str
 ) -> None:
-    server, _, _ = house
+    server, _, _ = linked_root
     far = f"dray://{server.address}"
     words: list[Word] = ["-r", f"{far}/{path}", f"{sink}/", "--links", links]
     ended = bench.cp(*words, *bench.peer(server))
@@ -350,9 +352,9 @@ def test_no_pull_leaves_the_root(
 
 
 def test_followed_link_out_of_the_root_is_refused(
-    bench: Bench, house: tuple[Server, Path, Path], sink: Path
+    bench: Bench, linked_root: tuple[Server, Path, Path], sink: Path
 ) -> None:
-    server, _, _ = house
+    server, _, _ = linked_root
     words: list[Word] = ["-r", f"dray://{server.address}/", f"{sink}/", "--links", "follow"]
     ended = bench.cp(*words, *bench.peer(server)).expect(SOME_FAILED)
     explains(ended, "source", "secret-link", "leaves its root")
@@ -382,10 +384,10 @@ def test_wrong_token(bench: Bench, source: Path, sink: Path) -> None:
     ended = bench.cp(*words, *key, "--token-file", other).expect(REFUSED)
     explains(ended, "not authorized", "token")
     assert list(sink.iterdir()) == []
-    said = server.log_path.read_text(encoding="utf-8")
-    assert "rejected" in said
+    log_text = server.log_path.read_text(encoding="utf-8")
+    assert "rejected" in log_text
     for token in (bench.token, other):
-        assert token.read_text(encoding="utf-8").strip() not in said + ended.words
+        assert token.read_text(encoding="utf-8").strip() not in log_text + ended.words
     works(bench, source, [*words, *bench.peer(server)], sink / "source")
 
 

@@ -99,7 +99,7 @@ def test_log_that_cannot_be_read(
     ended = bench.cp(*again).expect(REFUSED)
     # The path, for a person who removes it.
     explains(ended, "sink", *words, log.name, "remove")
-    assert log.read_bytes() == before, "what could not be understood was changed"
+    assert log.read_bytes() == before, "an unreadable log was changed"
     assert not (sink / "middle" / "large").exists()
     log.unlink()
     works(bench, middle, again, sink / "middle")
@@ -139,7 +139,7 @@ def test_log_with_a_flipped_bit_anywhere(bench: Bench, middle: Path, sink: Path)
     print(f"\n{resumed} resumed, {refused} refused")
 
 
-def test_partial_file_of_a_log_is_gone(bench: Bench, middle: Path, sink: Path) -> None:
+def test_the_partial_file_of_a_log_is_missing(bench: Bench, middle: Path, sink: Path) -> None:
     leave_log(bench, middle, sink)
     (part,) = sink.rglob("*.part")
     part.unlink()

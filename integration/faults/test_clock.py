@@ -41,10 +41,10 @@ class Calendar:
     def year(self) -> int:
         """Ask a program with this clock for the year."""
         code = "import time; print(time.gmtime().tm_year)"
-        said = subprocess.run(
+        output = subprocess.run(
             [*self.wrap, sys.executable, "-c", code], check=True, capture_output=True, text=True
         )
-        return int(said.stdout)
+        return int(output.stdout)
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ def test_a_copy_killed_at_any_moment_resumes_with_the_same_command(
         finally:
             pair.close()
     print(f"{victim}: at worst {worst / tree.MIB:.1f} MiB sent twice; {resumed} runs resumed")
-    assert resumed >= MOMENTS // 4, "nearly every run began anew: nothing was tested"
+    assert resumed >= MOMENTS // 4, "nearly every run started from zero: resuming was not tested"
 
 
 def test_both_ends_killed_again_and_again(bench: Bench, data: Data) -> None:
@@ -342,7 +342,7 @@ def test_changed_source_is_sent_from_the_start_and_never_mixed(bench: Bench, pus
         with pair.watch() as watcher:
             interrupt(pair, 120 * tree.MIB)
         assert watcher.violations == []
-        assert list(pair.sink.rglob("*.part")), "nothing was left in the middle"
+        assert list(pair.sink.rglob("*.part")), "no partial data was left"
         before = pair.carried()
         # The same length, but other bytes and another time.
         tree.make_file(source / "changes", 150 * tree.MIB, seed=3)

@@ -22,7 +22,7 @@ SMALL = 5000
 LARGE = 64 << 20
 
 
-def test_the_same_command_removes_its_partial_files_though_all_is_in_place(
+def test_the_same_command_removes_leftovers_of_a_complete_copy(
     bench: Bench, tmp_path: Path
 ) -> None:
     reason = reason_to_skip()
@@ -63,9 +63,9 @@ def test_leftovers_another_transfer_may_resume_are_reported(bench: Bench, tmp_pa
     assert left
     ended = bench.cp("-r", "--include", "two", source, into).expect(0)
     assert len(ended.report["notices"]) == 1
-    told = ended.report["notices"][0]
-    assert "1 transfer that broke off may resume 1 file" in told
-    assert "dray log sweep" in told
+    notice = ended.report["notices"][0]
+    assert "1 transfer that broke off may resume 1 file" in notice
+    assert "dray log sweep" in notice
     assert set(left) <= set(tree.leftovers(into))
     # Once its data is complete there is nothing to report.
     bench.cp("-r", "--include", "one", source, into).expect(0)

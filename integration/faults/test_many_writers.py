@@ -79,7 +79,7 @@ def slow_copy(bench: Bench, source: Path, to: str, *words: Word) -> Process:
 
 
 @WHERE
-def test_a_transfer_that_ends_well_leaves_what_another_has_made_durable(
+def test_a_finished_transfer_keeps_durable_data_of_another(
     bench: Bench, source: Path, where: str
 ) -> None:
     sink, to, words = ends_of(bench, where)
@@ -94,7 +94,7 @@ def test_a_transfer_that_ends_well_leaves_what_another_has_made_durable(
             "-r", f"{source}/", to, "--include", pattern, "--allow-empty", *words
         ).expect(SAFE)
         assert ended.report["files"] == files
-        assert parts(sink) == left, "what the first has made durable was touched"
+        assert parts(sink) == left, "durable data of the first transfer was changed"
     again = bench.cp("-r", f"{source}/", to, "--include", "ev0*", *words).expect(SAFE)
     assert again.report["bytes_resumed"] >= 4 * MIB
     for path in source.glob("ev[01]*"):
@@ -127,7 +127,7 @@ def test_transfers_of_other_files_move_side_by_side(bench: Bench, source: Path, 
     await_logs(copies, sink, 3)
     for copy in copies:
         copy.await_durable()
-    assert all(copy.is_running() for copy in copies), "one had to wait for another"
+    assert all(copy.is_running() for copy in copies), "one transfer waited for another"
     for copy in copies:
         ended = copy.wait().expect(SAFE)
         assert ended.report["files"] == 3
@@ -190,7 +190,7 @@ def test_a_file_that_another_writes_is_refused_by_name_and_the_others_move(
     first = bench.start_cp("-r", f"{other}/", to, *slow, *words)
     first.await_durable()
     second = bench.cp("-r", f"{source}/", to, *words).expect(SOME_FAILED)
-    assert first.is_running(), "there were not two at once"
+    assert first.is_running(), "the two did not overlap"
     (failure,) = second.report["files_failed"]
     assert failure["path"] == "ev0-0"
     assert failure["kind"] == "lease_held"
@@ -239,4 +239,4 @@ def test_kills_while_one_takes_over_from_another_lose_nothing(bench: Bench, sour
     for path in source.iterdir():
         assert (sink / path.name).read_bytes() == path.read_bytes()
     logs = list(sink.glob(".dray-log/*.log"))
-    assert logs == [], "all that they spoke of was taken over"
+    assert logs == [], "every reported leftover was taken over"

@@ -119,8 +119,8 @@ def test_a_copy_within_a_host(bench: Bench, source: Path, sink: Path) -> None:
         went_well += 1
         tree.assert_same(tree.describe(source), sink / "source")
         empty(sink)
-    assert went_well, "none went well"
-    assert went_well < THREADS_ENOUGH, "each went well: nothing was tested"
+    assert went_well, "no copy succeeded"
+    assert went_well < THREADS_ENOUGH, "each copy succeeded: no thread was refused"
 
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
@@ -151,7 +151,7 @@ def test_a_copy_to_another(bench: Bench, source: Path, sink: Path, end: str, pus
         if is_there:
             at = "at the sink" if push else "at the source"
             assert f"cannot start a thread {at}: busy" in ended.words, ended.words
-    assert refused, "each went well: nothing was tested"
+    assert refused, "each copy succeeded: no thread was refused"
     # A failed copy is resumed.
     if is_there:
         limit(somebody, server, counted(uid) + THREADS_ENOUGH)

@@ -72,9 +72,7 @@ def test_a_link_never_replaces_the_file_that_it_leads_to(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("where", ["here", "there"])
-def test_no_file_is_written_that_another_writes_in_a_folder_of_its_own(
-    bench: Bench, where: str
-) -> None:
+def test_a_nested_folder_has_one_writer_for_each_file(bench: Bench, where: str) -> None:
     inner, outer, sink = (bench.folder / name for name in ("inner", "outer", "sink"))
     for number, top in enumerate((inner / "t", outer / "t")):
         top.mkdir(parents=True)
@@ -93,7 +91,7 @@ def test_no_file_is_written_that_another_writes_in_a_folder_of_its_own(
     # Wait for durable data: on a busy disk nearly all of it has been written by then.
     first.await_durable()
     second = bench.cp("-r", f"{outer}/", f"{to}/", *words)
-    assert first.is_running(), "there were not two at once"
+    assert first.is_running(), "the two did not overlap"
     second.expect(SOME_FAILED)
     assert "another transfer is writing here" in second.words
     assert [failure["path"] for failure in second.report["files_failed"]] == ["t/large"]
@@ -109,7 +107,7 @@ def test_no_file_is_written_that_another_writes_in_a_folder_of_its_own(
     assert tree.leftovers(sink) == []
 
 
-def test_a_trace_replaces_nothing_but_a_trace(bench: Bench) -> None:
+def test_a_trace_replaces_only_a_trace(bench: Bench) -> None:
     source, trace = bench.folder / "source", bench.folder / "trace"
     source.write_bytes(b"not a trace")
     ended = bench.cp(source, bench.folder / "copy", "--trace", source)
@@ -122,7 +120,7 @@ def test_a_trace_replaces_nothing_but_a_trace(bench: Bench) -> None:
 
 @pytest.mark.parametrize("name", [".dray-log/", ".dray-x/y", "a/.dray-x/b/"])
 @pytest.mark.parametrize("where", ["here", "there"])
-def test_nothing_goes_into_a_folder_of_drays_own(bench: Bench, name: str, where: str) -> None:
+def test_nothing_is_written_into_drays_own_folders(bench: Bench, name: str, where: str) -> None:
     sink = bench.folder / "sink"
     sink.mkdir()
     source = bench.folder / "source"
@@ -171,7 +169,7 @@ def test_three_sources_with_one_name(bench: Bench, way: Way) -> None:
     assert ended.code in {SAFE, SOME_FAILED}, ended.words
     for name in ("small", "large"):
         candidates = {(top / name).read_bytes() for top in tops}
-        assert (sink / name).read_bytes() in candidates, "bytes of several"
+        assert (sink / name).read_bytes() in candidates, "bytes of several sources"
     assert tree.leftovers(sink) == []
 
 
@@ -200,7 +198,7 @@ def test_a_moved_destination_is_detected(bench: Bench, where: str) -> None:
     assert tree.leftovers(sink.parent) == []
 
 
-def test_files_that_tell_no_size_are_refused(bench: Bench) -> None:
+def test_files_without_a_size_are_refused(bench: Bench) -> None:
     ended = bench.cp("/proc/cpuinfo", bench.folder / "copy").expect(SOME_FAILED)
     assert "reports no size" in ended.words
     assert not (bench.folder / "copy").exists()

@@ -62,8 +62,8 @@ def test_a_stalled_stream_is_given_up(bench: Bench, push: bool, after: float) ->
             said = [line for line in server.transfers() if line["event"] == "notice"]
             assert any("not acknowledged" in line["error"]["cause"] for line in said), said
         assert frozen.is_frozen
-        found = tree.differences(tree.describe(source), tree.describe(sink))
-        assert [line for line in found if "b''" not in line] == []
+        differences = tree.differences(tree.describe(source), tree.describe(sink))
+        assert [line for line in differences if "b''" not in line] == []
     finally:
         proxy.close()
 

@@ -141,7 +141,7 @@ def test_a_server_that_may_open_no_socket_says_so_and_lets_callers_in_later(benc
     assert "ulimit -n" in lack()
     assert lack().count("accept connections") == 1, lack()
     while len(list(descriptors.iterdir())) > at_rest:
-        assert time.monotonic() < until, "callers that left still have descriptors"
+        assert time.monotonic() < until, "disconnected callers still hold descriptors"
         time.sleep(0.05)
     (bench.folder / "a").write_bytes(b"a")
     bench.cp(bench.folder / "a", f"dray://{server.address}/a", *bench.peer(server)).expect(0)
@@ -154,26 +154,26 @@ def test_a_copy_that_may_open_no_socket_does_not_blame_the_other_end(bench: Benc
     sink.mkdir()
     server = bench.serve(sink)
     words: list[Word] = [bench.folder / "a", f"dray://{server.address}/a", *bench.peer(server)]
-    told = []
+    outputs = []
     for limit in range(4, 80):
         ended = bench.cp(*words, wrap=["prlimit", f"--nofile={limit}"])
         if ended.code == 0:
             break
-        told.append(f"{limit}: {ended.words}")
-        assert ended.code != 4, told[-1]
-    assert any("connect to" in words and "ulimit -n" in words for words in told), told
+        outputs.append(f"{limit}: {ended.words}")
+        assert ended.code != 4, outputs[-1]
+    assert any("connect to" in words and "ulimit -n" in words for words in outputs), outputs
     assert (sink / "a").read_bytes() == b"a"
 
 
 def test_a_copy_that_may_open_no_socket_does_not_blame_a_web_server(bench: Bench) -> None:
-    told = []
+    outputs = []
     for limit in range(4, 80):
         web: list[Word] = ["http://127.0.0.1:1/a", bench.folder / "a"]
         ended = bench.cp(*web, wrap=["prlimit", f"--nofile={limit}"])
         if ended.code == 4:
             break
-        told.append(f"{limit}: {ended.words}")
+        outputs.append(f"{limit}: {ended.words}")
     else:
-        pytest.fail("it never came to ask the server")
+        pytest.fail("the server was never asked")
     assert "Too many open files" not in ended.words, ended.words
-    assert any("cannot list" in words and "ulimit -n" in words for words in told), told
+    assert any("cannot list" in words and "ulimit -n" in words for words in outputs), outputs

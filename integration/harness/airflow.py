@@ -335,7 +335,7 @@ class Airflow:
         def is_healthy() -> bool:
             for name, process in self._running.items():
                 if process.poll() is not None:
-                    raise RuntimeError(f"{name} ended at once:\n{self.said(name)}")
+                    raise RuntimeError(f"{name} exited immediately:\n{self.said(name)}")
             try:
                 found = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5).json()
             except (httpx.HTTPError, ValueError):
@@ -369,8 +369,8 @@ class Airflow:
     def client(self) -> httpx.Client:
         """Return a client of its REST API, logged in."""
         if self._client is None:
-            who = {"username": "admin", "password": self.password}
-            answer = httpx.post(f"{self.url}/auth/token", json=who, timeout=30)
+            credentials = {"username": "admin", "password": self.password}
+            answer = httpx.post(f"{self.url}/auth/token", json=credentials, timeout=30)
             answer.raise_for_status()
             token = answer.json()["access_token"]
             self._client = httpx.Client(

@@ -131,8 +131,8 @@ class Process:
         while self.is_running():
             if time.monotonic() > until:
                 self.kill()
-                said = self.log_path.read_text(encoding="utf-8", errors="replace")
-                raise TimeoutError(f"still running after {seconds} s; it said:\n{said}")
+                log_text = self.log_path.read_text(encoding="utf-8", errors="replace")
+                raise TimeoutError(f"still running after {seconds} s; it said:\n{log_text}")
             time.sleep(POLL_SECONDS)
         assert self.ended is not None
         return self.ended
@@ -142,10 +142,10 @@ class Process:
         until = time.monotonic() + seconds
         safe = 0
         while safe < count:
-            assert self.is_running(), f"it ended before {count} bytes were safe"
-            assert time.monotonic() < until, f"{safe} bytes are safe after {seconds} s"
-            said = self.log_path.read_text(encoding="utf-8", errors="replace")
-            safe = max(map(int, re.findall(r'"bytes_durable":(\d+)', said)), default=0)
+            assert self.is_running(), f"it ended before {count} bytes were durable"
+            assert time.monotonic() < until, f"{safe} bytes are durable after {seconds} s"
+            log_text = self.log_path.read_text(encoding="utf-8", errors="replace")
+            safe = max(map(int, re.findall(r'"bytes_durable":(\d+)', log_text)), default=0)
             time.sleep(0.01)
 
     def send(self, number: signal.Signals) -> None:
@@ -175,9 +175,9 @@ class Server(Process):
             first = self.out_path.read_text(encoding="utf-8").partition("\n")
             if first[1]:
                 break
-            said = self.log_path.read_text(encoding="utf-8", errors="replace")
-            assert self.is_running(), f"the server ended at once:\n{said}"
-            assert time.monotonic() < until, f"the server is not ready:\n{said}"
+            log_text = self.log_path.read_text(encoding="utf-8", errors="replace")
+            assert self.is_running(), f"the server exited immediately:\n{log_text}"
+            assert time.monotonic() < until, f"the server is not ready:\n{log_text}"
             time.sleep(POLL_SECONDS)
         ready = json.loads(first[0])
         self.address = ready["addresses"][0]

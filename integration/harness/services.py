@@ -49,8 +49,8 @@ class Service:
             except OSError:
                 if self._popen.poll() is not None or time.monotonic() > until:
                     self.close()
-                    said = log.read_text(encoding="utf-8", errors="replace")
-                    raise RuntimeError(f"{words[0]} does not listen:\n{said}") from None
+                    log_text = log.read_text(encoding="utf-8", errors="replace")
+                    raise RuntimeError(f"{words[0]} does not listen:\n{log_text}") from None
                 time.sleep(0.1)
             else:
                 return
@@ -82,9 +82,9 @@ def start_postgresql(folder: Path, database: str) -> Service:
     as_user: list[str] = []
     if os.getuid() == 0:
         # It refuses to run as root. Debian's package has created a user for it.
-        who = pwd.getpwnam("postgres")
-        os.chown(folder, who.pw_uid, who.pw_gid)
-        as_user = ["setpriv", f"--reuid={who.pw_uid}", f"--regid={who.pw_gid}", "--clear-groups"]
+        user = pwd.getpwnam("postgres")
+        os.chown(folder, user.pw_uid, user.pw_gid)
+        as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     data = folder / "data"
     common: list[str | Path] = [
         *as_user,

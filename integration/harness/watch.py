@@ -49,11 +49,11 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         """Check until the context ends, and once more."""
         while not self.is_over.is_set():
-            self._look()
+            self._check_all()
             time.sleep(0.002)
-        self._look()
+        self._check_all()
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         self.rounds += 1
         for path, state in tree.walk(self.top):
             if stat.S_ISREG(state.st_mode):

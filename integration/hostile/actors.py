@@ -187,7 +187,7 @@ class Talk:
         """Read the next frame other than PING; answer a PING."""
         while True:
             if time.monotonic() > self.over:
-                raise TimeoutError("the other end neither ends nor says what was awaited")
+                raise TimeoutError("the other end neither closes nor sends the expected frame")
             prefix = self.take(decoder.PREFIX_BYTES)
             body = self.take(struct.unpack_from("<I", prefix)[0])
             frame, _ = decoder.decode_frame(prefix + body)

@@ -283,9 +283,9 @@ def test_waiting_calls_do_not_block_other_calls(endpoint: Endpoint) -> None:
         assert ask(endpoint, "POST", cancel, {}, token=owners[3]).code in {200, 202}
         elsewhere = ask(endpoint, "GET", "/v1/transfers", token=owners[3], source="127.0.0.9")
         assert elsewhere.code in {200, 429}
-        said = endpoint.log_text()
-        assert "connections_per_address" in said
-        assert said.count("connections_per_address") < 10
+        log_text = endpoint.log_text()
+        assert "connections_per_address" in log_text
+        assert log_text.count("connections_per_address") < 10
     finally:
         for connection in waiting:
             connection.close()

@@ -174,10 +174,10 @@ def speak(talk: Talk, frames: list[bytes]) -> None:
 def assert_sound(server: Server, bench: Bench, seed: int) -> None:
     """Fail unless the server runs, within its memory, and reported no defect."""
     assert server.is_running(), seed
-    said = server.log_path.read_text(encoding="utf-8", errors="replace")
-    said += server.out_path.read_text(encoding="utf-8", errors="replace")
-    assert "panicked" not in said, f"seed {seed}: {said}"
-    assert '"internal"' not in said, f"seed {seed}: {said}"
+    log_text = server.log_path.read_text(encoding="utf-8", errors="replace")
+    log_text += server.out_path.read_text(encoding="utf-8", errors="replace")
+    assert "panicked" not in log_text, f"seed {seed}: {log_text}"
+    assert '"internal"' not in log_text, f"seed {seed}: {log_text}"
     assert peak_memory(server.pid) < MEMORY, seed
     assert list((bench.folder / "outside").iterdir()) == []
 

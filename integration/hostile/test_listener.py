@@ -295,7 +295,7 @@ def large(scene: Scene) -> Path:
     return source
 
 
-def test_crumbs_over_many_targets_are_bounded(scene: Scene, large: Path) -> None:
+def test_tiny_objects_over_many_targets_are_bounded(scene: Scene, large: Path) -> None:
     """Objects of one byte, each on another of 4 096 targets: 2^40 pieces."""
 
     def script(_: Listener, talk: Talk) -> None:
@@ -412,7 +412,7 @@ EARLY: dict[str, tuple[int, list[bytes], str]] = {
 
 
 @pytest.mark.parametrize("what", EARLY)
-def test_a_sink_that_says_it_is_done_too_early_is_not_believed(scene: Scene, what: str) -> None:
+def test_a_sink_that_reports_done_too_early_is_not_trusted(scene: Scene, what: str) -> None:
     size, said, cause = EARLY[what]
     source = scene.bench.folder / "from"
     source.write_bytes(b"x" * size)
@@ -469,7 +469,7 @@ def test_a_large_file_is_published_when_all_its_bytes_are_durable(
     assert "bytes durable" in ended.report["error"]["cause"]
 
 
-def test_an_honest_sink_is_believed(scene: Scene) -> None:
+def test_an_honest_sink_is_accepted(scene: Scene) -> None:
     source = scene.bench.folder / "from"
     source.write_bytes(b"hello")
 

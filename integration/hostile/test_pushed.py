@@ -147,7 +147,7 @@ def test_reserved_attributes_end_the_session(
     assert_unharmed(server, bench)
 
 
-def test_attributes_that_nobody_asked_for_end_the_session(
+def test_unrequested_attributes_end_the_session(
     bench: Bench, server: Server, root: Path, token: bytes
 ) -> None:
     entries = new_files(entry(0, b"made", xattrs=[(b"user.note", b"1")]))
@@ -386,7 +386,7 @@ def test_failed_files_leave_nothing_behind(
     assert_unharmed(server, bench)
 
 
-def test_kept_checksums_of_a_peer_are_not_believed(
+def test_stored_checksums_of_a_peer_are_not_trusted(
     bench: Bench, server: Server, root: Path, token: bytes
 ) -> None:
     """The owner of a file can write any checksum beside it; adopting reads the bytes."""

@@ -337,7 +337,7 @@ class Step:
     is_lost: bool = True
 
 
-def look(data: bytes, at: int, nonce: int) -> Step | None:
+def read_step(data: bytes, at: int, nonce: int) -> Step | None:
     """Read the record at an offset: a record, a record whose body is lost, or None for no head."""
     if at + 16 > len(data):
         return None
@@ -359,7 +359,7 @@ def walk(data: bytes, at: int, nonce: int) -> list[Step]:
     steps: list[Step] = []
     summed = 0
     while at < len(data):
-        step = look(data, at, nonce)
+        step = read_step(data, at, nonce)
         if step is None:
             start, at = at, at + 8
             while at < len(data):
@@ -367,7 +367,7 @@ def walk(data: bytes, at: int, nonce: int) -> list[Step]:
                 if summed >= len(data):
                     at = len(data)
                     break
-                found = look(data, at, nonce)
+                found = read_step(data, at, nonce)
                 if found is not None and not found.is_lost:
                     break
                 summed += 0 if found is None else struct.unpack_from("<I", data, at)[0]
@@ -504,7 +504,7 @@ def read_log(data: bytes) -> dict[str, Any]:
         raise LogError("log_damaged")
     if struct.unpack_from("<H", data, 8)[0] not in VERSIONS:
         raise LogError("log_version")
-    first = look(data, 16, 0)
+    first = read_step(data, 16, 0)
     if first is None or first.is_lost or first.kind != HEADER:
         raise LogError("log_damaged")
     head: dict[str, Any] = first.value

@@ -182,8 +182,8 @@ def test_a_rule_whose_deadline_has_passed_goes_before_others(scene: Scene) -> No
     assert "rucio.overdue" not in usual["labels"]
     assert scene.rucio is not None
     assert "its deadline 2001-01-01 00:00:00+00:00 has passed" in scene.rucio.said("inside")
-    told = [each for each in scene.do("messages") if "deadline-passed" in each]
-    assert told[-1]["deadline-passed"].startswith("2001-01-01T00:00:00")
+    messages = [each for each in scene.do("messages") if "deadline-passed" in each]
+    assert messages[-1]["deadline-passed"].startswith("2001-01-01T00:00:00")
 
 
 def test_a_priority_outside_those_of_endpoints_is_the_nearest(scene: Scene) -> None:

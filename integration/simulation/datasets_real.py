@@ -68,8 +68,8 @@ def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
         time.sleep(0.01)
     client.wait().expect(0)
     # The folder itself is not copied with its contents.
-    found = tree.differences(tree.describe(source), tree.describe(below))
-    assert [line for line in found if "b''" not in line] == []
+    differences = tree.differences(tree.describe(source), tree.describe(below))
+    assert [line for line in differences if "b''" not in line] == []
     return [seconds[number] for number in range(len(FILES))]
 
 

@@ -116,10 +116,10 @@ class Stage:
         transfer = self.client("root").wait(id, timeout_seconds=END_SECONDS)
         assert transfer.state == "done", (transfer.error, transfer.failures, transfer.notices)
         wanted = dict(self.wanted[name])
-        found = tree.describe((at or self.sink).root(id))
+        entries = tree.describe((at or self.sink).root(id))
         # The folder itself is the destination's: its contents were requested.
-        del wanted[b""], found[b""]
-        assert tree.differences(wanted, found) == []
+        del wanted[b""], entries[b""]
+        assert tree.differences(wanted, entries) == []
         return transfer
 
     def close(self) -> None:

@@ -76,8 +76,8 @@ def copy(bench: Bench, source: Path, end: str, order: str, *, is_moving: bool) -
     client.wait().expect(0)
     if end == "sink":
         server.stop()
-    found = tree.differences(tree.describe(source), tree.describe(sink))
-    assert [line for line in found if "b''" not in line] == []
+    differences = tree.differences(tree.describe(source), tree.describe(sink))
+    assert [line for line in differences if "b''" not in line] == []
     return done - began
 
 

@@ -124,9 +124,9 @@ class Worker(threading.Thread):
         shutil.rmtree(sink.root(name), ignore_errors=True)
 
     def _check(self, copied: Path) -> None:
-        found = tree.differences(self.pair.wanted, tree.describe(copied))
-        if found:
-            raise AssertionError(f"it differs: {found}")
+        differences = tree.differences(self.pair.wanted, tree.describe(copied))
+        if differences:
+            raise AssertionError(f"it differs: {differences}")
 
     def _copy(self, kind: str, name: str, end: Endpoint) -> None:
         local = self.pair.folder / name

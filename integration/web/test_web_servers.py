@@ -53,9 +53,9 @@ def expect_whole(server: WebServer, to: Path, path: str = "/f", **env: str) -> N
 def expect_refused(server: WebServer, to: Path, *whys: str) -> None:
     """Try to copy the file: it gets no name, and the message gives the reason."""
     ended = copy(server, to)
-    said = ended.stdout + ended.stderr
-    assert ended.returncode != 0, said
-    assert any(why in said for why in whys), said
+    output = ended.stdout + ended.stderr
+    assert ended.returncode != 0, output
+    assert any(why in output for why in whys), output
     assert not to.exists()
 
 
@@ -69,7 +69,9 @@ def opens(asked: Asked) -> bool:
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("is_date", [False, True])
-def test_a_busy_server_is_asked_when_it_says(tmp_path: Path, status: int, is_date: bool) -> None:
+def test_a_busy_server_is_retried_after_its_retry_after(
+    tmp_path: Path, status: int, is_date: bool
+) -> None:
     """``Retry-After`` in seconds, or as a time by the server's own clock, which is years behind."""
     busy: list[float] = []
 
@@ -91,7 +93,7 @@ def test_a_busy_server_is_asked_when_it_says(tmp_path: Path, status: int, is_dat
         assert len(busy) == 2
 
 
-def test_a_busy_server_that_says_nothing_is_asked_less_and_less(tmp_path: Path) -> None:
+def test_a_busy_server_without_retry_after_is_retried_less_often(tmp_path: Path) -> None:
     """Without ``Retry-After`` the pauses double; in the end the copy fails as busy."""
 
     def change(asked: Asked, reply: Reply) -> None:
@@ -107,7 +109,7 @@ def test_a_busy_server_that_says_nothing_is_asked_less_and_less(tmp_path: Path) 
         assert pauses[4] > 4 * pauses[0]
 
 
-def test_a_busy_server_that_wants_hours_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_busy_server_that_asks_for_hours_ends_the_copy(tmp_path: Path) -> None:
     """The message contains the time that the server asks for."""
 
     def change(asked: Asked, reply: Reply) -> None:
@@ -153,12 +155,12 @@ def test_versions_with_different_validators_are_not_mixed(
     with WebServer(CONTENT, change) as server:
         to = tmp_path / "f"
         ended = copy(server, to)
-        said = ended.stdout + ended.stderr
+        output = ended.stdout + ended.stderr
         # It may be read again as the other version, completely.
         if ended.returncode == 0:
             assert to.read_bytes() == bytes(byte ^ 1 for byte in CONTENT)
         else:
-            assert "changed" in said
+            assert "changed" in output
             assert not to.exists()
 
 
@@ -205,7 +207,7 @@ def test_each_of_the_three_dates_is_read(tmp_path: Path, text: str) -> None:
 # --- codings --------------------------------------------------------------------------------------
 
 
-def test_the_plain_bytes_are_asked_for(tmp_path: Path) -> None:
+def test_unencoded_content_is_requested(tmp_path: Path) -> None:
     """``Accept-Encoding: identity`` goes with every request."""
     with WebServer(CONTENT, usual) as server:
         expect_whole(server, tmp_path / "f")
@@ -229,7 +231,7 @@ def test_coded_content_is_never_kept_as_the_file(tmp_path: Path, coding: str) ->
 # --- ranges ---------------------------------------------------------------------------------------
 
 
-def test_ranges_that_were_not_asked_for_are_refused(tmp_path: Path) -> None:
+def test_unrequested_ranges_are_refused(tmp_path: Path) -> None:
     """Another range, none, another total, several parts: all are refused."""
     size = len(CONTENT)
     cases: list[tuple[str, Change]] = []
@@ -274,7 +276,7 @@ def test_ranges_that_were_not_asked_for_are_refused(tmp_path: Path) -> None:
             expect_refused(server, tmp_path / str(number), why)
 
 
-def test_bytes_beyond_the_range_are_not_believed(tmp_path: Path) -> None:
+def test_bytes_beyond_the_range_are_refused(tmp_path: Path) -> None:
     """The answer declares half of the requested range, and contains more than that."""
 
     def change(asked: Asked, reply: Reply) -> None:
@@ -326,7 +328,7 @@ def test_redirects_of_every_kind_are_followed(tmp_path: Path, status: int, locat
         expect_whole(server, tmp_path / "f", "/d/f")
 
 
-def test_redirects_that_go_round_end(tmp_path: Path) -> None:
+def test_redirect_loops_end(tmp_path: Path) -> None:
     """Eleven in a row are one too many."""
 
     def change(asked: Asked, reply: Reply) -> None:

@@ -37,9 +37,9 @@ def heard(client: Process) -> str:
 
 def status(ended: Ended) -> int:
     """Return the status of the server's answer."""
-    found = re.search(r"^status (\d+)$", ended.out, re.MULTILINE)
-    assert found, ended.out + ended.words
-    return int(found[1])
+    match = re.search(r"^status (\d+)$", ended.out, re.MULTILINE)
+    assert match, ended.out + ended.words
+    return int(match[1])
 
 
 def assert_good(ended: Ended) -> None:
@@ -52,9 +52,9 @@ def assert_good(ended: Ended) -> None:
 def failure(ended: Ended) -> str:
     """Return the cause of a copy that failed after its start."""
     assert "success" not in ended.out
-    found = re.search(r"^failure: (.+)$", ended.out, re.MULTILINE)
-    assert found, ended.out + ended.words
-    return found[1]
+    match = re.search(r"^failure: (.+)$", ended.out, re.MULTILINE)
+    assert match, ended.out + ended.words
+    return match[1]
 
 
 def durable(text: str) -> list[int]:

@@ -90,5 +90,5 @@ def await_safe(sink: Xrootd, size: int, seconds: float = 60) -> None:
             and sum(log.stat().st_size for log in logs) > LOG_BEGINS
         ):
             return
-        assert time.monotonic() < until, f"nothing is safe:\n{sink.said()}"
+        assert time.monotonic() < until, f"no data is durable:\n{sink.said()}"
         time.sleep(0.005)

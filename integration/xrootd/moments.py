@@ -137,7 +137,7 @@ class Chain:
         more = min(self.chance.uniform(0, most), 0.6 * (self.size - safe))
         until = time.monotonic() + 120
         while client.is_running() and 0 <= written(job) < more:
-            assert time.monotonic() < until, f"it does not go on:\n{self.sink.said()}"
+            assert time.monotonic() < until, f"it does not resume:\n{self.sink.said()}"
             time.sleep(0.002)
         return f"when it had written {more / MIB:.0f} MiB"
 
@@ -178,14 +178,14 @@ class Chain:
         # more than its buffers.
         sent = came if victim == "source" else self.sent() - sent
         more = self.safe(verify=not FULL) - safe
-        assert sent > 0 or more <= POOL_BYTES, "what is sent is not counted"
+        assert sent > 0 or more <= POOL_BYTES, "sent bytes are not counted"
         seconds = time.monotonic() - began
         self.done.append(
             f"{victim} killed {moment}: {sent / MIB:.1f} MiB sent, {more / MIB:.1f} of them safe, "
             f"{(safe + more) / MIB:.1f} in all ({seconds:.1f} s)"
         )
         print(self.done[-1])
-        assert more >= 0, "what was safe is not any more"
+        assert more >= 0, "durable data was lost"
         excess = sent - more
         assert excess <= POOL_BYTES + SYNC_GROUP_BYTES + OVERHEAD * self.size, self.done[-1]
         return True

@@ -319,10 +319,10 @@ class Xrootd:
 
     def sent(self) -> int:
         """Ask it how many bytes it has sent since its start."""
-        said = self.scene.run("xrdfs", self.url, "query", "stats", "l").expect(0).out
-        found = re.search(r"<out>(\d+)</out>", said)
-        assert found, said
-        return int(found[1])
+        output = self.scene.run("xrdfs", self.url, "query", "stats", "l").expect(0).out
+        match = re.search(r"<out>(\d+)</out>", output)
+        assert match, output
+        return int(match[1])
 
     def kill(self) -> None:
         """Kill it, as a power loss does."""

@@ -156,10 +156,10 @@ def test_the_bytes_come_from_the_dray_that_the_server_names(
     assert first.renewable_until - first.issued_at <= timedelta(hours=1)
     assert tree.leftovers(sink.data) == []
     # No secret is in a log.
-    said = site.source.said() + sink.said()
-    assert "ticket for" in said
-    assert site.token.read_text(encoding="ascii").strip() not in said
-    assert "drt_" not in said
+    log_text = site.source.said() + sink.said()
+    assert "ticket for" in log_text
+    assert site.token.read_text(encoding="ascii").strip() not in log_text
+    assert "drt_" not in log_text
 
 
 def test_an_empty_file_needs_no_endpoint(
@@ -186,9 +186,9 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
     assert given["path"] == "/data/a"
 
     def dial(
-        secret: str, who: Endpoint | None, path: str = "/data/a", transfer: str = "t"
+        secret: str, holder: Endpoint | None, path: str = "/data/a", transfer: str = "t"
     ) -> dict[str, Any]:
-        identity = who.folder / "endpoint" / "identity.pem" if who else None
+        identity = holder.folder / "endpoint" / "identity.pem" if holder else None
         peer = Peer(given["address"], identity)
         try:
             peer.tls.sendall(hello(secret.encode()))
@@ -365,22 +365,22 @@ def test_an_endpoint_that_trickles_is_given_up(
     assert "cannot be asked: it does not answer in time" in site.source.said()
 
 
-def test_an_endpoint_goes_by_a_name_that_is_known_at_the_start(
+def test_an_endpoints_name_is_resolved_at_the_start(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     """The name is resolved once; an unknown name stops the server at its start."""
     site = Site(scene, plugin, start_endpoint)
     make(site.source, "a", MIB)
     own = scene.folder / "ctl.cf"
-    told = own.read_text(encoding="utf-8")
+    settings_text = own.read_text(encoding="utf-8")
     port = site.endpoint.address.rpartition(":")[2]
-    own.write_text(f"{told}endpoint localhost:{port}\n", encoding="utf-8")
+    own.write_text(f"{settings_text}endpoint localhost:{port}\n", encoding="utf-8")
     site.source.kill()
     site.source.start()
     assert site.ticket("a", f"sha256:{'0' * 64}")["path"] == "/data/a"
     site.source.kill()
     # No name server is used: no part of a name is so long.
-    own.write_text(f"{told}endpoint {'x' * 64}:{port}\n", encoding="utf-8")
+    own.write_text(f"{settings_text}endpoint {'x' * 64}:{port}\n", encoding="utf-8")
     with contextlib.suppress(AssertionError):
         site.source.start()
     assert site.source.process is not None
@@ -450,16 +450,16 @@ def test_without_a_token_the_server_does_not_start(
     (source,) = scene.servers
     assert source.process is not None
     assert source.process.wait(60).code != 0
-    said = source.said()
+    log_text = source.said()
     words = {
         "missing": "No such file",
         "open to others": "is open to others: chmod 600 it",
         "empty": "is empty",
     }
-    assert f"the token file {token} {words[fault]}" in said.replace("cannot be read: ", "")
+    assert f"the token file {token} {words[fault]}" in log_text.replace("cannot be read: ", "")
 
 
-def test_a_server_that_knows_of_none_is_asked_once(scene: Scene) -> None:
+def test_a_server_without_an_endpoint_is_asked_once(scene: Scene) -> None:
     """A stock source costs one query, whose answer all copies of the destination remember."""
     source = scene.server("source", tpc="pgm /bin/false")
     sink = sink_of(scene)
@@ -474,7 +474,7 @@ def test_a_server_that_knows_of_none_is_asked_once(scene: Scene) -> None:
     )
 
 
-def test_a_destination_that_may_not_ask_does_not(
+def test_a_destination_configured_not_to_ask_does_not(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     site, sink = Site(scene, plugin, start_endpoint), sink_of(scene, "ask_source = false")

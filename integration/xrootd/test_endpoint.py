@@ -177,8 +177,8 @@ def test_an_unreachable_dray_is_waited_for_once(
         sites.copy()
         assert hash_file(sites.sink.path("a")) == hash_file(made)
         sites.sink.path("a").unlink()
-    said = sites.sink.said()
-    assert said.count("reading from the server itself instead") == 1, said
-    assert said.count("was unreachable a moment ago") == 2
+    log_text = sites.sink.said()
+    assert log_text.count("reading from the server itself instead") == 1, log_text
+    assert log_text.count("was unreachable a moment ago") == 2
     (known,) = sites.sink.admin.rglob("dray-deaf-servers")
     assert f"dray://{sites.dray.address}\n" in known.read_text(encoding="ascii")

@@ -186,7 +186,7 @@ def test_a_store_unfit_as_a_root_ends_the_start(
         ]:
             with pytest.raises(RuntimeError) as caught:
                 start_endpoint("x", roots=[Root("data", options)])
-            said = str(caught.value)
-            assert words in said, said
-            assert "data" in said, said
+            message = str(caught.value)
+            assert words in message, message
+            assert "data" in message, message
         web.shutdown()

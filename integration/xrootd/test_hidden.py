@@ -51,10 +51,10 @@ class Eye:
         self.seen: list[tuple[int, int]] = []
         self.looks = 0
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._thread = threading.Thread(target=self._watch)
         self._thread.start()
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         while not self._ends.wait(0.0005):
             self.looks += 1
             try:
@@ -224,9 +224,9 @@ def test_other_uploads_to_the_name_of_a_running_copy_are_refused(scene: Scene) -
     assert scene.xrdcp("--force", upload, sink.at("a")).code != 0
     # XRootD's own HTTP copies do not check for other openers of the file.
     pull = ["curl", "--silent", "--request", "COPY", "--header", f"Source: {web}/b"]
-    said = scene.run(*pull, f"http://{HERE}:{port}/a").out
-    assert "success" not in said
-    assert "busy" in said
+    output = scene.run(*pull, f"http://{HERE}:{port}/a").out
+    assert "success" not in output
+    assert "busy" in output
     assert hash_file(sink.path("a")) == old
     assert sink.jobs()
     begun.wait(90).expect(0)
@@ -238,7 +238,7 @@ def test_other_uploads_to_the_name_of_a_running_copy_are_refused(scene: Scene) -
     assert hash_file(sink.path("a")) == hash_file(source.path("b"))
 
 
-def test_other_openings_are_as_without_the_wrapper(scene: Scene) -> None:
+def test_the_wrapper_leaves_other_opens_unchanged(scene: Scene) -> None:
     """Uploads create folders and files, replace only by ``--force``, persist by ``--posc``."""
     sink = hiding(scene)
     small, large = scene.folder / "small", scene.folder / "large"
@@ -261,7 +261,7 @@ def test_other_openings_are_as_without_the_wrapper(scene: Scene) -> None:
     assert not sink.path("c").exists()
 
 
-def test_a_space_keeps_its_files(scene: Scene) -> None:
+def test_files_stay_in_their_space(scene: Scene) -> None:
     """If the server keeps files in a space, the copy lies there as well."""
     space = scene.folder / "space"
     space.mkdir()
@@ -301,14 +301,14 @@ def test_drays_own_files_are_hidden_from_clients(scene: Scene) -> None:
     log = str(logs.relative_to(sink.data))
     # Every listing: plain, with states, of all folders below, by HTTP.
     for words in (["ls", "/"], ["ls", "-l", "/"], ["ls", "-R", "/"], ["ls", "-l", "-R", "/"]):
-        said = scene.run("xrdfs", sink.url, *words).expect(0).out
-        assert "there" in said
-        assert ".dray" not in said
+        output = scene.run("xrdfs", sink.url, *words).expect(0).out
+        assert "there" in output
+        assert ".dray" not in output
     curl = ["curl", "--silent", "--request"]
     found = [*curl, "PROPFIND", "--header", "Depth: 1", f"http://{HERE}:{web}/"]
-    said = scene.run(*found).out
-    assert "there" in said
-    assert ".dray" not in said
+    output = scene.run(*found).out
+    assert "there" in output
+    assert ".dray" not in output
     for name in [*parts, log]:
         out = scene.folder / "read"
         for words in (
@@ -340,7 +340,7 @@ def test_drays_own_files_are_hidden_from_clients(scene: Scene) -> None:
     assert tree.leftovers(sink.data) == []
 
 
-def test_dray_goes_through_a_server_that_hides_its_files(scene: Scene, ours: Path) -> None:
+def test_dray_writes_through_a_server_that_hides_its_files(scene: Scene, ours: Path) -> None:
     """``dray cp root://`` keeps its partial file and its log there, and resumes after a kill."""
     sink = hiding(scene)
     local = scene.folder / "local"

@@ -170,7 +170,7 @@ def test_a_second_copy_to_one_name_is_refused(
     assert tree.leftovers(sink.data) == []
 
 
-def test_a_source_that_is_drays_own_is_no_success_without_a_file(
+def test_a_source_with_one_of_drays_own_names_is_refused(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
     sink = copying(bare, plugins, certificates)

@@ -129,7 +129,7 @@ def test_a_source_that_changes_gets_no_name(bare: Scene, ours: Path) -> None:
         assert hash_file(to) == hash_file(web.data / "a")
 
 
-def test_the_servers_checksum_is_believed(bare: Scene, ours: Path) -> None:
+def test_the_servers_checksum_is_trusted(bare: Scene, ours: Path) -> None:
     """A copy whose checksum differs from its server's gets no name."""
     web, _ = xrootd(bare)
     source = make(web, "a", 3 * MIB)
@@ -186,10 +186,10 @@ def test_errors_name_file_cause_and_remedy(bare: Scene, ours: Path) -> None:
         ("busy/a", "busy"),
     ]:
         ended = cp(bare, ours, f"{web.url}/{path}?sig=se-cret", to / "a")
-        said = ended.out + ended.words
+        output = ended.out + ended.words
         assert ended.code != 0, path
-        assert why in said, said
-        assert "se-cret" not in said
+        assert why in output, output
+        assert "se-cret" not in output
         assert not (to / "a").exists()
     # One range is the whole file.
     cp(bare, ours, f"{web.url}/whole/small", to / "small").expect(0)

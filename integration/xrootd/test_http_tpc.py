@@ -123,7 +123,7 @@ def test_a_killed_copy_resumes(bare: Scene, plugins: Path, certificates: Path, v
         client.kill()
         # Immediately, not when the next marker finds a closed connection.
         while sink.server.jobs():
-            assert time.monotonic() < until, "the program runs on"
+            assert time.monotonic() < until, "the program still runs"
             time.sleep(0.02)
     assert not (sink.data / "b").exists()
     config.write_text("", encoding="ascii")
@@ -135,7 +135,9 @@ def test_a_killed_copy_resumes(bare: Scene, plugins: Path, certificates: Path, v
     assert tree.leftovers(sink.data) == []
 
 
-def test_a_dead_server_takes_the_copy_along(bare: Scene, plugins: Path, certificates: Path) -> None:
+def test_a_copy_ends_with_its_dead_server_and_resumes(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
     """A program whose server has died ends; the next server's copy resumes from durable data."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
@@ -151,7 +153,7 @@ def test_a_dead_server_takes_the_copy_along(bare: Scene, plugins: Path, certific
         time.sleep(0.02)
     sink.server.kill()
     while is_alive(job):
-        assert time.monotonic() < until, "the program runs on"
+        assert time.monotonic() < until, "the program still runs"
         time.sleep(0.02)
     config.write_text("", encoding="ascii")
     sink.server.start()
@@ -244,9 +246,9 @@ def test_headers_and_secrets(bare: Scene, sink: Copying) -> None:
     assert all('"Bearer se.cr.et"' in line for line in asked)
     bad = ask(bare, f"{sink.url}/c", f"Source: {web.url}/closed/a?k=pass-word", header)
     assert "permission denied" in failure(bad)
-    said = sink.server.said() + good.out + bad.out
-    assert "cr.et" not in said
-    assert "pass-word" not in said
+    log_text = sink.server.said() + good.out + bad.out
+    assert "cr.et" not in log_text
+    assert "pass-word" not in log_text
 
 
 def test_a_client_without_write_permission_may_not_copy(
@@ -431,7 +433,7 @@ def test_a_program_has_none_of_the_servers_secrets(
 
 
 @pytest.mark.parametrize(("how", "lies"), [("suffix", "b.kept"), ("folders", "by-b/b")])
-def test_a_storage_that_maps_names_is_copied_to_where_it_keeps_them(
+def test_copies_follow_the_name_mapping_of_the_storage(
     bare: Scene, plugins: Path, certificates: Path, how: str, lies: str
 ) -> None:
     """The wrapper cannot hide files there: copies work as without it."""
@@ -482,7 +484,7 @@ def beside(bare: Scene, program: Path) -> Iterator[tuple[Web, Server, Path]]:
     server.kill()
 
 
-def test_a_dray_beside_a_web_server_sends_the_bytes_to_whom_that_lets_read(
+def test_dray_beside_a_web_server_serves_only_permitted_clients(
     bare: Scene, plugins: Path, certificates: Path, beside: tuple[Web, Server, Path]
 ) -> None:
     """The web server authorises, by the client's credentials."""

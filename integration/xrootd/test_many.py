@@ -66,14 +66,14 @@ def test_a_mixed_folder_arrives(scene: Scene) -> None:
 
 
 @pytest.mark.timeout(1200)
-def test_small_files_pay_the_clients_own_pace(scene: Scene) -> None:
+def test_small_files_are_limited_by_the_clients_pace(scene: Scene) -> None:
     """Many files of 1 MiB, four concurrently; in full beside XRootD's own program, timed."""
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     sinks = {"dray": scene.server("sink", tpc="")}
     if FULL:
         sinks["xrdcp"] = scene.server("stock", tpc="pgm /usr/bin/xrdcp --server")
     made = [make(source, f"f{number}", MIB, seed=number) for number in range(100 if FULL else 8)]
-    for who, sink in sinks.items():
+    for program, sink in sinks.items():
         began, seconds = time.monotonic(), []
         for first in range(0, len(made), 4):
             clients = [
@@ -85,7 +85,7 @@ def test_small_files_pay_the_clients_own_pace(scene: Scene) -> None:
             ]
             seconds += [client.wait().expect(0).seconds for client in clients]
         whole = time.monotonic() - began
-        print(f"\n{who}: {whole:.1f} s, each {min(seconds):.2f} to {max(seconds):.2f} s")
+        print(f"\n{program}: {whole:.1f} s, each {min(seconds):.2f} to {max(seconds):.2f} s")
         for path in made:
             assert hash_file(sink.path(path.name)) == hash_file(path)
     assert copies(sinks["dray"]) == [(MIB, 0)] * len(made)

@@ -80,7 +80,7 @@ def test_a_live_third_party_copy_is_not_written_beside(
     refused = cp(scene, ours, local, sink.at("a"))
     assert refused.code != 0
     assert "another transfer is writing here" in refused.out + refused.words
-    assert client.is_running(), "there were not two at once"
+    assert client.is_running(), "the two copies did not overlap"
     client.wait(120).expect(0)
     assert hash_file(sink.path("a")) == hash_file(made)
     assert tree.leftovers(sink.data) == []
@@ -98,6 +98,6 @@ def test_a_live_copy_is_not_written_beside_by_a_third_party_copy(
     refused = scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a"))
     assert refused.code != 0
     assert "another transfer is writing here" in refused.out + refused.words + sink.said()
-    assert copy.is_running(), "there were not two at once"
+    assert copy.is_running(), "the two copies did not overlap"
     copy.wait(120).expect(0)
     assert hash_file(sink.path("a")) == hash_file(local)

@@ -46,9 +46,9 @@ def written(server: Xrootd) -> int:
     """Count the bytes that a server's process has written."""
     assert server.process is not None
     counts = Path(f"/proc/{server.process.pid}/io").read_text(encoding="ascii")
-    found = re.search(r"^wchar: (\d+)$", counts, re.MULTILINE)
-    assert found, counts
-    return int(found[1])
+    match = re.search(r"^wchar: (\d+)$", counts, re.MULTILINE)
+    assert match, counts
+    return int(match[1])
 
 
 def put(server: Xrootd, number: int, size: int = SIZE, seed: int = 1) -> Path:
@@ -68,11 +68,11 @@ def await_located(
 ) -> None:
     """Wait until the redirector knows that all of these have the file."""
     until = time.monotonic() + 90
-    said = ""
-    while not all(f":{server.port} " in said for server in data):
-        assert time.monotonic() < until, said + head.said()
+    output = ""
+    while not all(f":{server.port} " in output for server in data):
+        assert time.monotonic() < until, output + head.said()
         time.sleep(0.3)
-        said = scene.run("xrdfs", head.url, "locate", path, env=env).out
+        output = scene.run("xrdfs", head.url, "locate", path, env=env).out
 
 
 def replicas(scene: Scene, *others: tuple[int, int]) -> Replicas:
@@ -98,7 +98,7 @@ def test_one_file_comes_from_all_its_servers_concurrently(bare: Scene, ours: Pat
     copy.wait(120).expect(0)
     given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
     early = [after - then for after, then in zip(halfway, before, strict=True)]
-    assert sum(early) < SIZE * 3 // 4, "looked at too late"
+    assert sum(early) < SIZE * 3 // 4, "sampled too late"
     assert min(early) > SIZE // 64, early
     assert min(given) > SIZE // 6, given
     assert SIZE <= sum(given) < SIZE + MORE, given

@@ -67,7 +67,7 @@ def test_a_name_that_cannot_be_inspected_is_not_replaced(bare: Scene) -> None:
     assert server.path("d").read_text(encoding="utf-8") == "new"
 
 
-def test_a_name_that_was_given_already_is_given(bare: Scene) -> None:
+def test_a_repeated_rename_succeeds(bare: Scene) -> None:
     """A repeated rename after a lost answer succeeds, only for that file."""
     server = bare.server("shim", tpc=None)
     number = make(server, "a", "new")

@@ -84,12 +84,12 @@ def test_a_token_opens_both_ends_and_a_wrong_one_neither(scene: Scene, certifica
     assert good not in sink.said() + source.said()
     for why, token in bad_tokens(realm, scene.folder).items():
         refused = copy(token, "out/b")
-        said = refused.out + refused.words
-        print(f"{why}: {said.strip()}")
+        output = refused.out + refused.words
+        print(f"{why}: {output.strip()}")
         assert refused.code != 0, why
         assert any(
-            word in said for word in ("Auth failed", "not authorized", "ermission denied")
-        ), f"{why}: {said}"
+            word in output for word in ("Auth failed", "not authorized", "ermission denied")
+        ), f"{why}: {output}"
         assert not sink.path("out/b").exists(), why
     # A token that may write here, and list the file, but not read it there.
     half = realm.issuer.token("storage.read:/out", *tokens.WRITE)
@@ -183,8 +183,8 @@ def test_dray_reads_by_a_token(bare: Scene, certificates: Path, program: Path) -
     assert hash_file(out / "a") == hash_file(made)
     for why, token in bad_tokens(realm, bare.folder).items():
         refused = cp(token, "b")
-        said = refused.out + refused.words
-        print(f"{why}: {said.strip()}")
+        output = refused.out + refused.words
+        print(f"{why}: {output.strip()}")
         assert refused.code != 0, why
-        assert "permission denied" in said or "credentials" in said, why
+        assert "permission denied" in output or "credentials" in output, why
         assert not (out / "b").exists()

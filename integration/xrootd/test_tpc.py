@@ -126,10 +126,10 @@ def test_a_source_that_comes_back_is_not_asked_with_the_old_key(scene: Scene) ->
     source.kill()
     source.start()
     ended = client.wait(60)
-    said = ended.out + ended.words
+    output = ended.out + ended.words
     assert ended.code != 0
-    assert "its connection was lost" in said
-    assert "tpc auth" not in said + source.said()
+    assert "its connection was lost" in output
+    assert "tpc auth" not in output + source.said()
     scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a")).expect(0)
     assert hash_file(sink.path("a")) == hash_file(made)
 
@@ -180,7 +180,7 @@ def test_exit_handlers_do_not_run(scene: Scene) -> None:
     script.write_text(f'#!/bin/sh\nexec env {preloaded} "$DRAY_RUNS" "$@"\n', encoding="utf-8")
     script.chmod(0o755)
     true = shutil.which("true") or "true"
-    assert said in scene.run(script, env={"DRAY_RUNS": true}).words, "it says nothing of any"
+    assert said in scene.run(script, env={"DRAY_RUNS": true}).words, "its list is empty"
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     runs = {"DRAY_RUNS": str(scene.programs / PROGRAM)}
     sink = scene.server("sink", tpc=f"pgm {script}", env=runs)

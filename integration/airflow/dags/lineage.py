@@ -15,7 +15,7 @@ from dray_airflow.operators.verify import DrayVerifyOperator
 PLACE = "/data/{{ dag_run.run_id }}/x.dat"
 
 with DAG(
-    "told",
+    "lineage",
     schedule=None,
     catchup=False,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
