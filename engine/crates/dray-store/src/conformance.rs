@@ -16,6 +16,7 @@
 
 mod control;
 mod listing;
+mod names;
 mod publish;
 mod read_only;
 mod reading;
@@ -112,6 +113,7 @@ pub fn run_without(make: Factory<'_>, left_out: &[&str]) -> Report {
     let mut report = Report::default();
     let groups = [
         writing::CASES,
+        names::CASES,
         publish::CASES,
         reading::CASES,
         listing::CASES,

@@ -164,6 +164,7 @@ impl Store for MemoryStore {
             publish_if_absent: true,
             publish_replace: true,
             can_hold_log: true,
+            sets_times: true,
             time_precision_nanoseconds: 1,
             xattrs: true,
             symlinks: true,

@@ -27,6 +27,10 @@ pub struct Capabilities {
     pub write_alignment_bytes: u64,
     /// The store can hold control files (object log, lease).
     pub can_hold_log: bool,
+    /// Files and folders get the modification time that the sink asks for. Without it they have the
+    /// time of their last change at the store; only [`crate::Store::stat`] of a file then returns
+    /// the requested time, from a note that the store keeps.
+    pub sets_times: bool,
     /// Step of modification times in nanoseconds: 1 on most file systems, 10^9 on old ones.
     pub time_precision_nanoseconds: u32,
     /// The store keeps holes, and [`crate::ReadHandle::next_data`] finds them.
@@ -38,6 +42,9 @@ pub struct Capabilities {
     /// The store lists and keeps permission bits. A store without them lists 0o644 for files, 0o755
     /// for folders.
     pub mode: bool,
+    /// Bytes that no name may contain, besides the slash and the zero. Calls with such a name are
+    /// refused ([`Unsupported`](dray_core::ErrorKind::Unsupported)).
+    pub refused_name_bytes: &'static [u8],
     /// Maximum length of a name in bytes.
     pub name_bytes_max: usize,
     /// Maximum length of a path beneath the root in bytes.
@@ -65,11 +72,13 @@ impl Capabilities {
         minimal_part_bytes: 1,
         write_alignment_bytes: 1,
         can_hold_log: false,
+        sets_times: false,
         time_precision_nanoseconds: 1_000_000_000,
         holes: false,
         xattrs: false,
         symlinks: false,
         mode: false,
+        refused_name_bytes: b"",
         name_bytes_max: dray_core::path::NAME_LENGTH_MAX,
         path_bytes_max: 1024,
         keeps_nothing: false,
