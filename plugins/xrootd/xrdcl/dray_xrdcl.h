@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* Increased with every change of this interface. */
-#define DRAY_XRDCL_VERSION 4
+#define DRAY_XRDCL_VERSION 5
 
 enum dray_xrdcl_kind {
 	DRAY_XRDCL_OTHER = 0,
@@ -114,16 +114,17 @@ int32_t dray_xrdcl_look(const char *url, const char *path, struct dray_xrdcl_sta
 int32_t dray_xrdcl_locate(const char *url, const char *path, uint32_t seconds, char *answer,
                           uint32_t answer_bytes, struct dray_xrdcl_error *error);
 
-/* One of many servers to query about a path. `kind` of `error` is -1 without a failure. */
+/* One of many paths to query, each at a server. `kind` of `error` is -1 without a failure. */
 struct dray_xrdcl_looked {
 	const char *url;
+	const char *path;
 	struct dray_xrdcl_state state; /* set */
 	struct dray_xrdcl_error error; /* set */
 };
 
-/* Queries a path on many servers concurrently. */
-int32_t dray_xrdcl_look_each(struct dray_xrdcl_looked *each, uint64_t count, const char *path,
-                             uint32_t seconds, struct dray_xrdcl_error *error);
+/* Queries many paths concurrently. */
+int32_t dray_xrdcl_look_each(struct dray_xrdcl_looked *each, uint64_t count, uint32_t seconds,
+                             struct dray_xrdcl_error *error);
 
 /* Lists one folder in the server's order. A failure after entries means that some servers of a
  * cluster have not answered. */

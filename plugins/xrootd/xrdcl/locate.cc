@@ -51,10 +51,10 @@ class Look final : public XrdCl::ResponseHandler
 		m_what->error.kind = -1;
 	}
 
-	void begin(const std::string &path, uint16_t seconds)
+	void begin(uint16_t seconds)
 	{
 		const auto made = guarded(&m_what->error, [&]() -> int32_t {
-			return done(&m_what->error, m_server.Stat(path, this, seconds));
+			return done(&m_what->error, m_server.Stat(m_what->path, this, seconds));
 		});
 		// A call that failed to start gets no answer.
 		if (made != 0)
@@ -115,19 +115,18 @@ DRAY_EXPORT int32_t dray_xrdcl_locate(const char *url, const char *path, uint32_
 	});
 }
 
-DRAY_EXPORT int32_t dray_xrdcl_look_each(dray_xrdcl_looked *each, uint64_t count, const char *path,
-                                         uint32_t seconds, dray_xrdcl_error *error)
+DRAY_EXPORT int32_t dray_xrdcl_look_each(dray_xrdcl_looked *each, uint64_t count, uint32_t seconds,
+                                         dray_xrdcl_error *error)
 {
 	return guarded(error, [&]() -> int32_t {
 		Missing missing(count);
 		std::vector<std::unique_ptr<Look>> looks;
 		looks.reserve(count);
-		const std::string named = path;
 		// Make all objects before the first query: nothing may fail while an answer is pending.
 		for (uint64_t at = 0; at < count; ++at)
 			looks.push_back(std::make_unique<Look>(&each[at], missing));
 		for (auto &look : looks)
-			look->begin(named, limit_of(seconds));
+			look->begin(limit_of(seconds));
 		missing.wait();
 		return 0;
 	});

@@ -37,19 +37,20 @@ impl Barrier {
 
 impl Server {
     /// Makes durable all names given, taken and removed before in these folders, and in others of
-    /// their file systems.
+    /// their file systems. Returns the folders that do not exist.
     ///
     /// # Errors
     /// Errors of the server; then none of the names counts as durable.
     pub(crate) fn settle_names<'a>(
         &self,
         folders: impl IntoIterator<Item = &'a RelPath>,
-    ) -> Result<()> {
+    ) -> Result<Vec<&'a RelPath>> {
         let mut settled = HashSet::new();
+        let mut missing = Vec::new();
         for folder in folders {
-            // Query each time: a folder may have been replaced since. A missing folder has no
-            // names.
+            // Query each time: a folder may have been replaced since.
             let Some(found) = self.look(folder)? else {
+                missing.push(folder);
                 continue;
             };
             let device = Self::device(&found);
@@ -57,7 +58,7 @@ impl Server {
                 self.settle_device(device, folder)?;
             }
         }
-        Ok(())
+        Ok(missing)
     }
 
     fn settle_device(&self, device: u32, folder: &RelPath) -> Result<()> {

@@ -24,7 +24,7 @@ pub const LIBRARY_VARIABLE: &str = "DRAY_XRDCL";
 
 const LIBRARY: &str = "libdray-xrdcl.so";
 /// `DRAY_XRDCL_VERSION`.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// `DRAY_XRDCL_DIRECTORY`.
 const DIRECTORY: u32 = 1;
 /// `DRAY_XRDCL_SPECIAL`.
@@ -128,8 +128,7 @@ pub(crate) struct Client {
     server_of: unsafe extern "C" fn(*mut RawFile, *mut c_char, u32, *mut RawError) -> i32,
     look: unsafe extern "C" fn(Words<'_>, Words<'_>, *mut RawState, *mut RawError) -> i32,
     locate: unsafe extern "C" fn(Words<'_>, Words<'_>, u32, *mut c_char, u32, *mut RawError) -> i32,
-    look_each:
-        unsafe extern "C" fn(*mut places::RawLooked, u64, Words<'_>, u32, *mut RawError) -> i32,
+    look_each: unsafe extern "C" fn(*mut places::RawLooked, u64, u32, *mut RawError) -> i32,
     list: unsafe extern "C" fn(Words<'_>, Words<'_>, Take, *mut c_void, *mut RawError) -> i32,
     ask: unsafe extern "C" fn(*mut RawFile, Words<'_>, u32, *mut c_char, u32, *mut RawError) -> i32,
     checksum: Asked,

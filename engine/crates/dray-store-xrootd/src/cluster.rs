@@ -239,7 +239,9 @@ impl XrootdStore {
         let logins: Vec<String> = servers
             .map(|server| self.url().with_host(server).login(0))
             .collect();
-        client()?.look_each(&logins, &self.asked(path)?, LOOK_SECONDS)
+        let path = self.asked(path)?;
+        let asked = logins.iter().map(|login| (login.as_str(), path.clone()));
+        client()?.look_each(asked, LOOK_SECONDS)
     }
 }
 

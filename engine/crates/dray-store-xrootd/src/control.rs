@@ -216,7 +216,9 @@ impl ControlFile for RemoteControl {
         self.server
             .give_name(&self.path, &other, which, Publish::Replace)?;
         drop(handle);
-        self.server.settle_names([&folder_of(&self.path)])
+        self.server
+            .settle_names([&folder_of(&self.path)])
+            .map(|_| ())
     }
 
     fn try_lock(&self) -> Result<bool> {

@@ -48,7 +48,10 @@ impl RemoteLister {
                 found,
                 left: None,
             }),
-            None => return Err(store.error(ErrorKind::NotADirectory, "list the folder", top)),
+            None => {
+                let error = store.error(ErrorKind::NotADirectory, "list the folder", top);
+                return Err(error.cause("it is a file"));
+            }
         }
         Ok(Self {
             store: store.clone(),

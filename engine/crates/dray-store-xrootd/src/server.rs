@@ -30,6 +30,14 @@ const DEPTH: u32 = 16;
 /// (guess, revisit).
 const QUESTIONS_MAX: u32 = 16;
 
+/// Bytes in names that the sink refuses. The client takes a question mark as the end of a path. A
+/// name with a line break would make its folder unlistable, for every client.
+pub(crate) const REFUSED_NAME_BYTES: &[u8] = b"?\n";
+
+/// Maximum length of a name in bytes: servers (5.5 at least) list a name of 255 bytes without its
+/// last one, so no client would find it.
+pub(crate) const NAME_BYTES_MAX: usize = 254;
+
 /// Default mode of a file: the mode that a store without modes lists.
 pub(crate) const FILE_MODE: u32 = 0o644;
 /// Mode of dray's own files and of incomplete ones: accessible to their owner only.
@@ -106,6 +114,34 @@ fn check_addresses(url: &Url, found: &HashSet<IpAddr>) -> Result<()> {
     Ok(())
 }
 
+/// Refuses names that the server or its client cannot handle.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] for names with one of [`REFUSED_NAME_BYTES`],
+/// [`ErrorKind::NameTooLong`] beyond [`NAME_BYTES_MAX`].
+fn check_names(path: &RelPath) -> Result<()> {
+    let bytes = path.as_bytes();
+    let refused = bytes.iter().find(|byte| REFUSED_NAME_BYTES.contains(byte));
+    let mut names = bytes.split(|byte| *byte == b'/');
+    let (kind, cause) = match refused {
+        Some(b'\n') => (
+            ErrorKind::Unsupported,
+            "an XRootD server cannot list a name with a line break",
+        ),
+        Some(_) => (
+            ErrorKind::Unsupported,
+            "the XRootD client does not accept a name with a question mark",
+        ),
+        None if names.any(|name| name.len() > NAME_BYTES_MAX) => (
+            ErrorKind::NameTooLong,
+            "an XRootD server lists at most 254 bytes of a name",
+        ),
+        None => return Ok(()),
+    };
+    let error = Server::error(kind, "name the file", path).cause(cause);
+    Err(error.remedy("rename it at the source, or exclude it"))
+}
+
 impl Server {
     /// Opens the server of `url` and the folder there. Queries the server's role.
     pub(crate) fn open(url: Url, connections: usize, pages: bool) -> Result<Self> {
@@ -159,7 +195,11 @@ impl Server {
     }
 
     /// Returns the path from the server's root.
+    ///
+    /// # Errors
+    /// As [`check_names`].
     pub(crate) fn full(&self, path: &RelPath) -> Result<RelPath> {
+        check_names(path)?;
         self.base.join_path(path)
     }
 

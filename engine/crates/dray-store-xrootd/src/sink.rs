@@ -1,10 +1,13 @@
 //! A store that writes to a folder of a server.
 
-use crate::client::{Mode, RemoteFile};
+use crate::client::{Found, Mode, RemoteFile};
 use crate::control::RemoteControl;
 use crate::note::Note;
 use crate::partial::{self, Open, RemotePartial, open_same};
-use crate::server::{FILE_MODE, FOLDER_MODE, OWN_MODE, Server, folder_of, is_lost};
+use crate::server::{
+    FILE_MODE, FOLDER_MODE, NAME_BYTES_MAX, OWN_MODE, REFUSED_NAME_BYTES, Server, folder_of,
+    is_lost,
+};
 use crate::small::{self, beside};
 use crate::store::{XrootdOptions, XrootdStore};
 use crate::url::Url;
@@ -131,6 +134,80 @@ impl XrootdSink {
     }
 }
 
+/// Cause of the error for an item that another program has removed.
+const REMOVED: &str = "it does not exist any more";
+
+impl XrootdSink {
+    /// Adds the partial file at `at` to `written`, unless its data is durable already. The inner
+    /// error concerns this file alone.
+    ///
+    /// # Errors
+    /// If the connection is lost: then no file of the group counts as durable.
+    fn add_unsynced(
+        &self,
+        path: &RelPath,
+        at: &RelPath,
+        written: &mut Vec<Arc<Open>>,
+    ) -> Result<Result<()>> {
+        let (open, is_clean) = {
+            let dirty = self.server.dirty.lock_unpoisoned();
+            let is_clean = self.server.clean.lock_unpoisoned().contains(at);
+            (dirty.get(at).cloned(), is_clean)
+        };
+        let open = match open {
+            None if !is_clean => self.adopted(path, at).map(Some),
+            open => Ok(open),
+        };
+        match open {
+            Err(error) if is_lost(&error) => Err(error),
+            Err(error) => Ok(Err(error)),
+            Ok(open) => {
+                // A partial file named twice is synced once.
+                let is_new =
+                    |open: &Arc<Open>| !written.iter().any(|other| Arc::ptr_eq(other, open));
+                written.extend(open.filter(is_new));
+                Ok(Ok(()))
+            }
+        }
+    }
+
+    /// Opens for reading the file that has the name now. A server gives the readers of a name one
+    /// handle, so while any client still reads a replaced file, a new reader gets that file too.
+    /// Clients that may write get another handle.
+    fn open_named(&self, path: &RelPath) -> Result<RemoteFile> {
+        for how in [Mode::ReadShared, Mode::UpdateShared] {
+            let file = self.server.open_file(path, 0, how)?;
+            let opened = Server::about(path, file.state(false))?;
+            if opened.is_folder {
+                let error = Server::error(ErrorKind::IsADirectory, "open the file", path);
+                return Err(error.cause("a folder exists there"));
+            }
+            let named = self.server.look(path)?;
+            if named.is_some_and(|named| Server::id(&named) == Server::id(&opened)) {
+                return Ok(file);
+            }
+        }
+        Err(Server::error(ErrorKind::Busy, "open the file", path)
+            .cause("other clients still have a file open that was replaced")
+            .remedy("run the same command again when they have closed it"))
+    }
+
+    /// Queries the published files among `items`. Returns a result for each, in their order.
+    fn look_at_files(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<Found>>> {
+        let files = items.iter().filter_map(|item| match item {
+            SyncItem::File(path) => Some(self.server.asked(path)),
+            SyncItem::Folder(_) | SyncItem::Partial { .. } => None,
+        });
+        let files: Vec<Vec<u8>> = files.collect::<Result<_>>()?;
+        if files.is_empty() {
+            return Ok(Vec::new());
+        }
+        let login = self.server.login();
+        let asked = files.into_iter().map(|path| (login.as_str(), path));
+        Server::client()?.look_each(asked, 0)
+    }
+}
+
 impl Drop for XrootdSink {
     fn drop(&mut self) {
         // Each `Open` holds a reference to the server, which holds the map.
@@ -153,6 +230,8 @@ impl Store for XrootdSink {
             can_hold_log: true,
             compares_sums: self.server.has_checksums(),
             takes_many: true,
+            refused_name_bytes: REFUSED_NAME_BYTES,
+            name_bytes_max: NAME_BYTES_MAX,
             late_calls: LATE_CALLS,
             ..Capabilities::MINIMAL
         }
@@ -191,14 +270,8 @@ impl Store for XrootdSink {
     }
 
     fn open_read(&self, path: &RelPath, _purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
-        let file = self.server.open_file(path, 0, Mode::ReadShared)?;
-        let found = Server::about(path, file.state(false))?;
-        if found.is_folder {
-            let error = Server::error(ErrorKind::IsADirectory, "open the file", path);
-            return Err(error.cause("a folder exists there"));
-        }
         Ok(Box::new(Reading {
-            file,
+            file: self.open_named(path)?,
             path: path.clone(),
         }))
     }
@@ -282,6 +355,7 @@ impl Store for XrootdSink {
         size_bytes: u64,
         request: &PartialRequest,
     ) -> Result<Box<dyn Partial>> {
+        self.server.full(path)?;
         let partial = beside(path, &request.name)?;
         if let Some(id) = request.reuse {
             // Return the open file with this process's writes that are not durable yet, if there is
@@ -371,29 +445,7 @@ impl Store for XrootdSink {
         for item in items {
             answers.push(match item {
                 SyncItem::Partial { path, name } => {
-                    let at = beside(path, name)?;
-                    let (open, is_clean) = {
-                        let dirty = self.server.dirty.lock_unpoisoned();
-                        let is_clean = self.server.clean.lock_unpoisoned().contains(&at);
-                        (dirty.get(&at).cloned(), is_clean)
-                    };
-                    let open = match open {
-                        None if !is_clean => self.adopted(path, &at).map(Some),
-                        open => Ok(open),
-                    };
-                    match open {
-                        Err(error) if is_lost(&error) => return Err(error),
-                        Err(error) => Err(error),
-                        Ok(open) => {
-                            // A partial file named twice is synced once.
-                            let open = open.filter(|open| {
-                                let is_it = |other: &Arc<Open>| Arc::ptr_eq(other, open);
-                                !written.iter().any(is_it)
-                            });
-                            written.extend(open);
-                            Ok(())
-                        }
-                    }
+                    self.add_unsynced(path, &beside(path, name)?, &mut written)?
                 }
                 // The content was durable before publishing; the name may not be.
                 SyncItem::File(path) => {
@@ -407,7 +459,26 @@ impl Store for XrootdSink {
             });
         }
         partial::sync_all(&written)?;
-        self.server.settle_names(&changed)?;
+        // Look before the barrier, so that it covers the names that were found.
+        let mut found = self.look_at_files(items)?.into_iter();
+        let missing = self.server.settle_names(&changed)?;
+        let absent = |path| Server::error(ErrorKind::NotFound, "sync", path).cause(REMOVED);
+        for (item, answer) in items.iter().zip(&mut answers) {
+            match item {
+                SyncItem::File(path) => match found.next() {
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) if error.kind == ErrorKind::NotFound => {
+                        *answer = Err(absent(path));
+                    }
+                    Some(Err(error)) => return Server::about(path, Err(error)),
+                    None => *answer = Err(Server::unanswered()),
+                },
+                SyncItem::Folder(folder) if missing.contains(folder) => {
+                    *answer = Err(absent(folder));
+                }
+                SyncItem::Folder(_) | SyncItem::Partial { .. } => {}
+            }
+        }
         Ok(answers)
     }
 
@@ -429,7 +500,7 @@ impl Store for XrootdSink {
 
     fn remove_control(&self, path: &RelPath) -> Result<()> {
         self.remove(path)?;
-        self.server.settle_names([&folder_of(path)])
+        self.server.settle_names([&folder_of(path)]).map(|_| ())
     }
 
     fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {

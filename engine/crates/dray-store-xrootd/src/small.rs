@@ -38,6 +38,7 @@ fn unsift<T>(said: Vec<Result<()>>, answers: Vec<Result<T>>) -> Vec<Result<T>> {
 /// Writes small files; each `Ok` is durable.
 pub(crate) fn write(server: &Server, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
     let made = files.iter().enumerate().map(|(count, file)| {
+        server.full(file.path)?;
         let at = beside(file.path, file.partial)?;
         let attributes = &file.attributes;
         let note = Note {

@@ -11,6 +11,7 @@ const PLACES_BYTES: u32 = 4096;
 #[repr(C)]
 pub(super) struct RawLooked {
     url: Words<'static>,
+    path: Words<'static>,
     state: RawState,
     error: RawError,
 }
@@ -35,26 +36,28 @@ impl Client {
             .collect())
     }
 
-    /// Queries one path on many servers concurrently. Returns a result for each.
-    pub(crate) fn look_each(
+    /// Queries many paths, each at its own server, concurrently. Returns a result for each.
+    /// `seconds` is the maximum duration of a query; 0 for the client's own settings.
+    pub(crate) fn look_each<'a>(
         &self,
-        servers: &[String],
-        path: &[u8],
+        asked: impl IntoIterator<Item = (&'a str, Vec<u8>)>,
         seconds: u32,
     ) -> Result<Vec<Result<Found>>> {
-        let urls = servers.iter().map(words);
-        let urls: Vec<CString> = urls.collect::<Result<_>>()?;
-        let path = words(path)?;
-        let raw = urls.iter().map(|url| RawLooked {
+        let texts = asked
+            .into_iter()
+            .map(|(server, path)| Ok((words(server)?, words(path)?)));
+        let texts: Vec<(CString, CString)> = texts.collect::<Result<_>>()?;
+        let raw = texts.iter().map(|(url, path)| RawLooked {
             url: url.as_ptr(),
+            path: path.as_ptr(),
             state: RawState::default(),
             error: RawError::none(),
         });
         let mut raw: Vec<RawLooked> = raw.collect();
-        call("look at the file's replicas", |error| {
+        call("look at the files", |error| {
             let (each, count) = (raw.as_mut_ptr(), raw.len() as u64);
             // SAFETY: as many structs as said; what they point to lives until the call returns.
-            unsafe { (self.look_each)(each, count, path.as_ptr(), seconds, error) }.into()
+            unsafe { (self.look_each)(each, count, seconds, error) }.into()
         })?;
         let answer = |raw: &RawLooked| match raw.error.is_none() {
             true => Ok(Found::of(&raw.state)),
