@@ -4,7 +4,8 @@
 mod sources;
 
 use crate::null::Null;
-use crate::registry::{Location, Registry};
+use crate::registry::Registry;
+use crate::store_kind::Location;
 use dray_core::options::Links;
 use dray_core::url;
 pub use dray_core::url::{PORT, with_port};

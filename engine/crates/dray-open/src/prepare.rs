@@ -10,8 +10,8 @@ mod targets;
 pub use targets::Targets;
 
 use crate::locations::{self, Folder, LocalSource, Places, Sources};
-use crate::registry::{Location, OpenedSink, OpenedSource};
 use crate::server_checksum::{Needed, Offer};
+use crate::store_kind::{Location, OpenedSink, OpenedSource};
 use dray_core::options::{Links, Options};
 use dray_core::{End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan};
 use dray_runtime::assembly::{Content, TransferPlan};

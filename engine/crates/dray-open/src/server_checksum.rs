@@ -2,7 +2,7 @@
 //! the comparison is made before the copy gets its name. A checksum that the caller demands is
 //! separate, because it also decides which existing file is adopted.
 
-use crate::registry::Location;
+use crate::store_kind::Location;
 use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, Result, Status, Sums};
 use dray_runtime::panic_guard::caught;

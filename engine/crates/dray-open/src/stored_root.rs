@@ -1,7 +1,8 @@
 //! A root that is a folder of a store which a URL names.
 
 use crate::prepare::Targets;
-use crate::registry::{Location, OpenedSource, Registry, Writable};
+use crate::registry::Registry;
+use crate::store_kind::{Location, OpenedSource, Writable};
 use dray_core::options::Options;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_store::{

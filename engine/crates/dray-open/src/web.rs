@@ -1,6 +1,6 @@
 //! Web servers as sources.
 
-use crate::registry::{Location, OpenedSource, StoreKind};
+use crate::store_kind::{Location, OpenedSource, StoreKind};
 use dray_core::{Checksum, End, RelPath, Result};
 use dray_store::ReadOnly;
 use dray_store_http::{Credentials, HttpStore, HttpUrl};

@@ -1,6 +1,6 @@
 //! XRootD servers as sources and destinations.
 
-use crate::registry::{Location, OpenedSink, OpenedSource, StoreKind, Writable};
+use crate::store_kind::{Location, OpenedSink, OpenedSource, StoreKind, Writable};
 use dray_core::options::{Durability, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_store::ReadOnly;

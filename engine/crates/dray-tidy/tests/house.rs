@@ -16,21 +16,6 @@ const LONG_FILES: &[LongFile] = &[];
 
 /// Import circles that exist already. An entry may only shrink.
 const KNOWN_CIRCLES: &[KnownCircle] = &[
-    // The table of the registry names every kind of store, and each kind is one of its traits.
-    known(
-        "dray-open",
-        &[
-            "export",
-            "locations",
-            "null",
-            "prepare",
-            "registry",
-            "server_checksum",
-            "stored_root",
-            "web",
-            "xrootd",
-        ],
-    ),
     known("dray-runtime", &["drive", "tune"]),
     known(
         "dray-runtime",

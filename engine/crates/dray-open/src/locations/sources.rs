@@ -3,7 +3,8 @@
 use super::{
     LocalSource, Remote, Sources, Written, own_name, own_path, remote, resolve, shown, usage,
 };
-use crate::registry::{Location, Registry};
+use crate::registry::Registry;
+use crate::store_kind::Location;
 use dray_core::options::Links;
 use dray_core::url::encode;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};

@@ -1,0 +1,98 @@
+//! Null ends that other hosts read from and write to, in place of an exported folder.
+
+use crate::export;
+use crate::null::Null;
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_runtime::assembly::Threads;
+use dray_runtime::pool::Pool;
+use dray_runtime::sink::{self, Destination, DestinationRequest};
+use dray_runtime::source::{self, Root};
+use dray_store::{NullStore, NullTree, Store};
+use dray_wire::message::{Connect, Limits};
+use dray_wire::negotiate::Agreed;
+use std::sync::Arc;
+
+/// A null end that others may read from and write to, instead of an exported folder.
+#[derive(Debug)]
+pub struct NullExport {
+    /// The tree to read.
+    pub null: Null,
+    /// Thread count of each end.
+    pub threads: Threads,
+}
+
+impl NullExport {
+    /// Opens the sink that a driver asks for, with buffers of `pool` bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] if the driver asks to read the data back.
+    pub fn passive_sink(
+        &self,
+        connect: &Connect,
+        limits: &Limits,
+        owner: Vec<u8>,
+        pool: u64,
+    ) -> Result<(sink::Setup, Arc<Pool>)> {
+        if connect.options.verify {
+            let error = Error::new(
+                ErrorKind::InvalidRequest,
+                End::Sink,
+                "read back what is written",
+            );
+            return Err(error
+                .cause("a null end keeps nothing")
+                .remedy("leave --verify out"));
+        }
+        let rest = connect.paths.iter().skip(1);
+        let claims: Result<Vec<_>> = rest.map(|path| RelPath::parse(path)).collect();
+        let claims = claims.map_err(|error| error.at(End::Sink))?;
+        let destination = destination(|store| DestinationRequest {
+            store,
+            above: None,
+            claims,
+            transfer: connect.transfer.clone(),
+            owner,
+            durability: connect.options.durability,
+            words: "a null end".to_owned(),
+        })?;
+        let threads = self.threads;
+        export::sink_of(destination, connect, limits, pool, threads)
+    }
+
+    /// Opens the source that a driver asks for, with buffers of `pool` bytes.
+    ///
+    /// # Errors
+    /// For invalid paths and patterns.
+    pub fn passive_source(
+        &self,
+        connect: &Connect,
+        agreed: &Agreed,
+        pool: u64,
+    ) -> Result<source::Setup> {
+        let store = self.null.source();
+        let root = |path: &Vec<u8>| {
+            let trimmed = path.strip_suffix(b"/").unwrap_or(path);
+            Ok(Root {
+                store: Arc::clone(&store),
+                path: RelPath::parse(trimmed).map_err(|error| error.at(End::Source))?,
+                top: "/".into(),
+                name: None,
+                contents: trimmed.len() < path.len() || path.is_empty(),
+            })
+        };
+        let roots: Result<Vec<_>> = connect.paths.iter().map(root).collect();
+        export::source_of(roots?, connect, agreed, pool, self.threads)
+    }
+}
+
+/// Opens a sink that drops everything. Messages use the names in the request; nothing else of it
+/// has an effect.
+///
+/// # Errors
+/// As [`Destination::open`], which opens no storage here.
+pub fn destination(
+    request: impl FnOnce(Arc<dyn Store>) -> DestinationRequest,
+) -> Result<Destination> {
+    let store = NullStore::new(End::Sink, NullTree::default());
+    Destination::open(request(Arc::new(store)))
+}
