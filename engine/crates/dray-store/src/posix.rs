@@ -6,6 +6,7 @@
 mod attributes;
 mod control;
 mod direct;
+mod file_systems;
 mod folders;
 mod list;
 mod probe;

@@ -1,8 +1,8 @@
 //! A cache of open folders: a call for a file is relative to its folder, without a walk from the
 //! root.
 
+use super::file_systems::{FileSystem, FileSystems};
 use super::resolve::{Root, split};
-use super::sync::{FileSystem, FileSystems};
 use crate::targets::Targets;
 use dray_core::TargetId;
 use dray_core::lock::LockExt;

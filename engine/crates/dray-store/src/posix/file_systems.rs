@@ -1,0 +1,96 @@
+//! The file systems that a store has seen. Each is watched from the first use on, so that a loss of
+//! writes is noticed.
+
+use super::Place;
+use dray_core::lock::LockExt;
+use dray_core::{Error, ErrorKind, Result, Status};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// A file system that this store has seen.
+#[derive(Debug)]
+pub(super) struct FileSystem {
+    /// Kept open from the first use on: `syncfs` reports a loss of writes once to each descriptor
+    /// that was open at the time.
+    fd: OwnedFd,
+    /// True if `syncfs` makes the data durable and reports lost writes.
+    syncs_whole: bool,
+    /// True after a reported loss. The loss may concern any file, so no later sync counts as
+    /// durable. The lock is held during `syncfs`, so that no thread gets "durable" while another
+    /// gets the loss.
+    has_failed: Mutex<bool>,
+}
+
+impl FileSystem {
+    pub(super) const fn syncs_whole(&self) -> bool {
+        self.syncs_whole
+    }
+
+    /// Syncs the whole file system, for the entry at `place`.
+    pub(super) fn sync(&self, place: &Place) -> Result<()> {
+        let mut has_failed = self.has_failed.lock_unpoisoned();
+        if *has_failed {
+            return Err(lost(place));
+        }
+        rustix::io::retry_on_intr(|| rustix::fs::syncfs(&self.fd)).map_err(|errno| {
+            *has_failed = true;
+            place.error("sync the file system", errno)
+        })
+    }
+}
+
+/// File systems whose `syncfs` has the effect of `fsync` of each of their files: ext2 to ext4, XFS,
+/// btrfs, f2fs and tmpfs (linux/magic.h). On FUSE, Lustre and others it may return immediately,
+/// with nothing committed.
+const SYNC_WHOLE: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+
+/// First kernel version whose `syncfs` reports lost writes.
+const SYNCFS_SAYS: (u32, u32) = (5, 8);
+
+fn can_sync_whole(fd: BorrowedFd<'_>) -> bool {
+    static KERNEL_SAYS: LazyLock<bool> = LazyLock::new(|| {
+        let release = rustix::system::uname();
+        let release = release.release().to_string_lossy();
+        let mut numbers = release.split(|byte: char| !byte.is_ascii_digit());
+        let mut next = || numbers.next().and_then(|number| number.parse().ok());
+        (next().unwrap_or(0), next().unwrap_or(0)) >= SYNCFS_SAYS
+    });
+    let kind = rustix::fs::fstatfs(fd).map(|found| u64::try_from(found.f_type).unwrap_or(0));
+    *KERNEL_SAYS && kind.is_ok_and(|kind| SYNC_WHOLE.contains(&kind))
+}
+
+/// All file systems that a store has seen, by device number.
+#[derive(Debug, Default)]
+pub(super) struct FileSystems {
+    known: Mutex<HashMap<u64, Arc<FileSystem>>>,
+}
+
+impl FileSystems {
+    /// Returns the file system `device`, watched from now on. Called for each folder that is
+    /// opened, so before any write there. Returns `None` if no folder of it could be read so far.
+    pub(super) fn of(&self, folder: BorrowedFd<'_>, device: u64) -> Option<Arc<FileSystem>> {
+        let mut known = self.known.lock_unpoisoned();
+        if let Some(found) = known.get(&device) {
+            return Some(Arc::clone(found));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(folder, ".", flags, Mode::empty()).ok()?;
+        let new = Arc::new(FileSystem {
+            syncs_whole: can_sync_whole(fd.as_fd()),
+            fd,
+            has_failed: Mutex::new(false),
+        });
+        known.insert(device, Arc::clone(&new));
+        Some(new)
+    }
+}
+
+fn lost(place: &Place) -> Error {
+    Error::new(ErrorKind::Io, place.end, "sync the file system")
+        .file(&place.path)
+        .cause("it lost writes before; data that was not durable then is doubtful")
+        .remedy("check the storage, then run the same command again")
+        .status(Status::Permanent)
+}
