@@ -23,6 +23,7 @@ mod pause;
 mod put;
 mod read;
 mod redirect;
+mod server;
 mod store;
 mod url;
 

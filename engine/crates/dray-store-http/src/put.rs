@@ -2,7 +2,8 @@
 
 use crate::client::Ask;
 use crate::redirect::Place;
-use crate::store::{HttpStore, Server};
+use crate::server::Server;
+use crate::store::HttpStore;
 use dray_core::checksum::Summer;
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result, Sums};
 use std::fs::File;

@@ -2,9 +2,9 @@
 
 use crate::client::{Answer, Ask};
 use crate::redirect::Place;
-use crate::store::{Known, Said, Server};
+use crate::server::{Known, Said, Server, or_unknown, read_content_range};
 use dray_core::lock::LockExt;
-use dray_core::{ByteRange, ErrorKind, ModifiedTime, RelPath, Result, Sums};
+use dray_core::{ByteRange, ErrorKind, RelPath, Result, Sums};
 use dray_store::{ReadHandle, ReadState};
 use std::io::Read;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -327,29 +327,6 @@ impl ReadHandle for HttpFile {
 
     fn known_sums(&self) -> Result<Option<Sums>> {
         Ok(None)
-    }
-}
-
-/// Parses the first byte, the last byte and, if present, the size of the whole file (RFC 9110,
-/// section 14.4).
-pub(crate) fn read_content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
-    let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
-    let (first, last) = range.split_once('-')?;
-    let size = match size.trim() {
-        "*" => None,
-        size => Some(size.parse().ok()?),
-    };
-    Some((first.trim().parse().ok()?, last.trim().parse().ok()?, size))
-}
-
-/// Returns the modification time, or 0 if it is unknown.
-pub(crate) const fn or_unknown(time: Option<ModifiedTime>) -> ModifiedTime {
-    match time {
-        Some(time) => time,
-        None => ModifiedTime {
-            seconds: 0,
-            nanoseconds: 0,
-        },
     }
 }
 

@@ -9,10 +9,73 @@ use dray_core::{
 };
 use std::vec::IntoIter;
 
-/// Maximum depth of folders: a server can invent any number (guess, revisit).
-const DEPTH_MAX: usize = 256;
+/// Maximum depth of folders: a server can invent any number. A path of 1024 bytes, the least that a
+/// store allows, has at most this many names.
+const DEPTH_MAX: usize = 512;
 
-/// An entry of a folder.
+/// A store that returns one folder at a time.
+pub trait FolderSource: Send {
+    /// An entry of a folder, as the store reports it.
+    type Entry: Send;
+
+    /// The end of the transfer that errors name.
+    fn end(&self) -> End {
+        End::Source
+    }
+
+    /// Returns true if dray may keep partial files and logs in the store.
+    fn has_own_names(&self) -> bool {
+        false
+    }
+
+    /// Returns the entries of a folder, in any order.
+    ///
+    /// # Errors
+    /// If the folder cannot be read. The listing continues after it.
+    fn entries(&mut self, folder: &RelPath) -> Result<FolderEntries<Self::Entry>>;
+
+    /// Returns true if the entry is a folder.
+    fn is_folder(entry: &Self::Entry) -> bool;
+
+    /// Returns what to list of an entry.
+    ///
+    /// # Errors
+    /// If the entry cannot be copied. The listing continues after it.
+    fn state(&mut self, path: &RelPath, entry: Self::Entry) -> Result<EntryState>;
+}
+
+/// Entries of a folder.
+#[derive(Debug)]
+pub struct FolderEntries<E> {
+    /// Each entry with its name, or the error of an invalid name.
+    pub entries: Vec<(Result<Name>, E)>,
+    /// An error if there may be more entries.
+    pub error: Option<Error>,
+}
+
+impl<E> Default for FolderEntries<E> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            error: None,
+        }
+    }
+}
+
+/// What a listing has of an entry, in addition to its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryState {
+    /// Size of a file in bytes; ignored for a folder.
+    pub size: u64,
+    /// Time of the last modification.
+    pub modified: ModifiedTime,
+    /// Targets that hold the entry's bytes.
+    pub layout: Layout,
+    /// See [`Listed::identity`].
+    pub identity: Vec<u8>,
+}
+
+/// An entry of a folder, for [`FolderLister::new`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderEntry {
     /// Name of the entry in the folder.
@@ -23,154 +86,248 @@ pub struct FolderEntry {
     pub modified: ModifiedTime,
 }
 
-/// Lists depth first, files before folders, each by name. `entries` returns the entries of a
-/// folder.
-pub struct FolderLister<F> {
-    entries: F,
+/// A function that returns the entries of a folder.
+pub struct ByFunction<F>(F);
+
+impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>> + Send> FolderSource for ByFunction<F> {
+    type Entry = FolderEntry;
+
+    fn entries(&mut self, folder: &RelPath) -> Result<FolderEntries<FolderEntry>> {
+        let entries = (self.0)(folder)?.into_iter();
+        Ok(FolderEntries {
+            entries: entries.map(|one| (Ok(one.name.clone()), one)).collect(),
+            error: None,
+        })
+    }
+
+    fn is_folder(entry: &FolderEntry) -> bool {
+        entry.size.is_none()
+    }
+
+    fn state(&mut self, _path: &RelPath, entry: FolderEntry) -> Result<EntryState> {
+        Ok(EntryState {
+            size: entry.size.unwrap_or(0),
+            modified: entry.modified,
+            layout: Layout::Single(TargetId(0)),
+            identity: Vec::new(),
+        })
+    }
+}
+
+/// Lists depth first, files before folders, each by name.
+pub struct FolderLister<S: FolderSource> {
+    source: S,
     options: ListOptions,
-    top: Option<(RelPath, FolderEntry)>,
-    levels: Vec<Level>,
+    top: Option<(RelPath, Name, S::Entry)>,
+    levels: Vec<Level<S::Entry>>,
     is_entered: bool,
 }
 
-struct Level {
+struct Level<E> {
     path: RelPath,
-    /// Entry of the folder; `None` for a top of which only the contents are listed.
-    entry: Option<FolderEntry>,
-    left: Option<IntoIter<FolderEntry>>,
+    /// The folder itself; `None` for a top of which only the contents are listed.
+    folder: Option<(Name, EntryState)>,
+    left: Option<IntoIter<(Result<Name>, E)>>,
 }
 
-impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>>> FolderLister<F> {
-    /// Lists `top`, which has the `state` in its store.
+impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>> + Send> FolderLister<ByFunction<F>> {
+    /// Lists `top`, which has the `state` in its store. `entries` returns the entries of a folder.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] without a state; [`ErrorKind::NotADirectory`] if the contents of a
-    /// file are requested.
+    /// [`ErrorKind::NotFound`] without a state; as [`FolderLister::from_top`].
     pub fn new(
         top: &RelPath,
         state: Option<FileState>,
         options: &ListOptions,
         entries: F,
     ) -> Result<Self> {
-        let failed = |kind, cause: &str| {
-            let error = Error::new(kind, End::Source, "list");
-            Err(error.file(top).cause(cause))
-        };
         let Some(state) = state else {
-            return failed(ErrorKind::NotFound, "the store has no such file or folder");
+            let error = Error::new(ErrorKind::NotFound, End::Source, "list").file(top);
+            return Err(error.cause("the store has no such file or folder"));
         };
         let is_folder = state.kind == FileKind::Directory;
-        let entry = top.name().map(|name| FolderEntry {
-            name,
+        let entry = FolderEntry {
+            // The root has no name, and its entry is not listed.
+            name: top.name().map_or_else(|| Name::new(b"root"), Ok)?,
             size: (!is_folder).then_some(state.size),
             modified: state.modified,
-        });
-        let mut lister = Self {
-            entries,
-            options: *options,
-            top: None,
-            levels: Vec::new(),
-            is_entered: false,
         };
-        match entry.filter(|_| !options.contents) {
-            Some(entry) => lister.top = Some((top.clone(), entry)),
-            None if is_folder => lister.enter(top.clone(), None),
-            None => return failed(ErrorKind::NotADirectory, "it is a file"),
+        Self::from_top(top, entry, options, ByFunction(entries))
+    }
+}
+
+impl<S: FolderSource> FolderLister<S> {
+    /// Lists the entry `top` of a store.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotADirectory`] if the contents of a file are requested.
+    pub fn from_top(
+        top: &RelPath,
+        entry: S::Entry,
+        options: &ListOptions,
+        source: S,
+    ) -> Result<Self> {
+        let is_folder = S::is_folder(&entry);
+        let end = source.end();
+        let mut lister = Self::empty(options, source);
+        match top.name().filter(|_| !options.contents) {
+            Some(name) => lister.top = Some((top.clone(), name, entry)),
+            None if is_folder => lister.enter(top.clone(), None, None),
+            None => {
+                let error = Error::new(ErrorKind::NotADirectory, end, "list").file(top);
+                return Err(error.cause("it is a file"));
+            }
         }
         Ok(lister)
     }
 
-    fn enter(&mut self, path: RelPath, entry: Option<FolderEntry>) {
-        let left = None;
-        self.levels.push(Level { path, entry, left });
+    /// Lists the contents of the folder `top`, which are known. The top itself is not listed.
+    pub fn from_contents(
+        top: &RelPath,
+        contents: Vec<(Result<Name>, S::Entry)>,
+        options: &ListOptions,
+        source: S,
+    ) -> Self {
+        let mut lister = Self::empty(options, source);
+        lister.enter(top.clone(), None, Some(sorted::<S>(contents)));
+        lister
+    }
+
+    fn empty(options: &ListOptions, source: S) -> Self {
+        Self {
+            source,
+            options: *options,
+            top: None,
+            levels: Vec::new(),
+            is_entered: false,
+        }
+    }
+
+    fn enter(
+        &mut self,
+        path: RelPath,
+        folder: Option<(Name, EntryState)>,
+        left: Option<IntoIter<(Result<Name>, S::Entry)>>,
+    ) {
+        self.levels.push(Level { path, folder, left });
     }
 
     fn depth(&self) -> usize {
-        let named = self.levels.iter().filter(|level| level.entry.is_some());
+        let named = self.levels.iter().filter(|level| level.folder.is_some());
         named.count()
     }
 
-    fn item(&mut self, path: RelPath, entry: FolderEntry) -> Result<Listed> {
+    fn item(&mut self, path: RelPath, name: Name, entry: S::Entry) -> Result<Listed> {
         let depth = self.depth();
-        let Some(size) = entry.size else {
-            if !self.options.recursive {
-                let error = Error::new(ErrorKind::IsADirectory, End::Source, "copy");
-                let error = error.file(&path).cause("it is a folder");
-                return Err(error.remedy("add --recursive (-r) to copy it"));
-            }
-            if depth >= DEPTH_MAX {
-                let error = Error::new(ErrorKind::LimitExceeded, End::Source, "list");
-                let cause = format!("more than {DEPTH_MAX} nested folders");
-                let error = error.file(&path).cause(cause);
-                return Err(error.remedy("copy the innermost folders by themselves"));
-            }
-            self.enter(path, Some(entry.clone()));
-            self.is_entered = true;
-            return Ok(listed(depth, entry, EntryKind::Directory));
-        };
-        let sparse = false;
-        Ok(listed(depth, entry, EntryKind::File { size, sparse }))
+        if !S::is_folder(&entry) {
+            let state = self.source.state(&path, entry)?;
+            let kind = EntryKind::File {
+                size: state.size,
+                sparse: false,
+            };
+            return Ok(listed(depth, name, kind, state));
+        }
+        let error = |kind, operation| Error::new(kind, self.source.end(), operation).file(&path);
+        if !self.options.recursive {
+            let error = error(ErrorKind::IsADirectory, "copy").cause("it is a folder");
+            return Err(error.remedy("add --recursive (-r) to copy it"));
+        }
+        if depth >= DEPTH_MAX {
+            let cause = format!("more than {DEPTH_MAX} nested folders");
+            let error = error(ErrorKind::LimitExceeded, "list").cause(cause);
+            return Err(error.remedy("copy the innermost folders by themselves"));
+        }
+        let state = self.source.state(&path, entry)?;
+        self.enter(path, Some((name.clone(), state.clone())), None);
+        self.is_entered = true;
+        Ok(listed(depth, name, EntryKind::Directory, state))
+    }
+
+    /// Queries the contents of the innermost folder.
+    fn read_folder(&mut self) -> Option<Error> {
+        let level = self.levels.last_mut()?;
+        if level.left.is_some() {
+            return None;
+        }
+        let FolderEntries { entries, error } =
+            self.source
+                .entries(&level.path)
+                .unwrap_or_else(|error| FolderEntries {
+                    error: Some(error),
+                    ..FolderEntries::default()
+                });
+        level.left = Some(sorted::<S>(entries));
+        error
+    }
+
+    fn is_wanted(&self, name: &Name, entry: &S::Entry) -> bool {
+        match self.options.own {
+            false => !name.is_reserved(),
+            true => self.source.has_own_names() && (name.is_reserved() || S::is_folder(entry)),
+        }
     }
 }
 
-fn listed(depth: usize, entry: FolderEntry, kind: EntryKind) -> Listed {
-    let mode = match entry.size {
-        Some(_) => 0o644,
-        None => 0o755,
+fn sorted<S: FolderSource>(
+    mut entries: Vec<(Result<Name>, S::Entry)>,
+) -> IntoIter<(Result<Name>, S::Entry)> {
+    entries.sort_by_cached_key(|(name, entry)| {
+        let name = name.as_ref().map(|name| name.as_bytes().to_vec());
+        (S::is_folder(entry), name.unwrap_or_default())
+    });
+    entries.into_iter()
+}
+
+fn listed(depth: usize, name: Name, kind: EntryKind, state: EntryState) -> Listed {
+    let mode = match kind {
+        EntryKind::Directory | EntryKind::DirectoryEnd => 0o755,
+        _ => 0o644,
     };
     Listed {
         depth,
-        name: entry.name,
+        name,
         kind,
         metadata: Metadata {
             mode,
-            modified: entry.modified,
+            modified: state.modified,
             xattrs: Vec::new(),
         },
-        layout: Layout::Single(TargetId(0)),
-        identity: Vec::new(),
+        layout: state.layout,
+        identity: state.identity,
     }
 }
 
-impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>>> Iterator for FolderLister<F> {
+impl<S: FolderSource> Iterator for FolderLister<S> {
     type Item = Result<Listed>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.is_entered = false;
-        if let Some((path, entry)) = self.top.take() {
-            return Some(self.item(path, entry));
+        if let Some((path, name, entry)) = self.top.take() {
+            return Some(self.item(path, name, entry));
         }
         loop {
-            let level = self.levels.last_mut()?;
-            let Some(left) = &mut level.left else {
-                let found = (self.entries)(&level.path);
-                let (mut entries, error) = match found {
-                    Ok(entries) => (entries, None),
-                    Err(error) => (Vec::new(), Some(error)),
-                };
-                entries
-                    .sort_by_cached_key(|one| (one.size.is_none(), one.name.as_bytes().to_vec()));
-                level.left = Some(entries.into_iter());
-                match error {
-                    Some(error) => return Some(Err(error)),
-                    None => continue,
-                }
-            };
-            let Some(entry) = left.next() else {
-                let entry = self.levels.pop()?.entry?;
-                return Some(Ok(listed(self.depth(), entry, EntryKind::DirectoryEnd)));
-            };
-            // dray keeps nothing of its own in a store that it only reads.
-            if entry.name.is_reserved() || self.options.own {
-                continue;
+            if let Some(error) = self.read_folder() {
+                return Some(Err(error));
             }
-            let path = level.path.join(&entry.name);
-            return Some(path.and_then(|path| self.item(path, entry)));
+            let level = self.levels.last_mut()?;
+            let Some((name, entry)) = level.left.as_mut().and_then(IntoIter::next) else {
+                let (name, state) = self.levels.pop()?.folder?;
+                let depth = self.depth();
+                return Some(Ok(listed(depth, name, EntryKind::DirectoryEnd, state)));
+            };
+            let named = name.and_then(|name| Ok((level.path.join(&name)?, name)));
+            match named {
+                Ok((path, name)) if self.is_wanted(&name, &entry) => {
+                    return Some(self.item(path, name, entry));
+                }
+                Ok(_) => {}
+                Err(error) => return Some(Err(error.at(self.source.end()))),
+            }
         }
     }
 }
 
-impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>> + Send> Lister for FolderLister<F> {
+impl<S: FolderSource> Lister for FolderLister<S> {
     fn skip_folder(&mut self) {
         if std::mem::take(&mut self.is_entered) {
             self.levels.pop();

@@ -25,7 +25,7 @@ mod types;
 pub mod wrap;
 
 pub use ext::{ReadExt, StoreExt};
-pub use folder_lister::{FolderEntry, FolderLister};
+pub use folder_lister::{EntryState, FolderEntries, FolderEntry, FolderLister, FolderSource};
 pub use memory::MemoryStore;
 pub use null::{NullStore, NullTree};
 pub use posix::{LinkScope, PosixOptions, PosixStore};

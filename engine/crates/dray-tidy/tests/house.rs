@@ -46,7 +46,6 @@ const KNOWN_CIRCLES: &[KnownCircle] = &[
         "dray-runtime",
         &["net::dial", "net::preconnect", "net::redial"],
     ),
-    known("dray-store-http", &["list", "read", "store"]),
     known("dray-store-xrootd", &["barrier", "partial", "server"]),
     known("dray-store-xrootd", &["cluster", "list", "store"]),
 ];

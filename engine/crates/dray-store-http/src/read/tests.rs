@@ -1,5 +1,5 @@
 use super::{Asked, HttpFile, read_content_range};
-use crate::store::Known;
+use crate::server::Known;
 use crate::{Credentials, HttpStore, HttpUrl};
 use dray_core::{End, ErrorKind, ModifiedTime, RelPath};
 use dray_store::{ReadHandle, ReadPurpose, ReadState, Readable as _};

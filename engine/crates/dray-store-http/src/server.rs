@@ -1,0 +1,404 @@
+//! Requests to a web server about the state of paths. Remembers which methods the server supports.
+
+use crate::client::{Answer, Ask, Client, SILENCE_MAX};
+use crate::credentials::Credentials;
+use crate::dav::{self, Found};
+use crate::redirect::Place;
+use crate::url::{HttpUrl, Origin};
+use dray_core::lock::LockExt;
+use dray_core::{Checksum, End, Error, ErrorKind, ModifiedTime, RelPath, Result};
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Maximum length of an answer about one folder: a few hundred thousand files (guess, revisit).
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// Maximum number of requests for one file's checksum to a server that does not answer: an hour in
+/// all, as each request waits two minutes (guess, revisit).
+const QUESTIONS_MAX: u32 = 30;
+
+/// Maximum number of files remembered between listing and opening.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+/// Returns true if a range was refused because the file is empty.
+fn is_empty(answer: &Answer) -> bool {
+    let range = answer.header("content-range");
+    range.is_some_and(|range| range.trim() == "bytes */0")
+}
+
+/// Known state of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) size: u64,
+    pub(crate) modified: Option<ModifiedTime>,
+    /// Strong entity tag of the file.
+    pub(crate) tag: Option<String>,
+}
+
+impl Known {
+    /// Returns the state in an answer's head; `size` replaces `Content-Length` where the caller
+    /// knows better.
+    pub(crate) fn of_answer(answer: &Answer, size: Option<u64>) -> Self {
+        Self {
+            size: size.or_else(|| answer.length()).unwrap_or_default(),
+            modified: answer.header("last-modified").and_then(dav::read_time),
+            tag: answer.header("etag").and_then(dav::strong),
+        }
+    }
+}
+
+/// Version information in answers, in addition to size, time and strong tag. A difference means
+/// another version; equality proves nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// Entity tag, weak or strong, without the prefix of a weak one.
+    tag: Option<String>,
+    /// Digest of the whole file (RFC 9530, RFC 3230), as written.
+    digest: Option<String>,
+}
+
+impl Said {
+    pub(crate) fn of_answer(answer: &Answer) -> Self {
+        let digest = answer
+            .header("repr-digest")
+            .or_else(|| answer.header("digest"));
+        Self {
+            tag: answer.header("etag").and_then(dav::opaque),
+            digest: digest.map(|text| text.trim().to_owned()),
+        }
+    }
+
+    /// Returns true if both can describe one version.
+    fn may_be(&self, other: &Self) -> bool {
+        let same = |one: &Option<String>, other: &Option<String>| match (one, other) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        same(&self.tag, &other.tag) && same(&self.digest, &other.digest)
+    }
+
+    /// Adds fields that only the other one has.
+    fn learn(&mut self, other: &Self) {
+        self.tag = self.tag.take().or_else(|| other.tag.clone());
+        self.digest = self.digest.take().or_else(|| other.digest.clone());
+    }
+}
+
+/// State shared by all handles of a store.
+pub(crate) struct Server {
+    pub(crate) client: Client,
+    origin: Origin,
+    query: Option<String>,
+    pub(crate) end: End,
+    /// False once the server has shown that it does not support PROPFIND.
+    is_dav: AtomicBool,
+    remembered: Mutex<HashMap<RelPath, Known>>,
+    /// Version information of files that are being read, shared by all handles.
+    said: Mutex<HashMap<RelPath, Said>>,
+}
+
+impl Server {
+    /// Returns the server of `url`. Sends no request yet.
+    pub(crate) fn new(url: &HttpUrl, credentials: Credentials, end: End) -> Self {
+        Self {
+            client: Client::new(url.origin.clone(), credentials, end),
+            origin: url.origin.clone(),
+            query: url.query.clone(),
+            end,
+            is_dav: AtomicBool::new(true),
+            remembered: Mutex::default(),
+            said: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn place(&self, path: &RelPath) -> Place {
+        Place::new(&self.origin, path, self.query.as_deref())
+    }
+
+    /// Remembers a file's state from a listing until the file is opened.
+    pub(crate) fn remember(&self, path: &RelPath, known: Known) {
+        let mut remembered = self.remembered.lock_unpoisoned();
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        remembered.insert(path.clone(), known);
+    }
+
+    /// Forgets the remembered state of a changed file: requests with the old state would fail again
+    /// and again.
+    pub(crate) fn forget(&self, path: &RelPath) {
+        let mut remembered = self.remembered.lock_unpoisoned();
+        remembered.remove(path);
+        let mut said = self.said.lock_unpoisoned();
+        said.remove(path);
+    }
+
+    /// Returns true if an answer is consistent with earlier answers about the file.
+    pub(crate) fn is_as_said(&self, path: &RelPath, now: &Said) -> bool {
+        if *now == Said::default() {
+            return true;
+        }
+        let mut said = self.said.lock_unpoisoned();
+        if said.len() >= REMEMBERED_MAX {
+            said.clear();
+        }
+        let before = said.entry(path.clone()).or_default();
+        let may_be = before.may_be(now);
+        before.learn(now);
+        may_be
+    }
+
+    /// Returns the remembered state of a file.
+    pub(crate) fn recall(&self, path: &RelPath) -> Option<Known> {
+        let remembered = self.remembered.lock_unpoisoned();
+        remembered.get(path).cloned()
+    }
+
+    /// Returns a folder and its entries, or the file at `path` alone; `None` if the server does not
+    /// support PROPFIND.
+    pub(crate) fn propfind(
+        &self,
+        path: &RelPath,
+        depth: &'static str,
+        operation: &'static str,
+    ) -> Result<Option<Vec<Found>>> {
+        if !self.is_dav.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let place = match depth {
+            "1" => self.place(path).into_folder(),
+            _ => self.place(path),
+        };
+        let ask = Ask {
+            method: "PROPFIND",
+            place: &place,
+            headers: &[("Depth", depth), ("Content-Type", "application/xml")],
+            body: dav::QUESTION,
+            operation,
+            file: path,
+        };
+        let answer = self.client.ask(&ask)?;
+        match answer.status {
+            207 => {}
+            // The server does not speak WebDAV.
+            200 | 400 | 405 | 501 => {
+                self.is_dav.store(false, Ordering::Relaxed);
+                return Ok(None);
+            }
+            // A server that only permits reading files answers with this, too.
+            403 => return Ok(None),
+            _ => return Err(self.client.refused(&ask, answer)),
+        }
+        // XRootD's server writes paths without escapes.
+        let is_raw = answer
+            .header("server")
+            .is_some_and(|server| server.to_ascii_lowercase().starts_with("xrootd"));
+        let origin = answer.place.origin.clone();
+        let mut text = String::new();
+        let read = answer
+            .into_body()
+            .take(ANSWER_BYTES_MAX + 1)
+            .read_to_string(&mut text);
+        if let Err(error) = read {
+            return Err(self.client.cut_off(&ask, &origin, &error));
+        }
+        if text.len() as u64 > ANSWER_BYTES_MAX {
+            let fault = self.client.fault(ErrorKind::LimitExceeded, &ask);
+            let cause = format!("its listing has more than {ANSWER_BYTES_MAX} bytes");
+            return Err(fault.cause(cause).remedy("copy its files by name"));
+        }
+        let found = dav::read(&text, is_raw).map_err(|why| {
+            let fault = self.client.fault(ErrorKind::Protocol, &ask);
+            fault
+                .cause(format!("{origin}: {why}"))
+                .remedy("check the server, or copy its files by name")
+        })?;
+        Ok(Some(found))
+    }
+
+    /// Returns the entry at `path`.
+    pub(crate) fn look(&self, path: &RelPath, operation: &'static str) -> Result<Found> {
+        if let Some(found) = self.propfind(path, "0", operation)? {
+            // After a redirect the single entry may have another name.
+            let is_alone = found.len() == 1;
+            let own = found
+                .into_iter()
+                .find(|found| is_alone || found.path == *path);
+            if let Some(own) = own.filter(|own| own.is_folder || own.size.is_some()) {
+                let path = path.clone();
+                return Ok(Found { path, ..own });
+            }
+        }
+        self.head(path, operation)
+    }
+
+    /// Returns the state in the head of a file. If only reads are permitted, as by a signed URL,
+    /// requests the first byte.
+    fn head(&self, path: &RelPath, operation: &'static str) -> Result<Found> {
+        let place = self.place(path);
+        let ask = Ask {
+            method: "HEAD",
+            place: &place,
+            headers: &[],
+            body: "",
+            operation,
+            file: path,
+        };
+        let mut answer = self.client.ask(&ask)?;
+        let mut size = answer.length();
+        if matches!(answer.status, 400 | 403 | 405 | 501) {
+            let ask = Ask {
+                method: "GET",
+                headers: &[("Range", "bytes=0-0")],
+                ..ask
+            };
+            answer = self.client.ask(&ask)?;
+            size = match answer.status {
+                206 => answer
+                    .header("content-range")
+                    .and_then(read_content_range)
+                    .and_then(|range| range.2),
+                200 => answer.length(),
+                // An empty file has no first byte; request the whole file.
+                416 if is_empty(&answer) => {
+                    answer = self.client.ask(&Ask {
+                        headers: &[],
+                        ..ask
+                    })?;
+                    match answer.status {
+                        200 => answer.length(),
+                        _ => return Err(self.client.refused(&ask, answer)),
+                    }
+                }
+                _ => return Err(self.client.refused(&ask, answer)),
+            };
+        } else if answer.status != 200 {
+            return Err(self.client.refused(&ask, answer));
+        }
+        let Some(size) = size else {
+            let fault = self.client.fault(ErrorKind::Unsupported, &ask);
+            return Err(fault
+                .cause(format!("{} does not report the file's size", self.origin))
+                .remedy("fetch it with another program"));
+        };
+        let known = Known::of_answer(&answer, Some(size));
+        Ok(Found {
+            path: path.clone(),
+            is_folder: false,
+            size: Some(size),
+            modified: known.modified,
+            tag: known.tag,
+        })
+    }
+
+    /// Returns the state of a found file, if its changes can be detected.
+    pub(crate) fn as_file(&self, found: Found, operation: &'static str) -> Result<Known> {
+        let fault = |kind| Error::new(kind, self.end, operation).file(&found.path);
+        if found.is_folder {
+            return Err(fault(ErrorKind::IsADirectory).cause("the server calls it a folder"));
+        }
+        if found.modified.is_none() {
+            return Err(fault(ErrorKind::Unsupported)
+                .cause(format!(
+                    "{} reports no modification time, so a change of the file could not be \
+                     detected",
+                    self.origin
+                ))
+                .remedy("fetch it with another program, or read it from another server"));
+        }
+        Ok(Known {
+            size: found.size.unwrap_or_default(),
+            modified: found.modified,
+            tag: found.tag,
+        })
+    }
+
+    /// Returns the server's checksum of a file, if it has one. A server that reads the file first
+    /// sends no answer meanwhile; the request is repeated as long as `waits` returns true.
+    pub(crate) fn digest(
+        &self,
+        path: &RelPath,
+        waits: &dyn Fn() -> bool,
+    ) -> Result<Option<Checksum>> {
+        let mut questions = 1;
+        loop {
+            let asked = Instant::now();
+            let said = self.digest_once(path);
+            // Not an immediate answer that a server behind it takes too long.
+            let is_silent = matches!(&said, Err(error) if error.kind == ErrorKind::TimedOut)
+                && asked.elapsed() >= SILENCE_MAX / 2;
+            if !is_silent || questions >= QUESTIONS_MAX || !waits() {
+                return said;
+            }
+            questions += 1;
+        }
+    }
+
+    fn digest_once(&self, path: &RelPath) -> Result<Option<Checksum>> {
+        let place = self.place(path);
+        let ask = Ask {
+            method: "HEAD",
+            place: &place,
+            headers: &[("Want-Digest", "adler32")],
+            body: "",
+            operation: "ask for the checksum",
+            file: path,
+        };
+        let answer = self.client.ask(&ask)?;
+        if answer.status != 200 {
+            return Err(self.client.refused(&ask, answer));
+        }
+        Ok(answer.header("digest").and_then(read_digest))
+    }
+}
+
+/// Returns the adler32 among the digests of RFC 3230, eight hexadecimal digits or fewer.
+fn read_digest(text: &str) -> Option<Checksum> {
+    text.split(',').find_map(|one| {
+        let (algorithm, value) = one.trim().split_once('=')?;
+        let is_adler = algorithm.eq_ignore_ascii_case("adler32");
+        is_adler.then(|| Checksum::parse(&format!("adler32:{}", value.trim())))?
+    })
+}
+
+/// Parses the first byte, the last byte and, if present, the size of the whole file (RFC 9110,
+/// section 14.4).
+pub(crate) fn read_content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
+    let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let size = match size.trim() {
+        "*" => None,
+        size => Some(size.parse().ok()?),
+    };
+    Some((first.trim().parse().ok()?, last.trim().parse().ok()?, size))
+}
+
+/// Returns the modification time, or 0 if it is unknown.
+pub(crate) const fn or_unknown(time: Option<ModifiedTime>) -> ModifiedTime {
+    match time {
+        Some(time) => time,
+        None => ModifiedTime {
+            seconds: 0,
+            nanoseconds: 0,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_digest;
+    use dray_core::Checksum;
+
+    #[test]
+    fn a_digest_is_read() {
+        let adler = |value| Some(Checksum::Adler32(value));
+        assert_eq!(read_digest("adler32=cc536433"), adler(0xcc53_6433));
+        assert_eq!(read_digest("MD5=abc=, ADLER32=1"), adler(1));
+        for nothing in ["", "md5=abc", "adler32", "adler32=xyz", "adler32="] {
+            assert_eq!(read_digest(nothing), None, "{nothing}");
+        }
+    }
+}
