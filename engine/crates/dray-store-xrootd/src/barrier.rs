@@ -11,10 +11,11 @@ use crate::client::{Mode, RemoteFile, client};
 use crate::server::{OWN_MODE, Server, random};
 use dray_core::lock::LockExt;
 use dray_core::{Name, RelPath, Result};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 
 /// The barrier file; it is already unlinked.
-pub(crate) struct Barrier {
+struct Barrier {
     file: RemoteFile,
     length: u64,
 }
@@ -35,7 +36,20 @@ impl Barrier {
     }
 }
 
-impl Server {
+/// The barrier files of a server, by the number of their file system.
+pub(crate) struct Barriers {
+    server: Arc<Server>,
+    by_device: Mutex<HashMap<u32, Barrier>>,
+}
+
+impl Barriers {
+    pub(crate) fn new(server: Arc<Server>) -> Self {
+        Self {
+            server,
+            by_device: Mutex::default(),
+        }
+    }
+
     /// Makes durable all names given, taken and removed before in these folders, and in others of
     /// their file systems. Returns the folders that do not exist.
     ///
@@ -49,11 +63,11 @@ impl Server {
         let mut missing = Vec::new();
         for folder in folders {
             // Query each time: a folder may have been replaced since.
-            let Some(found) = self.look(folder)? else {
+            let Some(found) = self.server.look(folder)? else {
                 missing.push(folder);
                 continue;
             };
-            let device = Self::device(&found);
+            let device = Server::device(&found);
             if settled.insert(device) {
                 self.settle_device(device, folder)?;
             }
@@ -62,18 +76,18 @@ impl Server {
     }
 
     fn settle_device(&self, device: u32, folder: &RelPath) -> Result<()> {
-        let mut barriers = self.barriers.lock_unpoisoned();
+        let mut barriers = self.by_device.lock_unpoisoned();
         // A failed barrier is not used again.
         let mut made = match barriers.remove(&device) {
             Some(made) => made,
-            None => Barrier::new(self, folder)?,
+            None => Barrier::new(&self.server, folder)?,
         };
         let mark = made.length.to_le_bytes();
         let settled = made
             .file
             .write(made.length, &mark, false)
             .and_then(|()| made.file.sync());
-        Self::about(folder, settled)?;
+        Server::about(folder, settled)?;
         made.length += mark.len() as u64;
         barriers.insert(device, made);
         Ok(())

@@ -6,10 +6,10 @@
 
 use crate::checksum;
 use crate::client::{Found, client};
+use crate::files::Files;
 use crate::located::Located;
-use crate::store::{Authorised, XrootdStore};
-use dray_core::{ErrorKind, Layout, RelPath, Result};
-use dray_store::ReadState;
+use dray_core::{ErrorKind, Layout, RelPath, Result, TargetId};
+use dray_store::{ReadState, Target, TargetMap, Targets};
 use std::sync::{Arc, OnceLock};
 
 /// Smaller files are read from the server that the manager chooses. A query for a file's servers
@@ -33,9 +33,13 @@ const WAIT_SECONDS_MAX: u64 = 10;
 /// Maximum seconds for the servers to answer a query of a file's state, sent to all concurrently.
 const LOOK_SECONDS: u32 = 5;
 
-/// Result of the search for replicas.
-#[derive(Default)]
+/// The server of a store, which may be a cluster's manager, and the result of the search for
+/// replicas.
 pub(crate) struct Cluster {
+    pub(crate) files: Files,
+    /// True if the file that the URL names may be read from several servers.
+    may_locate: bool,
+    targets: Targets,
     /// Set once, at the first query, and for good: a copy from several servers must not become one
     /// from the server that the manager chooses, which has another time.
     located: OnceLock<Option<Arc<Located>>>,
@@ -54,13 +58,36 @@ fn wait_seconds(bytes: u64) -> u32 {
     u32::try_from(seconds).unwrap_or(1)
 }
 
-impl XrootdStore {
-    /// Returns true if the file is read from several servers: then only a checksum of the whole
-    /// shows that it is one file, and has to be compared. Valid after the file was listed or
-    /// queried.
-    #[must_use]
-    pub fn is_from_several(&self) -> bool {
-        matches!(self.cluster().located.get(), Some(Some(_)))
+/// Layout of a file on one server, and of a cluster's file without located replicas: one target.
+pub(crate) const fn whole() -> Layout {
+    Layout::Single(TargetId(0))
+}
+
+impl Cluster {
+    pub(crate) fn new(files: Files, may_locate: bool) -> Self {
+        let server = [(RelPath::root(), files.url.server())];
+        Self {
+            targets: Targets::new(TargetMap::new(server)),
+            files,
+            may_locate,
+            located: OnceLock::new(),
+            is_cluster: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        self.targets.all()
+    }
+
+    /// Returns the storage target of a server of the cluster.
+    fn target(&self, server: &str) -> TargetId {
+        self.targets
+            .named(&self.files.url.with_host(server).server())
+    }
+
+    /// Returns true if the file is read from several servers.
+    pub(crate) fn is_from_several(&self) -> bool {
+        matches!(self.located.get(), Some(Some(_)))
     }
 
     /// Returns the state and the layout of the file at `path`: those of its replicas, if there are
@@ -69,9 +96,9 @@ impl XrootdStore {
     /// # Errors
     /// If replicas were found before and have changed, or if none of their servers answers.
     pub(crate) fn examine(&self, path: &RelPath, found: Found) -> Result<(Found, Layout)> {
-        let is_known = self.cluster().located.get().is_some();
+        let is_known = self.located.get().is_some();
         let Some(located) = self.locate(path, &found) else {
-            return Ok((found, Self::whole()));
+            return Ok((found, whole()));
         };
         if is_known {
             // Keep the state at the start of the copy, although the oldest replica may be gone by
@@ -91,21 +118,19 @@ impl XrootdStore {
 
     /// Returns the replicas of the file at `path`, if several are known.
     pub(crate) fn located(&self, path: &RelPath) -> Option<Arc<Located>> {
-        let known = self.cluster().located.get().cloned().flatten();
-        known.filter(|_| path == self.url().path())
+        let known = self.located.get().cloned().flatten();
+        known.filter(|_| path == self.files.url.path())
     }
 
     /// Finds the replicas, once. A failure here is not the file's fault: it is then read from the
     /// server that the manager chooses.
     fn locate(&self, path: &RelPath, found: &Found) -> Option<Arc<Located>> {
-        let options = self.options();
-        let may_be = options.replicas && options.authorised == Authorised::Always;
         let is_large = found.size >= BYTES_MIN && !found.is_folder && !found.is_special;
-        if !may_be || !is_large || path != self.url().path() {
+        if !self.may_locate || !is_large || path != self.files.url.path() {
             return None;
         }
         let find = || self.find(path, found).ok().flatten().map(Arc::new);
-        self.cluster().located.get_or_init(find).clone()
+        self.located.get_or_init(find).clone()
     }
 
     fn find(&self, path: &RelPath, found: &Found) -> Result<Option<Located>> {
@@ -164,7 +189,7 @@ impl XrootdStore {
         bytes: u64,
         most: usize,
     ) -> Result<Vec<(String, Result<Found>)>> {
-        let (manager, asked) = (self.url().login(0), self.asked(asked)?);
+        let (manager, asked) = (self.files.url.login(0), self.files.asked(asked)?);
         let mut servers = client()?.locate(&manager, &asked, wait_seconds(bytes))?;
         servers.sort();
         servers.dedup();
@@ -176,11 +201,11 @@ impl XrootdStore {
     /// Returns true if the server redirects its clients to others. A failed query is not
     /// remembered.
     fn is_cluster(&self) -> Result<bool> {
-        if let Some(known) = self.cluster().is_cluster.get() {
+        if let Some(known) = self.is_cluster.get() {
             return Ok(*known);
         }
-        let is_cluster = is_manager(&client()?.config(&self.url().login(0), "role")?);
-        Ok(*self.cluster().is_cluster.get_or_init(|| is_cluster))
+        let is_cluster = is_manager(&client()?.config(&self.files.url.login(0), "role")?);
+        Ok(*self.is_cluster.get_or_init(|| is_cluster))
     }
 
     /// Returns true if a server of the file offers checksums: data read from several servers is
@@ -191,7 +216,7 @@ impl XrootdStore {
             .first()
             .map(|replica| replica.server.as_str());
         let asked = first.zip(client().ok()).map(|(server, client)| {
-            client.config(&self.url().with_host(server).login(0), "chksum")
+            client.config(&self.files.url.with_host(server).login(0), "chksum")
         });
         let said = asked.and_then(Result::ok).unwrap_or_default();
         checksum::NAMES.iter().any(|name| said.contains(name))
@@ -217,7 +242,7 @@ impl XrootdStore {
                 "check the servers and the network, then run the same command again",
             ),
         };
-        let error = self.error(kind, "look at the file", path);
+        let error = self.files.error(kind, "look at the file", path);
         Err(error.cause(cause).remedy(remedy))
     }
 
@@ -237,9 +262,9 @@ impl XrootdStore {
         servers: impl Iterator<Item = &'a str>,
     ) -> Result<Vec<Result<Found>>> {
         let logins: Vec<String> = servers
-            .map(|server| self.url().with_host(server).login(0))
+            .map(|server| self.files.url.with_host(server).login(0))
             .collect();
-        let path = self.asked(path)?;
+        let path = self.files.asked(path)?;
         let asked = logins.iter().map(|login| (login.as_str(), path.clone()));
         client()?.look_each(asked, LOOK_SECONDS)
     }

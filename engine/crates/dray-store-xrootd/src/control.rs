@@ -5,6 +5,7 @@
 //! with the connection, and so with the process. Readers ignore the lock. A handle is opened only
 //! for use, since an open one blocks clients that want the lock.
 
+use crate::barrier::Barriers;
 use crate::client::{Alone, Mode, RemoteFile};
 use crate::server::{OWN_MODE, Server, folder_of};
 use dray_core::lock::LockExt;
@@ -31,13 +32,18 @@ enum Handle {
 /// A control file at a server.
 pub(crate) struct RemoteControl {
     server: Arc<Server>,
+    barriers: Arc<Barriers>,
     path: RelPath,
     handle: Mutex<Handle>,
 }
 
 impl RemoteControl {
     /// Opens a control file, or makes it.
-    pub(crate) fn open(server: &Arc<Server>, path: &RelPath, mode: ControlMode) -> Result<Self> {
+    pub(crate) fn open(
+        (server, barriers): (&Arc<Server>, &Arc<Barriers>),
+        path: &RelPath,
+        mode: ControlMode,
+    ) -> Result<Self> {
         let make = || server.open_file(path, 0, Mode::New(OWN_MODE));
         match mode {
             ControlMode::CreateNew => drop(make()?),
@@ -59,6 +65,7 @@ impl RemoteControl {
         }
         Ok(Self {
             server: Arc::clone(server),
+            barriers: Arc::clone(barriers),
             path: path.clone(),
             handle: Mutex::new(Handle::None),
         })
@@ -216,7 +223,7 @@ impl ControlFile for RemoteControl {
         self.server
             .give_name(&self.path, &other, which, Publish::Replace)?;
         drop(handle);
-        self.server
+        self.barriers
             .settle_names([&folder_of(&self.path)])
             .map(|_| ())
     }

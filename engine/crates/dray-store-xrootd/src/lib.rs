@@ -19,6 +19,7 @@ mod choice;
 mod client;
 mod cluster;
 mod control;
+mod files;
 mod key;
 mod ledger;
 mod list;
@@ -31,6 +32,7 @@ mod server;
 mod sink;
 mod small;
 mod store;
+mod sync;
 mod url;
 
 pub use checksum::checksum;

@@ -15,12 +15,25 @@ use crate::server::{OWN_MODE, Server, WRITES, is_lost};
 use dray_core::lock::LockExt;
 use dray_core::{ByteRange, ErrorKind, ModifiedTime, RelPath, Result, Sums};
 use dray_store::{Attributes, Partial, PartialId, Publish};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+/// The partial files of a sink, by their paths.
+#[derive(Default)]
+pub(crate) struct Partials {
+    /// Partial files with data that is not durable yet.
+    pub(crate) dirty: Mutex<HashMap<RelPath, Arc<Open>>>,
+    /// Open partial files.
+    pub(crate) begun: Mutex<HashMap<RelPath, Weak<Open>>>,
+    /// Partial files whose data this process made durable.
+    pub(crate) clean: Mutex<HashSet<RelPath>>,
+}
 
 /// An open partial file: see the module documentation.
 pub(crate) struct Open {
     server: Arc<Server>,
+    partials: Arc<Partials>,
     /// Final path.
     path: RelPath,
     /// Partial path.
@@ -62,13 +75,14 @@ impl Ready {
 
 impl Open {
     pub(crate) fn new(
-        server: &Arc<Server>,
+        (server, partials): (&Arc<Server>, &Arc<Partials>),
         (path, partial): (&RelPath, &RelPath),
         (id, bytes): (PartialId, u64),
         file: RemoteFile,
     ) -> Arc<Self> {
         let open = Arc::new(Self {
             server: Arc::clone(server),
+            partials: Arc::clone(partials),
             path: path.clone(),
             partial: partial.clone(),
             id,
@@ -80,7 +94,7 @@ impl Open {
             syncing: Mutex::new(()),
             is_ready: Mutex::default(),
         });
-        server
+        partials
             .begun
             .lock_unpoisoned()
             .insert(partial.clone(), Arc::downgrade(&open));
@@ -145,10 +159,10 @@ impl Open {
     pub(crate) fn soil(self: &Arc<Self>) {
         self.ledger.changed();
         *self.is_ready.lock_unpoisoned() = None;
-        let mut dirty = self.server.dirty.lock_unpoisoned();
+        let mut dirty = self.partials.dirty.lock_unpoisoned();
         // Replaces an earlier file of the same name.
         dirty.insert(self.partial.clone(), Arc::clone(self));
-        self.server.clean.lock_unpoisoned().remove(&self.partial);
+        self.partials.clean.lock_unpoisoned().remove(&self.partial);
     }
 
     /// Changes the file.
@@ -218,14 +232,14 @@ impl Open {
             self.is_doubted.store(true, Ordering::SeqCst);
             return Server::about(&self.path, Err(error));
         }
-        let mut dirty = self.server.dirty.lock_unpoisoned();
+        let mut dirty = self.partials.dirty.lock_unpoisoned();
         self.ledger.settled(mark);
         let is_own = dirty
             .get(&self.partial)
             .is_some_and(|open| std::ptr::eq(&**open, self));
         if is_own && self.ledger.is_clean() {
             dirty.remove(&self.partial);
-            self.server
+            self.partials
                 .clean
                 .lock_unpoisoned()
                 .insert(self.partial.clone());
@@ -242,8 +256,8 @@ impl Open {
     /// Removes the file from the partial files.
     fn forget_name(&self) {
         self.close();
-        self.server.dirty.lock_unpoisoned().remove(&self.partial);
-        self.server.clean.lock_unpoisoned().remove(&self.partial);
+        self.partials.dirty.lock_unpoisoned().remove(&self.partial);
+        self.partials.clean.lock_unpoisoned().remove(&self.partial);
     }
 
     /// Performs all of publishing except the renaming. May take as long as the server needs to read
@@ -302,7 +316,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let mut begun = self.server.begun.lock_unpoisoned();
+        let mut begun = self.partials.begun.lock_unpoisoned();
         // Another file may have its name by now.
         if begun
             .get(&self.partial)

@@ -1,20 +1,18 @@
 //! The server that a sink writes to: paths beneath the destination folder, and requests.
 
-use crate::barrier::Barrier;
 use crate::checksum;
 use crate::client::{Alone, Client, Found, Mode, RemoteFile, client};
 use crate::note::{ATTRIBUTE, BIRTH, Note};
-use crate::partial::Open;
 use crate::url::{Url, asked};
 use dray_core::connections::{Direction, Flow, Rule};
 use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, ModifiedTime, RelPath, Result, Sums};
 use dray_store::PartialId;
 use dray_store::connections::{ConnectionOptions, Connections};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Mutex;
 
 /// Writes to the server. Each call is answered before its thread makes the next.
 pub(crate) const WRITES: Flow = Flow {
@@ -56,14 +54,6 @@ pub(crate) struct Server {
     pub(crate) pages: bool,
     /// Algorithm of the server's checksums, if dray knows it.
     algorithm: Option<&'static str>,
-    /// Partial files with data that is not durable yet.
-    pub(crate) dirty: Mutex<HashMap<RelPath, Arc<Open>>>,
-    /// Open partial files.
-    pub(crate) begun: Mutex<HashMap<RelPath, Weak<Open>>>,
-    /// Partial files whose data this process made durable.
-    pub(crate) clean: Mutex<HashSet<RelPath>>,
-    /// Barrier files by the number of their file system.
-    pub(crate) barriers: Mutex<HashMap<u32, Barrier>>,
     /// Server of the files, as host and port.
     data_server: Mutex<Option<String>>,
     /// Set once the server has refused a second writer.
@@ -164,10 +154,6 @@ impl Server {
             logins: Connections::new(&options, Ok),
             connections: connections.max(1),
             algorithm: algorithm.copied(),
-            dirty: Mutex::default(),
-            begun: Mutex::default(),
-            clean: Mutex::default(),
-            barriers: Mutex::default(),
             data_server: Mutex::default(),
             has_locks: Mutex::default(),
         })

@@ -1,15 +1,17 @@
 //! A store that writes to a folder of a server.
 
-use crate::client::{Found, Mode, RemoteFile};
+use crate::barrier::Barriers;
+use crate::client::{Mode, RemoteFile};
+use crate::cluster::whole;
 use crate::control::RemoteControl;
 use crate::note::Note;
-use crate::partial::{self, Open, RemotePartial, open_same};
+use crate::partial::{Open, Partials, RemotePartial, open_same};
 use crate::server::{
     FILE_MODE, FOLDER_MODE, NAME_BYTES_MAX, OWN_MODE, REFUSED_NAME_BYTES, Server, folder_of,
-    is_lost,
 };
 use crate::small::{self, beside};
 use crate::store::{XrootdOptions, XrootdStore};
+use crate::sync::SyncGroup;
 use crate::url::Url;
 use dray_core::lock::LockExt;
 use dray_core::{ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
@@ -19,8 +21,7 @@ use dray_store::{
     ReadHandle, ReadPurpose, ReadState, Readable, SmallFile, SmallName, Store, SyncItem, Target,
     unsupported,
 };
-use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Options for writing to a server.
@@ -49,6 +50,8 @@ const LATE_CALLS: Duration = Duration::from_secs(15 + 15 + 2);
 /// A folder of a server, for writing.
 pub struct XrootdSink {
     server: Arc<Server>,
+    partials: Arc<Partials>,
+    barriers: Arc<Barriers>,
     /// The same server from its root.
     reader: XrootdStore,
 }
@@ -62,8 +65,11 @@ impl XrootdSink {
     pub fn open(url: Url, options: SinkOptions) -> Result<Self> {
         let reader = XrootdStore::open(url.clone(), End::Sink, XrootdOptions::default())?;
         let server = Server::open(url, options.connections, options.pages);
+        let server = Arc::new(server.map_err(|error| error.at(End::Sink))?);
         Ok(Self {
-            server: Arc::new(server.map_err(|error| error.at(End::Sink))?),
+            partials: Arc::default(),
+            barriers: Arc::new(Barriers::new(Arc::clone(&server))),
+            server,
             reader,
         })
     }
@@ -109,68 +115,6 @@ impl XrootdSink {
         }
     }
 
-    /// Returns a partial file written by another process, to be made durable.
-    fn adopted(&self, path: &RelPath, partial: &RelPath) -> Result<Arc<Open>> {
-        let known = self
-            .server
-            .begun
-            .lock_unpoisoned()
-            .get(partial)
-            .and_then(Weak::upgrade);
-        let open = match known {
-            Some(open) => open,
-            None => {
-                let file = self
-                    .server
-                    .open_file(partial, 0, Mode::UpdateShared)
-                    .map_err(|error| error.file(path))?;
-                let found = Server::about(path, file.state(false))?;
-                let which = (Server::id(&found), found.size);
-                Open::new(&self.server, (path, partial), which, file)
-            }
-        };
-        open.soil();
-        Ok(open)
-    }
-}
-
-/// Cause of the error for an item that another program has removed.
-const REMOVED: &str = "it does not exist any more";
-
-impl XrootdSink {
-    /// Adds the partial file at `at` to `written`, unless its data is durable already. The inner
-    /// error concerns this file alone.
-    ///
-    /// # Errors
-    /// If the connection is lost: then no file of the group counts as durable.
-    fn add_unsynced(
-        &self,
-        path: &RelPath,
-        at: &RelPath,
-        written: &mut Vec<Arc<Open>>,
-    ) -> Result<Result<()>> {
-        let (open, is_clean) = {
-            let dirty = self.server.dirty.lock_unpoisoned();
-            let is_clean = self.server.clean.lock_unpoisoned().contains(at);
-            (dirty.get(at).cloned(), is_clean)
-        };
-        let open = match open {
-            None if !is_clean => self.adopted(path, at).map(Some),
-            open => Ok(open),
-        };
-        match open {
-            Err(error) if is_lost(&error) => Err(error),
-            Err(error) => Ok(Err(error)),
-            Ok(open) => {
-                // A partial file named twice is synced once.
-                let is_new =
-                    |open: &Arc<Open>| !written.iter().any(|other| Arc::ptr_eq(other, open));
-                written.extend(open.filter(is_new));
-                Ok(Ok(()))
-            }
-        }
-    }
-
     /// Opens for reading the file that has the name now. A server gives the readers of a name one
     /// handle, so while any client still reads a replaced file, a new reader gets that file too.
     /// Clients that may write get another handle.
@@ -191,27 +135,12 @@ impl XrootdSink {
             .cause("other clients still have a file open that was replaced")
             .remedy("run the same command again when they have closed it"))
     }
-
-    /// Queries the published files among `items`. Returns a result for each, in their order.
-    fn look_at_files(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<Found>>> {
-        let files = items.iter().filter_map(|item| match item {
-            SyncItem::File(path) => Some(self.server.asked(path)),
-            SyncItem::Folder(_) | SyncItem::Partial { .. } => None,
-        });
-        let files: Vec<Vec<u8>> = files.collect::<Result<_>>()?;
-        if files.is_empty() {
-            return Ok(Vec::new());
-        }
-        let login = self.server.login();
-        let asked = files.into_iter().map(|path| (login.as_str(), path));
-        Server::client()?.look_each(asked, 0)
-    }
 }
 
 impl Drop for XrootdSink {
     fn drop(&mut self) {
-        // Each `Open` holds a reference to the server, which holds the map.
-        self.server.dirty.lock_unpoisoned().clear();
+        // Each `Open` holds a reference to the map that holds it.
+        self.partials.dirty.lock_unpoisoned().clear();
     }
 }
 
@@ -242,7 +171,7 @@ impl Store for XrootdSink {
     }
 
     fn layout(&self, _path: &RelPath) -> Result<Layout> {
-        Ok(XrootdStore::whole())
+        Ok(whole())
     }
 
     fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
@@ -360,13 +289,18 @@ impl Store for XrootdSink {
         if let Some(id) = request.reuse {
             // Return the open file with this process's writes that are not durable yet, if there is
             // one.
-            if let Some(open) = self.server.dirty.lock_unpoisoned().get(&partial)
+            if let Some(open) = self.partials.dirty.lock_unpoisoned().get(&partial)
                 && open.id().is(&id)
             {
                 return Ok(Box::new(RemotePartial(Arc::clone(open))));
             }
             let file = open_same(&self.server, path, &partial, id, 0)?;
-            let open = Open::new(&self.server, (path, &partial), (id, size_bytes), file);
+            let open = Open::new(
+                (&self.server, &self.partials),
+                (path, &partial),
+                (id, size_bytes),
+                file,
+            );
             return Ok(Box::new(RemotePartial(open)));
         }
         let made = self.server.open_file(&partial, 0, Mode::New(OWN_MODE));
@@ -376,7 +310,12 @@ impl Store for XrootdSink {
             .server
             .mark(&partial, &found)
             .map_err(|error| error.file(path))?;
-        let open = Open::new(&self.server, (path, &partial), (id, 0), file);
+        let open = Open::new(
+            (&self.server, &self.partials),
+            (path, &partial),
+            (id, 0),
+            file,
+        );
         let begun = RemotePartial(open);
         if size_bytes > 0
             && let Err(error) = begun.set_len(size_bytes)
@@ -407,7 +346,7 @@ impl Store for XrootdSink {
     }
 
     fn write_small_each(&self, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
-        small::write(&self.server, files)
+        small::write(&self.server, &self.partials, files)
     }
 
     fn publish_small(
@@ -427,59 +366,24 @@ impl Store for XrootdSink {
     }
 
     fn publish_small_each(&self, files: &[SmallName<'_>]) -> Vec<Result<()>> {
-        small::publish(&self.server, files)
+        small::publish(&self.server, &self.partials, files)
     }
 
     fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()> {
         let at = beside(path, partial)?;
         self.server.discard(path, &at, only)?;
-        self.server.dirty.lock_unpoisoned().remove(&at);
-        self.server.clean.lock_unpoisoned().remove(&at);
+        self.partials.dirty.lock_unpoisoned().remove(&at);
+        self.partials.clean.lock_unpoisoned().remove(&at);
         Ok(())
     }
 
     fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
-        let mut answers = Vec::with_capacity(items.len());
-        let mut written: Vec<Arc<Open>> = Vec::new();
-        let mut changed = BTreeSet::new();
-        for item in items {
-            answers.push(match item {
-                SyncItem::Partial { path, name } => {
-                    self.add_unsynced(path, &beside(path, name)?, &mut written)?
-                }
-                // The content was durable before publishing; the name may not be.
-                SyncItem::File(path) => {
-                    changed.insert(folder_of(path));
-                    Ok(())
-                }
-                SyncItem::Folder(folder) => {
-                    changed.insert((*folder).clone());
-                    Ok(())
-                }
-            });
-        }
-        partial::sync_all(&written)?;
-        // Look before the barrier, so that it covers the names that were found.
-        let mut found = self.look_at_files(items)?.into_iter();
-        let missing = self.server.settle_names(&changed)?;
-        let absent = |path| Server::error(ErrorKind::NotFound, "sync", path).cause(REMOVED);
-        for (item, answer) in items.iter().zip(&mut answers) {
-            match item {
-                SyncItem::File(path) => match found.next() {
-                    Some(Ok(_)) => {}
-                    Some(Err(error)) if error.kind == ErrorKind::NotFound => {
-                        *answer = Err(absent(path));
-                    }
-                    Some(Err(error)) => return Server::about(path, Err(error)),
-                    None => *answer = Err(Server::unanswered()),
-                },
-                SyncItem::Folder(folder) if missing.contains(folder) => {
-                    *answer = Err(absent(folder));
-                }
-                SyncItem::Folder(_) | SyncItem::Partial { .. } => {}
-            }
-        }
-        Ok(answers)
+        let group = SyncGroup {
+            server: &self.server,
+            partials: &self.partials,
+            barriers: &self.barriers,
+        };
+        group.sync_each(items)
     }
 
     fn remove(&self, path: &RelPath) -> Result<()> {
@@ -495,17 +399,21 @@ impl Store for XrootdSink {
     }
 
     fn open_control(&self, path: &RelPath, mode: ControlMode) -> Result<Box<dyn ControlFile>> {
-        Ok(Box::new(RemoteControl::open(&self.server, path, mode)?))
+        Ok(Box::new(RemoteControl::open(
+            (&self.server, &self.barriers),
+            path,
+            mode,
+        )?))
     }
 
     fn remove_control(&self, path: &RelPath) -> Result<()> {
         self.remove(path)?;
-        self.server.settle_names([&folder_of(path)]).map(|_| ())
+        self.barriers.settle_names([&folder_of(path)]).map(|_| ())
     }
 
     fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
         let full = self.server.full(folder)?;
-        let (entries, error) = match self.reader.control_entries(&full) {
+        let (entries, error) = match self.reader.files().control_entries(&full) {
             Ok(listed) => listed,
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Server::about(folder, Err(error)),

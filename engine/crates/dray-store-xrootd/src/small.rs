@@ -2,7 +2,7 @@
 
 use crate::client::{Renaming, Small};
 use crate::note::{ATTRIBUTE, Note};
-use crate::partial::file_mode;
+use crate::partial::{Partials, file_mode};
 use crate::server::{Server, folder_of, id_of, number_of};
 use dray_core::lock::LockExt;
 use dray_core::{Name, RelPath, Result};
@@ -36,7 +36,11 @@ fn unsift<T>(said: Vec<Result<()>>, answers: Vec<Result<T>>) -> Vec<Result<T>> {
 }
 
 /// Writes small files; each `Ok` is durable.
-pub(crate) fn write(server: &Server, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
+pub(crate) fn write(
+    server: &Server,
+    partials: &Partials,
+    files: &[SmallFile<'_>],
+) -> Vec<Result<PartialId>> {
     let made = files.iter().enumerate().map(|(count, file)| {
         server.full(file.path)?;
         let at = beside(file.path, file.partial)?;
@@ -80,7 +84,7 @@ pub(crate) fn write(server: &Server, files: &[SmallFile<'_>]) -> Vec<Result<Part
                 let _ = server.discard(file.path, &at, Some(id));
                 return Err(error.file(file.path));
             }
-            server.clean.lock_unpoisoned().insert(at);
+            partials.clean.lock_unpoisoned().insert(at);
             Ok(id)
         }
         Err(failed) => {
@@ -96,7 +100,11 @@ pub(crate) fn write(server: &Server, files: &[SmallFile<'_>]) -> Vec<Result<Part
 }
 
 /// Gives small files their final names.
-pub(crate) fn publish(server: &Server, files: &[SmallName<'_>]) -> Vec<Result<()>> {
+pub(crate) fn publish(
+    server: &Server,
+    partials: &Partials,
+    files: &[SmallName<'_>],
+) -> Vec<Result<()>> {
     let made = files.iter().map(|file| {
         let at = beside(file.path, file.partial)?;
         let renaming = Renaming {
@@ -123,7 +131,7 @@ pub(crate) fn publish(server: &Server, files: &[SmallName<'_>]) -> Vec<Result<()
     };
     let answers = about.into_iter().zip(moved).map(|((file, at), moved)| {
         Server::about(file.path, moved)?;
-        server.clean.lock_unpoisoned().remove(&at);
+        partials.clean.lock_unpoisoned().remove(&at);
         Ok(())
     });
     unsift(said, answers.collect())

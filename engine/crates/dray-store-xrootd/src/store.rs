@@ -1,16 +1,17 @@
 //! The store that reads one server's files.
 
-use crate::client::{Entries, Found, client};
+use crate::client::client;
 use crate::cluster::Cluster;
-use crate::list::RemoteLister;
+use crate::files::Files;
+use crate::list::Folders;
 use crate::read::{Handle, How, RemoteReader};
 use crate::replicas::{ReplicaHandle, ReplicaReader};
-use crate::url::{OWN, Url, asked};
+use crate::url::Url;
 use dray_core::path::PATH_LENGTH_MAX;
-use dray_core::{End, Error, ErrorKind, Layout, RelPath, Result, TargetId};
+use dray_core::{End, ErrorKind, RelPath, Result};
 use dray_store::{
-    Capabilities, FileKind, FileState, ListOptions, Lister, ReadHandle, ReadPurpose, ReadState,
-    Readable, Target, TargetMap, Targets,
+    Capabilities, FileKind, FileState, FolderLister, ListOptions, Lister, ReadHandle, ReadPurpose,
+    ReadState, Readable, Target,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,13 +55,10 @@ impl Default for XrootdOptions {
 /// A server's files, from its root.
 #[derive(Clone)]
 pub struct XrootdStore {
-    url: Url,
-    end: End,
     options: XrootdOptions,
-    targets: Arc<Targets>,
     /// The one file, if it may be opened only once.
     one: Option<Arc<RemoteReader>>,
-    /// Replicas of the file at the URL's path, if a cluster has it.
+    /// The server, and the replicas of the file at the URL's path if a cluster has it.
     cluster: Arc<Cluster>,
 }
 
@@ -72,21 +70,18 @@ impl XrootdStore {
     /// [`ErrorKind::Unsupported`] if the XRootD client cannot be loaded; errors of the opening.
     pub fn open(url: Url, end: End, options: XrootdOptions) -> Result<Self> {
         client()?;
-        let server = [(RelPath::root(), url.server())];
         let options = XrootdOptions {
             pages: options.pages || url.pages(),
             ..options
         };
+        let may_locate = options.replicas && options.authorised == Authorised::Always;
         let mut store = Self {
-            targets: Arc::new(Targets::new(TargetMap::new(server))),
-            url,
-            end,
             options,
             one: None,
-            cluster: Arc::default(),
+            cluster: Arc::new(Cluster::new(Files { url, end }, may_locate)),
         };
         if options.authorised == Authorised::Once {
-            let path = store.url.path().clone();
+            let path = store.url().path().clone();
             store.one = Some(Arc::new(store.reader(&path, true)?));
         }
         Ok(store)
@@ -101,8 +96,9 @@ impl XrootdStore {
         let found = match &self.one {
             Some(one) => one.found(true),
             None => self
+                .files()
                 .look(path)
-                .and_then(|found| Ok(self.examine(path, found)?.0)),
+                .and_then(|found| Ok(self.cluster.examine(path, found)?.0)),
         };
         let found = found.map_err(|error| error.file(path))?;
         Ok(ReadState {
@@ -122,49 +118,34 @@ impl XrootdStore {
             Some(one) => one.ask(question, wait),
             None => self.reader(path, false)?.ask(question, wait),
         };
-        answer.map_err(|error| error.file(path).at(self.end))
+        answer.map_err(|error| error.file(path).at(self.files().end))
+    }
+
+    /// Returns true if the file is read from several servers: then only a checksum of the whole
+    /// shows that it is one file, and has to be compared. Valid after the file was listed or
+    /// queried.
+    #[must_use]
+    pub fn is_from_several(&self) -> bool {
+        self.cluster.is_from_several()
     }
 
     /// Returns the URL of the store.
     #[must_use]
-    pub const fn url(&self) -> &Url {
-        &self.url
+    pub fn url(&self) -> &Url {
+        &self.files().url
     }
 
-    pub(crate) const fn options(&self) -> &XrootdOptions {
-        &self.options
-    }
-
-    pub(crate) fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
-    /// Returns the storage target of a server of the cluster.
-    pub(crate) fn target(&self, server: &str) -> TargetId {
-        self.targets.named(&self.url.with_host(server).server())
-    }
-
-    pub(crate) const fn end(&self) -> End {
-        self.end
-    }
-
-    pub(crate) fn error(&self, kind: ErrorKind, operation: &str, path: &RelPath) -> Error {
-        Error::new(kind, self.end, operation).file(path)
-    }
-
-    /// Layout of a file on one server, and of a cluster's file without located replicas: one
-    /// target.
-    pub(crate) const fn whole() -> Layout {
-        Layout::Single(TargetId(0))
+    pub(crate) fn files(&self) -> &Files {
+        &self.cluster.files
     }
 
     fn reader(&self, path: &RelPath, is_once: bool) -> Result<RemoteReader> {
-        self.reader_at(&self.url, path, is_once)
+        self.reader_at(self.url(), path, is_once)
     }
 
     fn reader_at(&self, url: &Url, path: &RelPath, is_once: bool) -> Result<RemoteReader> {
         let opened = RemoteReader::open(url, path, self.how(is_once));
-        opened.map_err(|error| error.file(path).at(self.end))
+        opened.map_err(|error| error.file(path).at(self.files().end))
     }
 
     const fn how(&self, is_once: bool) -> How {
@@ -174,29 +155,6 @@ impl XrootdStore {
             is_once,
             seconds: None,
         }
-    }
-
-    /// Returns a path in the form of the server's file system calls.
-    pub(crate) fn asked(&self, path: &RelPath) -> Result<Vec<u8>> {
-        asked(path, [Some(self.url.cgi())])
-    }
-
-    fn look(&self, path: &RelPath) -> Result<Found> {
-        client()?.look(&self.url.login(0), &self.asked(path)?)
-    }
-
-    pub(crate) fn entries(&self, folder: &RelPath) -> Result<Entries> {
-        client()?.list(&self.url.login(0), &self.asked(folder)?)
-    }
-
-    /// Returns all entries of a folder, including partial files and logs.
-    pub(crate) fn control_entries(&self, folder: &RelPath) -> Result<Entries> {
-        let mut asked = self.asked(folder)?;
-        if !asked.ends_with(OWN.as_bytes()) {
-            asked.push(if asked.contains(&b'?') { b'&' } else { b'?' });
-            asked.extend(OWN.as_bytes());
-        }
-        client()?.list(&self.url.login(0), &asked)
     }
 }
 
@@ -213,35 +171,40 @@ impl Readable for XrootdStore {
     }
 
     fn targets(&self) -> Vec<Target> {
-        self.targets.all()
+        self.cluster.targets()
     }
 
     fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
         let found = match &self.one {
-            Some(one) if top == self.url.path() => one.found(false),
-            Some(_) => Err(self.error(ErrorKind::NotFound, "list", top)),
-            None => self.look(top),
+            Some(one) if top == self.url().path() => one.found(false),
+            Some(_) => Err(self.files().error(ErrorKind::NotFound, "list", top)),
+            None => self.files().look(top),
         };
-        let found = found.map_err(|error| error.file(top).at(self.end))?;
-        Ok(Box::new(RemoteLister::new(self, top, found, options)?))
+        let found = found.map_err(|error| error.file(top).at(self.files().end))?;
+        let folders = Folders(Arc::clone(&self.cluster));
+        Ok(Box::new(FolderLister::from_top(
+            top, found, options, folders,
+        )?))
     }
 
     fn open_read(&self, path: &RelPath, _purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
         if let Some(one) = &self.one {
-            if path != self.url.path() {
-                return Err(self.error(ErrorKind::NotFound, "open the file", path));
+            if path != self.url().path() {
+                return Err(self
+                    .files()
+                    .error(ErrorKind::NotFound, "open the file", path));
             }
             return Ok(Box::new(Handle(Arc::clone(one))));
         }
-        if let Some(located) = self.located(path) {
-            let reader = ReplicaReader::new(&self.url, path, located, self.how(false));
+        if let Some(located) = self.cluster.located(path) {
+            let reader = ReplicaReader::new(self.url(), path, located, self.how(false));
             return Ok(Box::new(ReplicaHandle(reader)));
         }
         Ok(Box::new(Handle(Arc::new(self.reader(path, false)?))))
     }
 
     fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
-        if self.one.is_some() || self.located(path).is_some() {
+        if self.one.is_some() || self.cluster.located(path).is_some() {
             return self.open_read(path, ReadPurpose::Transfer);
         }
         let reader = self.reader(path, false)?;
@@ -250,19 +213,19 @@ impl Readable for XrootdStore {
         }
         // A cluster's manager may have chosen another server than the listing came from. If no
         // server has the listed version, the reader reports the change.
-        let server = self.server_that_has(path, listed);
-        let reader = match server.map_err(|error| error.file(path).at(self.end))? {
-            Some(server) => self.reader_at(&self.url.with_host(&server), path, false)?,
+        let server = self.cluster.server_that_has(path, listed);
+        let reader = match server.map_err(|error| error.file(path).at(self.files().end))? {
+            Some(server) => self.reader_at(&self.url().with_host(&server), path, false)?,
             None => reader,
         };
         Ok(Box::new(Handle(Arc::new(reader))))
     }
 
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
-        let found = match self.look(path) {
+        let found = match self.files().look(path) {
             Ok(found) => found,
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.file(path).at(self.end)),
+            Err(error) => return Err(error.file(path).at(self.files().end)),
         };
         let kind = match (found.is_folder, found.is_special) {
             (true, _) => FileKind::Directory,

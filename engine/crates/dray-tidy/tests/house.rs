@@ -46,8 +46,6 @@ const KNOWN_CIRCLES: &[KnownCircle] = &[
         "dray-runtime",
         &["net::dial", "net::preconnect", "net::redial"],
     ),
-    known("dray-store-xrootd", &["barrier", "partial", "server"]),
-    known("dray-store-xrootd", &["cluster", "list", "store"]),
 ];
 
 const fn known(krate: &'static str, modules: &'static [&'static str]) -> KnownCircle {
