@@ -62,7 +62,7 @@ impl<E> Default for FolderEntries<E> {
     }
 }
 
-/// What a listing has of an entry, in addition to its name.
+/// State of an entry in a listing, in addition to its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryState {
     /// Size of a file in bytes; ignored for a folder.
