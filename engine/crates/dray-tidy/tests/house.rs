@@ -42,10 +42,6 @@ const KNOWN_CIRCLES: &[KnownCircle] = &[
         "dray-runtime",
         &["net::control", "net::data", "net::hub", "net::receive"],
     ),
-    known(
-        "dray-runtime",
-        &["net::dial", "net::preconnect", "net::redial"],
-    ),
 ];
 
 const fn known(krate: &'static str, modules: &'static [&'static str]) -> KnownCircle {

@@ -1,11 +1,12 @@
 //! A connection as a byte stream in both directions, in clear or under TLS.
 
 use super::socket::Socket;
-use rustls::Connection;
-use rustls::pki_types::CertificateDer;
+use dray_wire::codec::{self, Preamble, Security};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, Connection};
 use std::hint::black_box;
 use std::io::{self, IoSlice, Read, Write};
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 /// Maximum number of bytes of ciphertext per read: sixteen TLS records of full size.
 const RAW_BYTES: usize = 256 << 10;
@@ -185,6 +186,27 @@ impl Read for Channel {
             },
         }
     }
+}
+
+/// Sends the preamble and runs the handshake that the preamble announces.
+pub(super) fn secure(
+    mut socket: Socket,
+    connection: codec::Connection,
+    security: Security,
+    tls: &Arc<ClientConfig>,
+    name: &ServerName<'static>,
+) -> io::Result<Channel> {
+    let preamble = Preamble {
+        connection,
+        security,
+    };
+    socket.write_all(&preamble.to_bytes())?;
+    if security == Security::Clear {
+        return Ok(Channel::Clear(socket));
+    }
+    let tls = rustls::ClientConnection::new(Arc::clone(tls), name.clone());
+    let tls = tls.map_err(io::Error::other)?;
+    Channel::tls(socket, tls.into())
 }
 
 fn write_vectored_all(socket: &mut Socket, first: &[u8], second: &[u8]) -> io::Result<()> {

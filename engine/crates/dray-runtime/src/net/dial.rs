@@ -1,6 +1,6 @@
 //! The driver's side: a single call returns a link.
 
-use super::channel::Channel;
+use super::channel::secure;
 use super::handshake::{Greeting, hello, unexpected};
 use super::hub::{Closer, Growth, Hub, Inbox};
 use super::preconnect::{Dialer, Preconnected};
@@ -14,12 +14,11 @@ use crate::pool::Pool;
 use crossbeam_channel::unbounded;
 use dray_core::retry::RetryPolicy;
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_wire::codec::{Connection, Preamble, Security};
+use dray_wire::codec::{Connection, Security};
 use dray_wire::message::{Accept, Connect, Limits, Message, Role, mandatory, optional};
 use dray_wire::negotiate::{Agreed, OPTIONAL_KNOWN, negotiate};
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -272,27 +271,6 @@ fn reach(
             _ => fail::io_error(operation, &error),
         }
     })
-}
-
-/// Sends the preamble and runs the handshake that the preamble announces.
-pub(super) fn secure(
-    mut socket: Socket,
-    connection: Connection,
-    security: Security,
-    tls: &Arc<ClientConfig>,
-    name: &ServerName<'static>,
-) -> io::Result<Channel> {
-    let preamble = Preamble {
-        connection,
-        security,
-    };
-    socket.write_all(&preamble.to_bytes())?;
-    if security == Security::Clear {
-        return Ok(Channel::Clear(socket));
-    }
-    let tls = rustls::ClientConnection::new(Arc::clone(tls), name.clone());
-    let tls = tls.map_err(io::Error::other)?;
-    Channel::tls(socket, tls.into())
 }
 
 /// Returns the host in `host:port`, which a certificate must name; a pinned key does not depend on

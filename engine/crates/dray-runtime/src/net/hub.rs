@@ -4,7 +4,7 @@ use super::channel::Channel;
 use super::control::Shared;
 use super::data::StreamSender;
 use super::receive::StreamReceiver;
-use super::socket::shut;
+use super::socket::{has_left, shut};
 use super::{PEER, Timing, fail};
 use crate::batch::Batch;
 use crate::link::{SinkEvent, SourceEvent};
@@ -558,28 +558,6 @@ impl Drop for Closer {
         if let Some(hub) = self.0.take() {
             hub.cut();
         }
-    }
-}
-
-/// Returns true if the peer has closed a stream that only sends. The poll reads no bytes: unread
-/// bytes would hide the end behind them, and a read may fail for another reason.
-#[cfg(target_os = "linux")]
-pub(super) fn has_left(stream: &TcpStream) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut ends = [PollFd::new(stream, PollFlags::RDHUP)];
-    let over = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-    let polled = poll(&mut ends, Some(&Timespec::default()));
-    polled.is_ok() && ends.iter().any(|end| end.revents().intersects(over))
-}
-
-/// See above; other systems cannot poll for it.
-#[cfg(not(target_os = "linux"))]
-pub(super) fn has_left(stream: &TcpStream) -> bool {
-    use rustix::net::{RecvFlags, recv};
-    let mut byte = [0u8; 1];
-    match recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-        Ok((read, _)) => read == 0,
-        Err(error) => error == rustix::io::Errno::CONNRESET,
     }
 }
 

@@ -5,9 +5,8 @@
 //! has streams ready to join when ACCEPT brings the ticket. Connections that are then not needed
 //! are closed.
 
-use super::channel::Channel;
-use super::dial::secure;
-use super::hub::has_left;
+use super::channel::{Channel, secure};
+use super::socket::has_left;
 use super::{Timing, fail, join, socket};
 use crossbeam_channel::{Receiver, unbounded};
 use dray_core::Result;

@@ -222,6 +222,28 @@ fn stays_within_host(from: SocketAddr, to: SocketAddr) -> bool {
     from == to || from.is_loopback() && to.is_loopback()
 }
 
+/// Returns true if the peer has closed a stream that only sends. The poll reads no bytes: unread
+/// bytes would hide the end behind them, and a read may fail for another reason.
+#[cfg(target_os = "linux")]
+pub(super) fn has_left(stream: &TcpStream) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut ends = [PollFd::new(stream, PollFlags::RDHUP)];
+    let over = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let polled = poll(&mut ends, Some(&Timespec::default()));
+    polled.is_ok() && ends.iter().any(|end| end.revents().intersects(over))
+}
+
+/// See above; other systems cannot poll for it.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn has_left(stream: &TcpStream) -> bool {
+    use rustix::net::{RecvFlags, recv};
+    let mut byte = [0u8; 1];
+    match recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((read, _)) => read == 0,
+        Err(error) => error == rustix::io::Errno::CONNRESET,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{prepare, stays_within_host};
