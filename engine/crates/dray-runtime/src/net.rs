@@ -29,6 +29,8 @@ mod handshake;
 mod hub;
 mod identity;
 mod join;
+mod listener;
+mod passive;
 mod pending;
 mod preconnect;
 mod receive;
@@ -47,7 +49,8 @@ pub use fd_exhaustion::Lack;
 pub use handler::{Handler, Prepared, Request};
 pub use hub::Growth;
 pub use identity::{IDENTITY_FILE, Identity, fingerprint_of};
-pub use serve::{Listener, Serve, Stopper};
+pub use listener::{Listener, Stopper};
+pub use serve::Serve;
 pub use tls::{Authority, Trust, client_config, server_config};
 pub use token::Token;
 

@@ -37,7 +37,6 @@ const KNOWN_CIRCLES: &[KnownCircle] = &[
             "sink::tidy",
         ],
     ),
-    known("dray-runtime", &["net::accept", "net::serve"]),
     known(
         "dray-runtime",
         &["net::control", "net::data", "net::hub", "net::receive"],

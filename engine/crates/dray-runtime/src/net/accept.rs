@@ -8,7 +8,7 @@
 use super::channel::Channel;
 use super::handler::Handler;
 use super::handshake::Greeting;
-use super::serve::Shared;
+use super::passive::ListenerState;
 use super::sniff::{self, FirstBytes};
 use super::socket::{self, Socket};
 use super::{Caller, fail};
@@ -73,7 +73,7 @@ impl Porter {
     }
 }
 
-impl Shared {
+impl ListenerState {
     /// Accepts the connections of a socket until the listener stops.
     pub(super) fn accept<'scope, 'env>(
         &'env self,
