@@ -17,17 +17,21 @@
 //! into a free buffer of the sink's pool.
 
 mod accept;
+mod attach;
 mod caller;
 mod channel;
+mod connection;
 mod control;
 mod data;
 mod dial;
 mod fail;
 mod fd_exhaustion;
+mod growth;
 mod handler;
 mod handshake;
 mod hub;
 mod identity;
+mod inbox;
 mod join;
 mod listener;
 mod passive;
@@ -39,6 +43,7 @@ mod serve;
 mod session;
 mod sniff;
 mod socket;
+mod streams;
 mod tls;
 mod token;
 
@@ -46,8 +51,8 @@ pub use caller::Caller;
 pub use dial::{Dial, Dialled, pull, push};
 pub use dray_core::Fingerprint;
 pub use fd_exhaustion::Lack;
+pub use growth::Growth;
 pub use handler::{Handler, Prepared, Request};
-pub use hub::Growth;
 pub use identity::{IDENTITY_FILE, Identity, fingerprint_of};
 pub use listener::{Listener, Stopper};
 pub use serve::Serve;

@@ -37,10 +37,6 @@ const KNOWN_CIRCLES: &[KnownCircle] = &[
             "sink::tidy",
         ],
     ),
-    known(
-        "dray-runtime",
-        &["net::control", "net::data", "net::hub", "net::receive"],
-    ),
 ];
 
 const fn known(krate: &'static str, modules: &'static [&'static str]) -> KnownCircle {

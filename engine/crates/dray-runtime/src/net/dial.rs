@@ -1,8 +1,10 @@
 //! The driver's side: a single call returns a link.
 
 use super::channel::secure;
+use super::growth::Growth;
 use super::handshake::{Greeting, hello, unexpected};
-use super::hub::{Closer, Growth, Hub, Inbox};
+use super::hub::{Closer, Hub};
+use super::inbox::Inbox;
 use super::preconnect::{Dialer, Preconnected};
 use super::redial::{self, Streams};
 use super::socket::{self, Socket};
@@ -219,8 +221,8 @@ fn begin(
         first: granted.min(dial.streams_first).into(),
     });
     let threads = control::Threads::reserve(&hub)?;
-    let (out, shared) = control::start(greeting.finish()?, dial.timing, &hub, &threads)?;
-    hub.set_control(shared);
+    let (out, connection) = control::start(greeting.finish()?, dial.timing, &hub, &threads)?;
+    hub.set_control(connection);
     // The executor need not wait for streams: announcements use the control connection.
     let (opener, opened) = (Arc::clone(&hub), Arc::clone(&streams));
     hub.spawn("dray-open", move || opened.open_first(&opener, &ahead))?;

@@ -1,113 +1,27 @@
-//! State shared by the connections of one link: the executor's inbox, the live streams, the end.
+//! State shared by the connections of one link: its inbox, streams, threads, counters and end.
 
-use super::channel::Channel;
-use super::control::Shared;
-use super::data::StreamSender;
-use super::receive::StreamReceiver;
-use super::socket::{has_left, shut};
-use super::{PEER, Timing, fail};
+use super::connection::ControlConnection;
+use super::inbox::Inbox;
+use super::socket::Socket;
+use super::streams::Streams;
+use super::{Timing, fail};
 use crate::batch::Batch;
-use crate::link::{SinkEvent, SourceEvent};
-use crate::pace::SharedRates;
 use crate::panic_guard::caught;
-use crate::pool::Pool;
 use crate::threads::refused;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dray_core::lock::LockExt;
-use dray_core::{End, Error, ErrorKind, Result, StreamId};
-use dray_session::{sink, source};
+use dray_core::{Error, Result, StreamId};
 use dray_wire::message::{BlockState, Limits, Message};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// Events that may wait for an executor before its network threads stop reading; the peer then feels
-/// it as a full socket. Guess, revisit.
-const BACKLOG_MAX: usize = 32;
-
-/// The same before a long message is handed in. With [`LONG_BYTES`] this bounds what a peer can make
-/// this end hold: decoded, a message is up to sixteen times as long as its frame.
-const BACKLOG_MAX_LONG: usize = 2;
-
-/// Bytes of a frame from which its message is a long one.
-const LONG_BYTES: usize = 64 << 10;
-
 /// Pause of a network thread before it checks a backlog again.
 const BACKLOG_WAIT: Duration = Duration::from_micros(200);
-
-/// Streams that may join one session over its life: a limit of the list of numbers used.
-const JOINS_MAX: usize = 1 << 16;
-
-/// Destination of a link's events.
-pub(super) enum Inbox {
-    /// The executor of a source.
-    Source(Sender<SourceEvent>),
-    /// The executor of a sink. Its receivers fill the pool, at these rates at most.
-    Sink(Sender<SinkEvent>, Arc<Pool>, SharedRates),
-}
-
-impl Inbox {
-    fn backlog(&self) -> usize {
-        match self {
-            Self::Source(events) => events.len(),
-            Self::Sink(events, ..) => events.len(),
-        }
-    }
-
-    // An executor that has ended hears nothing more, and that is no error.
-
-    fn message(&self, message: Message) {
-        match self {
-            Self::Source(events) => {
-                let input = source::Input::Message(message);
-                let _ = events.send(SourceEvent::Input(input));
-            }
-            Self::Sink(events, ..) => {
-                let input = sink::Input::Message(PEER, message);
-                let _ = events.send(SinkEvent::Input(input));
-            }
-        }
-    }
-
-    fn peer_lost(&self, error: Error) {
-        match self {
-            Self::Source(events) => {
-                let input = source::Input::PeerLost(error);
-                let _ = events.send(SourceEvent::Input(input));
-            }
-            Self::Sink(events, ..) => {
-                let input = sink::Input::PeerLost(PEER, error);
-                let _ = events.send(SinkEvent::Input(input));
-            }
-        }
-    }
-
-    fn leave(&self) {
-        let error = |end| {
-            Error::new(ErrorKind::Busy, end, "go on")
-                .cause("the server stops")
-                .remedy(
-                    "run the same command again when the server runs again; durable data is \
-                         kept",
-                )
-        };
-        match self {
-            Self::Source(events) => {
-                let input = source::Input::Leave(error(End::Source));
-                let _ = events.send(SourceEvent::Input(input));
-            }
-            Self::Sink(events, ..) => {
-                let input = sink::Input::Leave(error(End::Sink));
-                let _ = events.send(SinkEvent::Input(input));
-            }
-        }
-    }
-}
 
 /// A job of the driver's dialler.
 pub(super) enum Note {
@@ -119,65 +33,17 @@ pub(super) enum Note {
     Want(usize),
 }
 
-/// Asks for more streams of a link while it runs, at the driver.
-#[derive(Clone)]
-pub struct Growth(Arc<Hub>);
-
-impl Growth {
-    pub(super) const fn new(hub: Arc<Hub>) -> Self {
-        Self(hub)
-    }
-
-    /// Asks the dialler to raise the number of live streams to `streams`, or to the granted number if
-    /// that is lower. Returns immediately; the other end may still refuse a stream.
-    pub fn want(&self, streams: u32) {
-        if !self.0.is_over() {
-            let streams = usize::try_from(streams).unwrap_or(usize::MAX);
-            self.0
-                .tell_dialler(Note::Want(streams.min(self.0.streams_max)));
-        }
-    }
-
-    /// Returns true once a data stream has joined. A session that is lost before that counts as not
-    /// begun.
-    #[must_use]
-    pub fn had_streams(&self) -> bool {
-        self.0.had_streams.load(Ordering::Acquire)
-    }
-
-    /// Streams that are alive.
-    #[must_use]
-    pub fn live(&self) -> usize {
-        self.0.live_streams()
-    }
-
-    /// Streams that were lost or could not be made, since the link began; the number goes round.
-    #[must_use]
-    pub fn errors(&self) -> u32 {
-        self.0.errors.load(Ordering::Relaxed)
-    }
-}
-
-struct Streams {
-    live: HashMap<StreamId, Arc<TcpStream>>,
-    used: HashSet<StreamId>,
-    /// Lent to threads; when all are gone, so are the threads.
+/// Handles of a link that are taken from it when it ends, and its streams.
+struct Ends {
+    streams: Streams,
+    /// Lent to threads; when all are dropped, all threads have ended.
     running: Option<Sender<Infallible>>,
     /// The dialler of streams, at the driver.
     dialler: Option<Sender<Note>>,
-    control: Option<Arc<Shared>>,
+    control: Option<Arc<ControlConnection>>,
 }
 
-impl Streams {
-    fn count_live(&self) -> usize {
-        self.live
-            .values()
-            .filter(|stream| !has_left(stream))
-            .count()
-    }
-}
-
-/// See the module's head.
+/// The link; see the documentation of the module.
 pub(super) struct Hub {
     inbox: Inbox,
     limits: Limits,
@@ -188,7 +54,7 @@ pub(super) struct Hub {
     progress: AtomicU64,
     errors: AtomicU32,
     had_streams: AtomicBool,
-    streams: Mutex<Streams>,
+    ends: Mutex<Ends>,
     ended: Receiver<Infallible>,
 }
 
@@ -211,9 +77,8 @@ impl Hub {
             progress: AtomicU64::new(0),
             errors: AtomicU32::new(0),
             had_streams: AtomicBool::new(false),
-            streams: Mutex::new(Streams {
-                live: HashMap::new(),
-                used: HashSet::new(),
+            ends: Mutex::new(Ends {
+                streams: Streams::default(),
                 running: Some(running),
                 dialler,
                 control: None,
@@ -222,8 +87,17 @@ impl Hub {
         })
     }
 
-    fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock_unpoisoned()
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock_unpoisoned()
+    }
+
+    pub(super) const fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// Returns true at the end that dials.
+    pub(super) const fn is_driver(&self) -> bool {
+        self.is_driver
     }
 
     pub(super) const fn limits(&self) -> &Limits {
@@ -254,7 +128,7 @@ impl Hub {
         name: &str,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<()> {
-        let running = self.streams().running.clone();
+        let running = self.ends().running.clone();
         let hub = Arc::clone(self);
         let thread = thread::Builder::new().name(name.to_owned());
         let started = thread.spawn(move || {
@@ -268,17 +142,13 @@ impl Hub {
     }
 
     /// Names the control connection, which ends with the link.
-    pub(super) fn set_control(&self, control: Arc<Shared>) {
-        self.streams().control = Some(control);
+    pub(super) fn set_control(&self, control: Arc<ControlConnection>) {
+        self.ends().control = Some(control);
     }
 
     /// Waits while the executor has much to do already, before something of this many bytes.
     pub(super) fn wait_for_room(&self, bytes: usize) {
-        let most = match bytes {
-            LONG_BYTES.. => BACKLOG_MAX_LONG,
-            _ => BACKLOG_MAX,
-        };
-        while self.inbox.backlog() >= most && !self.is_over() {
+        while self.inbox.is_full(bytes) && !self.is_over() {
             thread::sleep(BACKLOG_WAIT);
         }
     }
@@ -311,16 +181,9 @@ impl Hub {
     /// stream has ended here too, so it must, even if its join never came or its path is dead in a way
     /// that only the source has noticed.
     fn settle_lost(&self, stream: StreamId) {
-        let Inbox::Sink(events, ..) = &self.inbox else {
-            return;
-        };
-        let mut streams = self.streams();
-        if let Some(socket) = streams.live.get(&stream) {
-            // What has arrived is still read, and then comes the end.
-            let _ = socket.shutdown(Shutdown::Read);
-        } else if streams.used.len() < JOINS_MAX && streams.used.insert(stream) {
-            // It never joined, and now never will.
-            let _ = events.send(SinkEvent::Input(sink::Input::StreamLost(PEER, stream)));
+        let is_sink = matches!(self.inbox, Inbox::Sink(..));
+        if is_sink && self.ends().streams.end_lost(stream) {
+            self.inbox.stream_lost(stream);
         }
     }
 
@@ -333,7 +196,7 @@ impl Hub {
     /// Ends the session as [`Self::peer_lost`] does, and sends the peer the reason. The executor gets
     /// the error first, because sending may block if the peer does not read.
     pub(super) fn break_off(&self, error: Error) {
-        let control = self.streams().control.clone();
+        let control = self.ends().control.clone();
         if let Some(control) = &control {
             control.note_go_away(&error);
         }
@@ -351,7 +214,7 @@ impl Hub {
     /// Returns the number of live streams. A stream that its peer has closed does not count, even if
     /// its thread has not detected that yet.
     pub(super) fn live_streams(&self) -> usize {
-        self.streams().count_live()
+        self.ends().streams.count_live()
     }
 
     /// Reports streams that the peer has closed to a source's executor. A stream with nothing to send
@@ -359,79 +222,50 @@ impl Hub {
     /// stream closed. A stream is reported at its second such check, because the end of a session
     /// closes its streams too.
     pub(super) fn look_for_left(&self, known: &mut HashMap<StreamId, u32>) {
-        let Inbox::Source(events) = &self.inbox else {
+        if !matches!(self.inbox, Inbox::Source(_)) {
             return;
-        };
-        let streams = self.streams();
-        let left = streams.live.iter().filter(|(_, stream)| has_left(stream));
-        let looks = |id: &StreamId| known.get(id).map_or(1, |looks| looks.saturating_add(1));
-        let left = left.map(|(id, _)| (*id, looks(id))).collect();
-        drop(streams);
+        }
+        let looks = |id: StreamId| known.get(&id).map_or(1, |looks| looks.saturating_add(1));
+        let left = (self.ends().streams.left())
+            .map(|id| (id, looks(id)))
+            .collect();
         *known = left;
         for (id, _) in known.iter().filter(|(_, looks)| **looks == 2) {
-            let error = io::Error::from(io::ErrorKind::ConnectionReset);
-            let error = fail::io_error("send an object", &error);
-            let _ = events.send(SourceEvent::Left(*id, error));
+            self.inbox.stream_left(*id);
         }
     }
 
-    /// Adds a stream that has joined.
+    /// Adds a stream that has joined to the live ones.
     ///
     /// # Errors
-    /// If the link has ended, the number was used before, the granted number of streams is alive, or
-    /// the system refuses a thread. In the last case a passive end without another stream ends the
-    /// link and sends the driver the reason; otherwise the driver would only see its streams close.
-    pub(super) fn attach(self: &Arc<Self>, stream: StreamId, mut channel: Channel) -> Result<()> {
-        let refuse = |cause: &str| Err(fail::protocol("join a stream", cause));
-        {
-            let mut streams = self.streams();
-            if self.is_over() {
-                return refuse("the session is over");
-            }
-            if streams.count_live() >= self.streams_max || streams.used.len() >= JOINS_MAX {
-                return refuse("more streams than were granted");
-            }
-            if !streams.used.insert(stream) {
-                return refuse("its number was used before");
-            }
-            let socket = Arc::clone(channel.socket().stream());
-            streams.live.insert(stream, socket);
-            self.had_streams.store(true, Ordering::Release);
+    /// If the link has ended, and as [`Streams::add`].
+    pub(super) fn register(
+        self: &Arc<Self>,
+        stream: StreamId,
+        socket: &Arc<TcpStream>,
+    ) -> Result<Registration> {
+        let mut ends = self.ends();
+        if self.is_over() {
+            return Err(fail::protocol("join a stream", "the session is over"));
         }
-        let registration = Registration {
+        ends.streams.add(stream, socket, self.streams_max)?;
+        self.had_streams.store(true, Ordering::Release);
+        drop(ends);
+        Ok(Registration {
             hub: Arc::clone(self),
             stream,
-        };
-        let started = match channel.socket_mut().settle(self.timing.lost_after) {
-            Ok(()) => self.start(channel, registration),
-            Err(error) => Err(fail::io_error("set up a stream", &error)),
-        };
-        if let (Err(error), Inbox::Sink(events, ..)) = (&started, &self.inbox) {
-            // Its number counts as used, and the source may believe that it is up.
-            let _ = events.send(SinkEvent::Input(sink::Input::StreamLost(PEER, stream)));
-            let is_lack = error.kind == ErrorKind::Busy;
-            if is_lack && !self.is_driver && self.live_streams() == 0 {
-                self.break_off(error.clone().at(End::Sink));
-            }
-        }
-        started
+        })
     }
 
-    fn start(self: &Arc<Self>, channel: Channel, registration: Registration) -> Result<()> {
-        match &self.inbox {
-            Inbox::Source(events) => {
-                let stream = registration.stream();
-                let sender = StreamSender::new(channel, registration);
-                let _ = events.send(SourceEvent::Stream(stream, Box::new(sender)));
-                Ok(())
-            }
-            Inbox::Sink(events, pool, shared) => {
-                let (events, pool) = (events.clone(), Arc::clone(pool));
-                let shared = shared.clone();
-                let receiver = StreamReceiver::new(channel, registration, events, pool, shared);
-                self.spawn("dray-stream", move || receiver.run())
-            }
-        }
+    /// Returns true once a data stream has joined.
+    pub(super) fn had_streams(&self) -> bool {
+        self.had_streams.load(Ordering::Acquire)
+    }
+
+    /// Sets a stream's socket up for the session.
+    pub(super) fn settle(&self, socket: &mut Socket) -> Result<()> {
+        let settled = socket.settle(self.timing.lost_after);
+        settled.map_err(|error| fail::io_error("set up a stream", &error))
     }
 
     /// Tells the driver's half that a stream died.
@@ -447,8 +281,13 @@ impl Hub {
         self.tell_dialler(Note::FirstOpened);
     }
 
+    /// Asks the dialler for so many live streams, or the granted number if that is lower.
+    pub(super) fn want_streams(&self, streams: usize) {
+        self.tell_dialler(Note::Want(streams.min(self.streams_max)));
+    }
+
     fn tell_dialler(&self, note: Note) {
-        if let Some(dialler) = &self.streams().dialler {
+        if let Some(dialler) = &self.ends().dialler {
             let _ = dialler.send(note);
         }
     }
@@ -458,26 +297,29 @@ impl Hub {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns the number of streams that were lost or could not be made.
+    pub(super) fn errors(&self) -> u32 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
     fn cut_streams(&self) {
         self.is_over.store(true, Ordering::Release);
-        let mut streams = self.streams();
+        let mut ends = self.ends();
         // The dialler ends with its last sender.
-        streams.dialler = None;
-        for (_, stream) in streams.live.drain() {
-            shut(&stream);
-        }
+        ends.dialler = None;
+        ends.streams.cut();
     }
 
     /// Ends the link regularly: ends this end's direction, then waits a limited time for the peer and
     /// for the threads. A driver that has sent BYE returns immediately and waits on another thread,
     /// because the peer's end may be a round trip away.
     pub(super) fn close(self: &Arc<Self>) {
-        let control = self.streams().control.take();
+        let control = self.ends().control.take();
         if let Some(control) = &control {
             control.close();
         }
         self.cut_streams();
-        drop(self.streams().running.take());
+        drop(self.ends().running.take());
         let is_done = control
             .as_ref()
             .is_some_and(|control| control.has_said_bye());
@@ -492,7 +334,7 @@ impl Hub {
         self.linger(control);
     }
 
-    fn linger(&self, control: Option<Arc<Shared>>) {
+    fn linger(&self, control: Option<Arc<ControlConnection>>) {
         // Nothing is ever sent: this ends when the last thread has, or with the time.
         let _ = self.ended.recv_timeout(self.timing.linger);
         if let Some(control) = control {
@@ -502,12 +344,12 @@ impl Hub {
 
     /// Ends the link at once.
     pub(super) fn cut(&self) {
-        let control = self.streams().control.take();
+        let control = self.ends().control.take();
         if let Some(control) = &control {
             control.cut();
         }
         self.cut_streams();
-        drop(self.streams().running.take());
+        drop(self.ends().running.take());
     }
 }
 
@@ -528,7 +370,7 @@ impl Registration {
 
     /// The stream is alive no longer.
     pub(super) fn end(&self) {
-        self.hub.streams().live.remove(&self.stream);
+        self.hub.ends().streams.remove(self.stream);
     }
 }
 

@@ -1,11 +1,14 @@
 //! Admits the callers of a listener, runs their sessions, and lets data streams join.
 
+use super::attach::attach;
 use super::channel::Channel;
+use super::connection::Out;
 use super::control::{self, Threads};
 use super::fd_exhaustion::Lack;
 use super::handler::{Handler, Prepared, Request};
 use super::handshake::{Greeting, hello, unexpected};
-use super::hub::{Closer, Hub, Inbox};
+use super::hub::{Closer, Hub};
+use super::inbox::Inbox;
 use super::pending::{Pending, Place};
 use super::serve::Serve;
 use super::session::{Found, Sessions};
@@ -214,7 +217,7 @@ impl ListenerState {
             return Ok(());
         };
         match self.sessions.find(&join, &challenge, is_clear) {
-            Found::Session(hub) => match hub.attach(join.stream, channel) {
+            Found::Session(hub) => match attach(&hub, join.stream, channel) {
                 Err(_) if hub.is_over() => Ok(()),
                 attached => attached,
             },
@@ -231,7 +234,7 @@ impl ListenerState {
     }
 }
 
-type Runner<'h> = Box<dyn FnOnce(control::Out, Closer) + 'h>;
+type Runner<'h> = Box<dyn FnOnce(Out, Closer) + 'h>;
 
 /// Sends the error to the driver, if the connection still works.
 fn refuse(greeting: &mut Greeting, error: Error) -> Error {

@@ -1,5 +1,6 @@
 //! The driver's data streams: dialled at the start, and dialled again after a loss.
 
+use super::attach::attach;
 use super::channel::Channel;
 use super::hub::{Hub, Note};
 use super::preconnect::{Dialer, Preconnected, Ready};
@@ -50,7 +51,7 @@ impl Streams {
         let mut channel: Channel = ready.channel;
         let challenge = &ready.challenge;
         join::join(&mut channel, challenge, &self.ticket, &self.key, stream)?;
-        hub.attach(stream, channel)
+        attach(hub, stream, channel)
     }
 
     /// Joins with a connection that was made ahead, or else dials.

@@ -1,0 +1,78 @@
+//! The data streams of a link: those that are alive, and all numbers that were used.
+
+use super::fail;
+use super::socket::{has_left, shut};
+use dray_core::{Result, StreamId};
+use std::collections::{HashMap, HashSet};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+
+/// Streams that may join one session over its life: a limit of the list of numbers used.
+const JOINS_MAX: usize = 1 << 16;
+
+/// The streams of a link.
+#[derive(Default)]
+pub(super) struct Streams {
+    live: HashMap<StreamId, Arc<TcpStream>>,
+    used: HashSet<StreamId>,
+}
+
+impl Streams {
+    /// Returns the number of live streams. A stream that its peer has closed does not count, even if
+    /// its thread has not detected that yet.
+    pub(super) fn count_live(&self) -> usize {
+        self.live
+            .values()
+            .filter(|stream| !has_left(stream))
+            .count()
+    }
+
+    /// Returns the live streams that the peer has closed.
+    pub(super) fn left(&self) -> impl Iterator<Item = StreamId> {
+        let left = self.live.iter().filter(|(_, stream)| has_left(stream));
+        left.map(|(id, _)| *id)
+    }
+
+    /// Adds a stream, of which at most `most` may be alive.
+    ///
+    /// # Errors
+    /// If so many are alive, or if the number was used before.
+    pub(super) fn add(
+        &mut self,
+        stream: StreamId,
+        socket: &Arc<TcpStream>,
+        most: usize,
+    ) -> Result<()> {
+        let refuse = |cause: &str| Err(fail::protocol("join a stream", cause));
+        if self.count_live() >= most || self.used.len() >= JOINS_MAX {
+            return refuse("more streams than were granted");
+        }
+        if !self.used.insert(stream) {
+            return refuse("its number was used before");
+        }
+        self.live.insert(stream, Arc::clone(socket));
+        Ok(())
+    }
+
+    /// Ends the arrival of data on a stream that the source has lost. Data that has arrived is still
+    /// read. Returns true if the stream never joined; from now on it cannot.
+    pub(super) fn end_lost(&mut self, stream: StreamId) -> bool {
+        if let Some(socket) = self.live.get(&stream) {
+            let _ = socket.shutdown(Shutdown::Read);
+            return false;
+        }
+        self.used.len() < JOINS_MAX && self.used.insert(stream)
+    }
+
+    /// Removes a stream that is no longer alive.
+    pub(super) fn remove(&mut self, stream: StreamId) {
+        self.live.remove(&stream);
+    }
+
+    /// Ends all live streams.
+    pub(super) fn cut(&mut self) {
+        for (_, stream) in self.live.drain() {
+            shut(&stream);
+        }
+    }
+}
