@@ -12,7 +12,7 @@ use dray_auth::mint::SigningKey;
 use dray_core::{End, Error, Result};
 use dray_endpoint::config::{Config, EXAMPLE};
 use dray_endpoint::run::Endpoint as Running;
-use dray_runtime::net::Identity;
+use dray_net::Identity;
 use hyper::Method;
 use ring::rand::SystemRandom;
 use serde_json::json;

@@ -6,7 +6,7 @@ use crate::output;
 use dray_client::{Client, Keeper};
 use dray_core::{End, Error, Result};
 use dray_endpoint::access::authorities;
-use dray_runtime::net::{Identity, Token, Trust};
+use dray_net::{Identity, Token, Trust};
 use dray_store::errno::too_many_open;
 use std::ffi::OsString;
 use std::io::Read;

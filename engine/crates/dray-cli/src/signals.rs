@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::output;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_runtime::threads::refused;
+use dray_link::threads::refused;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::sync::Mutex;

@@ -9,8 +9,8 @@
 use dray_api::api_path;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
-use dray_runtime::net::{Identity, Trust, client_config};
-use dray_runtime::threads::refused;
+use dray_link::threads::refused;
+use dray_net::{Identity, Trust, client_config};
 use dray_store::errno::too_many_open;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;

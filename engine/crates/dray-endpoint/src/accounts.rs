@@ -8,8 +8,8 @@
 use crate::config::Config;
 use crate::roots::Root;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_link::threads::refused;
 use dray_runtime::account::{self, HostAccounts};
-use dray_runtime::threads::refused;
 use std::ops::Deref;
 use std::sync::mpsc::{RecvError, sync_channel};
 

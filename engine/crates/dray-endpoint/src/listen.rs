@@ -1,6 +1,6 @@
 //! Listening on an address that another program may still use.
 //!
-//! Not for: serving connections (`server`, `dray_runtime::net`).
+//! Not for: serving connections (`server`, `dray_net`).
 
 use dray_core::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;

@@ -15,11 +15,11 @@ use dray_core::options::Options;
 use dray_core::{
     ByteRange, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,
 };
+use dray_net::{Authority, Dial, Fingerprint, Identity, Token, Trust};
 use dray_open::export::Within;
 use dray_queue::clock;
 use dray_runtime::assembly::{self, Buffers, Content, Threads, TransferPlan};
 use dray_runtime::drive::{self, Ended, Ending, Handle, StreamCount, Task, Tuning, Watch};
-use dray_runtime::net::{Authority, Dial, Fingerprint, Identity, Token, Trust};
 use dray_runtime::sweep::Purged;
 use dray_runtime::{sink, source};
 use dray_sched::tuner::memory::Pair;

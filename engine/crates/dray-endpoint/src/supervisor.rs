@@ -4,7 +4,7 @@
 //! the others are told to end.
 
 use dray_core::Result;
-use dray_runtime::threads;
+use dray_link::threads;
 use std::thread::{Scope, ScopedJoinHandle};
 
 /// Calls `stop` when dropped.

@@ -14,9 +14,9 @@ use dray_api::{
     MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
 };
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use dray_net::{Fingerprint, fingerprint_of};
 use dray_queue::clock;
 use dray_queue::{Queue, TicketRow};
-use dray_runtime::net::{Fingerprint, fingerprint_of};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 use std::time::Duration;

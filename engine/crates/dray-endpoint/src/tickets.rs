@@ -9,7 +9,7 @@ use dray_api::api_path::ApiPath;
 use dray_api::{Direction, RateWish, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES};
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
-use dray_runtime::net::Fingerprint;
+use dray_net::Fingerprint;
 use dray_wire::message::Role;
 use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -176,7 +176,7 @@ mod tests {
     use dray_api::{Direction, RateWish, shown_id, without_tickets};
     use dray_core::options::Overwrite;
     use dray_core::{ErrorKind, TransferId};
-    use dray_runtime::net::Fingerprint;
+    use dray_net::Fingerprint;
     use dray_wire::message::Role;
 
     fn key(digit: char) -> Fingerprint {

@@ -10,7 +10,7 @@
 
 use dray_core::Result;
 use dray_core::lock::LockExt;
-use dray_runtime::threads::refused;
+use dray_link::threads::refused;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

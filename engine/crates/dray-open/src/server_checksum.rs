@@ -5,9 +5,9 @@
 use crate::store_kind::Location;
 use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, Result, Status, Sums};
-use dray_runtime::panic_guard::caught;
+use dray_link::panic_guard::caught;
+use dray_link::threads;
 use dray_runtime::sink::FinalCheck;
-use dray_runtime::threads;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;

@@ -8,9 +8,9 @@
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_link::threads::refused;
 use dray_runtime::local::{self, Ends, Stopper};
 use dray_runtime::observe::Observer;
-use dray_runtime::threads::refused;
 use dray_runtime::{sink, source};
 use dray_session::{Event, Failure, Progress};
 use pyo3::prelude::*;

@@ -14,9 +14,7 @@ pub use handle::Handle;
 
 use crate::assembly::{Buffers, Content, Threads, TransferPlan};
 use crate::local;
-use crate::net::{self, Dial, Growth};
 use crate::observe::{Observer, Unkept};
-use crate::pool::Pool;
 use crate::sink::{Asked, Destination};
 use crate::source::Root;
 use crate::tune::{self, Found, Machine, Tuned};
@@ -25,6 +23,8 @@ use counts::{Arrivals, Sent};
 use dray_core::options::{Options, ResumeMode};
 use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{End, Error, ErrorKind, Result, Status, TransferId};
+use dray_link::pool::Pool;
+use dray_net::{Dial, Growth};
 use dray_sched::tuner::Remembered;
 use dray_session::{Event, Outcome, Progress};
 use dray_store::Capabilities;
@@ -196,7 +196,7 @@ pub fn push(
     let found = Found::new(task.tuning.known);
     let ended = sessions(task, handle, watch, |number| {
         let (dial, streams) = begins(task, dial, buffers, &found);
-        let dialled = net::push(&dial, connect(task, number, Role::Sink, to, streams))?;
+        let dialled = dray_net::push(&dial, connect(task, number, Role::Sink, to, streams))?;
         if number == task.first_session
             && let Some(notice) = unread_resume(&task.options, &dialled.agreed)
         {
@@ -285,7 +285,7 @@ pub fn pull(
         let (mut dial, streams) = begins(task, dial, buffers, &found);
         let connect = connect(task, number, Role::Source, from, streams);
         dial.shared = handle.shared_rates();
-        let dialled = net::pull(&dial, connect, Arc::clone(&pool))?;
+        let dialled = dray_net::pull(&dial, connect, Arc::clone(&pool))?;
         let (destination, _) = open()?;
         let destination = destination.only(Asked::new(&task.selection, from)?);
         for notice in destination.notices() {

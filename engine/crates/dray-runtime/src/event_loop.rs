@@ -1,12 +1,12 @@
 //! The loop that both executors share: waits for events, passes them to the machine and executes
 //! effects, until the end.
 
-use crate::link::ControlSender;
 use crate::observe::Observer;
-use crate::panic_guard::caught;
-use crate::threads;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_link::link::ControlSender;
+use dray_link::panic_guard::caught;
+use dray_link::threads;
 use dray_session::{Outcome, Progress};
 use dray_wire::message::Message;
 use std::sync::Arc;

@@ -1,13 +1,14 @@
 //! Both ends in one process: control messages pass through channels, and buffers change owners
 //! without a copy.
 
-use crate::link::{BlockSender, ControlSender, SinkEvent, SinkLink, SourceEvent, SourceLink};
 use crate::observe::Observer;
-use crate::pace::Pace;
-use crate::pool::{Buffer, Pool};
-use crate::{sink, source, threads};
+use crate::{sink, source};
 use crossbeam_channel::{Sender, unbounded};
 use dray_core::{End, Error, ErrorKind, PeerId, Result, StreamId};
+use dray_link::link::{BlockSender, ControlSender, SinkEvent, SinkLink, SourceEvent, SourceLink};
+use dray_link::pace::Pace;
+use dray_link::pool::{Buffer, Pool};
+use dray_link::threads;
 use dray_session::source::Listed;
 use dray_session::{Event, Outcome, Progress};
 use dray_wire::message::{BlockHead, Message, Totals};

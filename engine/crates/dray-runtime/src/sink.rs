@@ -10,6 +10,7 @@ mod file_lock;
 mod files;
 mod final_check;
 mod find_logs;
+mod handles;
 mod inspect;
 mod lease;
 mod lease_watch;
@@ -26,7 +27,6 @@ mod tasks;
 mod tidy;
 mod write;
 
-pub use crate::open_files::OpenFile;
 pub use asked::Asked;
 pub use destination::{Destination, DestinationRequest};
 pub use final_check::FinalCheck;
@@ -35,19 +35,20 @@ pub use lease::host_name;
 pub use log_file::StoredLog;
 pub use probe::Peek;
 
-use crate::batch::Batch;
-use crate::clock::Clock;
 use crate::event_loop::{self, Executor};
-use crate::link::{SinkEvent, SinkLink};
-use crate::numa::stay_near_device;
 use crate::observe::Observer;
-use crate::panic_guard::{caught, or_tell};
-use crate::pool::Pool;
 use crate::target_pools::{TargetPools, Worker};
-use crate::threads;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use dray_core::maps::HashMap;
 use dray_core::{BufferId, End, Error, FileIndex, PeerId, RelPath, Result, TargetId};
+use dray_link::batch::Batch;
+use dray_link::clock::Clock;
+use dray_link::link::{SinkEvent, SinkLink};
+use dray_link::numa::stay_near_device;
+use dray_link::open_file::OpenFile;
+use dray_link::panic_guard::{caught, or_tell};
+use dray_link::pool::Pool;
+use dray_link::threads;
 use dray_sched::blocking::WAITS_AFTER;
 use dray_session::sink::{
     BlockKey, Config, Effect, Input, LogRecord, PublishItem, Sink, SyncItem, WritePart,

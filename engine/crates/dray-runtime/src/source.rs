@@ -3,24 +3,24 @@
 mod list;
 mod read;
 
-use crate::batch::Batch;
-use crate::clock::Clock;
 use crate::event_loop::{self, Executor};
-use crate::link::{BlockSender, SourceEvent, SourceLink};
-use crate::numa::stay_near_device;
 use crate::observe::Observer;
-pub use crate::origin::Origin;
-use crate::pace::{Gate, Pace};
-use crate::panic_guard::{caught, or_tell};
-use crate::pool::Pool;
 use crate::target_pools::TargetPools;
-use crate::threads;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::maps::HashMap;
 use dray_core::options::Options;
 use dray_core::{
     BlockId, BufferId, End, Error, FileIndex, Name, RelPath, Result, StreamId, TargetId,
 };
+use dray_link::batch::Batch;
+use dray_link::clock::Clock;
+use dray_link::link::{BlockSender, SourceEvent, SourceLink};
+use dray_link::numa::stay_near_device;
+use dray_link::origin::Origin;
+use dray_link::pace::{Gate, Pace};
+use dray_link::panic_guard::{caught, or_tell};
+use dray_link::pool::Pool;
+use dray_link::threads;
 use dray_session::source::{Config, Effect, Input, Source};
 use dray_session::{Outcome, Progress};
 use dray_store::{Store, StoreExt};

@@ -10,9 +10,9 @@
 //! Invariant: every given job is taken, however the number changes: at least one thread of each
 //! used target stays. A job is left only if the system cannot start even one.
 
-use crate::threads::Waiting;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use dray_core::{Result, TargetId};
+use dray_link::threads::Waiting;
 use dray_sched::blocking::{WAITS_AFTER, Waits};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};

@@ -10,14 +10,14 @@
 mod bottleneck;
 
 use crate::drive::Handle;
-use crate::link::{SinkEvent, SourceEvent};
-use crate::net::Growth;
 use crate::observe::Observer;
 use bottleneck::{BottleneckFinder, Seen};
 use crossbeam_channel::Sender;
 use dray_core::lock::LockExt;
 use dray_core::options::Options;
 use dray_core::{Result, StreamId};
+use dray_link::link::{SinkEvent, SourceEvent};
+use dray_net::Growth;
 use dray_sched::tuner::{Bottleneck, Bounds, Errors, Remembered, Sample, Setting, Tuner};
 use dray_session::sink;
 use dray_session::source::{self, Listed};

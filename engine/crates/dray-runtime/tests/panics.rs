@@ -4,12 +4,10 @@ mod local_common;
 
 use dray_core::options::Options;
 use dray_core::{Error, ErrorKind, TransferId};
-use dray_runtime::net::{
-    Caller, Dial, Handler, Identity, Listener, Prepared, Request, Serve, Token,
-};
+use dray_link::pace::SharedRates;
+use dray_link::pool::Pool;
+use dray_net::{Caller, Dial, Handler, Identity, Listener, Prepared, Request, Serve, Token};
 use dray_runtime::observe::Silent;
-use dray_runtime::pace::SharedRates;
-use dray_runtime::pool::Pool;
 use dray_runtime::{local, sink, source};
 use dray_session::Outcome;
 use dray_store::Store;
@@ -183,7 +181,7 @@ fn copy_over_sockets(source: Arc<dyn Store>, sink: Arc<dyn Store>) -> (Outcome, 
         addresses: Vec::new(),
     };
     let dial = Dial::new(address.to_string(), pin, token());
-    let dialled = dray_runtime::net::push(&dial, connect).expect("a session");
+    let dialled = dray_net::push(&dial, connect).expect("a session");
     let setup = source_setup_of(source, &options());
     let (outcome, _) = source::run(setup, dialled.link, &Silent).expect("started");
     let at_sink = sink_ended.recv().expect("told");

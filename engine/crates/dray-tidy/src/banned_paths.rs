@@ -27,7 +27,7 @@ pub const PURE_BANS: &[Ban] = &[
     },
     Ban {
         path: "std::net",
-        instead: "sockets live in dray-runtime",
+        instead: "sockets live in dray-net",
     },
     Ban {
         path: "std::os",
@@ -43,7 +43,7 @@ pub const PURE_BANS: &[Ban] = &[
     },
     Ban {
         path: "std::thread",
-        instead: "threads live in dray-runtime",
+        instead: "threads live in dray-link and above",
     },
     Ban {
         path: "std::time::Instant",

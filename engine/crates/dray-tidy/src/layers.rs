@@ -1,5 +1,5 @@
 //! The permitted dependencies between crates. They point one way: programs and bindings -> open ->
-//! runtime, stores -> session -> pure crates -> core.
+//! runtime -> net -> link, stores -> session -> pure crates -> core.
 
 use toml::{Table, Value};
 
@@ -19,8 +19,27 @@ pub struct Room {
 const CORE: &str = "dray-core";
 const PURE: &[&str] = &[CORE, "dray-wire", "dray-log", "dray-sched"];
 const STORE: &[&str] = &["dray-store", CORE];
-const BELOW_RUNTIME: &[&str] = &[
+/// Parts that executors and connections share.
+const LINK_USES: &[&str] = &[
+    "dray-session",
+    "dray-store",
+    CORE,
+    "dray-wire",
+    "dray-log",
+    "dray-sched",
+];
+/// Connections: they see the link, and neither executors nor logs.
+const NET_USES: &[&str] = &[
+    "dray-link",
     "dray-auth",
+    "dray-session",
+    "dray-store",
+    CORE,
+    "dray-wire",
+];
+const BELOW_RUNTIME: &[&str] = &[
+    "dray-net",
+    "dray-link",
     "dray-session",
     "dray-store",
     CORE,
@@ -30,6 +49,7 @@ const BELOW_RUNTIME: &[&str] = &[
 ];
 /// The only crate that depends on the store crates: programs open a location through it.
 const OPEN_USES: &[&str] = &[
+    "dray-link",
     "dray-runtime",
     "dray-session",
     "dray-store",
@@ -41,6 +61,8 @@ const OPEN_USES: &[&str] = &[
 const TPC_USES: &[&str] = &[
     "dray-api",
     "dray-open",
+    "dray-link",
+    "dray-net",
     "dray-runtime",
     "dray-session",
     "dray-store",
@@ -51,6 +73,7 @@ const TPC_USES: &[&str] = &[
 ];
 const OPEN_AND_BELOW: &[&str] = &[
     "dray-open",
+    "dray-link",
     "dray-runtime",
     "dray-auth",
     "dray-session",
@@ -67,6 +90,8 @@ const ENDPOINT_USES: &[&str] = &[
     "dray-api",
     "dray-auth",
     "dray-open",
+    "dray-link",
+    "dray-net",
     "dray-runtime",
     "dray-session",
     "dray-store",
@@ -81,6 +106,8 @@ const CLI_USES: &[&str] = &[
     "dray-endpoint",
     "dray-auth",
     "dray-open",
+    "dray-link",
+    "dray-net",
     "dray-runtime",
     "dray-session",
     "dray-store",
@@ -144,6 +171,16 @@ pub const ROOMS: &[Room] = &[
         may_use: STORE,
     },
     Room {
+        name: "dray-link",
+        is_pure: false,
+        may_use: LINK_USES,
+    },
+    Room {
+        name: "dray-net",
+        is_pure: false,
+        may_use: NET_USES,
+    },
+    Room {
         name: "dray-runtime",
         is_pure: false,
         may_use: BELOW_RUNTIME,
@@ -156,14 +193,14 @@ pub const ROOMS: &[Room] = &[
     Room {
         name: "dray-client",
         is_pure: false,
-        may_use: &["dray-api", "dray-runtime", "dray-store", CORE],
+        may_use: &["dray-api", "dray-link", "dray-net", "dray-store", CORE],
     },
     Room {
         name: "dray-queue",
         is_pure: false,
         may_use: &[
             "dray-api",
-            "dray-runtime",
+            "dray-link",
             "dray-sched",
             "dray-session",
             CORE,

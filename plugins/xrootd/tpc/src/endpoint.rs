@@ -7,8 +7,8 @@
 
 use crate::config::CONNECTIONS;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_net::{Dial, Fingerprint, Token};
 use dray_runtime::drive::StreamCount;
-use dray_runtime::net::{Dial, Fingerprint, Token};
 use dray_store::{ReadPurpose, Readable};
 use serde::Deserialize;
 use std::io::Read;

@@ -1,8 +1,8 @@
 //! Sets up the process, and watches the server that started it.
 
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_link::threads::refused;
 use dray_runtime::drive::Handle;
-use dray_runtime::threads::refused;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, getegid, geteuid, getpid, getppid, setresgid, setresuid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -8,7 +8,7 @@ use crate::config::Issuer;
 use dray_auth::jwk::KeySet;
 use dray_client::{Client, Keeper};
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_runtime::net::{Authority, Trust};
+use dray_net::{Authority, Trust};
 use hyper::Method;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;

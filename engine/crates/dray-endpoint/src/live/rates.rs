@@ -7,7 +7,7 @@
 
 use super::Moving;
 use crate::config::{Config, Share};
-use dray_runtime::pace::{SharedRate, SharedRates};
+use dray_link::pace::{SharedRate, SharedRates};
 use std::sync::Arc;
 
 /// A bound of the configuration.

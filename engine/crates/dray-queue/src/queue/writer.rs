@@ -7,7 +7,7 @@ use crate::events::Hub;
 use crate::promises::Promises;
 use dray_api::Event;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
-use dray_runtime::threads::refused;
+use dray_link::threads::refused;
 use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};

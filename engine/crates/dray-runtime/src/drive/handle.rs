@@ -1,11 +1,11 @@
 //! Changes a running transfer from another thread, in any of its sessions.
 
-use crate::link::{SinkEvent, SourceEvent};
 use crate::local;
-use crate::pace::SharedRates;
 use crossbeam_channel::Sender;
 use dray_core::Error;
 use dray_core::lock::LockExt;
+use dray_link::link::{SinkEvent, SourceEvent};
+use dray_link::pace::SharedRates;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -178,7 +178,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::Handle;
-    use crate::link::SourceEvent;
+    use dray_link::link::SourceEvent;
     use dray_session::source::Input;
     use std::time::{Duration, Instant};
 

@@ -4,7 +4,6 @@
 //! dropped for good is removed before its records: an interruption then leaves no file that is not
 //! in a log.
 
-use crate::open_files::OpenFile;
 use crate::sink::destination::Destination;
 use crate::sink::files::{Space, folder_of};
 use crate::sink::find_logs::{LogStep, about_folder};
@@ -12,6 +11,7 @@ use crate::sink::neighbours::Neighbours;
 use crate::sink::probe;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_link::open_file::OpenFile;
 use dray_log::trust::FoundPartial;
 use dray_log::{Ending, LoggedFile, ObjectLog};
 use dray_store::PartialId;

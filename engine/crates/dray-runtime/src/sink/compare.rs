@@ -3,9 +3,9 @@
 //! Invariant owned here: a demanded checksum is compared with bytes that this run has read. A
 //! file's owner can write any checksum beside it.
 
-use crate::pool::PIECE_BYTES;
 use dray_core::checksum::Summer;
 use dray_core::{ContentKey, End, Error, ErrorKind, RelPath, Result, Sums};
+use dray_link::pool::PIECE_BYTES;
 use dray_store::{FileKind, FileState, ReadPurpose, Store};
 
 /// Returns the checksums of the file at `path` if the decision needs them: a checksum is demanded,

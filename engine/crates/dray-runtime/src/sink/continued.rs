@@ -4,13 +4,13 @@
 //! Invariant: nothing is written to an inode after a write or a sync of it has failed, whichever
 //! run saw the error.
 
-use crate::open_files::OpenFile;
 use crate::sink::cleanup::id_of;
 use crate::sink::files::{Space, folder_of, unless};
 use crate::sink::probe;
 use crate::sink::read_back::Piece;
 use dray_core::options::ResumeMode;
 use dray_core::{ByteRange, ContentKey, ErrorKind, Name, RelPath, Result, SummedRanges, Sums};
+use dray_link::open_file::OpenFile;
 use dray_log::pieces::parts;
 use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile};
 use dray_store::{Partial, PartialRequest, ReadHandle, StoreExt, SyncItem};

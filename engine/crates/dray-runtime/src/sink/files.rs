@@ -1,12 +1,11 @@
 //! The sink's files: existing entries, partial files and their records, durability, names.
 
-use crate::extent::Extent;
-use crate::open_files::{Handles, OpenFile};
 use crate::sink::adopt::Others;
 use crate::sink::asked::Asked;
 use crate::sink::cleanup::below;
 use crate::sink::continued::Kept;
 use crate::sink::destination::Destination;
+use crate::sink::handles::Handles;
 use crate::sink::inspect::Folders;
 use crate::sink::lease_watch::Lease;
 use crate::sink::names::Names;
@@ -19,6 +18,8 @@ use dray_core::options::{Durability, Options};
 use dray_core::{
     ByteRange, ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Status, Sums,
 };
+use dray_link::extent::Extent;
+use dray_link::open_file::OpenFile;
 use dray_log::{Ending, FileBegin, FileNumber, ObjectLog, PartialFile};
 use dray_session::sink::PublishItem;
 use dray_store::{Attributes, PartialId, PartialRequest, Publish};

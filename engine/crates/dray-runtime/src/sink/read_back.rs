@@ -3,10 +3,10 @@
 //! All reads bypass the page cache, detect holes without reading them, and stop at the next piece
 //! when the session ends.
 
-use crate::open_files::OpenFile;
 use crate::sink::files::{Space, folder_of, no_partial};
 use dray_core::checksum::Summer;
 use dray_core::{ByteRange, End, Error, ErrorKind, Result, SummedRanges, Sums};
+use dray_link::open_file::OpenFile;
 use dray_store::{ReadHandle, ReadPurpose};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,10 +1,10 @@
 //! Makes a group durable: determines the items to sync for each of the machine's items.
 
-use crate::open_files::OpenFile;
 use crate::sink::files::{Space, folder_of};
 use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
 use dray_core::{Error, ErrorKind, RelPath, Result};
+use dray_link::open_file::OpenFile;
 use dray_store::SyncItem;
 use std::sync::Arc;
 

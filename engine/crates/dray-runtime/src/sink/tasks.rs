@@ -1,8 +1,6 @@
 //! Background tasks of the sink beside writing: inspect, prepare, sync, log, read back, publish,
 //! clean up.
 
-use crate::link::SinkEvent;
-use crate::open_files::OpenFile;
 use crate::sink::continued::Kept;
 use crate::sink::files::Space;
 use crate::sink::find_logs::{LogStep, about_folder};
@@ -11,6 +9,8 @@ use crossbeam_channel::{Receiver, Sender};
 use dray_core::{
     ByteRange, ContentKey, Error, ErrorKind, FileIndex, Metadata, RelPath, SummedRanges, Sums,
 };
+use dray_link::link::SinkEvent;
+use dray_link::open_file::OpenFile;
 use dray_log::FileNumber;
 use dray_session::sink::{Input, InspectItem, Inspected, PublishItem};
 use std::collections::BTreeSet;

@@ -1,9 +1,5 @@
 //! The writers: write the parts of an object to their files.
 
-use crate::extent::Extent;
-use crate::link::SinkEvent;
-use crate::open_files::OpenFile;
-use crate::pool::Pool;
 use crate::sink::file_lock::FileLocks;
 use crate::sink::files::Space;
 use crate::sink::small_batch::NewSmall;
@@ -12,6 +8,10 @@ use crate::target_pools::Worker;
 use crossbeam_channel::Sender;
 use dray_core::maps::HashMap;
 use dray_core::{BufferId, ByteRange, End, Error, ErrorKind, FileIndex, Result};
+use dray_link::extent::Extent;
+use dray_link::link::SinkEvent;
+use dray_link::open_file::OpenFile;
+use dray_link::pool::Pool;
 use dray_session::sink::{BlockKey, Input, WritePart};
 use std::borrow::Cow;
 use std::sync::Arc;

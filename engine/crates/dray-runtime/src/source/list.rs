@@ -1,8 +1,6 @@
 //! The lister: walks the roots and announces the entries that the filter accepts, in batches, on
 //! request.
 
-use crate::link::SourceEvent;
-use crate::origin::Origin;
 use crate::select::Filter;
 use crate::source::Root;
 use crossbeam_channel::{Receiver, Sender};
@@ -11,6 +9,8 @@ use dray_core::{
     ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Metadata, Name, RelPath, Result,
     Status,
 };
+use dray_link::link::SourceEvent;
+use dray_link::origin::Origin;
 use dray_session::Failure;
 use dray_session::source::Listed;
 use dray_store::{ListOptions, Lister, ReadState};

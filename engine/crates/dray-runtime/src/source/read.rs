@@ -1,15 +1,15 @@
 //! The readers: fill a buffer, compute checksums while the bytes are in the processor's cache, and
 //! detect holes and changes.
 
-use crate::extent::Extent;
-use crate::link::SourceEvent;
-use crate::origin::Origin;
-use crate::pool::{PIECE_BYTES, Pool};
 use crate::target_pools::Worker;
 use crossbeam_channel::Sender;
 use dray_core::checksum::Summer;
 use dray_core::lock::LockExt;
 use dray_core::{BlockId, BufferId, ByteRange, End, Error, ErrorKind, Result};
+use dray_link::extent::Extent;
+use dray_link::link::SourceEvent;
+use dray_link::origin::Origin;
+use dray_link::pool::{PIECE_BYTES, Pool};
 use dray_session::source::{Input, ReadOutcome, ReadPart};
 use dray_store::{InodeState, Noted, ReadHandle, ReadState};
 use dray_wire::message::{Segment, SegmentKind};

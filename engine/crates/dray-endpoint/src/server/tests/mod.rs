@@ -3,7 +3,7 @@
 use super::Server;
 use crate::api;
 use crate::api::tests::{House, house};
-use dray_runtime::net::{Identity, client_config, server_config};
+use dray_net::{Identity, client_config, server_config};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{Read, Write};

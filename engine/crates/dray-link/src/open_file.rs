@@ -1,0 +1,92 @@
+//! A partial file that a sink has open.
+
+use dray_core::lock::LockExt;
+use dray_core::{Name, RelPath};
+use dray_log::FileNumber;
+use dray_store::{Partial, PartialId};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A prepared partial file, and its number in the log.
+pub struct OpenFile {
+    /// Path of the file below the destination.
+    pub path: RelPath,
+    /// Number of the file in the log.
+    pub number: FileNumber,
+    /// True if its writers are serialised, so that none waits in the store.
+    pub takes_one_writer: bool,
+    /// Size of the complete file in bytes.
+    pub size: u64,
+    /// Name of the partial file.
+    pub name: Name,
+    /// Identity of the partial file, to open it again.
+    pub id: PartialId,
+    /// True if unwritten ranges are known to be holes.
+    is_one_hole: AtomicBool,
+    published: AtomicBool,
+    /// True if bytes of an earlier run were trusted without a read.
+    unread: AtomicBool,
+    /// Its handle; `None` after it was closed in favour of others.
+    handle: Mutex<Option<Arc<dyn Partial>>>,
+}
+
+impl OpenFile {
+    /// Creates the entry of a partial file that was just begun, with its handle.
+    #[must_use]
+    pub fn new(
+        path: &RelPath,
+        size: u64,
+        number: FileNumber,
+        name: Name,
+        partial: Box<dyn Partial>,
+        is_new: bool,
+    ) -> Self {
+        Self {
+            path: path.clone(),
+            number,
+            takes_one_writer: partial.takes_one_writer(),
+            size,
+            name,
+            id: partial.id(),
+            is_one_hole: AtomicBool::new(is_new),
+            published: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
+            handle: Mutex::new(Some(Arc::from(partial))),
+        }
+    }
+
+    /// Locks its handle, to take it, open it or close it.
+    pub fn handle(&self) -> MutexGuard<'_, Option<Arc<dyn Partial>>> {
+        self.handle.lock_unpoisoned()
+    }
+
+    /// Returns true if unwritten ranges are known to be holes.
+    pub fn is_one_hole(&self) -> bool {
+        self.is_one_hole.load(Ordering::Acquire)
+    }
+
+    /// Records that unwritten ranges may contain data.
+    pub fn set_taken(&self) {
+        self.is_one_hole.store(false, Ordering::Release);
+    }
+
+    /// Records that the file has its final name.
+    pub fn set_published(&self) {
+        self.published.store(true, Ordering::Release);
+    }
+
+    /// Records that bytes of an earlier run were trusted without a read.
+    pub fn set_unread(&self) {
+        self.unread.store(true, Ordering::Release);
+    }
+
+    /// Returns true if bytes of an earlier run were trusted without a read.
+    pub fn is_unread(&self) -> bool {
+        self.unread.load(Ordering::Acquire)
+    }
+
+    /// Returns true if the file has its final name.
+    pub fn is_published(&self) -> bool {
+        self.published.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,35 @@
+//! Turns panics, which are defects of dray, into an error of the session: otherwise the executor,
+//! and then the other end, would wait forever for the ended thread.
+
+use crossbeam_channel::Sender;
+use dray_core::{End, Error, ErrorKind, Result};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs `run`; a panic becomes an error of kind [`ErrorKind::Internal`] that names the operation.
+///
+/// State shared with other threads must tolerate a panic: buffers hold meaningless bytes
+/// afterwards, and the log is given up.
+pub fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        Error::new(ErrorKind::Internal, End::Here, operation)
+            .cause(format!("a thread panicked: {}", words(panic.as_ref())))
+            .remedy("report this, then run the same command again; durable data is kept")
+    })
+}
+
+/// As [`caught`], for a thread that reports the error to its executor.
+pub fn or_tell<E>(operation: &str, events: &Sender<E>, broken: fn(Error) -> E, run: impl FnOnce()) {
+    if let Err(error) = caught(operation, run) {
+        // If the executor has ended, no thread waits for the report.
+        let _ = events.send(broken(error));
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(words), _) => words,
+        (None, Some(words)) => words,
+        (None, None) => "it gave no reason",
+    }
+}

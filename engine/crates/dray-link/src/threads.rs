@@ -1,0 +1,102 @@
+//! Threads of transfers and servers: starts them, counts the processors for them, and measures
+//! their waits. If the system refuses a thread, that is an error with a remedy, and no panic.
+
+use dray_core::{End, Error, ErrorKind, Result};
+use nix::libc::c_long;
+use nix::sys::resource::{UsageWho, getrusage};
+use std::io;
+use std::marker::PhantomData;
+use std::thread::{Builder, Scope, ScopedJoinHandle, available_parallelism};
+
+/// Starts a thread that its scope waits for.
+///
+/// # Errors
+/// If the system cannot start another thread.
+pub fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    Builder::new()
+        .spawn_scoped(scope, run)
+        .map_err(|error| refused(&error))
+}
+
+/// Returns the error for a thread that cannot be started.
+#[must_use]
+pub fn refused(error: &io::Error) -> Error {
+    Error::new(ErrorKind::Busy, End::Here, "start a thread")
+        .cause(error.to_string())
+        .remedy(
+            "raise the limit of threads (ulimit -u, TasksMax of a service, pids of a container) \
+             or run fewer transfers at a time, then try again",
+        )
+}
+
+/// Returns the number of useful threads of a storage target when none of them waits: half of the
+/// processors that this process may use, at least one. Streams and other targets have work for the
+/// rest.
+pub fn busy_max() -> u32 {
+    let processors = available_parallelism().map_or(1, usize::from);
+    u32::try_from(processors / 2).unwrap_or(u32::MAX).max(1)
+}
+
+/// Start of the measurement of this thread's waits.
+pub struct Waiting {
+    before: Option<c_long>,
+    /// The counter belongs to a thread.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Waiting {
+    /// Starts the measurement.
+    pub fn begin() -> Self {
+        Self {
+            before: waits_so_far(),
+            _of_this_thread: PhantomData,
+        }
+    }
+
+    /// Returns true if the thread has given up its processor to wait for something, as opposed to
+    /// being preempted. Returns true if the system has no counter.
+    pub fn had_any(&self) -> bool {
+        let now = waits_so_far();
+        self.before.is_none() || self.before != now
+    }
+}
+
+/// Returns the number of this thread's waits (`ru_nvcsw`, getrusage(2)).
+fn waits_so_far() -> Option<c_long> {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
+    Some(usage.voluntary_context_switches())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Waiting, busy_max, start};
+    use dray_core::Result;
+    use std::time::Duration;
+
+    #[test]
+    fn who_sleeps_waits_and_who_computes_does_not() {
+        let waits = Waiting::begin();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(waits.had_any());
+        // Whatever else this process does, one of many short computations is not interrupted.
+        let computes = || {
+            let waits = Waiting::begin();
+            let sum = (0..1_000_u64).fold(0, |sum, number| std::hint::black_box(sum + number));
+            assert!(sum > 0);
+            !waits.had_any()
+        };
+        assert!((0..100).any(|_| computes()));
+    }
+
+    #[test]
+    fn a_thread_that_is_started_is_waited_for() -> Result<()> {
+        let mut is_done = false;
+        std::thread::scope(|scope| start(scope, || is_done = true).map(drop))?;
+        assert!(is_done);
+        assert!(busy_max() >= 1);
+        Ok(())
+    }
+}

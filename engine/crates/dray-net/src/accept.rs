@@ -1,0 +1,229 @@
+//! Accepts connections: each gets its own thread, which determines the kind of the connection.
+//!
+//! If the system refuses a thread, the connection is passed to the **porter**, a thread that the
+//! listener starts at the beginning and that serves such connections in sequence. A caller that
+//! requests a session receives the reason for the refusal from the porter; a stream joins its
+//! session, which may not need a further thread.
+
+use super::channel::Channel;
+use super::handler::Handler;
+use super::handshake::Greeting;
+use super::passive::ListenerState;
+use super::sniff::{self, FirstBytes};
+use super::socket::{self, Socket};
+use super::{Caller, fail};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use dray_core::{Error, Result};
+use dray_link::threads::refused;
+use dray_wire::codec::{Connection, PREAMBLE_BYTES, Preamble, Security};
+use rustls::ServerConnection;
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+/// Pause after the system refused a connection, so that the loop does not spin while descriptors
+/// are exhausted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Interval at which the listener checks if evicted connections have ended.
+const ENDING_PAUSE: Duration = Duration::from_millis(1);
+
+/// Maximum time of the porter for a connection, as all others wait meanwhile (guess, revisit).
+const PORTER_TIME: Duration = Duration::from_secs(1);
+
+/// Counts the thread of a connection, until dropped.
+struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A connection without a thread.
+pub(super) struct Unattended {
+    stream: Arc<TcpStream>,
+    peer: SocketAddr,
+    /// Reason for which it has no thread.
+    lack: Error,
+}
+
+/// Handle to the porter, which ends after the last handle is dropped.
+#[derive(Clone)]
+pub(super) struct Porter(Sender<Unattended>);
+
+impl Porter {
+    /// Returns a handle to a porter with a queue of `waiting_max` connections, and the queue's
+    /// receiver.
+    pub(super) fn new(waiting_max: usize) -> (Self, Receiver<Unattended>) {
+        let (waiting_in, waiting) = bounded(waiting_max.max(1));
+        (Self(waiting_in), waiting)
+    }
+
+    /// Queues a connection for the porter, or closes it if the queue is full.
+    ///
+    /// # Errors
+    /// If the queue is full: the reason for which the connection has no thread.
+    fn leave(&self, caller: Unattended) -> Result<()> {
+        (self.0.try_send(caller)).map_err(|full| full.into_inner().lack)
+    }
+}
+
+impl ListenerState {
+    /// Accepts the connections of a socket until the listener stops.
+    pub(super) fn accept<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        socket: &TcpListener,
+        handler: &'env dyn Handler,
+        porter: &Porter,
+    ) {
+        // Connections evicted from the full set of pending ones end soon, but their threads may
+        // still run.
+        let most = 2 * self.serve.pending_max.max(1) + self.serve.sessions_max;
+        loop {
+            let accepted = socket.accept();
+            if self.is_stopping.load(Ordering::Acquire) {
+                return;
+            }
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    if let Some(lack) = self.lack.of(&error) {
+                        handler.nobody_gets_in(&lack);
+                    }
+                    thread::sleep(ACCEPT_PAUSE);
+                    continue;
+                }
+            };
+            // Further connections wait for them: a flood must not cause the refusal of other
+            // callers.
+            while self.running.load(Ordering::Acquire) >= most {
+                if self.is_stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                thread::sleep(ENDING_PAUSE);
+            }
+            self.running.fetch_add(1, Ordering::AcqRel);
+            let running = Running(&self.running);
+            let stream = Arc::new(stream);
+            let own = Arc::clone(&stream);
+            let started = thread::Builder::new()
+                .name("dray-session".to_owned())
+                .spawn_scoped(scope, move || {
+                    let _running = running;
+                    self.attended(own, peer, handler, None);
+                });
+            if let Err(error) = started {
+                let lack = refused(&error);
+                let caller = Unattended { stream, peer, lack };
+                let _ = (porter.leave(caller)).inspect_err(|lack| handler.rejected(peer, lack));
+            }
+        }
+    }
+
+    /// Runs the porter: serves the connections without a thread in sequence, until all handles are
+    /// dropped.
+    pub(super) fn attend(&self, unattended: &Receiver<Unattended>, handler: &dyn Handler) {
+        for Unattended { stream, peer, lack } in unattended {
+            if !self.is_stopping.load(Ordering::Acquire) {
+                self.attended(stream, peer, handler, Some(&lack));
+            }
+        }
+    }
+
+    /// Serves a connection, and reports its failure to the handler.
+    fn attended(
+        &self,
+        stream: Arc<TcpStream>,
+        peer: SocketAddr,
+        handler: &dyn Handler,
+        lack: Option<&Error>,
+    ) {
+        let serve = AssertUnwindSafe(|| self.connection(stream, peer, handler, lack));
+        let died = |_| Err(fail::internal("serve a connection", "its thread panicked"));
+        if let Err(error) = catch_unwind(serve).unwrap_or_else(died) {
+            handler.rejected(peer, &error);
+        }
+    }
+
+    /// Serves a connection; `lack` is the reason for which it has no thread of its own, if so.
+    fn connection(
+        &self,
+        stream: Arc<TcpStream>,
+        peer: SocketAddr,
+        handler: &dyn Handler,
+        lack: Option<&Error>,
+    ) -> Result<()> {
+        let failed = |error: io::Error| fail::io_error("let a connection in", &error);
+        let handshake = self.serve.timing.handshake;
+        let patience = lack.map_or(handshake, |_| handshake.min(PORTER_TIME));
+        let until = Instant::now() + patience;
+        socket::prepare(&stream).map_err(failed)?;
+        let place = self.pending.admit(&stream);
+        let first = match sniff::look(&stream, patience) {
+            // A peer that closes the connection without sending was not rejected.
+            Ok(FirstBytes::Nothing) if place.is_held() => return Ok(()),
+            Err(error) if socket::is_hung_up(&error) && place.is_held() => return Ok(()),
+            first => first.map_err(failed)?,
+        };
+        if let FirstBytes::Foreign(byte) = first {
+            let own = stream.try_clone().map_err(failed)?;
+            // From here on, the handler that takes the connection bounds its time and number.
+            drop((place, stream));
+            return handler.foreign(own, byte).map_err(|_| {
+                let cause = format!("the connection begins with {byte:#04x}");
+                fail::protocol("let a connection in", cause)
+            });
+        }
+        let mut socket = Socket::new(stream, until);
+        let mut preamble = [0; PREAMBLE_BYTES];
+        socket.read_exact(&mut preamble).map_err(failed)?;
+        let preamble = Preamble::parse(&preamble)?;
+        let channel = match preamble.security {
+            Security::Clear => Channel::Clear(socket),
+            Security::Tls => {
+                let tls = ServerConnection::new(Arc::clone(&self.tls));
+                let tls = tls.map_err(|error| fail::tls(&error))?;
+                // A connection made ahead is closed by its driver if the session was not
+                // established meanwhile.
+                let is_unwanted = |error: &io::Error| {
+                    preamble.connection == Connection::Data
+                        && socket::is_hung_up(error)
+                        && place.is_held()
+                };
+                match Channel::tls(socket, tls.into()) {
+                    Ok(channel) => channel,
+                    Err(error) if is_unwanted(&error) => return Ok(()),
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+        };
+        let certificates = channel.peer_certificates();
+        match (preamble.connection, preamble.security) {
+            (Connection::Control, Security::Clear) => {
+                let cause = "a control connection in clear, which would show the token";
+                Err(fail::protocol("let a connection in", cause))
+            }
+            (Connection::Control, Security::Tls) => {
+                let mut greeting = Greeting::new(channel);
+                if let Some(lack) = lack {
+                    // Identification of the caller may need a lookup, for which other connections
+                    // would wait.
+                    return Err(self.turn_away(&mut greeting, lack.clone()));
+                }
+                let caller = |token| Caller::new(token, certificates, peer);
+                let request = self.greet(&mut greeting, caller, handler);
+                drop(place);
+                self.session(greeting, request?, handler)
+            }
+            (Connection::Data, security) => {
+                self.stream(channel, &place, security == Security::Clear)
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Adds a data stream that has joined to its link, and starts its sender or receiver.
+
+use super::channel::Channel;
+use super::data::StreamSender;
+use super::hub::{Hub, Registration};
+use super::inbox::Inbox;
+use super::receive::StreamReceiver;
+use dray_core::{End, ErrorKind, Result, StreamId};
+use dray_link::link::SourceEvent;
+use std::sync::Arc;
+
+/// Adds a stream that has joined.
+///
+/// # Errors
+/// If the link has ended, the number was used before, the granted number of streams is alive, or
+/// the system refuses a thread. In the last case a passive end without another stream ends the
+/// link and sends the driver the reason; otherwise the driver would only see its streams close.
+pub(super) fn attach(hub: &Arc<Hub>, stream: StreamId, mut channel: Channel) -> Result<()> {
+    let registration = hub.register(stream, channel.socket().stream())?;
+    let started = hub
+        .settle(channel.socket_mut())
+        .and_then(|()| start(channel, registration));
+    if let (Err(error), Inbox::Sink(..)) = (&started, hub.inbox()) {
+        // Its number counts as used, and the source may believe that it is up.
+        hub.inbox().stream_lost(stream);
+        let is_lack = error.kind == ErrorKind::Busy;
+        if is_lack && !hub.is_driver() && hub.live_streams() == 0 {
+            hub.break_off(error.clone().at(End::Sink));
+        }
+    }
+    started
+}
+
+/// Passes a sender to the source's executor, or starts the sink's receiver.
+fn start(channel: Channel, registration: Registration) -> Result<()> {
+    let hub = Arc::clone(registration.hub());
+    match hub.inbox() {
+        Inbox::Source(events) => {
+            let stream = registration.stream();
+            let sender = StreamSender::new(channel, registration);
+            let _ = events.send(SourceEvent::Stream(stream, Box::new(sender)));
+            Ok(())
+        }
+        Inbox::Sink(events, pool, shared) => {
+            let (events, pool) = (events.clone(), Arc::clone(pool));
+            let shared = shared.clone();
+            let receiver = StreamReceiver::new(channel, registration, events, pool, shared);
+            hub.spawn("dray-stream", move || receiver.run())
+        }
+    }
+}

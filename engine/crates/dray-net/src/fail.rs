@@ -1,0 +1,79 @@
+//! Network errors, as [`dray_core::Error`].
+
+use dray_core::{End, Error, ErrorKind};
+use dray_store::errno::too_many_open;
+use std::io;
+
+/// Returns the error of a socket operation.
+pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error {
+    let operation = operation.into();
+    // The error is local: this process cannot open another socket.
+    if let Some(lack) = too_many_open(End::Here, &operation, error) {
+        return lack;
+    }
+    let (kind, remedy) = match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => (
+            ErrorKind::TimedOut,
+            "check whether the network drops packets, then run the same command again",
+        ),
+        // rustls reports the peer's violations, and data that we reject, as invalid data.
+        io::ErrorKind::InvalidData => (
+            ErrorKind::Protocol,
+            "check that the peer runs dray and that no device in between changes bytes",
+        ),
+        _ => (
+            ErrorKind::Unreachable,
+            "check that the other end still runs, then run the same command again",
+        ),
+    };
+    Error::new(kind, End::Network, operation)
+        .cause(io_words(error))
+        .remedy(remedy)
+}
+
+/// Returns the message of a socket error, with one text for the two kinds of timeout, which differ
+/// by system.
+fn io_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the peer closed the connection".to_owned(),
+        _ => dray_store::errno::io_words(error),
+    }
+}
+
+/// Returns the error for a violation of the protocol by the peer.
+pub(super) fn protocol(operation: impl Into<String>, cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Protocol, End::Network, operation)
+        .cause(cause)
+        .remedy("use the same version of dray at both ends and report this")
+}
+
+/// Returns the error for received data that TLS rejects.
+pub(super) fn tls(error: &rustls::Error) -> Error {
+    let mut error = protocol("receive from the peer", format!("TLS: {error}"));
+    "check that no device in between changes bytes, then run the same command again"
+        .clone_into(&mut error.remedy);
+    error
+}
+
+/// Returns the error for a connection that ended.
+pub(super) fn lost(cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unreachable, End::Network, "talk to the peer")
+        .cause(cause)
+        .remedy("run the same command again; durable data is kept")
+}
+
+/// Returns the error for a defect in this program.
+pub(super) fn internal(operation: impl Into<String>, cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Internal, End::Here, operation)
+        .cause(cause)
+        .remedy("report this")
+}
+
+/// Returns the error for a resource that the system refused (random bytes).
+/// [`dray_link::threads::refused`] is the one for threads.
+pub(super) fn system(operation: impl Into<String>, cause: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Busy, End::Here, operation)
+        .cause(cause.to_string())
+        .remedy("check the limits of this process, then run the same command again")
+}

@@ -1,0 +1,220 @@
+//! Data connections that are made while their session is still being requested.
+//!
+//! A connection needs TCP, TLS and a challenge before it can join: three round trips that do not
+//! need the session's ticket. The driver makes them in parallel with the control connection, and
+//! has streams ready to join when ACCEPT brings the ticket. Connections that are then not needed
+//! are closed.
+
+use super::channel::{Channel, secure};
+use super::socket::has_left;
+use super::{Timing, fail, join, socket};
+use crossbeam_channel::{Receiver, unbounded};
+use dray_core::Result;
+use dray_wire::codec::{Challenge, Connection, Security};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+/// Maximum number of connections made ahead for a session. Each takes one of the listener's places
+/// for connections that have not proved themselves, for as long as the other end prepares the
+/// session (guess, revisit).
+const PRECONNECT_MAX: u16 = 4;
+
+/// Maximum number of connections made ahead by all sessions of this process, which may all dial the
+/// same listener: half of its places for such connections (guess, revisit).
+const PRECONNECT_IN_PROCESS_MAX: usize = 32;
+
+/// Number of connections made ahead and not claimed yet, of all sessions.
+static PRECONNECTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Parameters to connect the streams of a session, except the address.
+pub(super) struct Dialer {
+    pub(super) bind: Vec<IpAddr>,
+    pub(super) timing: Timing,
+    pub(super) tls: Arc<ClientConfig>,
+    pub(super) name: ServerName<'static>,
+    pub(super) security: Security,
+}
+
+/// A connection that can join a session, and has not yet named it.
+pub(super) struct Ready {
+    pub(super) channel: Channel,
+    pub(super) challenge: Challenge,
+    since: Instant,
+}
+
+impl Dialer {
+    /// Connects to `address`, from this host's address number `turn`, and receives the challenge.
+    pub(super) fn connect(&self, address: &str, turn: usize) -> Result<Ready> {
+        let since = Instant::now();
+        let stream = socket::connect(address, &self.bind, turn, self.timing.connect)?;
+        let until = Instant::now() + self.timing.handshake;
+        let socket = socket::Socket::new(Arc::new(stream), until);
+        let mut channel = secure(
+            socket,
+            Connection::Data,
+            self.security,
+            &self.tls,
+            &self.name,
+        )
+        .map_err(|error| fail::io_error(format!("open a stream to {address}"), &error))?;
+        let challenge = join::hear(&mut channel)?;
+        Ok(Ready {
+            channel,
+            challenge,
+            since,
+        })
+    }
+}
+
+/// A unit of a limited counter, returned on drop.
+struct Counted(&'static AtomicUsize);
+
+impl Counted {
+    fn take(count: &'static AtomicUsize, most: usize) -> Option<Self> {
+        let claim = |taken: usize| (taken < most).then_some(taken + 1);
+        let order = Ordering::Relaxed;
+        count.fetch_update(order, order, claim).ok()?;
+        Some(Self(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Result of a connection attempt, which counts until it is claimed.
+struct Made {
+    connected: Result<Ready>,
+    _counted: Counted,
+}
+
+/// Connections being made; closed on drop.
+pub(super) struct Preconnected {
+    way: Arc<Dialer>,
+    made: Receiver<Made>,
+    unclaimed: AtomicUsize,
+}
+
+impl Preconnected {
+    /// Starts to connect to `address` for `streams` streams, as far as the limits allow.
+    pub(super) fn begin(way: &Arc<Dialer>, address: &str, streams: u16) -> Self {
+        let (made_in, made) = unbounded();
+        let mut started = 0;
+        for turn in 0..streams.min(PRECONNECT_MAX) {
+            let Some(counted) = Counted::take(&PRECONNECTED, PRECONNECT_IN_PROCESS_MAX) else {
+                break;
+            };
+            let (way, to, done) = (Arc::clone(way), address.to_owned(), made_in.clone());
+            let connect = move || {
+                let made = Made {
+                    connected: way.connect(&to, turn.into()),
+                    _counted: counted,
+                };
+                if let Err(unwanted) = done.send(made) {
+                    give_back(unwanted.into_inner().connected);
+                }
+            };
+            let thread = thread::Builder::new().name("dray-ahead".to_owned());
+            // A connection that is not made ahead is made later, on demand.
+            started += usize::from(thread.spawn(connect).is_ok());
+        }
+        Self {
+            way: Arc::clone(way),
+            made,
+            unclaimed: AtomicUsize::new(started),
+        }
+    }
+
+    /// Waits for the next connection; `None` if the caller must make a new one. Also returns `None`
+    /// if the listener's timeout for the connection may have passed, or if the listener has closed
+    /// it to free a place.
+    pub(super) fn next(&self) -> Option<Result<Ready>> {
+        let claim = |left: usize| left.checked_sub(1);
+        let order = Ordering::Relaxed;
+        self.unclaimed.fetch_update(order, order, claim).ok()?;
+        let next = self.made.recv().ok()?.connected;
+        let patience = self.way.timing.handshake / 2;
+        let is_late = |ready: &Ready| {
+            ready.since.elapsed() > patience || has_left(ready.channel.socket().stream())
+        };
+        if next.as_ref().is_ok_and(is_late) {
+            give_back(next);
+            return None;
+        }
+        Some(next)
+    }
+}
+
+impl Drop for Preconnected {
+    fn drop(&mut self) {
+        self.made
+            .try_iter()
+            .for_each(|made| give_back(made.connected));
+    }
+}
+
+/// Closes the connection regularly, so that the listener does not wait or report an error.
+fn give_back(connected: Result<Ready>) {
+    if let Ok(mut ready) = connected {
+        ready.channel.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counted, Dialer, Preconnected};
+    use crate::{Fingerprint, Timing, Trust, client_config};
+    use dray_wire::codec::{Challenge, PREAMBLE_BYTES, Security, encode_challenge};
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_connection_that_the_listener_has_closed_is_not_given() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = listener.local_addr().expect("an address").to_string();
+        let pin = format!("sha256:{}", "5a".repeat(32));
+        let pin = pin.parse::<Fingerprint>().expect("a fingerprint");
+        let (tls, _) = client_config(&Trust::Key(pin), None).expect("a configuration");
+        let way = Arc::new(Dialer {
+            bind: Vec::new(),
+            timing: Timing::default(),
+            tls,
+            name: "localhost".try_into().expect("a name"),
+            security: Security::Clear,
+        });
+        let ahead = Preconnected::begin(&way, &address, 2);
+        let challenge = || {
+            let (mut stream, _) = listener.accept().expect("accepted");
+            let mut preamble = [0; PREAMBLE_BYTES];
+            stream.read_exact(&mut preamble).expect("a preamble");
+            let frame = encode_challenge(&Challenge([0x5a; 32]));
+            stream.write_all(&frame).expect("sent");
+            stream
+        };
+        let (shown_out, _kept) = (challenge(), challenge());
+        drop(shown_out);
+        let given: Vec<_> = (0..2).map(|_| ahead.next()).collect();
+        let alive = given.iter().flatten().filter(|ready| ready.is_ok()).count();
+        assert_eq!((alive, given.iter().flatten().count()), (1, 1));
+        assert!(ahead.next().is_none(), "there were two");
+    }
+
+    #[test]
+    fn all_sessions_together_make_so_many_ahead() {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let first = Counted::take(&COUNT, 2).expect("the first");
+        let _second = Counted::take(&COUNT, 2).expect("the second");
+        assert!(Counted::take(&COUNT, 2).is_none());
+        drop(first);
+        assert!(Counted::take(&COUNT, 2).is_some());
+    }
+}

@@ -1,0 +1,443 @@
+//! Two ends on the loopback without machines: the test is the executor of both.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses its part, and sees it as a module"
+)]
+
+pub mod by_hand;
+pub mod far;
+pub mod proxy;
+
+use crossbeam_channel::{Receiver, Sender, bounded, never, unbounded};
+use dray_core::options::Options;
+use dray_core::retry::RetryPolicy;
+use dray_core::{
+    BlockId, BufferId, ByteRange, Error, FileIndex, Result, StreamId, Sums, TargetId, TransferId,
+};
+use dray_link::link::{BlockSender, SinkEvent, SinkLink, SourceEvent, SourceLink};
+use dray_link::pace::{Gate, Pace, SharedRates};
+use dray_link::pool::Pool;
+use dray_net::{
+    Caller, Dial, Dialled, Fingerprint, Handler, Identity, Listener, Prepared, Request, Serve,
+    Stopper, Timing, Token,
+};
+use dray_session::{sink, source};
+use dray_wire::message::{BlockHead, Connect, Message, Role, Segment, SegmentKind, Selection};
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub const TOKEN: &[u8] = b"a token for tests";
+/// Long enough for a loaded machine; every wait of a passing test is far shorter.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const OBJECT_BYTES: u64 = 1 << 20;
+
+/// A link of the passive end, with the value that keeps its session open.
+pub struct Held<L> {
+    pub link: L,
+    _open: Sender<Infallible>,
+}
+
+/// Passes the links of sessions to the test.
+pub struct ToTest {
+    buffers: u32,
+    pools: Sender<Arc<Pool>>,
+    sinks: Sender<Held<SinkLink>>,
+    sources: Sender<Held<SourceLink>>,
+    refusal: Mutex<Option<Error>>,
+    rejected: Sender<Error>,
+}
+
+impl Handler for ToTest {
+    fn admit(&self, caller: &Caller) -> Result<()> {
+        caller.must_show(&token())
+    }
+
+    fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>> {
+        if let Some(error) = self.refusal.lock().expect("whole").clone() {
+            return Err(error);
+        }
+        assert!(request.caller.peer.ip().is_loopback());
+        assert!(request.peer_software.starts_with("dray "));
+        match request.connect.passive_role {
+            Role::Sink => {
+                let pool = Arc::new(Pool::new(self.buffers, OBJECT_BYTES).expect("memory"));
+                let _ = self.pools.send(Arc::clone(&pool));
+                let run = Box::new(move |link| hold(&self.sinks, link));
+                let shared = SharedRates::default();
+                Ok(Prepared::Sink { pool, shared, run })
+            }
+            Role::Source => {
+                let run = Box::new(move |link| hold(&self.sources, link));
+                Ok(Prepared::Source { run })
+            }
+        }
+    }
+
+    fn rejected(&self, _peer: SocketAddr, error: &Error) {
+        let _ = self.rejected.send(error.clone());
+    }
+}
+
+fn hold<L>(to: &Sender<Held<L>>, link: L) {
+    let (open, closed) = bounded(0);
+    if to.send(Held { link, _open: open }).is_ok() {
+        let _ = closed.recv();
+    }
+}
+
+/// A passive end that runs in the test's process.
+pub struct Site {
+    pub address: SocketAddr,
+    pub pin: Fingerprint,
+    pub stopper: Stopper,
+    pub pools: Receiver<Arc<Pool>>,
+    pub sinks: Receiver<Held<SinkLink>>,
+    pub sources: Receiver<Held<SourceLink>>,
+    pub rejected: Receiver<Error>,
+    handler: Arc<ToTest>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+/// Settings that a test changes in a site.
+pub struct Change<'a> {
+    pub buffers: u32,
+    pub serve: &'a dyn Fn(&mut Serve),
+}
+
+impl Default for Change<'_> {
+    fn default() -> Self {
+        Self {
+            buffers: 8,
+            serve: &|_| {},
+        }
+    }
+}
+
+impl Site {
+    pub fn start(change: &Change<'_>) -> Self {
+        let place = tempfile::tempdir().expect("a folder");
+        let identity = Identity::load_or_create(place.path()).expect("an identity");
+        let pin = identity.fingerprint();
+        let mut serve = Serve::new(identity);
+        serve.allow_clear_data = true;
+        (change.serve)(&mut serve);
+        let listener = Listener::bind(&["127.0.0.1:0".to_owned()], serve).expect("bound");
+        let (pools_in, pools) = unbounded();
+        let (sinks_in, sinks) = unbounded();
+        let (sources_in, sources) = unbounded();
+        let (rejected_in, rejected) = unbounded();
+        let handler = Arc::new(ToTest {
+            buffers: change.buffers,
+            pools: pools_in,
+            sinks: sinks_in,
+            sources: sources_in,
+            refusal: Mutex::new(None),
+            rejected: rejected_in,
+        });
+        let address = listener.addresses()[0];
+        let stopper = listener.stopper();
+        let theirs = Arc::clone(&handler);
+        let thread = std::thread::spawn(move || listener.run(&*theirs));
+        Self {
+            address,
+            pin,
+            stopper,
+            pools,
+            sinks,
+            sources,
+            rejected,
+            handler,
+            thread: Some(thread),
+        }
+    }
+
+    pub fn refuse_with(&self, error: Error) {
+        *self.handler.refusal.lock().expect("whole") = Some(error);
+    }
+
+    pub fn dial(&self) -> Dial {
+        self.dial_at(self.address)
+    }
+
+    /// As [`Self::dial`], through a proxy.
+    pub fn dial_at(&self, address: SocketAddr) -> Dial {
+        let mut dial = Dial::new(address.to_string(), self.pin, token());
+        dial.bind = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        dial.retry = RetryPolicy {
+            backoff: Duration::from_millis(5),
+            ..RetryPolicy::default()
+        };
+        dial
+    }
+
+    /// Begins a session whose passive end is a sink: returns the source's link, the sink's, and the
+    /// sink's pool.
+    pub fn push(
+        &self,
+        dial: &Dial,
+        connect: Connect,
+    ) -> (Dialled<SourceLink>, Held<SinkLink>, Arc<Pool>) {
+        let source = dray_net::push(dial, connect).expect("a session");
+        let sink = self.sinks.recv_timeout(PATIENCE).expect("a session");
+        let pool = self.pools.recv_timeout(PATIENCE).expect("a pool");
+        (source, sink, pool)
+    }
+
+    /// Begins a session whose passive end is a source.
+    pub fn pull(
+        &self,
+        dial: &Dial,
+        connect: Connect,
+    ) -> (Dialled<SinkLink>, Held<SourceLink>, Arc<Pool>) {
+        let pool = Arc::new(Pool::new(8, OBJECT_BYTES).expect("memory"));
+        let sink = dray_net::pull(dial, connect, Arc::clone(&pool)).expect("a session");
+        let source = self.sources.recv_timeout(PATIENCE).expect("a session");
+        (sink, source, pool)
+    }
+
+    /// Returns the reason for which the next connection was refused.
+    pub fn next_rejected(&self) -> Error {
+        self.rejected.recv_timeout(PATIENCE).expect("a rejection")
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.stopper.abort();
+        // Sessions that the test did not take are dropped, including sessions that are just
+        // beginning.
+        self.sinks = never();
+        self.sources = never();
+        let ran = self.thread.take().map(JoinHandle::join);
+        let ran = ran.map(|ran| ran.expect("the listener does not panic"));
+        assert_eq!(ran.unwrap_or(Ok(())), Ok(()));
+    }
+}
+
+pub fn token() -> Token {
+    Token::new(TOKEN).expect("a token")
+}
+
+pub fn connect(streams: u16, clear_data: bool) -> Connect {
+    Connect {
+        transfer: TransferId::new("net-test").expect("an id"),
+        attempt: 1,
+        passive_role: Role::Sink,
+        paths: vec![b"/somewhere".to_vec()],
+        selection: Selection::default(),
+        options: Options::default(),
+        demanded: None,
+        streams,
+        clear_data,
+        addresses: Vec::new(),
+    }
+}
+
+/// Returns timeouts short enough that a test detects silence.
+pub fn hasty() -> Timing {
+    Timing {
+        ping_after: Duration::from_millis(40),
+        lost_after: Duration::from_millis(1500),
+        linger: Duration::from_millis(500),
+        ..Timing::default()
+    }
+}
+
+pub type SourceEvents = Receiver<SourceEvent>;
+pub type SinkEvents = Receiver<SinkEvent>;
+
+fn source_event(events: &SourceEvents) -> SourceEvent {
+    events
+        .recv_timeout(PATIENCE)
+        .expect("an event at the source")
+}
+
+/// Returns the next input of a source's machine; earlier streams are added to `streams`.
+pub fn source_input(events: &SourceEvents, streams: &mut Streams) -> source::Input {
+    loop {
+        match source_event(events) {
+            SourceEvent::Input(input) => return input,
+            SourceEvent::Stream(stream, sender) => streams.push((stream, sender)),
+            // A test that cuts streams checks for these itself.
+            SourceEvent::Left(..) => {}
+            SourceEvent::Listed { .. } => panic!("nobody lists"),
+            SourceEvent::Shared(_) => panic!("nothing is shared"),
+            SourceEvent::Broken(error) => panic!("{error}"),
+        }
+    }
+}
+
+pub type Streams = Vec<(StreamId, Box<dyn BlockSender>)>;
+
+/// Waits for the next stream of a source.
+pub fn next_stream(events: &SourceEvents) -> (StreamId, Box<dyn BlockSender>) {
+    loop {
+        match source_event(events) {
+            SourceEvent::Stream(stream, sender) => return (stream, sender),
+            SourceEvent::Left(..) => {}
+            SourceEvent::Input(input) => panic!("a stream was due, not {input:?}"),
+            SourceEvent::Broken(error) => panic!("{error}"),
+            SourceEvent::Shared(_) => panic!("nothing is shared"),
+            SourceEvent::Listed { .. } => panic!("nobody lists"),
+        }
+    }
+}
+
+pub fn sink_input(events: &SinkEvents) -> sink::Input {
+    match events.recv_timeout(PATIENCE).expect("an event at the sink") {
+        SinkEvent::Input(input) => input,
+        SinkEvent::Prepared(..) => panic!("nobody prepares"),
+        SinkEvent::Broken(error) => panic!("{error}"),
+    }
+}
+
+/// An object that arrived.
+pub struct Arrived {
+    pub head: BlockHead,
+    pub buffer: Option<BufferId>,
+    pub verified: Result<()>,
+}
+
+pub fn arrived(events: &SinkEvents) -> Arrived {
+    match sink_input(events) {
+        sink::Input::BlockArrived {
+            head,
+            buffer,
+            verified,
+            ..
+        } => Arrived {
+            head,
+            buffer,
+            verified,
+        },
+        other => panic!("an object was due, not {other:?}"),
+    }
+}
+
+/// Returns bytes that differ for each `number`.
+pub fn noise(number: u64, length: usize) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    (0..length).map(next).collect()
+}
+
+/// An object to send: a head, and a buffer with its payload.
+pub struct Object {
+    pub head: BlockHead,
+    pub bytes: Vec<u8>,
+    pool: Pool,
+}
+
+impl Object {
+    /// Creates an object with these segments and bytes.
+    pub fn new(number: u64, segments: Vec<Segment>, bytes: Vec<u8>) -> Self {
+        let pool = Pool::new(1, bytes.len() as u64).expect("memory");
+        let mut buffer = pool.buffer(BufferId(0)).expect("known");
+        buffer.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
+        drop(buffer);
+        let head = BlockHead {
+            id: BlockId(number),
+            target: TargetId(3),
+            segments,
+        };
+        Self { head, bytes, pool }
+    }
+
+    /// Creates an object with a single data segment.
+    pub fn noise(number: u64, length: usize) -> Self {
+        let bytes = noise(number, length);
+        let segments = vec![data(number, number << 20, &bytes)];
+        Self::new(number, segments, bytes)
+    }
+
+    pub fn send(&self, stream: &mut dyn BlockSender) -> Result<()> {
+        let mut buffer = self.pool.buffer(BufferId(0)).expect("known");
+        let gate = Gate::default();
+        stream.send(
+            &self.head,
+            Some(&mut buffer),
+            &mut Pace::new(&gate, &|_| {}),
+        )
+    }
+
+    /// Receives the object from a sink's link, compares every byte, and returns its buffer to the
+    /// pool.
+    pub fn expect(&self, events: &SinkEvents, pool: &Pool) {
+        let arrived = arrived(events);
+        assert_eq!(arrived.head, self.head);
+        arrived.verified.expect("the bytes that were sent");
+        let id = arrived.buffer.expect("a payload");
+        let buffer = pool.buffer(id).expect("known");
+        assert!(
+            buffer.bytes()[..self.bytes.len()] == self.bytes,
+            "other bytes"
+        );
+        drop(buffer);
+        pool.give(id);
+    }
+}
+
+pub fn data(file: u64, offset: u64, bytes: &[u8]) -> Segment {
+    let length = bytes.len() as u64;
+    Segment {
+        file: FileIndex(file),
+        range: ByteRange { offset, length },
+        kind: SegmentKind::Data(Sums::of(bytes)),
+    }
+}
+
+/// Waits for the next message at a sink; streams may end meanwhile.
+pub fn message_at_sink(events: &SinkEvents) -> Message {
+    loop {
+        match sink_input(events) {
+            sink::Input::Message(_, message) => return message,
+            sink::Input::StreamLost(..) => {}
+            other => panic!("a message was due, not {other:?}"),
+        }
+    }
+}
+
+/// Waits for the next message at a source; earlier streams are dropped, which ends them.
+pub fn message_at_source(events: &SourceEvents) -> Message {
+    match source_input(events, &mut Streams::new()) {
+        source::Input::Message(message) => message,
+        other => panic!("a message was due, not {other:?}"),
+    }
+}
+
+/// Waits for the loss of the peer at a sink; ignores earlier events.
+pub fn loss_at_sink(events: &SinkEvents) -> Error {
+    loop {
+        if let sink::Input::PeerLost(_, error) = sink_input(events) {
+            return error;
+        }
+    }
+}
+
+/// Waits for the loss of the peer at a source; ignores earlier events.
+pub fn loss_at_source(events: &SourceEvents) -> Error {
+    let mut streams = Streams::new();
+    loop {
+        if let source::Input::PeerLost(error) = source_input(events, &mut streams) {
+            return error;
+        }
+    }
+}
+
+/// Returns the error of a session that did not begin.
+pub fn refusal<L>(outcome: Result<Dialled<L>>) -> Error {
+    match outcome {
+        Ok(_) => panic!("a session began"),
+        Err(error) => error,
+    }
+}
