@@ -2,6 +2,7 @@
 
 mod adopt;
 mod asked;
+mod begin;
 mod cleanup;
 mod compare;
 mod continued;
@@ -10,30 +11,38 @@ mod file_lock;
 mod files;
 mod final_check;
 mod find_logs;
+mod folders;
 mod handles;
 mod inspect;
 mod lease;
 mod lease_watch;
 mod log_file;
+mod log_place;
 mod names;
 mod neighbours;
+mod other_claims;
 mod other_logs;
+mod prepare;
 mod probe;
 mod read_back;
+mod request;
 mod small_batch;
+mod strays;
 pub mod sweep;
 mod sync;
 mod tasks;
 mod tidy;
+mod verify;
 mod write;
 
 pub use asked::Asked;
-pub use destination::{Destination, DestinationRequest};
+pub use destination::Destination;
 pub use final_check::FinalCheck;
 pub use find_logs::{LogStep, about_folder};
 pub use lease::host_name;
 pub use log_file::StoredLog;
 pub use probe::Peek;
+pub use request::DestinationRequest;
 
 use crate::event_loop::{self, Executor};
 use crate::observe::Observer;

@@ -5,15 +5,16 @@
 //! durable in our log before the other log ends the file; nothing else of another transfer is
 //! removed.
 
-use super::cleanup::id_of;
-use super::destination::{Destination, HOLDER_PATIENCE};
+use super::destination::Destination;
 use super::files::Space;
-use super::find_logs::{LogStep, about_folder, reachable};
-use super::lease::{HOLDER_PAUSE, lock_lease, raise_epoch, record_of};
+use super::find_logs::{LogStep, about_folder};
+use super::lease::{HOLDER_PATIENCE, HOLDER_PAUSE, lock_lease, raise_epoch, record_of};
 use super::lease_watch::Lease;
 use super::log_file::StoredLog;
+use super::log_place::reachable;
 use super::neighbours::{Neighbours, Speaker};
-use super::probe;
+use super::other_claims::OtherClaims;
+use super::probe::{self, id_of};
 use dray_core::lock::LockExt;
 use dray_core::{ContentKey, ErrorKind, Name, RelPath, Result};
 use dray_log::neighbours::{Claim, adopt, claim};
@@ -23,20 +24,9 @@ use dray_log::{
 };
 use dray_session::sink::{InspectItem, InspectTask, Resume};
 use dray_store::{ControlMode, StoreExt, SyncItem};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
-
-/// Other transfers' claims on the files of the present batch.
-#[derive(Default)]
-pub(super) struct Others {
-    /// Files that another transfer writes.
-    refused: HashMap<RelPath, dray_core::Error>,
-    /// Adopted ranges of files, until they are reported.
-    adopted: HashMap<RelPath, Resume>,
-    /// Holders that this transfer has waited for.
-    waited: HashSet<(bool, RelPath)>,
-}
 
 /// A wanted file, and its path in another log.
 struct Wanted<'a> {
@@ -120,7 +110,7 @@ impl Space {
     fn wait_for(
         &self,
         neighbours: &Neighbours,
-        others: &mut Others,
+        others: &mut OtherClaims,
         speaker: &Speaker,
         path: &RelPath,
     ) -> Result<Option<dray_core::Error>> {
@@ -207,7 +197,12 @@ impl Space {
 
     /// Adopts files of a log without a holder. If another transfer takes the log meanwhile, it is
     /// left alone; files that cannot be trusted stay where they are.
-    fn take_over(&self, from: &Speaker, wanted: &[Wanted<'_>], others: &mut Others) -> Result<()> {
+    fn take_over(
+        &self,
+        from: &Speaker,
+        wanted: &[Wanted<'_>],
+        others: &mut OtherClaims,
+    ) -> Result<()> {
         // A log of another owner is ignored before its lease is taken.
         if from.owner != self.destination()?.owner {
             return Ok(());

@@ -7,37 +7,15 @@
 use crate::sink::destination::Destination;
 use crate::sink::files::{Space, folder_of};
 use crate::sink::find_logs::{LogStep, about_folder};
+use crate::sink::log_place::below;
 use crate::sink::neighbours::Neighbours;
-use crate::sink::probe;
+use crate::sink::probe::{self, id_of};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_link::open_file::OpenFile;
-use dray_log::trust::FoundPartial;
 use dray_log::{Ending, LoggedFile, ObjectLog};
-use dray_store::PartialId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// Returns a path of the log relative to the destination; `None` if it lies elsewhere.
-pub(super) fn below(prefix: &RelPath, path: &RelPath) -> Result<Option<RelPath>> {
-    if !path.starts_with(prefix) {
-        return Ok(None);
-    }
-    let names = path.components().skip(prefix.components().count());
-    let joined = names
-        .into_iter()
-        .try_fold(RelPath::root(), |joined, name| joined.join(&name));
-    joined.map(Some)
-}
-
-/// Returns the store's identity of a found partial file.
-pub(super) const fn id_of(found: &FoundPartial) -> PartialId {
-    PartialId {
-        inode: found.inode,
-        device: found.device,
-        born: found.born,
-    }
-}
 
 /// Returns true if another log names the same partial file: a run that died during an adoption has
 /// left the file in two logs.
@@ -93,18 +71,6 @@ impl Space {
             let _ = self.noting(&open.path, aborted);
             self.names.release(&open.path, &open.name);
         }
-    }
-
-    /// Removes a failed small file, which has no record and is of no use to the next run. Another
-    /// writer's file of the same name stays.
-    pub(super) fn discard_small(&self, path: &RelPath) -> Result<()> {
-        let small = self.small.lock_unpoisoned().remove(path);
-        if let Some(small) = small {
-            let discarded = self.store.discard(path, &small.name, Some(small.id));
-            self.noting(path, discarded)?;
-            self.names.release(path, &small.name);
-        }
-        Ok(())
     }
 
     /// At the end of the session, whatever its outcome: removes partial data that no run can

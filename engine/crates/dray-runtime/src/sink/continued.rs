@@ -4,9 +4,8 @@
 //! Invariant: nothing is written to an inode after a write or a sync of it has failed, whichever
 //! run saw the error.
 
-use crate::sink::cleanup::id_of;
 use crate::sink::files::{Space, folder_of, unless};
-use crate::sink::probe;
+use crate::sink::probe::{self, id_of};
 use crate::sink::read_back::Piece;
 use dray_core::options::ResumeMode;
 use dray_core::{ByteRange, ContentKey, ErrorKind, Name, RelPath, Result, SummedRanges, Sums};

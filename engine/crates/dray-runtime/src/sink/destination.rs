@@ -4,15 +4,17 @@
 
 use crate::sink::asked::Asked;
 use crate::sink::final_check::FinalCheck;
-use crate::sink::find_logs::{LogPlace, own_place, refuse_same_request};
-use crate::sink::lease::{boot_id, lock_lease, raise_epoch, record_of};
+use crate::sink::find_logs::refuse_same_request;
+use crate::sink::lease::{HOLDER_PATIENCE, boot_id, lock_lease, raise_epoch, record_of};
 use crate::sink::lease_watch::Lease;
 use crate::sink::log_file::StoredLog;
+use crate::sink::log_place::{LogPlace, own_place};
 use crate::sink::neighbours::Neighbours;
 use crate::sink::other_logs::OtherLogs;
-use crate::sink::tidy::Left;
+use crate::sink::request::DestinationRequest;
+use crate::sink::strays::Left;
 use dray_core::options::Durability;
-use dray_core::{Error, ErrorKind, RelPath, Result, TransferId};
+use dray_core::{Error, ErrorKind, RelPath, Result};
 use dray_log::neighbours::Follower;
 use dray_log::{
     BootId, Header, LeaseRecord, LogFile, MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog,
@@ -21,30 +23,6 @@ use dray_log::{
 use dray_store::{Capabilities, ControlMode, Store};
 use dray_wire::message::Selection;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Maximum wait for a holder to end. A holder whose source has just died is still syncing its data,
-/// and a repeated command must find the lease released.
-pub(super) const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
-
-/// A request to write to a destination.
-pub struct DestinationRequest {
-    /// Store of the destination folder.
-    pub store: Arc<dyn Store>,
-    /// Store of the exported root, and path of the destination folder in it: logs of whole trees
-    /// are searched in the folders above.
-    pub above: Option<(Arc<dyn Store>, RelPath)>,
-    /// Paths below the destination folder that will be written; empty for all of it.
-    pub claims: Vec<RelPath>,
-    /// The transfer.
-    pub transfer: TransferId,
-    /// Owner of the written files, from the owner mapping.
-    pub owner: Vec<u8>,
-    /// Durability of written data.
-    pub durability: Durability,
-    /// The destination as the caller named it, for messages.
-    pub words: String,
-}
 
 pub(super) type Log = UniversalLog<Box<dyn LogFile + Send>>;
 

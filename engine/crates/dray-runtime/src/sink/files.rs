@@ -1,29 +1,25 @@
 //! The sink's files: existing entries, partial files and their records, durability, names.
 
-use crate::sink::adopt::Others;
 use crate::sink::asked::Asked;
-use crate::sink::cleanup::below;
-use crate::sink::continued::Kept;
 use crate::sink::destination::Destination;
+use crate::sink::folders::Folders;
 use crate::sink::handles::Handles;
-use crate::sink::inspect::Folders;
 use crate::sink::lease_watch::Lease;
+use crate::sink::log_place::below;
 use crate::sink::names::Names;
 use crate::sink::neighbours::Neighbours;
+use crate::sink::other_claims::OtherClaims;
 use crate::sink::read_back::ReadBack;
-use crate::sink::tidy::Strays;
+use crate::sink::strays::Strays;
 use dray_core::lock::LockExt;
 use dray_core::maps::{HashMap, HashSet};
 use dray_core::options::{Durability, Options};
-use dray_core::{
-    ByteRange, ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Status, Sums,
-};
+use dray_core::{ByteRange, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Status, Sums};
 use dray_link::extent::Extent;
 use dray_link::open_file::OpenFile;
-use dray_log::{Ending, FileBegin, FileNumber, ObjectLog, PartialFile};
+use dray_log::{Ending, FileNumber, ObjectLog};
 use dray_session::sink::PublishItem;
-use dray_store::{Attributes, PartialId, PartialRequest, Publish};
-use std::num::NonZeroU64;
+use dray_store::{Attributes, PartialId, Publish};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -66,7 +62,7 @@ pub(super) struct Space {
     pub(super) met: Mutex<HashSet<RelPath>>,
     /// Other transfers' logs; `None` at a store that keeps no logs. Locked before the destination.
     pub(super) neighbours: Mutex<Option<Neighbours>>,
-    pub(super) others: Mutex<Others>,
+    pub(super) others: Mutex<OtherClaims>,
     /// Maximum object size that fits this session's buffers.
     pub(super) object_bytes_max: u64,
     pub(super) read_back: ReadBack,
@@ -154,6 +150,14 @@ impl Space {
         std::mem::take(&mut *self.notices.lock_unpoisoned())
     }
 
+    /// Passes the result on; after a failure the folder is searched at the end.
+    pub(super) fn noting<T>(&self, path: &RelPath, removed: Result<T>) -> Result<T> {
+        if removed.is_err() {
+            self.strays.note(&folder_of(path));
+        }
+        removed
+    }
+
     /// Returns the locked log with its state.
     ///
     /// # Errors
@@ -174,109 +178,6 @@ impl Space {
     /// As [`Self::check_lease`], for frequent calls: a recent result suffices.
     pub(super) fn check_lease_often(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), Lease::check_often)
-    }
-
-    pub(super) fn prepare(
-        &self,
-        path: &RelPath,
-        key: ContentKey,
-        object_bytes: u64,
-        resume: bool,
-    ) -> Result<(Arc<OpenFile>, Option<Kept>)> {
-        self.check_lease()?;
-        let logged = {
-            let destination = self.destination()?;
-            let logged_path = destination.prefix.join_path(path)?;
-            destination.log.file(&logged_path).cloned()
-        };
-        if let (true, Some(logged)) = (resume, &logged) {
-            let (open, kept) = self.continue_file(path, key, logged)?;
-            return Ok((open, Some(kept)));
-        }
-        let open = self.begin_anew(path, key, object_bytes)?;
-        if !resume && let Err(error) = self.settle_claim(path) {
-            self.discard(&open);
-            return Err(error);
-        }
-        self.take_space(&open)?;
-        Ok((open, None))
-    }
-
-    /// Begins a new partial file; the file's earlier number in the log is dropped.
-    pub(super) fn begin_anew(
-        &self,
-        path: &RelPath,
-        key: ContentKey,
-        object_bytes: u64,
-    ) -> Result<Arc<OpenFile>> {
-        let mut guard = self.destination()?;
-        let destination = &mut *guard;
-        let logged_path = destination.prefix.join_path(path)?;
-        let logged = destination.log.file(&logged_path).cloned();
-        if let Some(logged) = logged {
-            // Commit before making the partial file again, or its old records would apply to the
-            // new one.
-            destination.log.end_file(logged.number, Ending::Dropped)?;
-            self.commit(destination)?;
-            let is_same_boot = destination.is_same_boot();
-            self.drop_partial(path, &logged, is_same_boot)?;
-        }
-        let size = key.size;
-        let begin = |name: &Name| {
-            let request = PartialRequest {
-                name: name.clone(),
-                reuse: None,
-            };
-            unless(
-                ErrorKind::AlreadyExists,
-                self.store.begin(path, size, &request),
-            )
-        };
-        let (name, partial) = self.names.claim(path, begin)?;
-        self.touch(folder_of(path));
-        let id = partial.id();
-        self.met.lock_unpoisoned().insert(path.clone());
-        let begin = FileBegin {
-            path: logged_path,
-            key,
-            object_bytes: NonZeroU64::new(object_bytes).unwrap_or(NonZeroU64::MIN),
-            partial: PartialFile {
-                name: name.clone(),
-                device: id.device,
-                inode: id.inode,
-                born: id.born,
-            },
-        };
-        // Appended immediately: another transfer that is about to begin the file reads our log.
-        let begun = destination.log.begin_file(begin).and_then(|number| {
-            destination.log.say()?;
-            Ok(number)
-        });
-        match begun {
-            Ok(number) => Ok(self.handles.adopt(path, size, number, name, partial, true)),
-            Err(error) => {
-                // The log does not name it, so no later run would look for it.
-                let _ = self.noting(path, partial.abort());
-                self.names.release(path, &name);
-                Err(error)
-            }
-        }
-    }
-
-    /// Preallocates a prepared file, if requested. Without the destination's lock: the file system
-    /// may be slow, and only this file waits for it.
-    fn take_space(&self, open: &Arc<OpenFile>) -> Result<()> {
-        if !open.is_one_hole() {
-            return Ok(());
-        }
-        let taken = self.handles.of(open)?.take_space(open.size);
-        if taken.as_ref().is_ok_and(|taken| *taken) {
-            open.set_taken();
-        }
-        if taken.is_err() {
-            self.discard(open);
-        }
-        taken.map(|_| ())
     }
 
     pub(super) fn commit(&self, destination: &mut Destination) -> Result<()> {
@@ -367,6 +268,18 @@ impl Space {
             .lock_unpoisoned()
             .insert(path.clone(), small.clone());
         Ok(small)
+    }
+
+    /// Removes a failed small file, which has no record and is of no use to the next run. Another
+    /// writer's file of the same name stays.
+    pub(super) fn discard_small(&self, path: &RelPath) -> Result<()> {
+        let small = self.small.lock_unpoisoned().remove(path);
+        if let Some(small) = small {
+            let discarded = self.store.discard(path, &small.name, Some(small.id));
+            self.noting(path, discarded)?;
+            self.names.release(path, &small.name);
+        }
+        Ok(())
     }
 
     /// Returns the name of a small file's partial file; `None` once it is published or discarded.

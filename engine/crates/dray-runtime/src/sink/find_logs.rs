@@ -2,39 +2,16 @@
 //!
 //! Not for: files that are open in other logs (`neighbours`).
 
-use super::destination::DestinationRequest;
 use super::lease::{HOLDER_PAUSE, held, is_at_work, read_lease};
 use super::log_file::StoredLog;
+use super::log_place::{LogPlace, folders_above, log_folder, own_place, reachable};
+use super::request::DestinationRequest;
 use dray_core::{Error, ErrorKind, Name, RelPath, Result};
 use dray_log::layout;
 use dray_log::neighbours::Follower;
 use dray_store::{ControlFile, ControlMode, Store};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Location of a log.
-#[derive(Clone)]
-pub(super) struct LogPlace {
-    pub(super) store: Arc<dyn Store>,
-    /// The folder `.dray-log`.
-    pub(super) folder: RelPath,
-    pub(super) log: Name,
-    /// Path of the destination folder relative to the log's top folder.
-    pub(super) prefix: RelPath,
-}
-
-impl LogPlace {
-    /// Removes log and lease, and their folder if it is empty then.
-    pub(super) fn remove(&self) -> Result<()> {
-        self.store.remove_control(&self.folder.join(&self.log)?)?;
-        if let Some(lease) = layout::lease_of_log(&self.log) {
-            self.store.remove_control(&self.folder.join(&lease)?)?;
-        }
-        // With another transfer's log beside it, the folder stays.
-        let _ = self.store.remove(&self.folder);
-        Ok(())
-    }
-}
 
 /// The operation on a log or its lease that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,34 +52,6 @@ pub fn about_folder(error: Error, words: &str, step: LogStep) -> Error {
     }
 }
 
-/// Returns the path of a folder's `.dray-log`.
-pub(super) fn log_folder(top: &RelPath) -> Result<RelPath> {
-    top.join(&layout::log_folder_name()?)
-}
-
-/// Returns the folders above a folder, the nearest first, each with the folder's path relative to
-/// it.
-pub(super) fn folders_above(folder: &RelPath) -> Result<Vec<(RelPath, RelPath)>> {
-    let mut found = Vec::new();
-    let (mut at, mut seen) = (folder.clone(), RelPath::root());
-    while let (Some(parent), Some(name)) = (at.parent(), at.name()) {
-        seen = RelPath::root().join(&name)?.join_path(&seen)?;
-        at = parent;
-        found.push((at.clone(), seen.clone()));
-    }
-    Ok(found)
-}
-
-/// Returns the location of the transfer's own log: in the destination folder.
-pub(super) fn own_place(request: &DestinationRequest) -> Result<LogPlace> {
-    Ok(LogPlace {
-        store: Arc::clone(&request.store),
-        folder: log_folder(&RelPath::root())?,
-        log: layout::log_name(&request.claims, &request.transfer)?,
-        prefix: RelPath::root(),
-    })
-}
-
 /// Finds a log of any transfer whose claims cover those of the request: in the destination folder,
 /// then upward to the root.
 pub(super) fn find_covering(request: &DestinationRequest) -> Result<Option<LogPlace>> {
@@ -123,24 +72,6 @@ pub(super) fn find_covering(request: &DestinationRequest) -> Result<Option<LogPl
         }
     }
     Ok(None)
-}
-
-/// Converts the errors of logs that this user may not open, or that no longer exist, to `None`, at
-/// every place. Such a log belongs to another user, or was finished and removed meanwhile: it can
-/// be neither resumed nor queried, and is skipped.
-pub(super) fn reachable<T>(opened: Result<T>) -> Result<Option<T>> {
-    match opened {
-        Ok(opened) => Ok(Some(opened)),
-        Err(error)
-            if matches!(
-                error.kind,
-                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// Returns the log in one folder that covers the claims.
@@ -238,7 +169,7 @@ pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<Lookup>
 
 #[cfg(test)]
 mod tests {
-    use super::{LogStep, about_folder, reachable};
+    use super::{LogStep, about_folder};
     use dray_core::{End, Error, ErrorKind, RelPath};
 
     #[test]
@@ -258,13 +189,5 @@ mod tests {
             "cannot remove the log of unfinished copies at the sink: input/output error (out/: why)"
         );
         assert!(told(LogStep::Use, b"a/b").contains("a/b"));
-    }
-
-    #[test]
-    fn what_may_not_be_opened_is_passed_over_like_what_is_gone() {
-        let fails = |kind| reachable::<()>(Err(Error::new(kind, End::Sink, "open the log")));
-        assert_eq!(fails(ErrorKind::PermissionDenied), Ok(None));
-        assert_eq!(fails(ErrorKind::NotFound), Ok(None));
-        assert!(fails(ErrorKind::Io).is_err());
     }
 }

@@ -2,43 +2,15 @@
 //! the existing entry and the log's record.
 
 use crate::sink::files::{Space, folder_of, how, unless};
+use crate::sink::folders::remember;
 use crate::sink::probe;
 use dray_core::lock::LockExt;
-use dray_core::maps::HashSet;
 use dray_core::options::Overwrite;
 use dray_core::{ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result};
 use dray_log::{LoggedFile, ObjectLog, trust};
 use dray_session::sink::decide::special_stands;
 use dray_session::sink::{Facts, InspectItem, InspectTask, Inspected, Resume};
 use dray_store::{FileKind, MadeDir, StoreExt, SyncItem};
-use std::sync::Mutex;
-
-/// Maximum number of remembered folders of each kind.
-const FOLDERS_MAX: usize = 1 << 16;
-
-/// Known folders; used by the one inspecting thread.
-#[derive(Default)]
-pub(super) struct Folders {
-    /// Folders made by this transfer: they contain only its entries.
-    fresh: Mutex<HashSet<RelPath>>,
-    /// Folders that could not be made, or may not be entered.
-    refused: Mutex<HashSet<RelPath>>,
-}
-
-impl Folders {
-    /// Returns true if this transfer made the folder.
-    pub(super) fn is_fresh(&self, folder: &RelPath) -> bool {
-        self.fresh.lock_unpoisoned().contains(folder)
-    }
-}
-
-fn remember(folders: &Mutex<HashSet<RelPath>>, path: &RelPath) {
-    let mut folders = folders.lock_unpoisoned();
-    if folders.len() >= FOLDERS_MAX {
-        folders.clear();
-    }
-    folders.insert(path.clone());
-}
 
 impl Space {
     pub(super) fn inspect(&self, item: InspectItem) -> Result<Inspected> {

@@ -2,18 +2,21 @@
 //!
 //! Not for: checking a lease that was taken (`lease_watch`).
 
-use crate::sink::find_logs::LogPlace;
 use crate::sink::lease_watch::{FRESH, Lease, read_slots};
-use crate::sink::neighbours::lock_kind;
+use crate::sink::log_place::LogPlace;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::lease::{self, LEASE_BYTES};
-use dray_log::{BootId, LeaseRecord, layout};
+use dray_log::{BootId, LeaseRecord, LockKind, layout};
 use dray_store::errno::too_many_open;
 use dray_store::{ControlFile, ControlMode, Store};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Pause between two checks of the lease.
 pub(super) const HOLDER_PAUSE: Duration = Duration::from_millis(50);
+
+/// Maximum wait for a holder to end. A holder whose source has just died is still syncing its data,
+/// and a repeated command must find the lease released.
+pub(super) const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The kernel's name of the initial process id namespace, the host's own.
 const HOST_NUMBERING: &str = "pid:[4026531836]";
@@ -34,6 +37,14 @@ pub(super) fn record_of(
         host: host_name(),
         request,
         lock: lock_kind(store),
+    }
+}
+
+/// Returns the kind of lock that guards a lease in `store`.
+pub(super) fn lock_kind(store: &dyn Store) -> LockKind {
+    match store.capabilities().late_calls.is_zero() {
+        true => LockKind::System,
+        false => LockKind::Server,
     }
 }
 

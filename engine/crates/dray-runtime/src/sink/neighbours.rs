@@ -4,14 +4,15 @@
 //!
 //! Not for: collisions of partial names (`other_logs`), adopting files (`adopt`).
 
-use super::destination::DestinationRequest;
-use super::find_logs::{LogPlace, Lookup, folders_above, log_folder, look_at_lease, reachable};
+use super::find_logs::{Lookup, look_at_lease};
 use super::lease::held;
 use super::lease_watch::since_boot;
 use super::log_file::StoredLog;
+use super::log_place::{LogPlace, folders_above, log_folder, reachable};
+use super::request::DestinationRequest;
 use dray_core::{Error, ErrorKind, Name, RelPath, Result};
+use dray_log::layout;
 use dray_log::neighbours::{Follower, Spoken};
-use dray_log::{LockKind, layout};
 use dray_store::{ControlMode, FileKind, FileState, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -356,14 +357,6 @@ fn begin(file: &mut StoredLog) -> Option<Follower> {
     let mut follower = Follower::begin(file).ok()??;
     let is_read = follower.follow(file, FILES_MAX).ok()?;
     is_read.then_some(follower)
-}
-
-/// Returns the kind of lock that guards a lease in `store`.
-pub(super) fn lock_kind(store: &dyn Store) -> LockKind {
-    match store.capabilities().late_calls.is_zero() {
-        true => LockKind::System,
-        false => LockKind::Server,
-    }
 }
 
 /// Returns the error that names the holder of a log; `None` without a holder.

@@ -1,9 +1,10 @@
 //! Logs of other transfers that may name a partial file: those in the folders around it, up to the
 //! exported root. A log that names a file lies in no other place.
 
-use super::destination::DestinationRequest;
-use super::find_logs::{Lookup, folders_above, log_folder, look_at_lease};
+use super::find_logs::{Lookup, look_at_lease};
 use super::log_file::StoredLog;
+use super::log_place::{folders_above, log_folder};
+use super::request::DestinationRequest;
 use dray_core::{ErrorKind, Name, RelPath, Result};
 use dray_log::recover;
 use dray_store::{ControlMode, FileState, Store};

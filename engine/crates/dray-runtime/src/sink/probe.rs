@@ -1,12 +1,13 @@
 //! Examines a destination without changing it: existing entries and the log's records. For plans,
 //! and for the sink before it writes.
 
-use super::destination::DestinationRequest;
-use super::find_logs::{own_place, refuse_same_request};
+use super::compare;
+use super::find_logs::refuse_same_request;
 use super::lease;
 use super::log_file::StoredLog;
+use super::log_place::{own_place, reachable};
 use super::neighbours::{Neighbours, Speaker};
-use super::{compare, find_logs};
+use super::request::DestinationRequest;
 use dray_core::lock::LockExt;
 use dray_core::{ContentKey, Layout, RelPath, Result, TargetId};
 use dray_log::trust::{self, FoundPartial};
@@ -118,8 +119,7 @@ impl Peek {
             return Ok(Some(Arc::clone(known)));
         }
         let store = &speaker.place.store;
-        let opened =
-            find_logs::reachable(store.open_control(speaker.log(), ControlMode::ReadOnly))?;
+        let opened = reachable(store.open_control(speaker.log(), ControlMode::ReadOnly))?;
         let Some(file) = opened else { return Ok(None) };
         let Ok(Some(recovery)) = recover(&mut StoredLog::new(file)) else {
             return Ok(None);
@@ -151,6 +151,15 @@ pub(super) fn judge(
         trust::Verdict::Trusted(trusted) => Ok(Ok(trusted)),
         trust::Verdict::StartOver(error) => Ok(Err(error)),
         trust::Verdict::Refused(error) => Err(error),
+    }
+}
+
+/// Returns the store's identity of a found partial file.
+pub(super) const fn id_of(found: &FoundPartial) -> PartialId {
+    PartialId {
+        inode: found.inode,
+        device: found.device,
+        born: found.born,
     }
 }
 

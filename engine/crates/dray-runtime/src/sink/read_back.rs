@@ -1,14 +1,11 @@
-//! Reads back from the sink's storage: whole files (`--verify`), and ranges that must be proven.
+//! Reads ranges back from the sink's storage.
 //!
 //! All reads bypass the page cache, detect holes without reading them, and stop at the next piece
 //! when the session ends.
 
-use crate::sink::files::{Space, folder_of, no_partial};
 use dray_core::checksum::Summer;
-use dray_core::{ByteRange, End, Error, ErrorKind, Result, SummedRanges, Sums};
-use dray_link::open_file::OpenFile;
-use dray_store::{ReadHandle, ReadPurpose};
-use std::sync::Arc;
+use dray_core::{ByteRange, End, Error, ErrorKind, Result, Sums};
+use dray_store::ReadHandle;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of one read.
@@ -128,75 +125,4 @@ pub(super) enum Piece<'a> {
     Data(&'a [u8]),
     /// A number of zeros that the storage does not store.
     Hole(u64),
-}
-
-impl Space {
-    /// Opens a partial file for reads that bypass the page cache.
-    pub(super) fn open_back(
-        &self,
-        path: &dray_core::RelPath,
-        name: &dray_core::Name,
-    ) -> Result<Box<dyn ReadHandle>> {
-        let place = folder_of(path).join(name)?;
-        self.store.open_read(&place, ReadPurpose::ReadBack)
-    }
-
-    pub(super) fn read_back(
-        &self,
-        path: &dray_core::RelPath,
-        size: u64,
-        small: bool,
-        open: Option<&Arc<OpenFile>>,
-    ) -> Result<Sums> {
-        let name = match (small, open) {
-            (false, Some(open)) => Some(open.name.clone()),
-            _ => self.small_name(path),
-        };
-        let name = name.ok_or_else(|| no_partial("read the file back"))?;
-        let file = self.open_back(path, &name)?;
-        match self
-            .read_back
-            .sums(file.as_ref(), ByteRange::between(0, size))
-        {
-            // The caller compares the sums and finds a mismatch.
-            Err(error) if error.kind == ErrorKind::ShortRead => Ok(Sums::EMPTY),
-            sums => sums,
-        }
-    }
-
-    /// Checks that the storage holds the ranges that this run wrote to an earlier run's partial
-    /// file. If it does not, further writes to that file do not count, in any run.
-    ///
-    /// # Errors
-    /// `ChecksumMismatch` if it does not; as [`ReadBack::each`].
-    pub(super) fn check_written(
-        &self,
-        open: Option<&Arc<OpenFile>>,
-        ranges: &SummedRanges,
-    ) -> Result<()> {
-        let open = open.ok_or_else(|| no_partial("read back what was written"))?;
-        let file = self.open_back(&open.path, &open.name)?;
-        for (range, sums) in ranges.iter() {
-            match self.read_back.sums(file.as_ref(), range) {
-                Ok(found) if found == sums => {}
-                Err(error) if error.kind != ErrorKind::ShortRead => return Err(error),
-                _ => {
-                    self.note_doubtful(open.number);
-                    return Err(Error::new(
-                        ErrorKind::ChecksumMismatch,
-                        End::Sink,
-                        "read back what was written",
-                    )
-                    .file(&open.path)
-                    .cause(format!(
-                        "bytes {} to {} were synced but are not on the storage",
-                        range.offset,
-                        range.end()
-                    ))
-                    .remedy("check the storage; run the same command to send them again"));
-                }
-            }
-        }
-        Ok(())
-    }
 }

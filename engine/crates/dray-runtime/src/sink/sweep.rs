@@ -14,7 +14,7 @@ pub use purge::Purged;
 pub(in crate::sink) use remove::remove_silent;
 pub use remove::{Removed, remove};
 
-use super::find_logs::reachable;
+use super::log_place::{log_folder, reachable};
 use super::other_logs::OtherLogs;
 use dray_core::{
     End, EntryKind, Error, ErrorKind, ModifiedTime, Name, RelPath, Result, TransferId,
@@ -227,7 +227,7 @@ impl Walk<'_> {
     /// Enters a folder: reports its logs first, before the files that they name.
     fn folder(&mut self, at: &RelPath) -> ControlFlow<()> {
         (self.tell)(Met::Folder)?;
-        let logs = super::find_logs::log_folder(at);
+        let logs = log_folder(at);
         let listed = logs.and_then(|logs| Ok((self.store.list_control(&logs)?, logs)));
         let (names, logs) = match listed {
             Ok(listed) => listed,

@@ -7,21 +7,17 @@
 //! Not for: files that this transfer's own log names (`cleanup`), old data of others (`sweep`).
 
 use super::files::Space;
-use super::find_logs::{LogPlace, Lookup, log_folder, look_at_lease, reachable};
+use super::find_logs::{Lookup, look_at_lease};
 use super::log_file::StoredLog;
-use super::neighbours::Neighbours;
+use super::log_place::{LogPlace, log_folder, reachable};
 use super::probe::found_partial;
 use super::sweep;
 use dray_core::lock::LockExt;
-use dray_core::maps::HashSet;
 use dray_core::{End, EntryKind, Error, ErrorKind, Metadata, Name, RelPath, Result};
 use dray_log::{Limits, Recovery, layout, recover_within};
 use dray_store::{ControlMode, ListOptions, Store};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-
-/// Maximum number of listed folders. The sweep finds leftovers in further ones.
-const FOLDERS_MAX: usize = 1 << 16;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Maximum number of examined logs of other transfers, and the same where each is a round trip.
 const LOGS_MAX: usize = 64;
@@ -42,36 +38,6 @@ fn unread(path: &RelPath) -> Error {
     error.cause(cause)
 }
 
-/// Leftovers of interrupted runs in the destination folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
-    Nothing,
-    /// Other transfers' logs exist; an active run may hold them.
-    ByOthers,
-    /// This transfer's log or lease was there.
-    ByThis,
-}
-
-impl Left {
-    /// Finds leftovers; `is_own` is true if this transfer's log or lease existed.
-    pub(super) fn find(is_own: bool, neighbours: &mut Neighbours) -> Result<Self> {
-        Ok(match is_own {
-            true => Self::ByThis,
-            false if neighbours.has_any()? => Self::ByOthers,
-            false => Self::Nothing,
-        })
-    }
-}
-
-/// Folders that may contain partial files that no log names.
-pub(super) struct Strays {
-    /// True if the folders of the transfer are remembered: an earlier run was interrupted.
-    is_remembering: bool,
-    /// True if the folders are searched at the end.
-    is_any: AtomicBool,
-    folders: Mutex<HashSet<RelPath>>,
-}
-
 /// Data that other transfers may resume.
 #[derive(Default)]
 struct Resumable {
@@ -81,46 +47,7 @@ struct Resumable {
     files: u64,
 }
 
-impl Strays {
-    /// `left` describes the leftovers of earlier runs in the destination folder.
-    pub(super) fn new(left: Left) -> Self {
-        Self {
-            is_remembering: left != Left::Nothing,
-            is_any: AtomicBool::new(left == Left::ByThis),
-            folders: Mutex::default(),
-        }
-    }
-
-    /// Called when the transfer inspects an entry of this folder.
-    pub(super) fn pass(&self, folder: &RelPath) {
-        if self.is_remembering {
-            self.remember(folder);
-        }
-    }
-
-    /// Called when a partial file in this folder could not be removed.
-    pub(super) fn note(&self, folder: &RelPath) {
-        self.remember(folder);
-        self.is_any.store(true, Ordering::Relaxed);
-    }
-
-    fn remember(&self, folder: &RelPath) {
-        let mut folders = self.folders.lock_unpoisoned();
-        if folders.len() < FOLDERS_MAX && !folders.contains(folder) {
-            folders.insert(folder.clone());
-        }
-    }
-}
-
 impl Space {
-    /// Passes the result on; after a failure the folder is searched at the end.
-    pub(super) fn noting<T>(&self, path: &RelPath, removed: Result<T>) -> Result<T> {
-        if removed.is_err() {
-            self.strays.note(&super::files::folder_of(path));
-        }
-        removed
-    }
-
     /// Removes partial files that no log names, in the folders where earlier runs of this transfer
     /// may have left some. Called while the lease is held.
     pub(super) fn remove_strays(&self) -> Result<()> {

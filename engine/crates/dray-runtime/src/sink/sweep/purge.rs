@@ -5,9 +5,10 @@
 //! the log that this transfer made for exactly this destination, if it belongs to this owner, with
 //! all files that it names. Other logs that cover the destination are only reported.
 
-use super::super::destination::DestinationRequest;
-use super::super::find_logs::{LogPlace, find_covering, own_place, reachable};
+use super::super::find_logs::find_covering;
 use super::super::log_file::StoredLog;
+use super::super::log_place::{LogPlace, own_place, reachable};
+use super::super::request::DestinationRequest;
 use super::remove::{clear, remove_remnant, take};
 use super::survey::{self, survey};
 use super::{Found, What};

@@ -5,10 +5,9 @@
 //! A later transfer trusts a log only for partial files that exist. Only the lease is written, so
 //! this also works on a full storage.
 
-use super::super::find_logs::LogPlace;
-use super::super::lease::{boot_id, held, host_name, is_named, read_lease};
+use super::super::lease::{boot_id, held, host_name, is_named, lock_kind, read_lease};
 use super::super::lease_watch::Lease;
-use super::super::neighbours::lock_kind;
+use super::super::log_place::LogPlace;
 use super::survey::{self, Survey, survey};
 use super::{Found, Place, What, stray};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};

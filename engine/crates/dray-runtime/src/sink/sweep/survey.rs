@@ -1,8 +1,9 @@
 //! Examines one log, or its remnant: the files that it names, their size, and the last change.
 
-use super::super::find_logs::{Lookup, look_at_lease, reachable};
+use super::super::find_logs::{Lookup, look_at_lease};
 use super::super::log_file::StoredLog;
-use super::super::{cleanup, lease, probe};
+use super::super::log_place::reachable;
+use super::super::{lease, probe};
 use super::{Found, What};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 
@@ -122,7 +123,7 @@ impl Survey {
             found.bytes = found.bytes.saturating_add(holding.bytes);
             found.changed = found.changed.max(holding.changed);
             let name = file.partial.name.clone();
-            self.partials.push((path, name, cleanup::id_of(&partial)));
+            self.partials.push((path, name, probe::id_of(&partial)));
         }
         Ok(())
     }

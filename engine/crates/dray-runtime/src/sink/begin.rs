@@ -1,0 +1,73 @@
+//! Begins a new partial file, and records it in the log.
+
+use crate::sink::files::{Space, folder_of, unless};
+use dray_core::lock::LockExt;
+use dray_core::{ContentKey, ErrorKind, Name, RelPath, Result};
+use dray_link::open_file::OpenFile;
+use dray_log::{Ending, FileBegin, ObjectLog, PartialFile};
+use dray_store::PartialRequest;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+impl Space {
+    /// Begins a new partial file; the file's earlier number in the log is dropped.
+    pub(super) fn begin_anew(
+        &self,
+        path: &RelPath,
+        key: ContentKey,
+        object_bytes: u64,
+    ) -> Result<Arc<OpenFile>> {
+        let mut guard = self.destination()?;
+        let destination = &mut *guard;
+        let logged_path = destination.prefix.join_path(path)?;
+        let logged = destination.log.file(&logged_path).cloned();
+        if let Some(logged) = logged {
+            // Commit before making the partial file again, or its old records would apply to the
+            // new one.
+            destination.log.end_file(logged.number, Ending::Dropped)?;
+            self.commit(destination)?;
+            let is_same_boot = destination.is_same_boot();
+            self.drop_partial(path, &logged, is_same_boot)?;
+        }
+        let size = key.size;
+        let begin = |name: &Name| {
+            let request = PartialRequest {
+                name: name.clone(),
+                reuse: None,
+            };
+            unless(
+                ErrorKind::AlreadyExists,
+                self.store.begin(path, size, &request),
+            )
+        };
+        let (name, partial) = self.names.claim(path, begin)?;
+        self.touch(folder_of(path));
+        let id = partial.id();
+        self.met.lock_unpoisoned().insert(path.clone());
+        let begin = FileBegin {
+            path: logged_path,
+            key,
+            object_bytes: NonZeroU64::new(object_bytes).unwrap_or(NonZeroU64::MIN),
+            partial: PartialFile {
+                name: name.clone(),
+                device: id.device,
+                inode: id.inode,
+                born: id.born,
+            },
+        };
+        // Appended immediately: another transfer that is about to begin the file reads our log.
+        let begun = destination.log.begin_file(begin).and_then(|number| {
+            destination.log.say()?;
+            Ok(number)
+        });
+        match begun {
+            Ok(number) => Ok(self.handles.adopt(path, size, number, name, partial, true)),
+            Err(error) => {
+                // The log does not name it, so no later run would look for it.
+                let _ = self.noting(path, partial.abort());
+                self.names.release(path, &name);
+                Err(error)
+            }
+        }
+    }
+}
