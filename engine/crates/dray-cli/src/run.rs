@@ -7,7 +7,7 @@ use dray_core::options::Options;
 use dray_open::locations::Places;
 use dray_open::prepare::Targets;
 use dray_runtime::assembly::Content;
-use dray_runtime::drive::Handle;
+use dray_runtime::handle::Handle;
 use dray_wire::message::Selection;
 
 /// Everything that a run needs, for any kind of other end.

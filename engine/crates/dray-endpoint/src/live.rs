@@ -15,7 +15,7 @@ use dray_core::plan;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_queue::promises::Lack;
 use dray_runtime::assembly::BUFFERS_MIN;
-use dray_runtime::drive::Handle;
+use dray_runtime::handle::Handle;
 use rates::Rates;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

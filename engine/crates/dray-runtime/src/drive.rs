@@ -7,12 +7,10 @@
 //! Non-goals: the choice of the transfer to run, and the retries after a session's own attempts.
 
 mod counts;
-mod handle;
 mod least;
 
-pub use handle::Handle;
-
 use crate::assembly::{Buffers, Content, Threads, TransferPlan};
+use crate::handle::{Handle, Live};
 use crate::local;
 use crate::observe::{Observer, Unkept};
 use crate::sink::{Asked, Destination};
@@ -30,7 +28,6 @@ use dray_session::{Event, Outcome, Progress};
 use dray_store::Capabilities;
 use dray_wire::message::{Connect, Limits, Role, Selection, optional};
 use dray_wire::negotiate::Agreed;
-use handle::Live;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -9,6 +9,7 @@ pub mod account;
 pub mod assembly;
 pub mod drive;
 mod event_loop;
+pub mod handle;
 pub mod local;
 pub mod observe;
 pub mod select;

@@ -9,7 +9,7 @@
 
 mod bottleneck;
 
-use crate::drive::Handle;
+use crate::handle::Handle;
 use crate::observe::Observer;
 use bottleneck::{BottleneckFinder, Seen};
 use crossbeam_channel::Sender;

@@ -14,7 +14,8 @@ use dray_open::locations;
 use dray_open::prepare;
 use dray_open::xrootd;
 use dray_runtime::assembly::{self, Buffers, Content, ThreadCount, Threads, TransferPlan};
-use dray_runtime::drive::{self, Handle, Task};
+use dray_runtime::drive::{self, Task};
+use dray_runtime::handle::Handle;
 use dray_runtime::sink::{Destination, DestinationRequest};
 use dray_runtime::source::Root;
 use dray_store::wrap::Around;
@@ -507,7 +508,7 @@ mod tests {
     use crate::placeholder::Placeholder;
     use dray_core::{End, Error, ErrorKind, RelPath, Result};
     use dray_open::prepare;
-    use dray_runtime::drive::Handle;
+    use dray_runtime::handle::Handle;
     use dray_runtime::sink::Destination;
     use dray_store::{PosixOptions, PosixStore};
     use std::path::Path;

@@ -8,7 +8,7 @@ use crate::placeholder::Placeholder;
 use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, Metadata, ModifiedTime, Result, Status, Sums};
 use dray_link::threads::refused;
-use dray_runtime::drive::Handle;
+use dray_runtime::handle::Handle;
 use dray_store::wrap::{Call, Hook};
 use dray_store::{Attributes, ReadState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -241,7 +241,7 @@ mod tests {
     use crate::config::{Compare, Config};
     use crate::placeholder::Placeholder;
     use dray_core::{ErrorKind, ModifiedTime, Result, Sums};
-    use dray_runtime::drive::Handle;
+    use dray_runtime::handle::Handle;
     use dray_store::ReadState;
     use std::path::Path;
     use std::sync::mpsc::{Receiver, Sender, channel};

@@ -2,7 +2,7 @@
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_link::threads::refused;
-use dray_runtime::drive::Handle;
+use dray_runtime::handle::Handle;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, getegid, geteuid, getpid, getppid, setresgid, setresuid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

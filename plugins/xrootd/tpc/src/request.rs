@@ -12,7 +12,7 @@ use crate::outcome::Ear;
 use crate::{log, process};
 use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
-use dray_runtime::drive::Handle;
+use dray_runtime::handle::Handle;
 use dray_store::{ReadOnly, ReadState};
 use dray_store_http::{Credentials, HttpStore, HttpUrl, Sending, Verify};
 use serde::Deserialize;

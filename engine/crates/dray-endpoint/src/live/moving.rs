@@ -3,7 +3,7 @@
 use dray_api::RateWish;
 use dray_core::lock::LockExt;
 use dray_core::{TransferId, plan};
-use dray_runtime::drive::Handle;
+use dray_runtime::handle::Handle;
 use dray_session::Progress;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};

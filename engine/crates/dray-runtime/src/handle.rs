@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Event channel of a running session.
 #[derive(Clone)]
-pub(super) enum Live {
+pub(crate) enum Live {
     Source(Sender<SourceEvent>),
     Sink(Sender<SinkEvent>),
 }
@@ -100,7 +100,7 @@ impl Handle {
     }
 
     /// Attaches a session's executor, and passes it the requests made before the session began.
-    pub(super) fn attach(&self, live: Live) {
+    pub(crate) fn attach(&self, live: Live) {
         let mut wishes = self.wishes();
         if let (Live::Source(events), Some(shared)) = (&live, &wishes.shared) {
             let _ = events.send(SourceEvent::Shared(shared.clone()));
@@ -131,7 +131,7 @@ impl Handle {
     }
 
     /// Waits for `wait`; returns false early if a stop is requested.
-    pub(super) fn sleep(&self, wait: Duration) -> bool {
+    pub(crate) fn sleep(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut wishes = self.wishes();
         while wishes.stop.is_none() {
