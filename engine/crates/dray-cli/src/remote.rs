@@ -3,14 +3,15 @@
 use crate::exit::usage;
 use crate::run::Run;
 use crate::{output, peer};
+use dray_api::timestamp::time;
 use dray_core::Result;
 use dray_endpoint::clock;
-use dray_endpoint::pairs::{self, Pairs};
 use dray_net::{Dial, Trust};
 use dray_open::locations::Folder;
 use dray_open::prepare;
 use dray_runtime::assembly::{self, Buffers};
 use dray_runtime::drive::{self, Ended, StreamCount, Task, Tuning};
+use dray_runtime::tune::memory::{self, Pairs};
 use std::fs::DirBuilder;
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
@@ -78,10 +79,10 @@ fn tuned(
         Trust::Key(key) => key.to_string(),
         Trust::Authority(_) => dial.address.clone(),
     };
-    let pair = pairs::pair(&other, reads_here);
-    let open = || Pairs::open(&folder, clock::now(), output::note);
+    let pair = memory::pair(&other, reads_here);
+    let open = || Pairs::open(&folder, time(clock::now()), output::note);
     let tuning = Tuning {
-        known: open().of(&pair, clock::now()),
+        known: open().of(&pair, time(clock::now())),
         ..Tuning::default()
     };
     let ended = carry(tuning)?;
@@ -92,7 +93,7 @@ fn tuned(
             .mode(0o700)
             .create(&folder);
         // Read the file again: another run may have changed it in the meantime.
-        open().keep(pair, found, clock::now());
+        open().keep(pair, found, time(clock::now()));
     }
     Ok(ended)
 }

@@ -32,6 +32,7 @@ pub mod target;
 pub mod time;
 pub mod units;
 pub mod url;
+pub mod utc;
 
 pub use checksum::{Checksum, Sums};
 pub use content::ContentKey;

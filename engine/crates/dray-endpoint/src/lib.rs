@@ -20,7 +20,6 @@ pub mod janitor;
 pub mod listen;
 pub mod live;
 pub mod metrics;
-pub mod pairs;
 pub mod passive;
 mod process;
 mod queue_settings;

@@ -10,7 +10,6 @@ use crate::janitor::Janitor;
 use crate::listen::listen_patiently;
 use crate::live::{Bounds, Live};
 use crate::metrics::Metrics;
-use crate::pairs::Pairs;
 use crate::passive::{Front, Passive};
 use crate::process;
 use crate::queue_settings::queue_settings;
@@ -21,6 +20,7 @@ use crate::staging::Expiry;
 use crate::storage::Given;
 use crate::supervisor::Supervisor;
 use crate::ticket_store::TicketStore;
+use dray_api::timestamp::time;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_net::{Fingerprint, Identity, Listener, Serve, server_config};
@@ -28,6 +28,7 @@ use dray_queue::Queue;
 use dray_queue::clock;
 use dray_queue::events::Hub;
 use dray_runtime::assembly::{self, Buffers};
+use dray_runtime::tune::memory::Pairs;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -136,7 +137,7 @@ fn session_runner(
         // keys.
         None => authorities(None).ok(),
     };
-    let pairs = Pairs::open(&config.state, clock::now(), |words| {
+    let pairs = Pairs::open(&config.state, time(clock::now()), |words| {
         tracing::warn!("{words}")
     });
     Ok(SessionRunner::new(

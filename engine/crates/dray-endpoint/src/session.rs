@@ -6,10 +6,10 @@
 use crate::accounts::Accounts;
 use crate::config::Config;
 use crate::live::Bounds;
-use crate::pairs::{self, Pairs};
 use crate::roots::{Root, Roots};
 use dray_api::Streams;
 use dray_api::api_path::{ApiPath, Side};
+use dray_api::timestamp::time;
 use dray_api::{Place, Request};
 use dray_core::options::Options;
 use dray_core::{
@@ -22,6 +22,7 @@ use dray_runtime::assembly::{self, Buffers, Content, Threads, TransferPlan};
 use dray_runtime::drive::{self, Ended, Ending, StreamCount, Task, Tuning, Watch};
 use dray_runtime::handle::Handle;
 use dray_runtime::sweep::Purged;
+use dray_runtime::tune::memory::{self, Pairs};
 use dray_runtime::{sink, source};
 use dray_sched::tuner::memory::Pair;
 use dray_session::{Event, Progress};
@@ -116,7 +117,7 @@ impl SessionRunner {
         });
         // `act_as` has returned, so this writes as the endpoint's account.
         if let (Some(found), Ok(Some(pair))) = (ended.found, self.pair(job)) {
-            self.pairs.keep(pair, found, clock::now());
+            self.pairs.keep(pair, found, time(clock::now()));
         }
         ended
     }
@@ -134,7 +135,7 @@ impl SessionRunner {
                 let key: Option<Fingerprint> = place.key.as_deref().map(str::parse).transpose()?;
                 let address = place.address.as_ref().unwrap_or(&address);
                 let other = key.map_or_else(|| address.clone(), |key| key.to_string());
-                return Ok(Some(pairs::pair(&other, reads_here)));
+                return Ok(Some(memory::pair(&other, reads_here)));
             }
         }
         Ok(None)
@@ -244,7 +245,7 @@ impl SessionRunner {
             Streams::Count(count) => (StreamCount::Fixed(count.min(streams_most)), None),
             Streams::Auto => {
                 let pair = self.pair(job)?;
-                let known = pair.and_then(|pair| self.pairs.of(&pair, clock::now()));
+                let known = pair.and_then(|pair| self.pairs.of(&pair, time(clock::now())));
                 (StreamCount::Tuned, known)
             }
         };

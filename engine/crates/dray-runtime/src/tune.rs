@@ -8,6 +8,7 @@
 //! machine tunes by itself ([`dray_sched::tuner::threads`]); the size of objects, which is fixed.
 
 mod bottleneck;
+pub mod memory;
 
 use crate::handle::Handle;
 use crate::observe::Observer;

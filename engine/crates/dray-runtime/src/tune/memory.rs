@@ -1,5 +1,5 @@
-//! Keeps the tuner's results for each pair of endpoints in a file of the state folder. The command
-//! line keeps its own file in the same way.
+//! Keeps the tuner's results for each pair of endpoints in a file. An endpoint has it in its state
+//! folder, and the command line keeps a file of its own. Times are wall time, from 1970.
 //!
 //! The file is a cache: without it, tuning starts from the default again. So a file that cannot be
 //! read is set aside with a warning, and one that cannot be written only causes a warning.
@@ -7,9 +7,8 @@
 //! Invariant owned here: the file is complete at every moment, and holds at most [`PAIRS_MAX`]
 //! pairs.
 
-use dray_api::{Timestamp, timestamp};
 use dray_core::lock::LockExt;
-use dray_core::plan;
+use dray_core::{Time, plan, utc};
 use dray_sched::tuner::memory::{Kept, Memory, Pair};
 use dray_sched::tuner::{Remembered, Setting};
 use serde::{Deserialize, Serialize};
@@ -66,11 +65,12 @@ struct Line {
     source: String,
     sink: String,
     streams: u32,
-    found_at: Timestamp,
+    /// Wall times, in RFC 3339.
+    found_at: String,
     /// A larger number of streams failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     streams_most: Option<u32>,
-    failed_at: Timestamp,
+    failed_at: String,
 }
 
 impl Line {
@@ -80,9 +80,9 @@ impl Line {
             source: pair.source.clone(),
             sink: pair.sink.clone(),
             streams: kept.known.setting.streams,
-            found_at: timestamp::of_time(kept.at),
+            found_at: text_of(kept.at),
             streams_most: (most != Setting::UNBOUNDED.streams).then_some(most),
-            failed_at: timestamp::of_time(kept.failed_at),
+            failed_at: text_of(kept.failed_at),
         }
     }
 
@@ -116,11 +116,26 @@ impl Line {
         };
         let kept = Kept {
             known,
-            at: timestamp::time(self.found_at),
-            failed_at: timestamp::time(self.failed_at),
+            at: time_of(&self.found_at)?,
+            failed_at: time_of(&self.failed_at)?,
         };
         Some((pair, kept))
     }
+}
+
+/// Returns the wall time of a point since 1970, rounded up to milliseconds.
+fn text_of(time: Time) -> String {
+    let ms = i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
+    let mut text = String::new();
+    // A string takes all bytes.
+    let _ = utc::write(ms.min(utc::MS_MAX), &mut text);
+    text
+}
+
+/// Parses a wall time; times before 1970 become 1970.
+fn time_of(text: &str) -> Option<Time> {
+    let ms = u64::try_from(utc::parse(text)?).unwrap_or(0);
+    Some(Time::ZERO + Duration::from_millis(ms))
 }
 
 /// Results by pair; see the module's head.
@@ -137,7 +152,7 @@ impl Pairs {
     /// Reads the stored results. Sets a damaged file aside, and leaves a file that cannot be read now
     /// unchanged.
     #[must_use]
-    pub fn open(state: &Path, now: Timestamp, warn: fn(&str)) -> Self {
+    pub fn open(state: &Path, now: Time, warn: fn(&str)) -> Self {
         let file = state.join(FILE);
         let mut leaves_alone = false;
         let memory = read(&file, now).unwrap_or_else(|unread| {
@@ -155,18 +170,18 @@ impl Pairs {
 
     /// Returns the last result of a pair.
     #[must_use]
-    pub fn of(&self, pair: &Pair, now: Timestamp) -> Option<Remembered> {
+    pub fn of(&self, pair: &Pair, now: Time) -> Option<Remembered> {
         let memory = self.memory.lock_unpoisoned();
-        memory.of(pair, timestamp::time(now))
+        memory.of(pair, now)
     }
 
     /// Stores a result, also across a restart. The caller runs as the endpoint's own account.
-    pub fn keep(&self, pair: Pair, found: Remembered, now: Timestamp) {
+    pub fn keep(&self, pair: Pair, found: Remembered, now: Time) {
         if pair.source.len().max(pair.sink.len()) > NAME_BYTES_MAX {
             return;
         }
         let mut memory = self.memory.lock_unpoisoned();
-        memory.keep(pair, found, timestamp::time(now));
+        memory.keep(pair, found, now);
         if self.leaves_alone {
             return;
         }
@@ -208,7 +223,7 @@ impl Unread {
 }
 
 /// Reads the results in a file; an empty memory if the file does not exist.
-fn read(file: &Path, now: Timestamp) -> Result<Memory, Unread> {
+fn read(file: &Path, now: Time) -> Result<Memory, Unread> {
     let mut memory = Memory::new(PAIRS_MAX, AGE_MAX);
     let opened = match File::open(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(memory),
@@ -229,8 +244,9 @@ fn read(file: &Path, now: Timestamp) -> Result<Memory, Unread> {
     }
     for line in written.pairs {
         let found = line.read();
-        let (pair, kept) = found.ok_or_else(|| damaged("a number or a name in it cannot be"))?;
-        memory.restore(pair, kept, timestamp::time(now));
+        let (pair, kept) =
+            found.ok_or_else(|| damaged("a number, a name or a time in it is not valid"))?;
+        memory.restore(pair, kept, now);
     }
     Ok(memory)
 }
@@ -263,125 +279,4 @@ fn write(file: &Path, written: &Written) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{FILE, PAIRS_MAX, Pairs, pair};
-    use crate::clock;
-    use dray_api::Timestamp;
-    use dray_sched::tuner::{Remembered, Setting};
-    use std::path::Path;
-    use std::time::Duration;
-
-    const DAY: Duration = Duration::from_secs(24 * 3_600);
-
-    fn open(state: &Path, now: Timestamp) -> Pairs {
-        // The test checks files and results; of a warning only its subject.
-        Pairs::open(state, now, |words| {
-            assert!(words.contains("streams"), "{words}")
-        })
-    }
-
-    fn found(streams: u32, most: Option<u32>) -> Remembered {
-        Remembered {
-            setting: Setting {
-                streams,
-                readers: 1,
-                writers: 1,
-                object_bytes: 1 << 20,
-            },
-            most: Setting {
-                streams: most.unwrap_or(Setting::UNBOUNDED.streams),
-                ..Setting::UNBOUNDED
-            },
-        }
-    }
-
-    #[test]
-    fn what_was_found_is_there_after_a_restart_for_each_direction() {
-        let state = tempfile::tempdir().expect("a folder");
-        let now = clock::now();
-        let pairs = open(state.path(), now);
-        assert_eq!(pairs.of(&pair("sha256:aa", true), now), None);
-        pairs.keep(pair("sha256:aa", true), found(12, None), now);
-        pairs.keep(pair("sha256:aa", false), found(7, Some(9)), now);
-        let again = open(state.path(), now.after(DAY));
-        let of = |other: &str, reads_here, days: u32| {
-            again.of(&pair(other, reads_here), now.after(days * DAY))
-        };
-        assert_eq!(of("sha256:aa", true, 1), Some(found(12, None)));
-        assert_eq!(of("sha256:aa", false, 1), Some(found(7, Some(9))));
-        assert_eq!(of("sha256:bb", true, 1), None);
-        assert_eq!(of("sha256:aa", true, 29), Some(found(12, None)));
-        assert_eq!(of("sha256:aa", true, 31), None, "that is long ago");
-        let late = open(state.path(), now.after(31 * DAY));
-        assert_eq!(late.of(&pair("sha256:aa", true), now), None);
-        assert!(!state.path().join("tuner.json.damaged").exists());
-    }
-
-    #[test]
-    fn there_are_so_many_pairs_at_the_most() {
-        let state = tempfile::tempdir().expect("a folder");
-        let now = clock::now();
-        let pairs = open(state.path(), now);
-        // Names of the maximum length: the file must still be readable.
-        let name = |number: usize| format!("{number:0>256}");
-        for number in 0..PAIRS_MAX {
-            let mut memory = pairs.memory.lock().expect("not poisoned");
-            let time = dray_api::timestamp::time(now);
-            memory.keep(pair(&name(number), true), found(4, Some(64)), time);
-        }
-        pairs.keep(pair(&name(PAIRS_MAX), true), found(5, None), now);
-        let again = open(state.path(), now);
-        assert_eq!(again.of(&pair(&name(0), true), now), None, "the oldest");
-        assert!(again.of(&pair(&name(1), true), now).is_some());
-        assert!(again.of(&pair(&name(PAIRS_MAX), true), now).is_some());
-        pairs.keep(pair(&"x".repeat(257), true), found(5, None), now);
-        assert!(
-            open(state.path(), now)
-                .of(&pair(&name(1), true), now)
-                .is_some()
-        );
-    }
-
-    #[test]
-    fn a_damaged_file_is_set_aside_and_does_no_harm() {
-        let state = tempfile::tempdir().expect("a folder");
-        let (file, aside) = (
-            state.path().join(FILE),
-            state.path().join("tuner.json.damaged"),
-        );
-        let now = clock::now();
-        let key = || pair("sha256:aa", true);
-        open(state.path(), now).keep(key(), found(12, None), now);
-        let good = std::fs::read_to_string(&file).expect("written");
-        for damaged in [
-            good[..good.len() / 2].to_owned(),
-            String::new(),
-            good.replace("\"streams\":12", "\"streams\":0"),
-            good.replace("\"version\":1", "\"version\":2"),
-            good.replace("sha256:aa", ""),
-            format!("{good}{}", " ".repeat(1 << 20)),
-            "\u{0}\u{1}".to_owned(),
-        ] {
-            assert_ne!(damaged, good);
-            std::fs::write(&file, &damaged).expect("written");
-            let pairs = open(state.path(), now);
-            assert_eq!(pairs.of(&key(), now), None, "{damaged:.80}");
-            assert_eq!(std::fs::read_to_string(&aside).expect("kept"), damaged);
-            assert!(!file.exists());
-            pairs.keep(key(), found(3, None), now);
-            let again = open(state.path(), now);
-            assert_eq!(again.of(&key(), now), Some(found(3, None)));
-        }
-        // A file that cannot be read now may be intact.
-        std::fs::remove_file(&file).expect("removed");
-        std::fs::create_dir(&file).expect("made");
-        let pairs = open(state.path(), now);
-        pairs.keep(key(), found(3, None), now);
-        assert_eq!(pairs.of(&key(), now), Some(found(3, None)));
-        assert!(file.is_dir(), "stays unchanged");
-        // Nor does one that cannot be written.
-        let pairs = open(&state.path().join("none"), now);
-        pairs.keep(key(), found(3, None), now);
-        assert_eq!(pairs.of(&key(), now), Some(found(3, None)));
-    }
-}
+mod tests;
