@@ -164,17 +164,17 @@ impl ListenerState {
         let patience = lack.map_or(handshake, |_| handshake.min(PORTER_TIME));
         let until = Instant::now() + patience;
         socket::prepare(&stream).map_err(failed)?;
-        let place = self.pending.admit(&stream);
+        let pending = self.pending.admit(&stream);
         let first = match sniff::look(&stream, patience) {
             // A peer that closes the connection without sending was not rejected.
-            Ok(FirstBytes::Nothing) if place.is_held() => return Ok(()),
-            Err(error) if socket::is_hung_up(&error) && place.is_held() => return Ok(()),
+            Ok(FirstBytes::Nothing) if pending.is_held() => return Ok(()),
+            Err(error) if socket::is_hung_up(&error) && pending.is_held() => return Ok(()),
             first => first.map_err(failed)?,
         };
         if let FirstBytes::Foreign(byte) = first {
             let own = stream.try_clone().map_err(failed)?;
             // From here on, the handler that takes the connection bounds its time and number.
-            drop((place, stream));
+            drop((pending, stream));
             return handler.foreign(own, byte).map_err(|_| {
                 let cause = format!("the connection begins with {byte:#04x}");
                 fail::protocol("let a connection in", cause)
@@ -194,7 +194,7 @@ impl ListenerState {
                 let is_unwanted = |error: &io::Error| {
                     preamble.connection == Connection::Data
                         && socket::is_hung_up(error)
-                        && place.is_held()
+                        && pending.is_held()
                 };
                 match Channel::tls(socket, tls.into()) {
                     Ok(channel) => channel,
@@ -218,11 +218,11 @@ impl ListenerState {
                 }
                 let caller = |token| Caller::new(token, certificates, peer);
                 let request = self.greet(&mut greeting, caller, handler);
-                drop(place);
+                drop(pending);
                 self.session(greeting, request?, handler)
             }
             (Connection::Data, security) => {
-                self.stream(channel, &place, security == Security::Clear)
+                self.stream(channel, &pending, security == Security::Clear)
             }
         }
     }

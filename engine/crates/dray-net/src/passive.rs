@@ -9,9 +9,9 @@ use super::handler::{Handler, Prepared, Request};
 use super::handshake::{Greeting, hello, unexpected};
 use super::hub::{Closer, Hub};
 use super::inbox::Inbox;
-use super::pending::{Pending, Place};
+use super::pending::{Pending, PendingSlot};
 use super::serve::Serve;
-use super::session::{Found, Sessions};
+use super::session::{JoinTarget, Sessions};
 use super::tls::server_config;
 use super::{Caller, SOFTWARE, fail, join};
 use crossbeam_channel::unbounded;
@@ -128,8 +128,8 @@ impl ListenerState {
         greeting
             .socket_mut()
             .set_deadline(Instant::now() + timing.prepare);
-        let mut seat = match self.sessions.reserve() {
-            Ok(seat) => seat,
+        let mut slot = match self.sessions.reserve() {
+            Ok(slot) => slot,
             Err(error) => return Err(refuse(&mut greeting, error)),
         };
         let (agreed, role) = (request.agreed, request.connect.passive_role);
@@ -188,7 +188,7 @@ impl ListenerState {
             Err(error) => return Err(refuse(&mut greeting, error)),
         };
         // Streams may join as soon as the driver has read its ticket.
-        let (ticket, key) = seat.seat(&hub, clear_data)?;
+        let (ticket, key) = slot.register(&hub, clear_data)?;
         greeting.send(&Message::Accept(Accept {
             ticket,
             key,
@@ -206,25 +206,25 @@ impl ListenerState {
     pub(super) fn stream(
         &self,
         mut channel: Channel,
-        place: &Place<'_>,
+        pending: &PendingSlot<'_>,
         is_clear: bool,
     ) -> Result<()> {
         let Some(challenge) = join::challenge(&mut channel)? else {
             return Ok(());
         };
-        place.awaits_join();
+        pending.awaits_join();
         let Some(join) = join::answer(&mut channel)? else {
             return Ok(());
         };
         match self.sessions.find(&join, &challenge, is_clear) {
-            Found::Session(hub) => match attach(&hub, join.stream, channel) {
+            JoinTarget::Session(hub) => match attach(&hub, join.stream, channel) {
                 Err(_) if hub.is_over() => Ok(()),
                 attached => attached,
             },
             // The stream was connecting when its session ended, so it is not reported as a
             // stranger.
-            Found::Ended => Ok(()),
-            Found::Nothing => {
+            JoinTarget::Ended => Ok(()),
+            JoinTarget::Nothing => {
                 Err(
                     Error::new(ErrorKind::Unauthorized, End::Network, "join a stream")
                         .cause("no session with that ticket, key and security"),

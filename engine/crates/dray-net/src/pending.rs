@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Address of a place's holder; for IPv6 its /64 prefix, which is assigned to a network as a whole.
 type Holder = Option<IpAddr>;
 
-struct Held {
+struct PendingConnection {
     number: u64,
     holder: Holder,
     stream: Arc<TcpStream>,
@@ -22,13 +22,13 @@ struct Held {
 }
 
 #[derive(Default)]
-struct Places {
+struct PendingTable {
     next: u64,
-    /// Held places in the order of arrival.
-    held: Vec<Held>,
+    /// Connections in the order of arrival.
+    held: Vec<PendingConnection>,
 }
 
-impl Places {
+impl PendingTable {
     /// Evicts a connection of the holder with the most places; if several holders have as many, of
     /// the holder whose connection is the oldest.
     fn show_one_out(&mut self, newcomer: Holder) {
@@ -36,13 +36,13 @@ impl Places {
         for held in &self.held {
             *counts.entry(held.holder).or_default() += 1;
         }
-        let of = |held: &Held| counts.get(&held.holder).copied();
+        let of = |held: &PendingConnection| counts.get(&held.holder).copied();
         let most = self.held.iter().filter_map(of).max();
         let Some(oldest) = self.held.iter().position(|held| of(held) == most) else {
             return;
         };
         let holder = self.held.get(oldest).and_then(|held| held.holder);
-        let can_wait = |held: &Held| held.holder == holder && held.awaits_join;
+        let can_wait = |held: &PendingConnection| held.holder == holder && held.awaits_join;
         let at = self.held.iter().position(can_wait).unwrap_or(oldest);
         shut(&self.held.remove(at).stream);
     }
@@ -60,11 +60,11 @@ fn holder_of(stream: &TcpStream) -> Holder {
 /// the eviction.
 pub(super) struct Pending {
     max: usize,
-    places: Mutex<Places>,
+    places: Mutex<PendingTable>,
 }
 
 /// A place, freed on drop.
-pub(super) struct Place<'a> {
+pub(super) struct PendingSlot<'a> {
     pending: &'a Pending,
     number: u64,
 }
@@ -77,12 +77,12 @@ impl Pending {
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
+    fn places(&self) -> MutexGuard<'_, PendingTable> {
         self.places.lock_unpoisoned()
     }
 
     /// Takes a place for a connection, and evicts others if all are taken.
-    pub(super) fn admit(&self, stream: &Arc<TcpStream>) -> Place<'_> {
+    pub(super) fn admit(&self, stream: &Arc<TcpStream>) -> PendingSlot<'_> {
         let holder = holder_of(stream);
         let mut places = self.places();
         while places.held.len() >= self.max {
@@ -90,13 +90,13 @@ impl Pending {
         }
         let number = places.next;
         places.next += 1;
-        places.held.push(Held {
+        places.held.push(PendingConnection {
             number,
             holder,
             stream: Arc::clone(stream),
             awaits_join: false,
         });
-        Place {
+        PendingSlot {
             pending: self,
             number,
         }
@@ -110,24 +110,24 @@ impl Pending {
     }
 }
 
-impl Place<'_> {
+impl PendingSlot<'_> {
     /// Returns true if its connection has not been evicted.
     pub(super) fn is_held(&self) -> bool {
-        let own = |held: &Held| held.number == self.number;
+        let own = |held: &PendingConnection| held.number == self.number;
         self.pending.places().held.iter().any(own)
     }
 
     /// Records that the listener has sent its challenge: only the JOIN is missing.
     pub(super) fn awaits_join(&self) {
         let mut places = self.pending.places();
-        let own = |held: &&mut Held| held.number == self.number;
+        let own = |held: &&mut PendingConnection| held.number == self.number;
         if let Some(held) = places.held.iter_mut().find(own) {
             held.awaits_join = true;
         }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for PendingSlot<'_> {
     fn drop(&mut self) {
         let number = self.number;
         self.pending

@@ -90,7 +90,7 @@ impl Drop for Counted {
 }
 
 /// Result of a connection attempt, which counts until it is claimed.
-struct Made {
+struct Attempt {
     connected: Result<Ready>,
     _counted: Counted,
 }
@@ -98,7 +98,7 @@ struct Made {
 /// Connections being made; closed on drop.
 pub(super) struct Preconnected {
     way: Arc<Dialer>,
-    made: Receiver<Made>,
+    made: Receiver<Attempt>,
     unclaimed: AtomicUsize,
 }
 
@@ -113,7 +113,7 @@ impl Preconnected {
             };
             let (way, to, done) = (Arc::clone(way), address.to_owned(), made_in.clone());
             let connect = move || {
-                let made = Made {
+                let made = Attempt {
                     connected: way.connect(&to, turn.into()),
                     _counted: counted,
                 };

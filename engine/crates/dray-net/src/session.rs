@@ -30,7 +30,7 @@ struct Ended {
 }
 
 /// Result of the search for the session that a stream joins.
-pub(super) enum Found {
+pub(super) enum JoinTarget {
     Session(Arc<Hub>),
     /// A session that has just ended: the stream was connecting.
     Ended,
@@ -56,7 +56,7 @@ pub(super) struct Sessions {
 }
 
 /// A slot for a session. Dropping it frees the slot, and no stream can join by its ticket any more.
-pub(super) struct Seat<'a> {
+pub(super) struct SessionSlot<'a> {
     sessions: &'a Sessions,
     ticket: Option<Ticket>,
 }
@@ -78,7 +78,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`ErrorKind::NoPlace`] if no slot is free, `Busy` if this end is about to stop.
-    pub(super) fn reserve(&self) -> Result<Seat<'_>> {
+    pub(super) fn reserve(&self) -> Result<SessionSlot<'_>> {
         let mut table = self.table();
         let refused = |kind, cause: String| {
             Err(Error::new(kind, End::Network, "begin a session")
@@ -94,30 +94,30 @@ impl Sessions {
             return refused(ErrorKind::NoPlace, cause);
         }
         table.reserved += 1;
-        Ok(Seat {
+        Ok(SessionSlot {
             sessions: self,
             ticket: None,
         })
     }
 
     /// Finds the session that a stream may join.
-    pub(super) fn find(&self, join: &Join, challenge: &Challenge, is_clear: bool) -> Found {
+    pub(super) fn find(&self, join: &Join, challenge: &Challenge, is_clear: bool) -> JoinTarget {
         let (found, key) = {
             let table = self.table();
             let is_meant =
                 |ended: &&Ended| ended.ticket == join.ticket && ended.at.elapsed() < self.remembers;
             match table.by_ticket.get(&join.ticket) {
-                Some(session) if session.clear_data != is_clear => return Found::Nothing,
-                Some(session) => (Found::Session(Arc::clone(&session.hub)), session.key),
+                Some(session) if session.clear_data != is_clear => return JoinTarget::Nothing,
+                Some(session) => (JoinTarget::Session(Arc::clone(&session.hub)), session.key),
                 None => match table.ended.iter().find(is_meant) {
-                    Some(ended) => (Found::Ended, ended.key),
-                    None => return Found::Nothing,
+                    Some(ended) => (JoinTarget::Ended, ended.key),
+                    None => return JoinTarget::Nothing,
                 },
             }
         };
         match proof_holds(&key, join, challenge) {
             true => found,
-            false => Found::Nothing,
+            false => JoinTarget::Nothing,
         }
     }
 
@@ -142,9 +142,13 @@ impl Sessions {
     }
 }
 
-impl Seat<'_> {
+impl SessionSlot<'_> {
     /// Registers the session under a new ticket and key.
-    pub(super) fn seat(&mut self, hub: &Arc<Hub>, clear_data: bool) -> Result<(Ticket, [u8; 32])> {
+    pub(super) fn register(
+        &mut self,
+        hub: &Arc<Hub>,
+        clear_data: bool,
+    ) -> Result<(Ticket, [u8; 32])> {
         let (ticket, key) = (random()?, random()?);
         let session = Session {
             hub: Arc::clone(hub),
@@ -162,7 +166,7 @@ impl Seat<'_> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for SessionSlot<'_> {
     fn drop(&mut self) {
         let mut table = self.sessions.table();
         table.reserved -= 1;

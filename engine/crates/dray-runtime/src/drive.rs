@@ -15,7 +15,7 @@ use crate::local;
 use crate::observe::{Observer, Unkept};
 use crate::sink::{Asked, Destination};
 use crate::source::Root;
-use crate::tune::{self, Found, Machine, Tuned};
+use crate::tune::{self, Machine, Tuned, TunerResults};
 use crate::{sink, source};
 use counts::{Arrivals, Sent};
 use dray_core::options::{Options, ResumeMode};
@@ -190,7 +190,7 @@ pub fn push(
 ) -> Result<Ended> {
     let roots = open()?;
     let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
-    let found = Found::new(task.tuning.known);
+    let found = TunerResults::new(task.tuning.known);
     let ended = sessions(task, handle, watch, |number| {
         let (dial, streams) = begins(task, dial, buffers, &found);
         let dialled = dray_net::push(&dial, connect(task, number, Role::Sink, to, streams))?;
@@ -252,7 +252,7 @@ fn plan(task: &Task, buffers: Buffers, limits: Limits, number: u32) -> TransferP
 }
 
 /// Returns the parameters to dial the next session, and the number of streams to request.
-fn begins(task: &Task, dial: &Dial, buffers: Buffers, found: &Found) -> (Dial, u16) {
+fn begins(task: &Task, dial: &Dial, buffers: Buffers, found: &TunerResults) -> (Dial, u16) {
     let mut dial = dial.clone();
     let streams = task.streams_most(buffers);
     if task.streams == StreamCount::Tuned {
@@ -276,7 +276,7 @@ pub fn pull(
 ) -> Result<Ended> {
     let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
     let pool = Arc::new(Pool::new(buffers.count, buffers.bytes)?);
-    let found = Found::new(task.tuning.known);
+    let found = TunerResults::new(task.tuning.known);
     let ended = sessions(task, handle, watch, |number| {
         // Dials first: if the other end is unreachable, no file is created here.
         let (mut dial, streams) = begins(task, dial, buffers, &found);

@@ -12,7 +12,7 @@ pub mod memory;
 
 use crate::handle::Handle;
 use crate::observe::Observer;
-use bottleneck::{BottleneckFinder, Seen};
+use bottleneck::{BottleneckFinder, Interval};
 use crossbeam_channel::Sender;
 use dray_core::lock::LockExt;
 use dray_core::options::Options;
@@ -48,14 +48,14 @@ const DRAINS_THERE: Duration = Duration::from_secs(1);
 const SAMPLE: Duration = Duration::from_millis(250);
 
 /// Results of the tuner, over all sessions of a transfer.
-pub(crate) struct Found {
+pub(crate) struct TunerResults {
     /// Setting for the beginning of the next session.
     next: Mutex<Option<Remembered>>,
     /// Setting worth keeping beyond the transfer.
     kept: Mutex<Option<Remembered>>,
 }
 
-impl Found {
+impl TunerResults {
     /// Returns results that begin with a known setting.
     pub(crate) const fn new(known: Option<Remembered>) -> Self {
         Self {
@@ -185,13 +185,17 @@ const fn of_the_number(errors: u32, live: u32) -> u32 {
 pub(crate) struct Tuned<'a> {
     watch: &'a dyn Observer,
     session: Session<'a>,
-    found: &'a Found,
+    found: &'a TunerResults,
     state: Mutex<State>,
 }
 
 impl<'a> Tuned<'a> {
     /// Begins with the earlier results.
-    pub(crate) fn new(watch: &'a dyn Observer, session: Session<'a>, found: &'a Found) -> Self {
+    pub(crate) fn new(
+        watch: &'a dyn Observer,
+        session: Session<'a>,
+        found: &'a TunerResults,
+    ) -> Self {
         let tuner = found.tuner(session.granted, session.options);
         let state = State {
             streams: first(&tuner),
@@ -242,7 +246,7 @@ impl<'a> Tuned<'a> {
         let errors = self.session.growth.errors();
         let written = progress.bytes_written.saturating_sub(state.written);
         let passed = self.session.handle.shared_rates().moved();
-        let seen = Seen {
+        let seen = Interval {
             // At a low rate the objects of all streams finish at about the same time, at long
             // intervals.
             bytes: written.max(passed.saturating_sub(state.passed)),
@@ -331,7 +335,7 @@ impl Observer for Tuned<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Found, STREAMS_FIRST, had, of_the_number};
+    use super::{STREAMS_FIRST, TunerResults, had, of_the_number};
     use dray_core::options::Options;
     use dray_sched::tuner::{Remembered, Setting};
 
@@ -374,7 +378,7 @@ mod tests {
                 setting: of(streams),
                 most: of(most),
             });
-            Found::new(known).first(most, &options)
+            TunerResults::new(known).first(most, &options)
         };
         assert_eq!(first(None, 64), STREAMS_FIRST);
         assert_eq!(first(None, 3), 3);

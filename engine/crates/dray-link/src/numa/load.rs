@@ -16,7 +16,7 @@ struct Ticks {
 
 /// Counters with the time of the measurement.
 #[derive(Debug, Clone)]
-struct Look {
+struct CpuTimes {
     at: Instant,
     cpus: HashMap<usize, Ticks>,
 }
@@ -24,7 +24,7 @@ struct Look {
 /// Load of each processor between two measurements.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    before: Option<Look>,
+    before: Option<CpuTimes>,
     /// Busy fractions of the time, 0 to 1.
     busy: HashMap<usize, f64>,
 }
@@ -41,10 +41,10 @@ impl Load {
                 .iter()
                 .filter_map(|(cpu, now)| Some((*cpu, busy(*before.cpus.get(cpu)?, *now)?)))
                 .collect();
-            self.before = Some(Look { at, cpus });
+            self.before = Some(CpuTimes { at, cpus });
         } else {
             let cpus = ticks(stat);
-            self.before = Some(Look { at, cpus });
+            self.before = Some(CpuTimes { at, cpus });
         }
     }
 

@@ -37,7 +37,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const OBJECT_BYTES: u64 = 1 << 20;
 
 /// A link of the passive end, with the value that keeps its session open.
-pub struct Held<L> {
+pub struct OpenLink<L> {
     pub link: L,
     _open: Sender<Infallible>,
 }
@@ -46,8 +46,8 @@ pub struct Held<L> {
 pub struct ToTest {
     buffers: u32,
     pools: Sender<Arc<Pool>>,
-    sinks: Sender<Held<SinkLink>>,
-    sources: Sender<Held<SourceLink>>,
+    sinks: Sender<OpenLink<SinkLink>>,
+    sources: Sender<OpenLink<SourceLink>>,
     refusal: Mutex<Option<Error>>,
     rejected: Sender<Error>,
 }
@@ -83,9 +83,9 @@ impl Handler for ToTest {
     }
 }
 
-fn hold<L>(to: &Sender<Held<L>>, link: L) {
+fn hold<L>(to: &Sender<OpenLink<L>>, link: L) {
     let (open, closed) = bounded(0);
-    if to.send(Held { link, _open: open }).is_ok() {
+    if to.send(OpenLink { link, _open: open }).is_ok() {
         let _ = closed.recv();
     }
 }
@@ -96,8 +96,8 @@ pub struct Site {
     pub pin: Fingerprint,
     pub stopper: Stopper,
     pub pools: Receiver<Arc<Pool>>,
-    pub sinks: Receiver<Held<SinkLink>>,
-    pub sources: Receiver<Held<SourceLink>>,
+    pub sinks: Receiver<OpenLink<SinkLink>>,
+    pub sources: Receiver<OpenLink<SourceLink>>,
     pub rejected: Receiver<Error>,
     handler: Arc<ToTest>,
     thread: Option<JoinHandle<Result<()>>>,
@@ -181,7 +181,7 @@ impl Site {
         &self,
         dial: &Dial,
         connect: Connect,
-    ) -> (Dialled<SourceLink>, Held<SinkLink>, Arc<Pool>) {
+    ) -> (Dialled<SourceLink>, OpenLink<SinkLink>, Arc<Pool>) {
         let source = dray_net::push(dial, connect).expect("a session");
         let sink = self.sinks.recv_timeout(PATIENCE).expect("a session");
         let pool = self.pools.recv_timeout(PATIENCE).expect("a pool");
@@ -193,7 +193,7 @@ impl Site {
         &self,
         dial: &Dial,
         connect: Connect,
-    ) -> (Dialled<SinkLink>, Held<SourceLink>, Arc<Pool>) {
+    ) -> (Dialled<SinkLink>, OpenLink<SourceLink>, Arc<Pool>) {
         let pool = Arc::new(Pool::new(8, OBJECT_BYTES).expect("memory"));
         let sink = dray_net::pull(dial, connect, Arc::clone(&pool)).expect("a session");
         let source = self.sources.recv_timeout(PATIENCE).expect("a session");

@@ -28,11 +28,11 @@ pub(super) type Log = UniversalLog<Box<dyn LogFile + Send>>;
 
 /// A new log without records. Dropping it removes it with its lease, which is still held, if the
 /// transfer does not begin.
-struct Made {
+struct NewLog {
     place: Option<LogPlace>,
 }
 
-impl Made {
+impl NewLog {
     fn stays(&mut self) {
         self.place = None;
     }
@@ -48,7 +48,7 @@ impl Drop for Destination {
     }
 }
 
-impl Drop for Made {
+impl Drop for NewLog {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             // Ignore errors: an empty log has no effect.
@@ -62,7 +62,7 @@ pub struct Destination {
     pub(super) store: Arc<dyn Store>,
     pub(super) log: Log,
     /// Declared before the lease, so that it is dropped while the lease is held.
-    made: Made,
+    made: NewLog,
     lease: Option<Lease>,
     /// Content of the log when it was opened, without its files.
     pub(super) found: Option<Recovery>,
@@ -142,7 +142,7 @@ impl Destination {
         let log_file = place.store.open_control(&log_path, ControlMode::Create)?;
         let mut log_file: Box<dyn LogFile + Send> = Box::new(StoredLog::new(log_file));
         let recovery = recover(&mut log_file).map_err(|error| error.file(&log_path))?;
-        let made = Made {
+        let made = NewLog {
             place: recovery.is_none().then(|| place.clone()),
         };
         // The lease may have been lost and created again; the log's holders count as well.
@@ -230,7 +230,7 @@ impl Destination {
             asked: None,
             store: request.store,
             log: UniversalLog::create(file, header)?,
-            made: Made { place: None },
+            made: NewLog { place: None },
             lease: None,
             found: None,
             log_words: "the log in memory".to_owned(),

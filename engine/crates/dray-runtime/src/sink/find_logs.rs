@@ -126,7 +126,9 @@ pub(super) fn refuse_same_request(
         };
         let lease = at.folder.join(&lease)?;
         let gives_way = own.is_some_and(|own| *own > log);
-        while let Some(Lookup::Held(file)) = reachable(look_at_lease(at.store.as_ref(), &lease))? {
+        while let Some(LeaseState::Held(file)) =
+            reachable(look_at_lease(at.store.as_ref(), &lease))?
+        {
             let record = read_lease(file.as_ref())?;
             if record.is_none_or(|record| record.request != mark) {
                 break;
@@ -142,7 +144,7 @@ pub(super) fn refuse_same_request(
 }
 
 /// Result of examining a lease.
-pub(super) enum Lookup {
+pub(super) enum LeaseState {
     /// A holder has the lease.
     Held(Box<dyn ControlFile>),
     /// The lease is free; the epoch of its last holder, 0 without one.
@@ -153,18 +155,18 @@ pub(super) enum Lookup {
 ///
 /// # Errors
 /// Errors of the store.
-pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<Lookup> {
+pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<LeaseState> {
     let file = match store.open_control(path, ControlMode::Existing) {
         Ok(file) => file,
-        Err(error) if error.kind == ErrorKind::NotFound => return Ok(Lookup::Free(0)),
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(LeaseState::Free(0)),
         Err(error) => return Err(error),
     };
     if is_at_work(store, path, file.as_ref())? || !file.try_lock()? {
-        return Ok(Lookup::Held(file));
+        return Ok(LeaseState::Held(file));
     }
     let last = read_lease(file.as_ref());
     file.unlock()?;
-    Ok(Lookup::Free(last?.map_or(0, |record| record.epoch)))
+    Ok(LeaseState::Free(last?.map_or(0, |record| record.epoch)))
 }
 
 #[cfg(test)]

@@ -19,12 +19,12 @@ pub(super) const FRESH: Duration = Duration::from_millis(10);
 pub(super) struct Lease {
     pub(super) file: Box<dyn ControlFile>,
     pub(super) record: LeaseRecord,
-    seen: Mutex<Seen>,
+    seen: Mutex<LastCheck>,
 }
 
 /// Content of the lease's file at the last successful check.
 #[derive(Default)]
-struct Seen {
+struct LastCheck {
     /// Bytes of the record: equal bytes need not be decoded again.
     bytes: Vec<u8>,
     /// Time just before the read.
@@ -40,7 +40,7 @@ impl Lease {
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, LastCheck> {
         self.seen.lock_unpoisoned()
     }
 
@@ -59,7 +59,7 @@ impl Lease {
         }
     }
 
-    fn look(&self, seen: &mut Seen) -> Result<()> {
+    fn look(&self, seen: &mut LastCheck) -> Result<()> {
         let now = since_boot();
         seen.before = None;
         let mut bytes = [0; LEASE_BYTES];

@@ -4,7 +4,7 @@
 //! names can produce collisions. Invariant: no two files of this transfer share a partial file, and
 //! another transfer's partial file is removed only if no log names it.
 
-use super::other_logs::{OtherLogs, Place};
+use super::other_logs::{OtherLogs, PartialKey};
 use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
@@ -20,14 +20,14 @@ const TURNS_MAX: u32 = 8;
 pub(super) struct Names {
     store: Arc<dyn Store>,
     /// Partial files of this transfer and of its log.
-    taken: Mutex<HashSet<Place>>,
+    taken: Mutex<HashSet<PartialKey>>,
     /// Other transfers' logs; `None` at a store that keeps no logs.
     others: Mutex<Option<OtherLogs>>,
     /// This transfer's log.
     own_log: Option<Name>,
 }
 
-fn place_of(path: &RelPath, name: &Name) -> Place {
+fn place_of(path: &RelPath, name: &Name) -> PartialKey {
     (path.parent().unwrap_or_else(RelPath::root), name.clone())
 }
 

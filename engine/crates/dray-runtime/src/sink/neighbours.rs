@@ -4,7 +4,7 @@
 //!
 //! Not for: collisions of partial names (`other_logs`), adopting files (`adopt`).
 
-use super::find_logs::{Lookup, look_at_lease};
+use super::find_logs::{LeaseState, look_at_lease};
 use super::lease::held;
 use super::lease_watch::since_boot;
 use super::log_file::StoredLog;
@@ -369,7 +369,7 @@ pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
     };
     let lease = at.folder.join(&lease)?;
     match reachable(look_at_lease(at.store.as_ref(), &lease)) {
-        Ok(Some(Lookup::Held(file))) => Ok(Some(held(file.as_ref(), words))),
+        Ok(Some(LeaseState::Held(file))) => Ok(Some(held(file.as_ref(), words))),
         Ok(_) => Ok(None),
         // A newer program wrote it, and may be active.
         Err(error) if error.kind == ErrorKind::LogVersion => Ok(Some(

@@ -1,7 +1,7 @@
 //! Logs of other transfers that may name a partial file: those in the folders around it, up to the
 //! exported root. A log that names a file lies in no other place.
 
-use super::find_logs::{Lookup, look_at_lease};
+use super::find_logs::{LeaseState, look_at_lease};
 use super::log_file::StoredLog;
 use super::log_place::{folders_above, log_folder};
 use super::request::DestinationRequest;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 const KNOWN_MAX: usize = 64;
 
 /// A partial file: its folder, and its name there.
-pub(super) type Place = (RelPath, Name);
+pub(super) type PartialKey = (RelPath, Name);
 
 /// Store of a log: the destination's, or the one that reaches above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,13 +26,13 @@ enum At {
 }
 
 /// Content of a log without a holder, valid as long as nobody has held it since.
-struct Known {
+struct LogContent {
     epoch: u64,
     /// State of the log file: another log may have been made in its place, whose epochs begin
     /// again.
     file: Option<FileState>,
     /// Partial files, relative to the log's top folder.
-    partials: HashSet<Place>,
+    partials: HashSet<PartialKey>,
 }
 
 /// The other logs around a destination.
@@ -42,7 +42,7 @@ pub(super) struct OtherLogs {
     above: Option<(Arc<dyn Store>, RelPath)>,
     /// This transfer's own log; `None` for a user that is no transfer.
     own: Option<(At, RelPath)>,
-    known: HashMap<(At, RelPath), Known>,
+    known: HashMap<(At, RelPath), LogContent>,
     /// True if the last result was due to an unreadable log, which may name the file.
     is_unread: bool,
 }
@@ -89,7 +89,7 @@ impl OtherLogs {
     ///
     /// # Errors
     /// Errors of the store.
-    pub(super) fn speak_of(&mut self, (folder, name): &Place) -> Result<bool> {
+    pub(super) fn speak_of(&mut self, (folder, name): &PartialKey) -> Result<bool> {
         self.is_unread = false;
         let mut tops = vec![(At::Destination, folder.clone(), RelPath::root())];
         let nearer = folders_above(folder)?.into_iter();
@@ -117,7 +117,7 @@ impl OtherLogs {
         true
     }
 
-    fn any_in(&mut self, at: At, top: &RelPath, place: &Place) -> Result<bool> {
+    fn any_in(&mut self, at: At, top: &RelPath, place: &PartialKey) -> Result<bool> {
         let store = match (at, &self.above) {
             (At::Above, Some((above, _))) => Arc::clone(above),
             _ => Arc::clone(&self.store),
@@ -148,17 +148,17 @@ impl OtherLogs {
         store: &dyn Store,
         log: (At, RelPath),
         lease: &RelPath,
-        place: &Place,
+        place: &PartialKey,
     ) -> Result<bool> {
         // Its holder may have made a partial file that the log does not name yet.
         let epoch = match look_at_lease(store, lease) {
-            Ok(Lookup::Free(epoch)) => epoch,
-            Ok(Lookup::Held(_)) => return Ok(true),
+            Ok(LeaseState::Free(epoch)) => epoch,
+            Ok(LeaseState::Held(_)) => return Ok(true),
             Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
             Err(error) => return Err(error),
         };
         let state = store.stat(&log.1)?;
-        let is_same = |known: &&Known| known.epoch == epoch && known.file == state;
+        let is_same = |known: &&LogContent| known.epoch == epoch && known.file == state;
         if let Some(known) = self.known.get(&log).filter(is_same) {
             return Ok(known.partials.contains(place));
         }
@@ -174,7 +174,7 @@ impl OtherLogs {
             // A log of another version, or a damaged one, may name any file.
             Err(_) => return Ok(self.unread()),
         };
-        let partials: HashSet<Place> = recovery
+        let partials: HashSet<PartialKey> = recovery
             .files
             .iter()
             .map(|(path, file)| {
@@ -186,7 +186,7 @@ impl OtherLogs {
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
-        let known = Known {
+        let known = LogContent {
             epoch,
             file: state,
             partials,

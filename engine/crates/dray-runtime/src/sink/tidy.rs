@@ -7,7 +7,7 @@
 //! Not for: files that this transfer's own log names (`cleanup`), old data of others (`sweep`).
 
 use super::files::Space;
-use super::find_logs::{Lookup, look_at_lease};
+use super::find_logs::{LeaseState, look_at_lease};
 use super::log_file::StoredLog;
 use super::log_place::{LogPlace, log_folder, reachable};
 use super::probe::found_partial;
@@ -201,7 +201,7 @@ fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()>
         return Ok(());
     };
     let looked = look_at_lease(at.store.as_ref(), &at.folder.join(&lease)?)?;
-    if matches!(looked, Lookup::Held(_)) {
+    if matches!(looked, LeaseState::Held(_)) {
         return Ok(());
     }
     found.is_any = true;

@@ -75,7 +75,7 @@ fn read(
     for ReadJobPart { origin, part } in parts {
         let room = buffer.get_mut(used..).unwrap_or_default();
         match read_part(origin, part, room, segments_max) {
-            Ok(Found::Segments(segments, lies)) => {
+            Ok(PartRead::Segments(segments, lies)) => {
                 extent = lies.filter(|_| parts.len() == 1);
                 used += segments
                     .iter()
@@ -84,7 +84,7 @@ fn read(
                     .sum::<usize>();
                 outcome.segments.extend(segments);
             }
-            Ok(Found::HoleUntil(end)) => outcome.hole_until = Some(end),
+            Ok(PartRead::HoleUntil(end)) => outcome.hole_until = Some(end),
             Err(error) => {
                 let error = error.at(End::Source);
                 let error = error.file_copied_as(&part.path, &origin.top);
@@ -95,7 +95,7 @@ fn read(
     (outcome, extent)
 }
 
-enum Found {
+enum PartRead {
     /// The segments that were read, and their location if they are a single run.
     Segments(Vec<Segment>, Option<Extent>),
     HoleUntil(u64),
@@ -106,7 +106,7 @@ fn read_part(
     part: &ReadPart,
     buffer: &mut [u8],
     segments_max: usize,
-) -> Result<Found> {
+) -> Result<PartRead> {
     origin.with_handle(is_whole(part), |handle| {
         read_from(handle, origin, part, buffer, segments_max)
     })
@@ -123,7 +123,7 @@ fn read_from(
     part: &ReadPart,
     buffer: &mut [u8],
     segments_max: usize,
-) -> Result<Found> {
+) -> Result<PartRead> {
     note_before(handle.as_ref(), origin)?;
     let mut segments = Vec::with_capacity(1);
     let mut used = 0usize;
@@ -137,7 +137,7 @@ fn read_from(
             let whole_part = at == part.range.offset && end >= part.range.end();
             if whole_part {
                 check_unchanged(handle.as_ref(), origin, part)?;
-                return Ok(Found::HoleUntil(end.min(part.size)));
+                return Ok(PartRead::HoleUntil(end.min(part.size)));
             }
             let range = ByteRange::between(at, end.min(part.range.end()));
             segments.push(Segment {
@@ -179,7 +179,7 @@ fn read_from(
         }
         _ => None,
     };
-    Ok(Found::Segments(segments, extent))
+    Ok(PartRead::Segments(segments, extent))
 }
 
 /// Finds the next run in `rest`: data, or a hole that ends at the returned offset.

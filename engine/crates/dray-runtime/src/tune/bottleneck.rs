@@ -16,7 +16,7 @@ const SMOOTH: Duration = Duration::from_secs(5);
 const OF_RATE: f64 = 0.8;
 
 /// Changes since the last sample.
-pub(super) struct Seen {
+pub(super) struct Interval {
     /// Bytes transferred, including those of unfinished objects.
     pub(super) bytes: u64,
     /// Duration of the sample.
@@ -52,7 +52,7 @@ impl BottleneckFinder {
     /// Returns the main bottleneck at this end since the last call. It is unknown if a source
     /// waited for credit, because of a slow sink or of answers with a long round trip, and if a
     /// sink waited for objects, because of a slow source or of the network.
-    pub(super) fn look(&mut self, progress: &Progress, seen: &Seen) -> Option<Bottleneck> {
+    pub(super) fn look(&mut self, progress: &Progress, seen: &Interval) -> Option<Bottleneck> {
         let profile = &progress.profile;
         let (own, other) = match self.role {
             Role::Source => (profile.source, profile.sink),
@@ -89,7 +89,7 @@ impl BottleneckFinder {
     }
 
     /// Returns true if the session has its permitted rate: then no other stage limits it.
-    fn is_at_its_rate(&mut self, seen: &Seen) -> bool {
+    fn is_at_its_rate(&mut self, seen: &Interval) -> bool {
         let part = (seen.took.as_secs_f64() / SMOOTH.as_secs_f64()).min(1.0);
         let now = seen.bytes as f64 / seen.took.as_secs_f64().max(1e-9);
         let before = self.speed.unwrap_or(now);
@@ -106,7 +106,7 @@ fn longest(times: &Times) -> Option<Stage> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BottleneckFinder, Seen};
+    use super::{BottleneckFinder, Interval};
     use dray_core::profile::Stage;
     use dray_sched::tuner::Bottleneck;
     use dray_session::Progress;
@@ -116,8 +116,8 @@ mod tests {
     const STEP: Duration = Duration::from_millis(250);
 
     /// Bytes of a step, without a rate.
-    const fn moved(bytes: u64) -> Seen {
-        Seen {
+    const fn moved(bytes: u64) -> Interval {
+        Interval {
             bytes,
             took: STEP,
             rate: None,
@@ -158,7 +158,7 @@ mod tests {
         let mut progress = Progress::default();
         let mut look = |bytes, rate| {
             progress.profile.sink.add(Stage::Arrival, STEP);
-            let seen = Seen {
+            let seen = Interval {
                 rate,
                 ..moved(bytes)
             };

@@ -1,6 +1,6 @@
 //! Examines one log, or its remnant: the files that it names, their size, and the last change.
 
-use super::super::find_logs::{Lookup, look_at_lease};
+use super::super::find_logs::{LeaseState, look_at_lease};
 use super::super::log_file::StoredLog;
 use super::super::log_place::reachable;
 use super::super::{lease, probe};
@@ -52,7 +52,7 @@ pub(super) fn survey(
     let is_held = match lease {
         Lease::Ours => false,
         Lease::Ask => match look_at_lease(store.as_ref(), &lease_path) {
-            Ok(looked) => matches!(looked, Lookup::Held(_)),
+            Ok(looked) => matches!(looked, LeaseState::Held(_)),
             Err(error) => return Err(error.file(&lease_path)),
         },
     };
