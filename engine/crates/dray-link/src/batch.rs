@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_chosen_stays() {
+    fn a_policy_set_by_others_stays() {
         let chosen = std::thread::spawn(|| {
             assert!(set(libc::SCHED_IDLE));
             let batch = Batch::begin();

@@ -77,7 +77,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_sleeps_waits_and_who_computes_does_not() {
+    fn a_sleeping_thread_waits_and_a_computing_one_does_not() {
         let waits = Waiting::begin();
         std::thread::sleep(Duration::from_millis(1));
         assert!(waits.had_any());

@@ -36,7 +36,7 @@ mod tests {
     use rustix::io::Errno;
 
     #[test]
-    fn a_lack_is_told_once_and_nothing_else_is() {
+    fn a_shortage_of_descriptors_is_reported_once() {
         let lack = Lack::default();
         assert_eq!(lack.of(&Errno::CONNABORTED.into()), None);
         let told = lack.of(&Errno::MFILE.into()).expect("told");

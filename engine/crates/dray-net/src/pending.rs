@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomers_take_the_places_of_who_holds_the_most() {
+    fn a_new_connection_evicts_one_of_the_largest_holder() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let pending = Pending::new(4);
         let (mut honest, accepted) = dial(&listener, "127.0.0.2");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_the_most_loses_first_what_only_waits_for_a_join() {
+    fn the_largest_holder_first_loses_connections_that_await_a_join() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let pending = Pending::new(4);
         let (mut honest, accepted) = dial(&listener, "127.0.0.2");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn among_many_holders_of_one_place_the_oldest_goes() {
+    fn among_equal_holders_the_oldest_connection_is_evicted() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let pending = Pending::new(2);
         let mut open = Vec::new();

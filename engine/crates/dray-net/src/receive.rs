@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn each_segment_is_compared_with_its_own_sums_however_the_bytes_come() {
+    fn each_segment_is_compared_with_its_own_sums_for_any_piece_size() {
         let (first, second) = (b"hello", b"objects");
         let payload = b"helloobjects";
         let good = [

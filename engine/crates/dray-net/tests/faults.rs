@@ -222,7 +222,7 @@ fn streams_that_the_far_side_does_not_take_are_errors_and_are_not_tried_again() 
 }
 
 #[test]
-fn a_sink_that_is_asked_about_a_stream_ends_it_after_what_has_arrived() {
+fn a_sink_reads_the_arrived_objects_of_a_lost_stream_before_it_ends_it() {
     let site = Site::start(&Change::default());
     let (source, sink, pool) = site.push(&site.dial(), connect(1, false));
     let mut control = source.link.control;

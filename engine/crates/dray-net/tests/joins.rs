@@ -104,7 +104,7 @@ fn a_join_needs_the_key_a_fresh_number_a_granted_place_and_the_agreed_security()
 }
 
 #[test]
-fn who_joins_a_session_that_has_just_ended_is_no_stranger() {
+fn a_join_to_a_session_that_has_just_ended_is_not_reported() {
     let site = Site::start(&Change::default());
     let mut control = tls(&site, Connection::Control);
     let accept = accepted(&mut control, &connect(9, true));
@@ -126,7 +126,7 @@ fn who_joins_a_session_that_has_just_ended_is_no_stranger() {
 }
 
 #[test]
-fn who_leaves_before_it_has_asked_for_anything_was_not_turned_away() {
+fn a_caller_that_leaves_before_a_request_is_not_reported() {
     let site = Site::start(&Change::default());
     // A connection that sent half a JOIN is reported as rejected.
     let half = raw(&site, b"DRAY\x02\x01\x00\x00half a JOIN");
@@ -149,7 +149,7 @@ fn who_leaves_before_it_has_asked_for_anything_was_not_turned_away() {
 }
 
 #[test]
-fn who_is_refused_may_say_to_the_end_what_was_under_way() {
+fn a_refused_driver_may_finish_the_message_it_is_sending() {
     let site = Site::start(&Change::default());
     let mut stream = tls(&site, Connection::Control);
     let mut unknown = hello();
@@ -171,7 +171,7 @@ fn who_is_refused_may_say_to_the_end_what_was_under_way() {
 }
 
 #[test]
-fn who_is_refused_and_does_not_leave_is_left() {
+fn a_refused_driver_that_stays_is_disconnected() {
     let site = Site::start(&Change {
         serve: &|serve| serve.timing.linger = Duration::from_millis(200),
         ..Change::default()

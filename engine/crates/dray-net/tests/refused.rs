@@ -195,7 +195,7 @@ fn connections_made_ahead_of_a_session_that_does_not_want_them_leave_in_good_ord
 }
 
 #[test]
-fn an_end_that_keeps_nothing_is_for_those_who_know_it() {
+fn a_null_end_accepts_only_drivers_that_expect_it() {
     let change = Change {
         serve: &|serve| serve.keeps_nothing = true,
         ..Change::default()
@@ -265,7 +265,7 @@ fn a_driver_that_keeps_nothing_is_let_in_where_that_is_known() {
 }
 
 #[test]
-fn a_peer_from_the_future_is_told_what_is_spoken_here() {
+fn a_newer_peer_gets_the_versions_of_this_end() {
     let site = Site::start(&Change::default());
     let mut stream = tls(&site, Connection::Control);
     let mut future = hello();

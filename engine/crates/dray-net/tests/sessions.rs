@@ -142,7 +142,7 @@ fn senders_that_block_do_not_stop_their_receivers() {
 }
 
 #[test]
-fn what_waits_for_a_slow_executor_is_bounded() {
+fn events_that_wait_for_a_slow_executor_are_bounded() {
     let site = Site::start(&Change::default());
     let (source, sink, _) = site.push(&site.dial(), connect(1, false));
     let ranges = |number: u64| ByteRange {
@@ -342,7 +342,7 @@ fn sessions_are_asked_to_stop_and_the_listener_then_returns() {
 }
 
 #[test]
-fn what_the_handler_refuses_reaches_the_driver_in_its_own_words() {
+fn the_error_of_the_handler_reaches_the_driver_unchanged() {
     let site = Site::start(&Change::default());
     let refusal = Error::new(
         ErrorKind::PathEscapes,

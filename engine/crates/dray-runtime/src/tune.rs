@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_begins_with_what_is_known_and_no_more_than_usual() {
+    fn a_session_begins_with_the_known_streams_up_to_the_default() {
         let options = Options::default();
         let first = |known: Option<(u32, u32)>, most| {
             let of = |streams| Setting {

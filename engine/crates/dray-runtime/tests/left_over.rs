@@ -147,7 +147,7 @@ fn a_purge_leaves_whole_files_only() {
 }
 
 #[test]
-fn a_stop_leaves_what_the_next_run_goes_on_with_and_no_more() {
+fn a_stop_leaves_only_data_that_the_next_run_resumes() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     fs::create_dir_all(&from).expect("a folder");

@@ -49,7 +49,7 @@ fn lose(to: &Path) {
 }
 
 #[test]
-fn a_file_of_which_a_write_was_lost_is_sent_again_from_what_was_safe() {
+fn a_file_with_a_lost_write_resumes_from_its_durable_ranges() {
     for nth in [1, 2, 5] {
         let scratch = tempfile::tempdir().expect("a folder");
         let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));

@@ -138,7 +138,7 @@ fn is_done(outcome: &Outcome, files: u64) -> bool {
 }
 
 #[test]
-fn a_transfer_that_ends_well_leaves_what_another_has_made_safe() {
+fn a_successful_transfer_keeps_the_durable_data_of_another() {
     let scene = Scene::new();
     scene.break_off("va", "ev0*");
     let kept = scene.own_names();
@@ -160,7 +160,7 @@ fn a_transfer_that_ends_well_leaves_what_another_has_made_safe() {
 }
 
 #[test]
-fn what_a_transfer_has_left_another_goes_on_with() {
+fn a_transfer_adopts_the_data_that_another_has_left() {
     let scene = Scene::new();
     scene.break_off("va", "ev0*");
     // The copy includes one of va's files, and another file.
@@ -182,7 +182,7 @@ fn what_a_transfer_has_left_another_goes_on_with() {
 }
 
 #[test]
-fn an_abandoned_log_goes_with_the_last_file_that_is_taken_over() {
+fn an_abandoned_log_is_removed_with_its_last_adopted_file() {
     let scene = Scene::new();
     scene.break_off("va", "ev0*");
     let (outcome, progress, _) = scene.copy("vb", "ev*");
@@ -192,7 +192,7 @@ fn an_abandoned_log_goes_with_the_last_file_that_is_taken_over() {
 }
 
 #[test]
-fn another_content_leaves_what_is_there_and_takes_another_name() {
+fn a_file_with_other_content_takes_another_partial_name() {
     let scene = Scene::new();
     scene.break_off("va", "ev0a");
     fs::write(scene.from.join("ev0a"), bytes(99, SIZE)).expect("a file");
@@ -272,7 +272,7 @@ fn one_file_has_one_writer_and_the_others_move() {
 }
 
 #[test]
-fn many_writers_of_one_tree_at_once_publish_every_file_whole() {
+fn many_concurrent_writers_of_one_tree_publish_every_file_whole() {
     let scene = Scene::new();
     for number in 0..40 {
         fs::write(

@@ -28,7 +28,7 @@ fn all_arrives(ends: &local::Ends, events: &[Event], from: &Path, to: &Path) {
 }
 
 #[test]
-fn names_with_one_hash_arrive_whatever_they_are_of() {
+fn files_whose_names_have_one_hash_arrive() {
     let object = usize::try_from(options().object_bytes).expect("small");
     let sizes = [100, 3 * object + 1];
     for (first, second) in [(0, 0), (1, 1), (0, 1), (1, 0)] {

@@ -6,7 +6,7 @@ use dray_runtime::select::{Filter, bound_memory};
 use dray_wire::message::Selection;
 
 #[test]
-fn what_is_compiled_has_one_bound_for_all() {
+fn compiled_patterns_have_one_bound_in_total() {
     let large = Selection {
         include: vec!["*a".repeat(2000); 2],
         ..Selection::default()

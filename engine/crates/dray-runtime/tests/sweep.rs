@@ -128,7 +128,7 @@ fn purge(root: &Path, folder: &str, claim: &str, transfer: &str, owner: &str) ->
 }
 
 #[test]
-fn a_purge_takes_what_its_transfer_held_last_and_nothing_else() {
+fn a_purge_removes_only_the_data_its_transfer_held_last() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, root) = (source(scratch.path()), scratch.path().join("to"));
     let to = root.join("down");
@@ -208,7 +208,7 @@ fn a_purge_that_was_broken_off_at_any_step_is_ended_by_the_next() {
 }
 
 #[test]
-fn who_purges_before_it_went_on_with_anything_takes_nothing() {
+fn a_purge_before_any_adoption_removes_nothing() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, root) = (source(scratch.path()), scratch.path().join("to"));
     copy_in_part(&from, &root);
@@ -236,7 +236,7 @@ fn who_purges_before_it_went_on_with_anything_takes_nothing() {
 }
 
 #[test]
-fn a_purge_does_not_touch_what_is_being_written() {
+fn a_purge_does_not_touch_files_that_are_being_written() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, root) = (source(scratch.path()), scratch.path().join("to"));
     copy_in_part(&from, &root);
@@ -258,7 +258,7 @@ fn a_purge_does_not_touch_what_is_being_written() {
 }
 
 #[test]
-fn what_a_broken_off_transfer_left_is_told_and_removed() {
+fn data_of_an_interrupted_transfer_is_found_and_removed() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, root) = (source(scratch.path()), scratch.path().join("to"));
     let to = root.join("deep/down");
@@ -294,7 +294,7 @@ fn what_a_broken_off_transfer_left_is_told_and_removed() {
 }
 
 #[test]
-fn what_is_young_is_kept() {
+fn young_data_is_kept() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (source(scratch.path()), scratch.path().join("to"));
     copy_in_part(&from, &to);
@@ -314,7 +314,7 @@ fn what_is_young_is_kept() {
 }
 
 #[test]
-fn what_somebody_holds_is_left_however_old() {
+fn held_data_is_kept_at_any_age() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (source(scratch.path()), scratch.path().join("to"));
     copy_in_part(&from, &to);
@@ -342,7 +342,7 @@ fn what_somebody_holds_is_left_however_old() {
 }
 
 #[test]
-fn a_transfer_that_goes_on_between_the_look_and_the_removal_keeps_its_data() {
+fn a_transfer_that_resumes_between_walk_and_removal_keeps_its_data() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (source(scratch.path()), scratch.path().join("to"));
     copy_in_part(&from, &to);
@@ -485,7 +485,7 @@ fn killed_at_any_step_it_leaves_nothing_half_that_a_transfer_trusts() {
 }
 
 #[test]
-fn a_partial_file_that_no_log_speaks_of_goes_and_one_that_a_log_may_speak_of_stays() {
+fn partial_files_are_removed_only_if_no_log_can_name_them() {
     let scratch = tempfile::tempdir().expect("a folder");
     let root = scratch.path();
     let deep = root.join("a/b");
@@ -537,7 +537,7 @@ fn a_partial_file_that_a_log_above_the_folder_speaks_of_stays() {
 }
 
 #[test]
-fn a_young_partial_file_that_no_log_speaks_of_is_told_as_young() {
+fn a_young_partial_file_without_a_log_is_reported_as_young() {
     let scratch = tempfile::tempdir().expect("a folder");
     fs::write(scratch.path().join(".dray-0123456789abcdef.part"), b"new").expect("a file");
     let place = Place::open(scratch.path()).expect("there");
@@ -567,7 +567,7 @@ fn a_partial_file_made_anew_under_the_name_stays() {
 }
 
 #[test]
-fn what_is_left_of_a_log_goes() {
+fn remnants_of_a_log_are_removed() {
     let scratch = tempfile::tempdir().expect("a folder");
     let logs = scratch.path().join("a/.dray-log");
     fs::create_dir_all(&logs).expect("a folder");
@@ -602,7 +602,7 @@ fn links_are_not_followed() {
 }
 
 #[test]
-fn a_walk_ends_when_it_is_told_to() {
+fn a_walk_ends_when_the_caller_breaks_it() {
     let scratch = tempfile::tempdir().expect("a folder");
     for number in 0..50 {
         fs::create_dir(scratch.path().join(number.to_string())).expect("a folder");

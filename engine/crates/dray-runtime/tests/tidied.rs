@@ -86,7 +86,7 @@ fn the_next_run_removes_partial_files_that_no_log_speaks_of() {
 }
 
 #[test]
-fn a_folder_keeps_its_time_when_the_partial_file_of_a_deleted_file_goes() {
+fn a_folder_keeps_its_time_when_a_partial_file_is_removed() {
     let scene = Scene::new();
     scene.break_off(&[]);
     fs::rename(scene.from.join("run/a"), scene.from.join("run/b")).expect("renamed");
@@ -108,7 +108,7 @@ fn leases_and_logs_that_say_nothing_go() {
 }
 
 #[test]
-fn a_log_that_somebody_holds_stays() {
+fn a_held_log_stays() {
     let scene = Scene::new();
     let store = sink_store(&scene.to).expect("opened");
     let held = destination(store, None, &options(), &["other"]).expect("free");
@@ -119,7 +119,7 @@ fn a_log_that_somebody_holds_stays() {
 }
 
 #[test]
-fn what_another_transfer_may_resume_stays_and_is_told() {
+fn resumable_data_of_another_transfer_stays_and_is_reported() {
     let scene = Scene::new();
     scene.break_off(&["run"]);
     let left = scene.own_files();

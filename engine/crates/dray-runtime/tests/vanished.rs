@@ -47,7 +47,7 @@ fn make_tree(at: &Path) {
 }
 
 #[test]
-fn a_folder_that_goes_away_takes_only_its_own_files_along() {
+fn a_folder_that_vanishes_fails_only_its_own_files() {
     for durability in [Durability::File, Durability::Object] {
         for nth in 1..=3 {
             let scratch = tempfile::tempdir().expect("a folder");

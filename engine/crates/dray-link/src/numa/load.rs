@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn load_is_what_was_worked_between_two_looks() {
+    fn load_is_the_busy_time_between_two_measurements() {
         let (mut load, began) = (Load::default(), Instant::now());
         load.look(&stat([900, 0, 100, 0], [0, 0, 1000, 0]), began);
         assert_eq!(load.of(&[0, 1]), None, "one look tells nothing");

@@ -98,7 +98,7 @@ fn only_processors_that_may_be_used_count() {
 
 /// A host of two processors of two nodes each: a node in the same package is nearer.
 #[test]
-fn next_nearest_node_stands_in_for_one_without_room() {
+fn the_next_nearest_node_replaces_one_with_too_few_processors() {
     let folder = tempfile::tempdir().expect("a folder");
     let sys = folder.path();
     let rows = ["10 12 32 32", "12 10 32 32", "32 32 10 12", "32 32 12 10"];
@@ -123,7 +123,7 @@ fn next_nearest_node_stands_in_for_one_without_room() {
 }
 
 #[test]
-fn on_one_node_nobody_is_told_where_to_stand() {
+fn on_one_node_no_thread_is_bound() {
     let folder = two_sockets();
     let sys = folder.path();
     fs::remove_dir_all(sys.join("devices/system/node/node1")).expect("removed");
@@ -136,7 +136,7 @@ fn on_one_node_nobody_is_told_where_to_stand() {
 }
 
 #[test]
-fn a_thread_stays_where_it_is_told_to() {
+fn a_bound_thread_stays_on_its_processors() {
     let allowed = rustix::thread::sched_getaffinity(None).expect("known");
     let one = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
     let one = one.expect("this thread runs somewhere");

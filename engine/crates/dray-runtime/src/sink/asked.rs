@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_patterns_leave_out_is_refused_but_for_what_was_named() {
+    fn excluded_entries_are_refused_unless_named() {
         let some = Selection {
             recursive: true,
             include: vec!["*.root".into()],

@@ -55,7 +55,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn what_is_left_is_taken_in_order_by_the_one_who_has_the_turn() {
+    fn the_lock_holder_takes_queued_writes_in_order() {
         let turns = FileLocks::new();
         assert_eq!(turns.begin("a", 1), Some(1));
         assert_eq!(turns.begin("a", 2), None);

@@ -175,7 +175,7 @@ mod tests {
     use dray_core::{End, Error, ErrorKind, RelPath};
 
     #[test]
-    fn what_goes_wrong_with_a_log_is_told_of_its_folder() {
+    fn errors_of_a_log_name_its_folder() {
         let told = |step: LogStep, path: &[u8]| {
             let path = RelPath::parse(path).expect("a path");
             let error = Error::new(ErrorKind::Io, End::Sink, "sync the control file").file(&path);

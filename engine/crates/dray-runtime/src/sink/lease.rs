@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_process_of_this_host_that_has_ended_is_gone() {
+    fn only_an_ended_process_of_this_host_counts_as_gone() {
         let here = host_name();
         let own = record(std::process::id(), &here);
         assert!(!is_gone(&own, &own), "it is running");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_a_moment_ago_is_believed_for_no_longer() {
+    fn a_lease_check_is_reused_only_while_it_is_fresh() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());
         let store = store.expect("opens");

@@ -94,7 +94,7 @@ mod tests {
     use dray_core::{End, Error, ErrorKind};
 
     #[test]
-    fn what_may_not_be_opened_is_passed_over_like_what_is_gone() {
+    fn logs_that_may_not_be_opened_are_skipped_like_missing_ones() {
         let fails = |kind| reachable::<()>(Err(Error::new(kind, End::Sink, "open the log")));
         assert_eq!(fails(ErrorKind::PermissionDenied), Ok(None));
         assert_eq!(fails(ErrorKind::NotFound), Ok(None));

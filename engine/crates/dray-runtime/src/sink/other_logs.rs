@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_made_anew_is_not_taken_for_the_one_before() {
+    fn a_log_that_was_created_again_is_read_again() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir(folder.path().join("theirs")).expect("a folder");
         let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());

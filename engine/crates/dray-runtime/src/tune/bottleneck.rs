@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_end_waited_for_of_late_is_what_holds_it_up() {
+    fn the_longest_recent_wait_is_the_bottleneck() {
         let mut held = BottleneckFinder::new(Role::Source);
         let mut progress = Progress::default();
         for (stage, wanted) in [
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_its_rate_is_bounded_by_it_and_who_has_not_is_not() {
+    fn the_rate_is_the_bottleneck_only_if_it_is_reached() {
         let mut held = BottleneckFinder::new(Role::Sink);
         let mut progress = Progress::default();
         let mut look = |bytes, rate| {
