@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import random
+import threading
 import time
 from datetime import datetime, timezone
 from email.utils import format_datetime
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.endpoint.raw import dray
+from integration.endpoint.raw import dray, shipped_program
+from integration.harness.program import Process
 from integration.web.server import MODIFIED, WebServer
 
 if TYPE_CHECKING:
@@ -389,3 +391,32 @@ def test_a_date_of_the_future_is_waited_for(tmp_path: Path) -> None:
         expect_whole(server, tmp_path / "f")
         again = next(each for each in server.asked if opens(each) and each is not busy[0])
         assert again.at - busy[0].at > 1.0
+
+
+# --- several files --------------------------------------------------------------------------------
+
+
+def test_a_killed_copy_of_several_urls_resumes(tmp_path: Path) -> None:
+    """The same command has the same transfer id: it requests only the objects that are missing."""
+    content = random.Random(2).randbytes(8 * MIB)
+    is_slow = threading.Event()
+    may_end = threading.Event()
+
+    def change(asked: Asked, reply: Reply) -> None:
+        if asked.method == "GET" and asked.number >= 10 and not is_slow.is_set():
+            may_end.wait(120)
+
+    to = tmp_path / "d"
+    with WebServer(content, change) as server:
+        options = ["--object-size", "1MiB", "--progress", "json"]
+        words = ["cp", *options, f"{server.url}/a", f"{server.url}/b", f"{to}/"]
+        first = Process([shipped_program(), *words], tmp_path, "first")
+        first.await_durable(6 * MIB)
+        first.kill()
+        is_slow.set()
+        may_end.set()
+        before = len(server.gets())
+        # 16 objects in all, of which at least 6 were durable.
+        ended = Process([shipped_program(), *words], tmp_path, "second").wait(120).expect(0)
+        assert (to / "a").read_bytes() == (to / "b").read_bytes() == content
+        assert len(server.gets()) - before <= 10, ended.words
