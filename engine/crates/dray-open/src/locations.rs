@@ -90,7 +90,10 @@ impl Sources {
     /// The text of these sources in a transfer id.
     pub(crate) fn identity(&self) -> String {
         match self {
-            Self::Stored(stored) => stored.iter().map(|one| one.identity(End::Source)).collect(),
+            Self::Stored(stored) => match stored.first() {
+                Some(first) => first.identity_of_all(stored),
+                None => String::new(),
+            },
             Self::Local(_) | Self::Remote(..) => format!("{self:?}"),
         }
     }

@@ -53,6 +53,15 @@ pub trait Location: fmt::Debug + Send + Sync {
     /// id.
     fn identity(&self, end: End) -> String;
 
+    /// Returns the text of these sources, which one store reads, in a transfer id. `self` is the
+    /// first of them. Keep it stable, as [`Self::identity`].
+    fn identity_of_all(&self, sources: &[Arc<dyn Location>]) -> String {
+        sources
+            .iter()
+            .map(|one| one.identity(End::Source))
+            .collect()
+    }
+
     /// Returns a key that is equal for locations which one store can read. `None` if the location
     /// is read alone.
     fn shared_store(&self) -> Option<String> {

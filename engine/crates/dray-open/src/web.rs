@@ -6,6 +6,10 @@ use dray_store::ReadOnly;
 use dray_store_http::{Credentials, HttpStore, HttpUrl};
 use std::sync::Arc;
 
+/// Text around the URLs of a transfer in its id.
+const IDENTITY_START: &str = "Web([";
+const IDENTITY_END: &str = "])";
+
 /// Servers that speak HTTP or WebDAV.
 pub(crate) struct WebServers;
 
@@ -60,7 +64,18 @@ impl Location for WebLocation {
     }
 
     fn identity(&self, _end: End) -> String {
-        format!("Web([{:?}])", self.0)
+        format!("{IDENTITY_START}{:?}{IDENTITY_END}", self.0)
+    }
+
+    fn identity_of_all(&self, sources: &[Arc<dyn Location>]) -> String {
+        let inner = sources.iter().map(|one| {
+            let whole = one.identity(End::Source);
+            let inner = whole.strip_prefix(IDENTITY_START);
+            let inner = inner.and_then(|rest| rest.strip_suffix(IDENTITY_END));
+            inner.unwrap_or(&whole).to_owned()
+        });
+        let inner: Vec<String> = inner.collect();
+        format!("{IDENTITY_START}{}{IDENTITY_END}", inner.join(", "))
     }
 
     fn shared_store(&self) -> Option<String> {

@@ -79,7 +79,11 @@ impl Drop for Taken {
 /// A call counts as a request of its owner while a clone of this value exists.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hold(
-    #[cfg_attr(not(test), expect(dead_code, reason = "it counts as long as it exists"))] Arc<Held>,
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "it counts as long as it exists")
+    )]
+    Arc<Held>,
 );
 
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
 use super::{
-    Folder, Registry, is_folder_by_spelling, own_path, remote, shown, stored_destination,
+    Folder, Registry, Sources, is_folder_by_spelling, own_path, remote, shown, stored_destination,
     target_map,
 };
 use dray_core::{End, RelPath};
@@ -99,6 +99,14 @@ fn the_text_of_a_location_in_a_transfer_id_stays_as_it_was() {
     }
     let web = parse("http://h/d/").identity(End::Source);
     assert!(web.starts_with("Web([HttpUrl {"), "{web}");
+    let both = Sources::Stored(vec![parse("http://h/a"), parse("http://h/b")]).identity();
+    let url = |name| {
+        format!(
+            "HttpUrl {{ origin: Origin {{ is_secure: false, authority: \"h\" }}, path: RelPath({name}), \
+             is_folder: false, query: None }}"
+        )
+    };
+    assert_eq!(both, format!("Web([{}, {}])", url("a"), url("b")));
 }
 
 #[test]
