@@ -106,7 +106,7 @@ pub(crate) fn write_new<F: LogFile>(file: &mut F, header: &Header) -> Result<u64
 }
 
 /// The old log as input of compaction.
-pub(crate) struct Old {
+pub(crate) struct OldLog {
     pub(crate) nonce: u64,
     pub(crate) first: u64,
     pub(crate) end: u64,
@@ -140,7 +140,7 @@ impl Rewritten {
 /// Errors of the storage; the old log is unchanged.
 pub(crate) fn rewrite<F: LogFile>(
     file: &mut F,
-    old: &Old,
+    old: &OldLog,
     header: &Header,
     files: &Files,
 ) -> Result<Rewritten> {
@@ -187,7 +187,7 @@ fn begin_of(path: &RelPath, file: &LoggedFile) -> FileBegin {
 
 /// Returns the ranges that a record of the old log adds to an unfinished file; `None` if it adds
 /// none.
-fn counted<'a>(
+fn counted_ranges<'a>(
     step: &Step,
     files: &'a Files,
 ) -> Option<(&'a LoggedFile, Vec<(dray_core::ByteRange, Sums)>)> {
@@ -219,14 +219,14 @@ fn counted<'a>(
 /// Copies the records of ranges to the replacement. Returns the windows that have objects.
 fn copy_ranges<F: LogFile>(
     writer: &mut Writer<'_, F>,
-    old: &Old,
+    old: &OldLog,
     files: &Files,
     live_bytes: &mut BTreeMap<FileNumber, u64>,
 ) -> Result<BTreeSet<WindowKey>> {
     let mut windows = BTreeSet::new();
     let mut walk = Walk::new(old.nonce, old.first, old.end);
     while let Some(step) = walk.next(writer.file)? {
-        let Some((file, ranges)) = counted(&step, files) else {
+        let Some((file, ranges)) = counted_ranges(&step, files) else {
             continue;
         };
         let is_range = matches!(
@@ -280,7 +280,7 @@ fn next_batch(
 
 fn gather<F: LogFile>(
     file: &mut F,
-    old: &Old,
+    old: &OldLog,
     files: &Files,
     mut batch: BTreeMap<WindowKey, Vec<Option<Sums>>>,
 ) -> Result<BTreeMap<WindowKey, Vec<Option<Sums>>>> {
@@ -293,7 +293,7 @@ fn gather<F: LogFile>(
                 ..
             }
         );
-        let Some((file, ranges)) = counted(&step, files).filter(|_| is_objects) else {
+        let Some((file, ranges)) = counted_ranges(&step, files).filter(|_| is_objects) else {
             continue;
         };
         for (range, sums) in ranges {

@@ -206,8 +206,8 @@ pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result
     })
 }
 
-/// Returns true if the holder of `mine` must stop immediately. `found` is the record in the lease
-/// file: another process holds the lease, or the record no longer exists.
+/// Returns true if the holder of `mine` must stop immediately, because `found`, the record in the
+/// lease file, names another holder or no longer exists.
 #[must_use]
 pub fn is_fenced(mine: &LeaseRecord, found: Option<&LeaseRecord>) -> bool {
     found != Some(mine)

@@ -164,14 +164,14 @@ impl Files {
     pub(crate) fn insert(&mut self, path: RelPath, file: LoggedFile) {
         self.by_path.insert(path.clone(), file.number);
         self.by_partial
-            .insert(partial_place(&path, &file), file.number);
+            .insert(partial_path(&path, &file), file.number);
         self.by_number.insert(file.number, (path, file));
     }
 
     pub(crate) fn remove(&mut self, number: FileNumber) -> Option<(RelPath, LoggedFile)> {
         let (path, file) = self.by_number.remove(&number)?;
         self.by_path.remove(&path);
-        self.by_partial.remove(&partial_place(&path, &file));
+        self.by_partial.remove(&partial_path(&path, &file));
         Some((path, file))
     }
 
@@ -221,7 +221,7 @@ impl Files {
 }
 
 /// Returns the path of the partial file of `path`; `path` itself if the result would be too long.
-pub(crate) fn partial_place(path: &RelPath, file: &LoggedFile) -> RelPath {
+pub(crate) fn partial_path(path: &RelPath, file: &LoggedFile) -> RelPath {
     let folder = path.parent().unwrap_or_else(RelPath::root);
     folder
         .join(&file.partial.name)
@@ -304,7 +304,7 @@ impl Replay {
             Record::Header(_) => return false,
             Record::FileBegin(number, begin) => return self.begin(offset, stride, number, begin),
             Record::FileEnd(number, _) => {
-                self.seen(number);
+                self.note_number(number);
                 self.remove(number);
             }
             Record::Tenure(tenure) => {
@@ -334,7 +334,7 @@ impl Replay {
                 });
             }
             Record::FileSynced(number) => {
-                self.seen(number);
+                self.note_number(number);
                 if let Some(file) = self.files.get_mut(number) {
                     file.is_weak = false;
                     file.log_bytes += stride;
@@ -342,7 +342,7 @@ impl Replay {
                 }
             }
             Record::FileDoubtful(number) => {
-                self.seen(number);
+                self.note_number(number);
                 if let Some(file) = self.files.get_mut(number) {
                     file.is_doubtful = true;
                     file.log_bytes += stride;
@@ -359,14 +359,14 @@ impl Replay {
             return false;
         }
         self.last_begun = Some(number);
-        self.seen(number);
+        self.note_number(number);
         let (path, mut file) = LoggedFile::new(number, begin, offset);
         file.log_bytes = stride;
         // A writer begins a path, or reuses a partial file, only after the older file ended. This
         // record therefore proves the older file's end, whose own record may be lost.
         let older = [
             self.files.at_path(&path),
-            self.files.at_partial(&partial_place(&path, &file)),
+            self.files.at_partial(&partial_path(&path, &file)),
         ];
         for number in older.into_iter().flatten() {
             self.remove(number);
@@ -386,7 +386,7 @@ impl Replay {
         is_weak: bool,
         split: impl FnOnce(&Grid) -> Option<Vec<(ByteRange, Sums)>>,
     ) -> bool {
-        self.seen(number);
+        self.note_number(number);
         let Some(file) = self.files.get_mut(number) else {
             return true;
         };
@@ -412,7 +412,7 @@ impl Replay {
         true
     }
 
-    fn seen(&mut self, number: FileNumber) {
+    fn note_number(&mut self, number: FileNumber) {
         self.next_file = self.next_file.max(number.0.saturating_add(1));
     }
 

@@ -84,7 +84,7 @@ pub(crate) struct Walk {
     search_bytes_left: u64,
 }
 
-enum At {
+enum Parsed {
     Record { head: Head, record: Record },
     BadBody(Head),
     BadHead,
@@ -111,8 +111,8 @@ impl Walk {
         if offset >= self.end {
             return Ok(None);
         }
-        let step = match self.look(file, offset)? {
-            At::Record { head, record } => {
+        let step = match self.parse_at(file, offset)? {
+            Parsed::Record { head, record } => {
                 self.offset += head.stride();
                 Step::Record {
                     offset,
@@ -121,7 +121,7 @@ impl Walk {
                     record,
                 }
             }
-            At::BadBody(head) => {
+            Parsed::BadBody(head) => {
                 self.offset += head.stride();
                 Step::Lost {
                     offset,
@@ -129,7 +129,7 @@ impl Walk {
                     kind: Some(head.kind),
                 }
             }
-            At::BadHead => {
+            Parsed::BadHead => {
                 self.offset = self.search(file, offset + ALIGNMENT)?;
                 Step::Lost {
                     offset,
@@ -146,35 +146,35 @@ impl Walk {
     fn search<F: LogFile>(&mut self, file: &mut F, from: u64) -> Result<u64> {
         let mut offset = from;
         while offset < self.end && self.search_bytes_left > 0 {
-            match self.look(file, offset)? {
-                At::Record { .. } => return Ok(offset),
-                At::BadBody(head) => {
+            match self.parse_at(file, offset)? {
+                Parsed::Record { .. } => return Ok(offset),
+                Parsed::BadBody(head) => {
                     self.search_bytes_left = self
                         .search_bytes_left
                         .saturating_sub(u64::from(head.body_bytes));
                 }
-                At::BadHead => {}
+                Parsed::BadHead => {}
             }
             offset += ALIGNMENT;
         }
         Ok(self.end)
     }
 
-    fn look<F: LogFile>(&mut self, file: &mut F, offset: u64) -> Result<At> {
+    fn parse_at<F: LogFile>(&mut self, file: &mut F, offset: u64) -> Result<Parsed> {
         let Some(bytes) = self.window.at(file, offset, HEAD_BYTES, self.end)? else {
-            return Ok(At::BadHead);
+            return Ok(Parsed::BadHead);
         };
         let Some(head) = bytes
             .first_chunk()
             .and_then(|bytes| Head::read(bytes, self.nonce, offset))
         else {
-            return Ok(At::BadHead);
+            return Ok(Parsed::BadHead);
         };
         let length = head.body_bytes as usize;
         if length > BODY_BYTES_MAX || offset + head.stride() > self.end {
             // The padding belongs to the record, so the record must end before `end` with its
             // padding.
-            return Ok(At::BadHead);
+            return Ok(Parsed::BadHead);
         }
         let start = offset + HEAD_BYTES as u64;
         let body = self.window.at(file, start, length, self.end)?;
@@ -182,8 +182,8 @@ impl Walk {
             .filter(|body| crc(body) == head.body_crc && head.flags & !FLAG_WEAK == 0)
             .and_then(|body| Record::decode(head.kind, body));
         Ok(match record {
-            Some(record) => At::Record { head, record },
-            None => At::BadBody(head),
+            Some(record) => Parsed::Record { head, record },
+            None => Parsed::BadBody(head),
         })
     }
 }
@@ -263,8 +263,8 @@ pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(
     // The nonce is in the header, so the head of the header record uses nonce 0.
     let mut walk = Walk::new(0, PRELUDE_BYTES, file_bytes);
     walk.search_bytes_left = 0;
-    match walk.look(file, PRELUDE_BYTES)? {
-        At::Record {
+    match walk.parse_at(file, PRELUDE_BYTES)? {
+        Parsed::Record {
             head,
             record: Record::Header(header),
         } => Ok((header, PRELUDE_BYTES + head.stride())),

@@ -1,12 +1,12 @@
 //! The universal log: one log file for all files of a destination, one bit and two sums per object.
 
 use crate::codec::{OBJECTS_PER_RECORD_MAX, check_file_begin, check_header, check_tenure};
-use crate::compact::{DEAD_BYTES_MIN, Old, is_worth_it, rewrite, write_new};
+use crate::compact::{DEAD_BYTES_MIN, OldLog, is_worth_it, rewrite, write_new};
 use crate::file::LogFile;
 use crate::frame::{FLAG_WEAK, VERSION, write_record};
 use crate::log::ObjectLog;
 use crate::record::{Ending, FileBegin, FileNumber, Header, LoggedFile, Objects, Record, Tenure};
-use crate::recover::{Files, Recovery, partial_place};
+use crate::recover::{Files, Recovery, partial_path};
 use dray_core::options::Durability;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
@@ -14,19 +14,19 @@ use std::collections::BTreeSet;
 
 /// Maximum number of pending ranges; more ranges are written before the commit. A sync group of 64
 /// MiB in objects of 4 KiB has as many.
-const WAITING_MAX: usize = 1 << 14;
+const PENDING_MAX: usize = 1 << 14;
 
 /// Pending records since the last write. Records of one kind are written together: begins, then
 /// ranges sorted by file and offset, then ends. Sorting merges a group's objects into few runs.
 #[derive(Debug, Default)]
-struct Waiting {
+struct Pending {
     begins: Vec<Record>,
     objects: Vec<(FileNumber, u64, Sums)>,
     ranges: Vec<(FileNumber, ByteRange, Sums)>,
     ends: Vec<Record>,
 }
 
-impl Waiting {
+impl Pending {
     fn is_empty(&self) -> bool {
         self.count() == 0
     }
@@ -50,7 +50,7 @@ pub struct UniversalLog<F> {
     pub(crate) length: u64,
     /// Offset before which all bytes are known to be durable.
     durable: u64,
-    waiting: Waiting,
+    pending: Pending,
     /// Final and partial paths of files whose end is not committed.
     ending: BTreeSet<RelPath>,
     /// Set if the next commit must sync, even if the durability does not require it.
@@ -81,7 +81,7 @@ impl<F: LogFile> UniversalLog<F> {
             first,
             length,
             durable: length,
-            waiting: Waiting::default(),
+            pending: Pending::default(),
             ending: BTreeSet::new(),
             must_sync: false,
             is_given_up: false,
@@ -137,7 +137,7 @@ impl<F: LogFile> UniversalLog<F> {
             } else {
                 recovery.durable
             },
-            waiting: Waiting::default(),
+            pending: Pending::default(),
             ending: BTreeSet::new(),
             must_sync: false,
             is_given_up: false,
@@ -148,7 +148,7 @@ impl<F: LogFile> UniversalLog<F> {
         if recovery.damage.is_some() || recovery.version < VERSION {
             log.rewrite()?;
         } else {
-            log.waiting.begins.push(Record::Tenure(tenure));
+            log.pending.begins.push(Record::Tenure(tenure));
             log.commit()?;
         }
         Ok(log)
@@ -210,7 +210,7 @@ impl<F: LogFile> UniversalLog<F> {
     }
 
     fn rewrite(&mut self) -> Result<()> {
-        let old = Old {
+        let old = OldLog {
             nonce: self.header.nonce,
             first: self.first,
             end: self.length,
@@ -256,7 +256,7 @@ impl<F: LogFile> UniversalLog<F> {
 
     /// Writes the pending records, followed by a commit record if `is_commit` is set.
     fn write(&mut self, is_commit: bool) -> Result<()> {
-        if self.waiting.is_empty() {
+        if self.pending.is_empty() {
             return Ok(());
         }
         if self.file.length()? != self.length {
@@ -282,7 +282,7 @@ impl<F: LogFile> UniversalLog<F> {
                 file.log_bytes += bytes;
             }
         }
-        self.waiting = Waiting::default();
+        self.pending = Pending::default();
         Ok(())
     }
 
@@ -299,7 +299,7 @@ impl<F: LogFile> UniversalLog<F> {
                 0
             },
         };
-        for record in &self.waiting.begins {
+        for record in &self.pending.begins {
             let number = match record {
                 Record::FileBegin(number, _)
                 | Record::FileSynced(number)
@@ -309,7 +309,7 @@ impl<F: LogFile> UniversalLog<F> {
             group.put(number, 0, record);
         }
         let files = &self.files;
-        let objects = &mut self.waiting.objects;
+        let objects = &mut self.pending.objects;
         objects.retain(|(number, ..)| files.get(*number).is_some());
         objects.sort_unstable_by_key(|(number, index, _)| (*number, *index));
         let mut run: Option<Objects> = None;
@@ -333,12 +333,12 @@ impl<F: LogFile> UniversalLog<F> {
             }
         }
         group.put_run(run);
-        let ranges = self.waiting.ranges.iter();
+        let ranges = self.pending.ranges.iter();
         for (number, range, sums) in ranges.filter(|(number, ..)| files.get(*number).is_some()) {
             let record = Record::Range(*number, *range, *sums);
             group.put(Some(*number), group.flags, &record);
         }
-        for record in &self.waiting.ends {
+        for record in &self.pending.ends {
             group.put(None, 0, record);
         }
         if is_commit {
@@ -403,7 +403,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
             .remedy("end this transfer and start another")
         })?;
         let (path, file) = LoggedFile::new(number, begin.clone(), self.length);
-        let place = partial_place(&path, &file);
+        let place = partial_path(&path, &file);
         let refuse = |kind, why: &str| {
             Err(Error::new(kind, End::Sink, "record a file in the log")
                 .file(&path)
@@ -422,7 +422,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
             );
         }
         self.next_file = FileNumber(after);
-        self.waiting.begins.push(Record::FileBegin(number, begin));
+        self.pending.begins.push(Record::FileBegin(number, begin));
         self.files.insert(path, file);
         Ok(number)
     }
@@ -446,11 +446,11 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         file.is_weak |= is_weak;
         let index = grid.index_of(range.offset);
         if grid.range(index) == range {
-            self.waiting.objects.push((number, index, sums));
+            self.pending.objects.push((number, index, sums));
         } else {
-            self.waiting.ranges.push((number, range, sums));
+            self.pending.ranges.push((number, range, sums));
         }
-        if self.waiting.count() >= WAITING_MAX {
+        if self.pending.count() >= PENDING_MAX {
             self.write(false)?;
         }
         Ok(())
@@ -462,7 +462,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         // The record covers all ranges before it, so write those first.
         self.write(false)?;
         self.live(number, "record a sync in the log")?.is_weak = false;
-        self.waiting.begins.push(Record::FileSynced(number));
+        self.pending.begins.push(Record::FileSynced(number));
         Ok(())
     }
 
@@ -470,7 +470,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         self.usable()?;
         let file = self.live(number, "record a failed write in the log")?;
         if !std::mem::replace(&mut file.is_doubtful, true) {
-            self.waiting.begins.push(Record::FileDoubtful(number));
+            self.pending.begins.push(Record::FileDoubtful(number));
             self.must_sync = true;
         }
         Ok(())
@@ -484,9 +484,9 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         };
         // A crash must not restore ranges whose partial file was removed, so sync this drop.
         self.must_sync |= ending == Ending::Dropped && !file.done.is_empty();
-        self.ending.insert(partial_place(&path, &file));
+        self.ending.insert(partial_path(&path, &file));
         self.ending.insert(path);
-        self.waiting.ends.push(Record::FileEnd(number, ending));
+        self.pending.ends.push(Record::FileEnd(number, ending));
         Ok(())
     }
 
@@ -538,6 +538,6 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
 
     fn bytes(&self) -> u64 {
         // Estimate each pending record as if it were written alone; a group needs fewer bytes.
-        self.length + 64 * self.waiting.count() as u64
+        self.length + 64 * self.pending.count() as u64
     }
 }

@@ -109,13 +109,13 @@ fn log_of_ended_files_is_compacted_automatically() {
 }
 
 /// A file on storage whose space runs out temporarily.
-struct Cramped {
+struct LimitedDisk {
     file: MemoryFile,
     is_full: Rc<Cell<bool>>,
     refused: Rc<Cell<u32>>,
 }
 
-impl LogFile for Cramped {
+impl LogFile for LimitedDisk {
     fn length(&mut self) -> Result<u64> {
         self.file.length()
     }
@@ -149,7 +149,7 @@ impl LogFile for Cramped {
 #[test]
 fn old_log_continues_without_space_for_compaction() {
     let (is_full, refused) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
-    let file = Cramped {
+    let file = LimitedDisk {
         file: MemoryFile::new(),
         is_full: Rc::clone(&is_full),
         refused: Rc::clone(&refused),

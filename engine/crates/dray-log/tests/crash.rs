@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    CrashDisk, Op, Shared, Truth, apply, assert_equals, falsehood, header, story, tenure,
+    CrashDisk, ExpectedState, Op, SharedDisk, apply, assert_equals, first_false_range, header,
+    tenure, workload,
 };
 use dray_core::options::Durability;
 use dray_core::{ErrorKind, RelPath};
@@ -13,12 +14,12 @@ use dray_log::{LogFile, MemoryFile, ObjectLog, Recovery, UniversalLog, recover};
 /// at each commit.
 struct Run {
     disks: Vec<CrashDisk>,
-    truths: Vec<Truth>,
-    committed: Vec<Truth>,
+    truths: Vec<ExpectedState>,
+    committed: Vec<ExpectedState>,
 }
 
 fn run(durability: Durability) -> Run {
-    let disk = Shared::default();
+    let disk = SharedDisk::default();
     let first = header(tenure(1, 1, durability));
     let mut log = UniversalLog::create(disk.clone(), first).expect("no fault");
     let mut run = Run {
@@ -26,9 +27,9 @@ fn run(durability: Durability) -> Run {
         truths: Vec::new(),
         committed: Vec::new(),
     };
-    let mut truth = Truth::new();
-    let mut committed = Truth::new();
-    for op in story() {
+    let mut truth = ExpectedState::new();
+    let mut committed = ExpectedState::new();
+    for op in workload() {
         apply(&mut log, &mut truth, &op).expect("no fault");
         if matches!(op, Op::Commit) {
             committed.clone_from(&truth);
@@ -78,7 +79,11 @@ fn torn_tail_loses_only_uncommitted_records() {
                 found.damage.is_none(),
                 "call {at}: a torn tail is not damage"
             );
-            assert_eq!(falsehood(&found, &run.truths[..=at]), None, "call {at}");
+            assert_eq!(
+                first_false_range(&found, &run.truths[..=at]),
+                None,
+                "call {at}"
+            );
             // Every range of an earlier commit is still there, unless its file has ended since.
             for (name, (version, _, done)) in &run.committed[at - 1] {
                 let Some(file) = found.files.get(&common::path(name)) else {
@@ -100,7 +105,7 @@ fn torn_tail_loses_only_uncommitted_records() {
 
 /// Resumes from the image after a crash. The log must continue, and a second crash immediately
 /// after the resume must lose no more records.
-fn continue_after(image: &[u8], history: &[Truth]) {
+fn continue_after(image: &[u8], history: &[ExpectedState]) {
     let mut file = MemoryFile::with_bytes(image.to_vec());
     let found = recover(&mut file).expect("readable").expect("made");
     let before = found.clone();
@@ -111,7 +116,7 @@ fn continue_after(image: &[u8], history: &[Truth]) {
         .expect("made");
     assert!(again.damage.is_none() && again.torn_bytes == 0);
     assert_eq!(again.tenure.epoch, 2);
-    assert_eq!(falsehood(&again, history), None);
+    assert_eq!(first_false_range(&again, history), None);
     let done = |recovery: &Recovery| -> Vec<(RelPath, dray_core::SummedRanges)> {
         let files = recovery.files.iter();
         files
@@ -145,7 +150,7 @@ fn old_bytes_after_a_torn_tail_never_reappear() {
         // Resume made the truncation durable before it wrote the new record.
         let found = read(&disk.durable);
         assert!(found.damage.is_none() && found.torn_bytes == 0);
-        assert_eq!(falsehood(&found, &run.truths), None);
+        assert_eq!(first_false_range(&found, &run.truths), None);
     }
 }
 
@@ -175,7 +180,7 @@ fn flipped_bit_never_adds_a_trusted_range() {
                 }
                 Ok(found) => found.expect("not empty"),
             };
-            assert_eq!(falsehood(&found, &run.truths), None, "byte {at}");
+            assert_eq!(first_false_range(&found, &run.truths), None, "byte {at}");
             assert!(
                 !found.files.contains_key(&common::path("run/b")),
                 "it ended, byte {at}"
@@ -219,7 +224,7 @@ fn lost_blocks_never_add_a_trusted_range() {
                 };
                 let found = found.expect("not empty");
                 assert_eq!(
-                    falsehood(&found, &run.truths),
+                    first_false_range(&found, &run.truths),
                     None,
                     "{length} bytes at {at}"
                 );
@@ -242,7 +247,7 @@ fn crash_during_compaction_loses_no_record() {
     let base = run(Durability::File);
     let truth = base.truths.last().expect("a story");
     for calls_left in 0.. {
-        let disk = Shared::of(base.disks.last().expect("a story").clone());
+        let disk = SharedDisk::of(base.disks.last().expect("a story").clone());
         let found = recover(&mut disk.clone()).expect("whole").expect("made");
         let mut log = UniversalLog::resume(disk.clone(), found, tenure(2, 1, Durability::File))
             .expect("no fault yet");
@@ -284,10 +289,10 @@ fn full_disk_loses_no_record_and_the_log_continues() {
         let Ok(mut log) = UniversalLog::create(disk, first) else {
             continue;
         };
-        let mut truth = Truth::new();
+        let mut truth = ExpectedState::new();
         let mut history = vec![truth.clone()];
         let mut was_full = false;
-        for op in story() {
+        for op in workload() {
             if let Err(error) = apply(&mut log, &mut truth, &op) {
                 assert_eq!(error.kind, ErrorKind::NoSpace);
                 was_full = true;
@@ -300,7 +305,7 @@ fn full_disk_loses_no_record_and_the_log_continues() {
         let found = read(&disk.written);
         assert!(found.damage.is_none());
         assert_eq!(found.torn_bytes, 0, "what did not fit was cut off");
-        assert_eq!(falsehood(&found, &history), None);
+        assert_eq!(first_false_range(&found, &history), None);
         disk.room = None;
         let log = UniversalLog::resume(disk, found, tenure(2, 1, Durability::File));
         assert!(log.is_ok(), "with room again it goes on");
@@ -316,12 +321,12 @@ fn failed_commit_is_repeated_when_space_is_free() {
         .written
         .len();
     for room in 300..whole {
-        let disk = Shared::default();
+        let disk = SharedDisk::default();
         let first = header(tenure(1, 1, Durability::File));
         let mut log = UniversalLog::create(disk.clone(), first).expect("fits");
-        let mut truth = Truth::new();
+        let mut truth = ExpectedState::new();
         disk.0.borrow_mut().room = Some(room);
-        for op in story() {
+        for op in workload() {
             if let Err(error) = apply(&mut log, &mut truth, &op) {
                 assert_eq!(error.kind, ErrorKind::NoSpace);
                 // With free space again, the next commit writes the same group.
@@ -337,7 +342,7 @@ fn failed_commit_is_repeated_when_space_is_free() {
 
 #[test]
 fn failed_sync_makes_the_log_unusable() {
-    let disk = Shared::default();
+    let disk = SharedDisk::default();
     let first = header(tenure(1, 1, Durability::File));
     let mut log = UniversalLog::create(disk.clone(), first).expect("no fault");
     let number = log.begin_file(common::begin("a", 1, 10)).expect("new");
@@ -357,7 +362,7 @@ fn failed_sync_makes_the_log_unusable() {
 
 #[test]
 fn second_writer_is_detected() {
-    let mut disk = Shared::default();
+    let mut disk = SharedDisk::default();
     let first = header(tenure(1, 1, Durability::File));
     let mut log = UniversalLog::create(disk.clone(), first).expect("no fault");
     log.begin_file(common::begin("a", 1, 10)).expect("new");
@@ -383,7 +388,7 @@ fn an_older_epoch_cannot_continue() {
 
 #[test]
 fn a_drop_of_durable_ranges_is_synced_even_without_durability() {
-    let disk = Shared::of(run(Durability::File).disks.last().expect("a story").clone());
+    let disk = SharedDisk::of(run(Durability::File).disks.last().expect("a story").clone());
     let found = recover(&mut disk.clone()).expect("whole").expect("made");
     let number = found.files[&common::path("run/a")].number;
     let mut log = UniversalLog::resume(disk.clone(), found, tenure(2, 1, Durability::None))
@@ -398,7 +403,7 @@ fn a_drop_of_durable_ranges_is_synced_even_without_durability() {
 #[test]
 fn unsynced_records_are_dropped_after_a_reboot_unless_synced_later() {
     for is_synced in [false, true] {
-        let disk = Shared::of(run(Durability::None).disks.last().expect("a story").clone());
+        let disk = SharedDisk::of(run(Durability::None).disks.last().expect("a story").clone());
         let found = recover(&mut disk.clone()).expect("whole").expect("made");
         let name = common::path("run/a");
         let before = found.files[&name].done.clone();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Shared, header, path, tenure};
+use common::{SharedDisk, header, path, tenure};
 use dray_core::options::Durability;
 use dray_core::{ByteRange, Sums};
 use dray_log::{Ending, FileNumber, MemoryFile, ObjectLog, Recovery, UniversalLog, recover};
@@ -10,10 +10,10 @@ use dray_log::{Ending, FileNumber, MemoryFile, ObjectLog, Recovery, UniversalLog
 const FILE_END: u8 = 5;
 const TENURE: u8 = 6;
 
-type Log = UniversalLog<Shared>;
+type Log = UniversalLog<SharedDisk>;
 
-fn new_log(durability: Durability) -> (Shared, Log) {
-    let disk = Shared::default();
+fn new_log(durability: Durability) -> (SharedDisk, Log) {
+    let disk = SharedDisk::default();
     let log = UniversalLog::create(disk.clone(), header(tenure(1, 1, durability)));
     (disk, log.expect("no fault"))
 }
@@ -29,13 +29,13 @@ fn done(log: &mut Log, number: FileNumber, object: u64) {
         .expect("new");
 }
 
-fn resume(disk: &Shared, epoch: u64, boot: u8, durability: Durability) -> Log {
+fn resume(disk: &SharedDisk, epoch: u64, boot: u8, durability: Durability) -> Log {
     let found = recover(&mut disk.clone()).expect("readable").expect("made");
     UniversalLog::resume(disk.clone(), found, tenure(epoch, boot, durability)).expect("no fault")
 }
 
 /// Returns the log with one flipped bit in the body of its only record of this kind.
-fn without(disk: &Shared, kind: u8) -> Vec<u8> {
+fn with_damaged_record(disk: &SharedDisk, kind: u8) -> Vec<u8> {
     let mut bytes = disk.snapshot().written;
     let (mut at, mut places) = (16, Vec::new());
     while at < bytes.len() {
@@ -72,7 +72,7 @@ fn begin_record_proves_the_end_of_the_older_file() {
         let new = log.begin_file(next).expect("the end is committed");
         done(&mut log, new, 3);
         log.commit().expect("no fault");
-        let found = read(without(&disk, FILE_END));
+        let found = read(with_damaged_record(&disk, FILE_END));
         let damage = found.damage.expect("an end is lost");
         assert_eq!((damage.files_forgotten, damage.files_kept), (0, 1));
         let file = found.files.values().next().expect("the newer one");
@@ -95,7 +95,7 @@ fn lost_end_record_drops_only_files_without_later_records() {
     log.commit().expect("no fault");
     done(&mut log, numbers[1], 2);
     log.commit().expect("no fault");
-    let found = read(without(&disk, FILE_END));
+    let found = read(with_damaged_record(&disk, FILE_END));
     assert_eq!(found.files.keys().collect::<Vec<_>>(), [&path("b")]);
     assert_eq!(found.files[&path("b")].done.bytes(), 32);
     let error = found
@@ -125,7 +125,7 @@ fn unsynced_records_of_an_unknown_holder_are_not_trusted() {
     done(&mut log, number, 3);
     log.commit().expect("no fault");
     disk.0.borrow_mut().durable = disk.snapshot().written;
-    let damaged = without(&disk, TENURE);
+    let damaged = with_damaged_record(&disk, TENURE);
     // A continues with syncs, so the loss before counts as damage and not as a torn tail.
     let mut whole = resume(&disk, 3, 1, Durability::File);
     whole.commit().expect("no fault");

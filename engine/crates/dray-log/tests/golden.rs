@@ -190,7 +190,7 @@ fn plain(durability: Durability) -> Log {
 }
 
 /// Returns the offset of a record of this kind: the last, or an earlier one if `skip` is above 0.
-fn place_of(log: &Log, bytes: &[u8], kind: u8, skip: usize) -> usize {
+fn record_offset(log: &Log, bytes: &[u8], kind: u8, skip: usize) -> usize {
     // Find heads by the documented fields: length, kind, and a next head at a multiple of 8.
     let mut places = Vec::new();
     let mut at = 16;
@@ -215,8 +215,8 @@ fn goldens() -> Vec<(&'static str, Vec<u8>)> {
         image[at] ^= 0x10;
         image
     };
-    let first_objects = place_of(&log, &bytes, OBJECTS, 3);
-    let end = place_of(&log, &bytes, FILE_END, 0);
+    let first_objects = record_offset(&log, &bytes, OBJECTS, 3);
+    let end = record_offset(&log, &bytes, FILE_END, 0);
     let mut compacted = plain(Durability::File);
     compacted.compact().expect("memory");
     let mut doubtful = plain(Durability::File);

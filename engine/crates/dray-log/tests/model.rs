@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{OBJECT, Op, Truth, apply, assert_equals, header, tenure};
+use common::{ExpectedState, OBJECT, Op, apply, assert_equals, header, tenure};
 use dray_core::options::Durability;
 use dray_log::{Ending, Limits, MemoryFile, UniversalLog, recover, recover_within};
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Returns the call of a step in this state; `None` if the state does not permit the step.
-fn op(step: &Step, truth: &Truth) -> Option<Op> {
+fn op(step: &Step, truth: &ExpectedState) -> Option<Op> {
     match *step {
         Step::Begin(index, version, size) => {
             let name = NAMES[index];
@@ -80,8 +80,8 @@ proptest! {
         let (mut epoch, mut boot) = (1, 1);
         let first = header(tenure(epoch, boot, durability));
         let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
-        let mut truth = Truth::new();
-        let mut committed = Truth::new();
+        let mut truth = ExpectedState::new();
+        let mut committed = ExpectedState::new();
         for step in &steps {
             if let Step::Resume(new_boot) = step {
                 let mut file = log.into_file();
@@ -145,8 +145,8 @@ proptest! {
 fn limits_drop_ranges_and_never_add_any() {
     let first = header(tenure(1, 1, Durability::File));
     let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
-    let mut truth = Truth::new();
-    for op in common::story() {
+    let mut truth = ExpectedState::new();
+    for op in common::workload() {
         apply(&mut log, &mut truth, &op).expect("memory");
     }
     let mut file = log.into_file();

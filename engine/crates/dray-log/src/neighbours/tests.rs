@@ -50,7 +50,7 @@ fn follower_sees_begins_and_ends_before_a_commit() {
     let mut follower = Follower::begin(&mut log.file_ref().clone())
         .expect("reads")
         .expect("a log");
-    let mut look = |log: &UniversalLog<MemoryFile>, at: &str| {
+    let mut is_open = |log: &UniversalLog<MemoryFile>, at: &str| {
         let mut file = log.file_ref().clone();
         if !follower.follow(&mut file, 2).expect("reads") {
             follower = Follower::begin(&mut file).expect("reads").expect("a log");
@@ -59,21 +59,21 @@ fn follower_sees_begins_and_ends_before_a_commit() {
         follower.file(&path(at)).is_some()
     };
     let number = log.begin_file(begin("a", 1)).expect("begun");
-    assert!(!look(&log, "a"), "it was not said yet");
+    assert!(!is_open(&log, "a"), "it was not said yet");
     log.say().expect("said");
-    assert!(look(&log, "a"));
+    assert!(is_open(&log, "a"));
     // A rewrite gives the log a new identity for the follower.
     log.compact().expect("written anew");
-    assert!(look(&log, "a"));
+    assert!(is_open(&log, "a"));
     log.end_file(number, Ending::Dropped).expect("ended");
     log.commit().expect("committed");
-    assert!(!look(&log, "a"));
+    assert!(!is_open(&log, "a"));
     for (at, inode) in [("b", 2), ("c", 3), ("d", 4)] {
         log.begin_file(begin(at, inode)).expect("begun");
     }
     log.say().expect("said");
-    assert!(look(&log, "b") && look(&log, "c"));
-    assert!(!look(&log, "d"), "two are remembered at the most");
+    assert!(is_open(&log, "b") && is_open(&log, "c"));
+    assert!(!is_open(&log, "d"), "two are remembered at the most");
 }
 
 #[test]

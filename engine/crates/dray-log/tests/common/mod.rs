@@ -101,12 +101,12 @@ pub(crate) enum Op {
 }
 
 /// Expected state of each file: version, size, and one flag per done byte.
-pub(crate) type Truth = BTreeMap<&'static str, (u64, usize, Vec<bool>)>;
+pub(crate) type ExpectedState = BTreeMap<&'static str, (u64, usize, Vec<bool>)>;
 
 /// Applies one call to the log and to the expected state; returns the log's result.
 pub(crate) fn apply<F: LogFile>(
     log: &mut UniversalLog<F>,
-    truth: &mut Truth,
+    truth: &mut ExpectedState,
     op: &Op,
 ) -> Result<()> {
     let number_of = |log: &UniversalLog<F>, name: &str| -> FileNumber {
@@ -146,7 +146,7 @@ pub(crate) fn apply<F: LogFile>(
 
 /// Checks that every range in `found` was recorded at some moment of `history`, with the sums of
 /// the right bytes. Returns the first error.
-pub(crate) fn falsehood(found: &Recovery, history: &[Truth]) -> Option<String> {
+pub(crate) fn first_false_range(found: &Recovery, history: &[ExpectedState]) -> Option<String> {
     for (at, file) in &found.files {
         let name = at.to_string();
         let version = file.key.modified.seconds as u64;
@@ -172,12 +172,12 @@ pub(crate) fn falsehood(found: &Recovery, history: &[Truth]) -> Option<String> {
 }
 
 /// Checks that `found` is exactly `truth`.
-pub(crate) fn assert_equals(found: &Recovery, truth: &Truth, when: &str) {
+pub(crate) fn assert_equals(found: &Recovery, truth: &ExpectedState, when: &str) {
     let names: Vec<String> = found.files.keys().map(ToString::to_string).collect();
     let expected: Vec<String> = truth.keys().map(|name| (*name).to_owned()).collect();
     assert_eq!(names, expected, "{when}");
     assert_eq!(
-        falsehood(found, std::slice::from_ref(truth)),
+        first_false_range(found, std::slice::from_ref(truth)),
         None,
         "{when}"
     );
@@ -305,7 +305,7 @@ fn finish_op(name: &'static str, ending: Ending) -> Op {
 
 /// Returns the workload of the exhaustive tests: two interleaved files, a file that is dropped and
 /// begun again as another version with the same partial name, a published file, holes and runs.
-pub(crate) fn story() -> Vec<Op> {
+pub(crate) fn workload() -> Vec<Op> {
     use Op::Commit;
     vec![
         begin_op("run/a", 1, 100),
@@ -335,9 +335,9 @@ pub(crate) fn story() -> Vec<Op> {
 
 /// A [`CrashDisk`] that the test can access while a log writes to it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shared(pub(crate) Rc<RefCell<CrashDisk>>);
+pub(crate) struct SharedDisk(pub(crate) Rc<RefCell<CrashDisk>>);
 
-impl Shared {
+impl SharedDisk {
     pub(crate) fn of(disk: CrashDisk) -> Self {
         Self(Rc::new(RefCell::new(disk)))
     }
@@ -347,7 +347,7 @@ impl Shared {
     }
 }
 
-impl LogFile for Shared {
+impl LogFile for SharedDisk {
     fn length(&mut self) -> Result<u64> {
         self.0.borrow_mut().length()
     }
