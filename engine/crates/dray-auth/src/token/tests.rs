@@ -92,7 +92,7 @@ impl Signer {
     }
 }
 
-struct World {
+struct Fixture {
     issuers: Issuers,
     p256: Signer,
     p384: Signer,
@@ -108,7 +108,7 @@ fn issuer(url: &str, wlcg: bool) -> Issuer {
     }
 }
 
-fn world() -> World {
+fn fixture() -> Fixture {
     let p256 = Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING);
     let p384 = Signer::ec(&ECDSA_P384_SHA384_FIXED_SIGNING);
     let rsa = Signer::rsa();
@@ -123,7 +123,7 @@ fn world() -> World {
     assert!(issuers.set_keys(ISSUER, keys.clone()));
     assert!(issuers.set_keys("https://plain.example.org", keys.clone()));
     assert!(!issuers.set_keys("https://nobody.example.org", keys));
-    World {
+    Fixture {
         issuers,
         p256,
         p384,
@@ -161,7 +161,7 @@ fn refused(issuers: &Issuers, token: &str) -> Error {
     }
 }
 
-fn assert_tells_nothing_of(token: &str, error: &Error) {
+fn assert_does_not_quote(token: &str, error: &Error) {
     let text = format!("{error} {error:?}");
     for part in token.split('.').filter(|part| part.len() > 8) {
         for window in part.as_bytes().windows(12) {
@@ -173,13 +173,13 @@ fn assert_tells_nothing_of(token: &str, error: &Error) {
 
 #[test]
 fn valid_tokens_are_accepted_in_each_algorithm() {
-    let world = world();
+    let fixture = fixture();
     let cases = [
-        (&world.p256, "ES256", "ec"),
-        (&world.p384, "ES384", "ec384"),
-        (&world.rsa, "RS256", "rsa"),
-        (&world.rsa, "RS384", "rsa"),
-        (&world.rsa, "RS512", "rsa"),
+        (&fixture.p256, "ES256", "ec"),
+        (&fixture.p384, "ES384", "ec384"),
+        (&fixture.rsa, "RS256", "rsa"),
+        (&fixture.rsa, "RS384", "rsa"),
+        (&fixture.rsa, "RS512", "rsa"),
     ];
     for (signer, algorithm, kid) in cases {
         for header in [
@@ -188,7 +188,7 @@ fn valid_tokens_are_accepted_in_each_algorithm() {
             json!({"alg": algorithm}),
         ] {
             let token = signer.token(&header, &claims());
-            let verified = world
+            let verified = fixture
                 .issuers
                 .verify(token.as_bytes(), NOW)
                 .expect(algorithm);
@@ -203,7 +203,7 @@ fn valid_tokens_are_accepted_in_each_algorithm() {
 
 #[test]
 fn valid_claims_in_other_spellings_are_accepted() {
-    let world = world();
+    let fixture = fixture();
     let good = [
         with(claims(), "aud", json!([AUDIENCE])),
         with(
@@ -228,21 +228,21 @@ fn valid_claims_in_other_spellings_are_accepted() {
         ),
     ];
     for claims in good {
-        let token = world.p256.token(&header(), &claims);
-        let verified = world.issuers.verify(token.as_bytes(), NOW);
+        let token = fixture.p256.token(&header(), &claims);
+        let verified = fixture.issuers.verify(token.as_bytes(), NOW);
         assert!(verified.is_ok(), "{claims}: {verified:?}");
     }
 }
 
 fn assert_refused_with_reason(table: Vec<(Value, &str)>) {
-    let world = world();
+    let fixture = fixture();
     for (claims, reason) in table {
-        let token = world.p256.token(&header(), &claims);
-        let error = refused(&world.issuers, &token);
+        let token = fixture.p256.token(&header(), &claims);
+        let error = refused(&fixture.issuers, &token);
         assert_eq!(error.kind, ErrorKind::Unauthorized);
         assert!(error.cause.contains(reason), "{claims}: {error}");
         assert!(!error.remedy.is_empty());
-        assert_tells_nothing_of(&token, &error);
+        assert_does_not_quote(&token, &error);
     }
 }
 
@@ -346,7 +346,7 @@ fn bad_permissions_are_refused_with_the_reason() {
 
 #[test]
 fn bad_headers_are_refused_with_the_reason() {
-    let world = world();
+    let fixture = fixture();
     let table = [
         (json!({"alg": "none"}), "its algorithm none is not accepted"),
         (json!({"alg": "None"}), "its algorithm None is not accepted"),
@@ -375,10 +375,10 @@ fn bad_headers_are_refused_with_the_reason() {
         ),
     ];
     for (header, reason) in table {
-        let token = world.p256.token(&header, &claims());
-        let error = refused(&world.issuers, &token);
+        let token = fixture.p256.token(&header, &claims());
+        let error = refused(&fixture.issuers, &token);
         assert!(error.cause.contains(reason), "{header}: {error}");
-        assert_tells_nothing_of(&token, &error);
+        assert_does_not_quote(&token, &error);
     }
 }
 
@@ -386,13 +386,13 @@ fn bad_headers_are_refused_with_the_reason() {
 fn public_key_is_not_accepted_as_hmac_secret() {
     // The attack of RFC 8725, section 2.1: an HMAC signature whose secret is the issuer's public
     // key.
-    let world = world();
-    let Signer::Rsa(pair) = &world.rsa else {
+    let fixture = fixture();
+    let Signer::Rsa(pair) = &fixture.rsa else {
         panic!("an RSA key");
     };
     for secret in [
         pair.public().as_ref().to_vec(),
-        world.rsa.jwk("rsa").to_string().into(),
+        fixture.rsa.jwk("rsa").to_string().into(),
     ] {
         for name in ["HS256", "hs256", "RS256"] {
             let header = json!({"alg": name, "kid": "rsa"});
@@ -400,15 +400,15 @@ fn public_key_is_not_accepted_as_hmac_secret() {
             let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &secret);
             let tag = ring::hmac::sign(&key, message.as_bytes());
             let token = format!("{message}.{}", b64(tag));
-            refused(&world.issuers, &token);
+            refused(&fixture.issuers, &token);
         }
     }
 }
 
 #[test]
 fn malformed_tokens_are_refused() {
-    let world = world();
-    let good = world.p256.token(&header(), &claims());
+    let fixture = fixture();
+    let good = fixture.p256.token(&header(), &claims());
     let parts: Vec<_> = good.split('.').collect();
     let table = [
         (String::new(), "empty"),
@@ -441,62 +441,67 @@ fn malformed_tokens_are_refused() {
         ),
     ];
     for (token, reason) in table {
-        let error = refused(&world.issuers, &token);
+        let error = refused(&fixture.issuers, &token);
         assert!(error.cause.contains(reason), "{token}: {error}");
     }
     let twice = claims().to_string().replacen('{', r#"{"sub":"bob","#, 1);
-    let token = world.p256.token_of_text(&header().to_string(), &twice);
-    let error = refused(&world.issuers, &token);
+    let token = fixture.p256.token_of_text(&header().to_string(), &twice);
+    let error = refused(&fixture.issuers, &token);
     assert!(error.cause.contains("is there twice"), "{error}");
 }
 
 #[test]
 fn json_lists_are_not_accepted_as_objects() {
-    let world = world();
+    let fixture = fixture();
     let list = r#"["ES256", "ec", null, null]"#;
-    let token = world.p256.token_of_text(list, &claims().to_string());
-    let error = refused(&world.issuers, &token);
+    let token = fixture.p256.token_of_text(list, &claims().to_string());
+    let error = refused(&fixture.issuers, &token);
     assert!(error.cause.contains("not a JSON object"), "{error}");
 }
 
 #[test]
 fn key_is_bound_to_its_algorithm() {
-    let mut world = world();
-    let mut key = world.rsa.jwk("rsa");
+    let mut fixture = fixture();
+    let mut key = fixture.rsa.jwk("rsa");
     key["alg"] = json!("RS256");
     let set = json!({"keys": [key]}).to_string();
     let keys = KeySet::parse(set.as_bytes(), NOW).expect("a key");
-    world.issuers.set_keys(ISSUER, keys);
-    let token = |name| (world.rsa).token(&json!({"alg": name, "kid": "rsa"}), &claims());
-    assert!(world.issuers.verify(token("RS256").as_bytes(), NOW).is_ok());
-    let error = refused(&world.issuers, &token("RS512"));
+    fixture.issuers.set_keys(ISSUER, keys);
+    let token = |name| (fixture.rsa).token(&json!({"alg": name, "kid": "rsa"}), &claims());
+    assert!(
+        fixture
+            .issuers
+            .verify(token("RS256").as_bytes(), NOW)
+            .is_ok()
+    );
+    let error = refused(&fixture.issuers, &token("RS512"));
     assert!(error.cause.contains("is not one for RS512"), "{error}");
 }
 
 #[test]
 fn changed_token_is_refused() {
-    let world = world();
-    let good = world.p256.token(&header(), &claims());
+    let fixture = fixture();
+    let good = fixture.p256.token(&header(), &claims());
     let mut parts = good.split('.').map(ToOwned::to_owned).collect::<Vec<_>>();
     parts[1] = b64(with(claims(), "sub", json!("root")).to_string());
-    let error = refused(&world.issuers, &parts.join("."));
+    let error = refused(&fixture.issuers, &parts.join("."));
     assert!(error.cause.contains("is wrong"), "{error}");
     // Signed with a foreign key, under the id of one of the issuer's keys.
     let stranger = Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING);
     let token = stranger.token(&header(), &claims());
-    let error = refused(&world.issuers, &token);
+    let error = refused(&fixture.issuers, &token);
     assert!(error.cause.contains("its signature by"), "{error}");
-    assert_tells_nothing_of(&token, &error);
+    assert_does_not_quote(&token, &error);
 }
 
 #[test]
 fn only_unknown_keys_request_a_key_fetch() {
-    let world = world();
+    let fixture = fixture();
     let stranger = Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING);
-    let unknown = |token: &str| match world.issuers.verify(token.as_bytes(), NOW) {
+    let unknown = |token: &str| match fixture.issuers.verify(token.as_bytes(), NOW) {
         Err(Refusal::UnknownKey { issuer, error }) => {
             assert_eq!(error.kind, ErrorKind::Unauthorized);
-            assert_tells_nothing_of(token, &error);
+            assert_does_not_quote(token, &error);
             issuer
         }
         other => panic!("{other:?}"),
@@ -509,7 +514,7 @@ fn only_unknown_keys_request_a_key_fetch() {
     );
     let keyless = with(claims(), "iss", json!("https://keyless.example.org"));
     assert_eq!(
-        unknown(&world.p256.token(&header(), &keyless)),
+        unknown(&fixture.p256.token(&header(), &keyless)),
         "https://keyless.example.org"
     );
     // A token that no key can make valid does not trigger a fetch of keys.
@@ -518,10 +523,10 @@ fn only_unknown_keys_request_a_key_fetch() {
         with(claims(), "aud", json!("https://other.example.org")),
         with(claims(), "iss", json!("https://evil.example.org")),
     ] {
-        refused(&world.issuers, &stranger.token(&new_key, &bad));
+        refused(&fixture.issuers, &stranger.token(&new_key, &bad));
     }
     // After the fetch of the new key, the token is valid.
-    let mut issuers = world.issuers.clone();
+    let mut issuers = fixture.issuers.clone();
     let set = json!({"keys": [stranger.jwk("new")]}).to_string();
     issuers.set_keys(
         ISSUER,
@@ -534,9 +539,9 @@ fn only_unknown_keys_request_a_key_fetch() {
 
 #[test]
 fn scopes_are_limited_to_the_base_of_the_issuer() {
-    let world = world();
-    let token = world.p256.token(&header(), &claims());
-    let verified = world.issuers.verify(token.as_bytes(), NOW).expect("good");
+    let fixture = fixture();
+    let token = fixture.p256.token(&header(), &claims());
+    let verified = fixture.issuers.verify(token.as_bytes(), NOW).expect("good");
     let allows = |action, at| {
         let resource = Resource::parse(at).expect("good");
         verified.scopes.allows(action, &resource)
@@ -613,10 +618,10 @@ proptest! {
 
     #[test]
     fn any_changed_byte_of_a_token_is_refused(at in 0..600usize, bit in 0..8u32) {
-        let world = world();
-        let mut token = world.p256.token(&header(), &claims()).into_bytes();
+        let fixture = fixture();
+        let mut token = fixture.p256.token(&header(), &claims()).into_bytes();
         let at = at % token.len();
         token[at] ^= 1 << bit;
-        prop_assert!(world.issuers.verify(&token, NOW).is_err());
+        prop_assert!(fixture.issuers.verify(&token, NOW).is_err());
     }
 }

@@ -68,7 +68,7 @@ fn proxy_2(language: &[u8]) -> Draft {
 
 /// Keys and certificates of a chain: root, sub-authority, Alice, a proxy, and a proxy of the proxy.
 /// Each has its own key.
-struct World {
+struct TestChain {
     root: Key,
     sub: Key,
     alice: Key,
@@ -76,7 +76,7 @@ struct World {
     two: Key,
 }
 
-impl World {
+impl TestChain {
     fn new() -> Self {
         Self {
             root: Key::new(),
@@ -139,41 +139,50 @@ fn assert_refused(result: Result<Client>, reason: &str) {
 
 #[test]
 fn a_good_certificate_names_its_subject() {
-    let world = World::new();
-    let client = world.verify(&[world.alice(), world.sub()]).expect("good");
+    let chain_keys = TestChain::new();
+    let client = chain_keys
+        .verify(&[chain_keys.alice(), chain_keys.sub()])
+        .expect("good");
     assert_eq!(client.subject.slash(), "/DC=org/CN=Alice");
     assert_eq!(client.subject.rfc2253(), "CN=Alice,DC=org");
     assert_eq!(client.issuer.slash(), "/DC=org/CN=Sub");
     assert_eq!((client.proxies, client.is_limited), (0, false));
     assert_eq!(client.expires, NOW + 86_400);
-    assert_eq!(client.key, world.alice.info());
-    assert_eq!(public_key(&world.alice()).ok(), Some(world.alice.info()));
+    assert_eq!(client.key, chain_keys.alice.info());
+    assert_eq!(
+        public_key(&chain_keys.alice()).ok(),
+        Some(chain_keys.alice.info())
+    );
     // The chain is valid with and without the root.
-    let chain = [world.alice(), world.sub(), world.root_certificate()];
-    assert!(world.verify(&chain).is_ok());
+    let chain = [
+        chain_keys.alice(),
+        chain_keys.sub(),
+        chain_keys.root_certificate(),
+    ];
+    assert!(chain_keys.verify(&chain).is_ok());
     // A certificate without the key usage extension permits all uses.
-    let plain = draft(SUB, ALICE, vec![]).signed(&world.alice, &world.sub);
-    assert!(world.verify(&[plain, world.sub()]).is_ok());
+    let plain = draft(SUB, ALICE, vec![]).signed(&chain_keys.alice, &chain_keys.sub);
+    assert!(chain_keys.verify(&[plain, chain_keys.sub()]).is_ok());
 }
 
 #[test]
 fn proxy_has_the_identity_of_its_issuer() {
-    let world = World::new();
+    let chain_keys = TestChain::new();
     let table: [(Vec<Vec<u8>>, usize, bool); 5] = [
-        (vec![world.proxy(&proxy(INHERIT_ALL, None))], 1, false),
-        (vec![world.proxy(&proxy(LIMITED, Some(0)))], 1, true),
+        (vec![chain_keys.proxy(&proxy(INHERIT_ALL, None))], 1, false),
+        (vec![chain_keys.proxy(&proxy(LIMITED, Some(0)))], 1, true),
         (
             vec![
-                world.proxy_2(&proxy_2(INHERIT_ALL)),
-                world.proxy(&proxy(INHERIT_ALL, Some(1))),
+                chain_keys.proxy_2(&proxy_2(INHERIT_ALL)),
+                chain_keys.proxy(&proxy(INHERIT_ALL, Some(1))),
             ],
             2,
             false,
         ),
         (
             vec![
-                world.proxy_2(&proxy_2(LIMITED)),
-                world.proxy(&proxy(INHERIT_ALL, None)),
+                chain_keys.proxy_2(&proxy_2(LIMITED)),
+                chain_keys.proxy(&proxy(INHERIT_ALL, None)),
             ],
             2,
             true,
@@ -181,34 +190,37 @@ fn proxy_has_the_identity_of_its_issuer() {
         (
             // All proxies below a limited proxy are limited too.
             vec![
-                world.proxy_2(&proxy_2(INHERIT_ALL)),
-                world.proxy(&proxy(LIMITED, None)),
+                chain_keys.proxy_2(&proxy_2(INHERIT_ALL)),
+                chain_keys.proxy(&proxy(LIMITED, None)),
             ],
             2,
             true,
         ),
     ];
     for (mut chain, proxies, is_limited) in table {
-        chain.extend([world.alice(), world.sub()]);
-        let client = world.verify(&chain).expect("good");
+        chain.extend([chain_keys.alice(), chain_keys.sub()]);
+        let client = chain_keys.verify(&chain).expect("good");
         assert_eq!(client.subject.slash(), "/DC=org/CN=Alice");
         assert_eq!((client.proxies, client.is_limited), (proxies, is_limited));
-        assert_ne!(client.key, world.alice.info(), "the key of the leaf");
+        assert_ne!(client.key, chain_keys.alice.info(), "the key of the leaf");
     }
     // webpki, and the parts of rustls that use it, cannot parse a proxy. `Client` therefore returns
     // the key.
-    let proxy_certificate = world.proxy(&proxy(INHERIT_ALL, None));
+    let proxy_certificate = chain_keys.proxy(&proxy(INHERIT_ALL, None));
     let end = rustls_pki_types::CertificateDer::from(proxy_certificate.as_slice());
     assert!(webpki::EndEntityCert::try_from(&end).is_err());
-    let info = rustls_pki_types::SubjectPublicKeyInfoDer::from(world.one.info());
+    let info = rustls_pki_types::SubjectPublicKeyInfoDer::from(chain_keys.one.info());
     assert!(webpki::RawPublicKeyEntity::try_from(&info).is_ok());
-    assert_eq!(public_key(&proxy_certificate).ok(), Some(world.one.info()));
+    assert_eq!(
+        public_key(&proxy_certificate).ok(),
+        Some(chain_keys.one.info())
+    );
     let short = Draft {
         not_after: "270115090000Z",
         ..proxy(INHERIT_ALL, None)
     };
     assert_eq!(
-        world.verify_proxy(&short).expect("good").expires,
+        chain_keys.verify_proxy(&short).expect("good").expires,
         NOW + 3_600
     );
 }
@@ -242,9 +254,13 @@ fn openssl_proxy_of_a_proxy_is_accepted() {
 
 #[test]
 fn certificates_outside_their_validity_are_refused() {
-    let world = World::new();
-    let verify =
-        |draft: Draft| world.verify(&[draft.signed(&world.alice, &world.sub), world.sub()]);
+    let chain_keys = TestChain::new();
+    let verify = |draft: Draft| {
+        chain_keys.verify(&[
+            draft.signed(&chain_keys.alice, &chain_keys.sub),
+            chain_keys.sub(),
+        ])
+    };
     let expired = Draft {
         not_after: "270115075900Z",
         ..alice()
@@ -265,27 +281,33 @@ fn certificates_outside_their_validity_are_refused() {
         not_after: YESTERDAY,
         ..authority(ROOT, SUB)
     };
-    let chain = [world.alice(), authority.signed(&world.sub, &world.root)];
-    assert_refused(world.verify(&chain), "an authority's certificate above");
+    let chain = [
+        chain_keys.alice(),
+        authority.signed(&chain_keys.sub, &chain_keys.root),
+    ];
+    assert_refused(
+        chain_keys.verify(&chain),
+        "an authority's certificate above",
+    );
     let root = Draft {
         not_after: YESTERDAY,
         ..self::authority(ROOT, ROOT)
     };
     let mut trust = Trust::default();
     trust
-        .add_authority(&root.signed(&world.root, &world.root))
+        .add_authority(&root.signed(&chain_keys.root, &chain_keys.root))
         .expect("an authority");
     assert_refused(
-        self::verify(&trust, &[world.alice(), world.sub()]),
+        self::verify(&trust, &[chain_keys.alice(), chain_keys.sub()]),
         "has itself expired",
     );
 }
 
 #[test]
 fn certificates_of_untrusted_issuers_are_refused() {
-    let world = World::new();
-    let other = World::new();
-    let chain = [world.alice(), world.sub()];
+    let chain_keys = TestChain::new();
+    let other = TestChain::new();
+    let chain = [chain_keys.alice(), chain_keys.sub()];
     assert_refused(
         verify(&Trust::default(), &chain),
         "no authority trusted here has issued",
@@ -296,29 +318,32 @@ fn certificates_of_untrusted_issuers_are_refused() {
         "signature",
     );
     let stranger = draft(&[("CN", "Elsewhere")], ALICE, vec![]);
-    let chain = [stranger.signed(&world.alice, &other.sub), world.sub()];
-    assert_refused(world.verify(&chain), "its issuer is /CN=Elsewhere");
+    let chain = [
+        stranger.signed(&chain_keys.alice, &other.sub),
+        chain_keys.sub(),
+    ];
+    assert_refused(chain_keys.verify(&chain), "its issuer is /CN=Elsewhere");
     // A chain without the intermediate authority.
     assert_refused(
-        world.verify(&[world.alice()]),
+        chain_keys.verify(&[chain_keys.alice()]),
         "its issuer is /DC=org/CN=Sub",
     );
     // A certificate whose issuer is not an authority.
     let bob = draft(ALICE, &[("DC", "org"), ("CN", "Bob")], vec![]);
     let chain = [
-        bob.signed(&world.one, &world.alice),
-        world.alice(),
-        world.sub(),
+        bob.signed(&chain_keys.one, &chain_keys.alice),
+        chain_keys.alice(),
+        chain_keys.sub(),
     ];
-    assert_refused(world.verify(&chain), "may not issue");
+    assert_refused(chain_keys.verify(&chain), "may not issue");
 }
 
 #[test]
 fn certificates_for_other_uses_are_refused() {
-    let world = World::new();
+    let chain_keys = TestChain::new();
     let verify = |extensions| {
-        let leaf = draft(SUB, ALICE, extensions).signed(&world.alice, &world.sub);
-        world.verify(&[leaf, world.sub()])
+        let leaf = draft(SUB, ALICE, extensions).signed(&chain_keys.alice, &chain_keys.sub);
+        chain_keys.verify(&[leaf, chain_keys.sub()])
     };
     assert_refused(
         verify(vec![key_usage(0x20)]),
@@ -330,23 +355,26 @@ fn certificates_for_other_uses_are_refused() {
     );
     let unknown = extension(&[0x2a, 3, 4], true, &[5, 0]);
     assert_refused(verify(vec![unknown]), "demands an extension");
-    let nobody = draft(SUB, &[], vec![]).signed(&world.alice, &world.sub);
-    assert_refused(world.verify(&[nobody, world.sub()]), "names no subject");
+    let nobody = draft(SUB, &[], vec![]).signed(&chain_keys.alice, &chain_keys.sub);
+    assert_refused(
+        chain_keys.verify(&[nobody, chain_keys.sub()]),
+        "names no subject",
+    );
 }
 
 #[test]
 fn revoked_certificates_are_refused() {
-    let world = World::new();
-    let chain = [world.alice(), world.sub()];
+    let chain_keys = TestChain::new();
+    let chain = [chain_keys.alice(), chain_keys.sub()];
     let with = |revocation, lists: &[Vec<u8>]| {
-        let mut trust = world.trust(revocation);
+        let mut trust = chain_keys.trust(revocation);
         for list in lists {
             trust.add_revocation_list(list).expect("a list");
         }
         verify(&trust, &chain)
     };
-    let list = |next, serials: &[u8]| revocation_list(&name(SUB), &world.sub, next, serials);
-    let root = |serials: &[u8]| revocation_list(&name(ROOT), &world.root, NEXT_YEAR, serials);
+    let list = |next, serials: &[u8]| revocation_list(&name(SUB), &chain_keys.sub, next, serials);
+    let root = |serials: &[u8]| revocation_list(&name(ROOT), &chain_keys.root, NEXT_YEAR, serials);
     let lax = Revocation::default();
     let strict = Revocation {
         demanded: true,
@@ -372,28 +400,28 @@ fn revoked_certificates_are_refused() {
     assert!(with(stale, &[list(YESTERDAY, &[])]).is_ok());
     assert_refused(with(stale, &[list(YESTERDAY, &[7])]), "was revoked");
     // A revocation list that another key has signed is not accepted.
-    let forged = revocation_list(&name(SUB), &world.one, NEXT_YEAR, &[]);
+    let forged = revocation_list(&name(SUB), &chain_keys.one, NEXT_YEAR, &[]);
     assert_refused(with(lax, &[forged]), "is not signed by its authority");
-    let mut trust = world.trust(lax);
+    let mut trust = chain_keys.trust(lax);
     assert!(trust.add_revocation_list(b"no list").is_err());
     // A proxy below a revoked certificate is refused.
     trust
         .add_revocation_list(&list(NEXT_YEAR, &[7]))
         .expect("a list");
     let chain = [
-        world.proxy(&proxy(INHERIT_ALL, None)),
-        world.alice(),
-        world.sub(),
+        chain_keys.proxy(&proxy(INHERIT_ALL, None)),
+        chain_keys.alice(),
+        chain_keys.sub(),
     ];
     assert_refused(verify(&trust, &chain), "was revoked");
 }
 
 #[test]
 fn chains_in_the_wrong_order_are_refused() {
-    let world = World::new();
-    let one = world.proxy(&proxy(INHERIT_ALL, None));
-    let two = world.proxy_2(&proxy_2(INHERIT_ALL));
-    let (alice, sub) = (world.alice(), world.sub());
+    let chain_keys = TestChain::new();
+    let one = chain_keys.proxy(&proxy(INHERIT_ALL, None));
+    let two = chain_keys.proxy_2(&proxy_2(INHERIT_ALL));
+    let (alice, sub) = (chain_keys.alice(), chain_keys.sub());
     for chain in [
         vec![&sub, &alice],
         vec![&alice, &one, &sub],
@@ -402,23 +430,26 @@ fn chains_in_the_wrong_order_are_refused() {
         vec![&sub, &alice, &one],
     ] {
         let chain: Vec<_> = chain.into_iter().cloned().collect();
-        assert_refused(world.verify(&chain), "the chain is in the wrong order");
+        assert_refused(chain_keys.verify(&chain), "the chain is in the wrong order");
     }
     assert_refused(
-        world.verify(std::slice::from_ref(&one)),
+        chain_keys.verify(std::slice::from_ref(&one)),
         "the certificate that issued the proxy is missing",
     );
-    assert_refused(world.verify(&[]), "there is none");
-    assert_refused(world.verify(&vec![alice.clone(); CHAIN_MAX + 1]), "over 16");
+    assert_refused(chain_keys.verify(&[]), "there is none");
     assert_refused(
-        world.verify(&[b"no certificate".to_vec()]),
+        chain_keys.verify(&vec![alice.clone(); CHAIN_MAX + 1]),
+        "over 16",
+    );
+    assert_refused(
+        chain_keys.verify(&[b"no certificate".to_vec()]),
         "not a certificate",
     );
     assert_refused(
-        world.verify(&[[alice, vec![0]].concat()]),
+        chain_keys.verify(&[[alice, vec![0]].concat()]),
         "not a certificate",
     );
-    assert_refused(world.verify(&[sub]), "is an authority's");
+    assert_refused(chain_keys.verify(&[sub]), "is an authority's");
 }
 
 fn with(extensions: Vec<Vec<u8>>) -> Draft {
@@ -434,7 +465,7 @@ fn info() -> Vec<u8> {
 
 #[test]
 fn proxies_with_wrong_time_name_or_policy_are_refused() {
-    let world = World::new();
+    let chain_keys = TestChain::new();
     let good = proxy(INHERIT_ALL, None);
     let table: Vec<(Draft, &str)> = vec![
         (
@@ -490,13 +521,13 @@ fn proxies_with_wrong_time_name_or_policy_are_refused() {
         (proxy(&[0x2a, 3, 4], None), "its policy is not supported"),
     ];
     for (draft, reason) in table {
-        assert_refused(world.verify_proxy(&draft), reason);
+        assert_refused(chain_keys.verify_proxy(&draft), reason);
     }
 }
 
 #[test]
 fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
-    let world = World::new();
+    let chain_keys = TestChain::new();
     let policy = tlv(0x30, &[&tlv(6, &[INHERIT_ALL]), &tlv(4, &[b"x"])]);
     let table: Vec<(Draft, &str)> = vec![
         (
@@ -555,7 +586,7 @@ fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
         ),
     ];
     for (draft, reason) in table {
-        assert_refused(world.verify_proxy(&draft), reason);
+        assert_refused(chain_keys.verify_proxy(&draft), reason);
     }
     // Extensions that RFC 3820 permits.
     let fine = with(vec![
@@ -564,12 +595,12 @@ fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
         extended_key_usage(CLIENT_AUTH),
         extension(&[0x2a, 3], false, b""),
     ]);
-    assert!(world.verify_proxy(&fine).is_ok());
+    assert!(chain_keys.verify_proxy(&fine).is_ok());
 }
 
 #[test]
-fn proxies_whose_signature_is_not_their_issuers_are_refused() {
-    let world = World::new();
+fn proxies_with_a_foreign_signature_are_refused() {
+    let chain_keys = TestChain::new();
     let good = proxy(INHERIT_ALL, None);
     // The identifier inside the signed bytes differs from the outer algorithm.
     let other = Draft {
@@ -580,29 +611,29 @@ fn proxies_whose_signature_is_not_their_issuers_are_refused() {
         ..good.clone()
     };
     assert_refused(
-        world.verify_proxy(&other),
+        chain_keys.verify_proxy(&other),
         "its signature is not by its issuer's key",
     );
     // A proxy that another key than its issuer's has signed.
-    let forged = good.signed(&world.one, &world.two);
-    let chain = [forged, world.alice(), world.sub()];
+    let forged = good.signed(&chain_keys.one, &chain_keys.two);
+    let chain = [forged, chain_keys.alice(), chain_keys.sub()];
     assert_refused(
-        world.verify(&chain),
+        chain_keys.verify(&chain),
         "its signature is not by its issuer's key",
     );
 }
 
 #[test]
 fn path_length_limits_proxies_of_proxies() {
-    let world = World::new();
+    let chain_keys = TestChain::new();
     let verify = |first: &Draft, second: &Draft| {
         let chain = [
-            world.proxy_2(second),
-            world.proxy(first),
-            world.alice(),
-            world.sub(),
+            chain_keys.proxy_2(second),
+            chain_keys.proxy(first),
+            chain_keys.alice(),
+            chain_keys.sub(),
         ];
-        world.verify(&chain)
+        chain_keys.verify(&chain)
     };
     assert!(verify(&proxy(INHERIT_ALL, Some(1)), &proxy_2(INHERIT_ALL)).is_ok());
     assert_refused(
@@ -627,33 +658,36 @@ fn path_length_limits_proxies_of_proxies() {
 
 #[test]
 fn proxies_from_before_the_rfc_are_refused() {
-    let world = World::new();
+    let chain_keys = TestChain::new();
     for common_name in ["proxy", "limited proxy"] {
         let subject = &[("DC", "org"), ("CN", "Alice"), ("CN", common_name)];
-        let old = draft(ALICE, subject, vec![]).signed(&world.one, &world.alice);
-        let chain = [old, world.alice(), world.sub()];
-        assert_refused(world.verify(&chain), "before RFC 3820");
+        let old = draft(ALICE, subject, vec![]).signed(&chain_keys.one, &chain_keys.alice);
+        let chain = [old, chain_keys.alice(), chain_keys.sub()];
+        assert_refused(chain_keys.verify(&chain), "before RFC 3820");
     }
     let globus = [0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 0x81, 0x5e];
     let info = extension(&globus, true, &proxy_info_value(INHERIT_ALL, None));
-    let draft = draft(ALICE, PROXY, vec![info]).signed(&world.one, &world.alice);
+    let draft = draft(ALICE, PROXY, vec![info]).signed(&chain_keys.one, &chain_keys.alice);
     assert_refused(
-        world.verify(&[draft, world.alice(), world.sub()]),
+        chain_keys.verify(&[draft, chain_keys.alice(), chain_keys.sub()]),
         "before RFC 3820",
     );
 }
 
 #[test]
 fn server_certificate_must_match_the_dialled_host() {
-    let world = World::new();
-    let trust = world.trust(Revocation::default());
+    let chain_keys = TestChain::new();
+    let trust = chain_keys.trust(Revocation::default());
     let dtn: Attributes<'_> = &[("DC", "org"), ("CN", "other.example.org")];
     let good = Draft {
         extensions: vec![host("dtn.example.org"), extended_key_usage(SERVER_AUTH)],
         ..draft(SUB, dtn, vec![])
     };
     let verify = |draft: &Draft, host: &str| {
-        let (leaf, sub) = (draft.signed(&world.one, &world.sub), world.sub());
+        let (leaf, sub) = (
+            draft.signed(&chain_keys.one, &chain_keys.sub),
+            chain_keys.sub(),
+        );
         trust.verify_server(&[&leaf, &sub], host, NOW)
     };
     assert_eq!(verify(&good, "dtn.example.org"), Ok(()));
@@ -684,9 +718,11 @@ fn server_certificate_must_match_the_dialled_host() {
 
 #[test]
 fn only_authorities_are_trusted() {
-    let world = World::new();
+    let chain_keys = TestChain::new();
     let mut trust = Trust::default();
-    let error = trust.add_authority(&world.alice()).expect_err("a person");
+    let error = trust
+        .add_authority(&chain_keys.alice())
+        .expect_err("a person");
     assert!(
         error.cause.contains("/DC=org/CN=Alice is not an authority"),
         "{error}"
@@ -701,18 +737,18 @@ fn only_authorities_are_trusted() {
 proptest! {
     #[test]
     fn any_changed_byte_of_a_chain_is_refused(which in 0..3usize, at in any::<usize>(), bit in 0..8u32) {
-        let world = World::new();
+        let chain_keys = TestChain::new();
         let mut chain =
-            [world.proxy(&proxy(INHERIT_ALL, None)), world.alice(), world.sub()];
+            [chain_keys.proxy(&proxy(INHERIT_ALL, None)), chain_keys.alice(), chain_keys.sub()];
         let at = at % chain[which].len();
         chain[which][at] ^= 1 << bit;
-        prop_assert!(world.verify(&chain).is_err());
+        prop_assert!(chain_keys.verify(&chain).is_err());
     }
 
     #[test]
     fn any_bytes_are_refused_without_a_panic(
         chain in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..4),
     ) {
-        prop_assert!(World::new().verify(&chain).is_err());
+        prop_assert!(TestChain::new().verify(&chain).is_err());
     }
 }
