@@ -9,18 +9,18 @@ use std::time::Duration;
 
 /// Interval at which an end sends its times to the other end, so that observers at each end see the
 /// times of both.
-const TELL_INTERVAL: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accounts for the time of one end by stage.
 #[derive(Debug, Default)]
-pub(crate) struct Account {
+pub(crate) struct StageClock {
     /// Current stage; `None` while time is not counted.
     stage: Option<Stage>,
     since: Time,
-    told: Time,
+    reported_at: Time,
 }
 
-impl Account {
+impl StageClock {
     /// Adds the time up to `now` to the current stage.
     pub(crate) fn pass(&mut self, times: &mut Times, now: Time) {
         if let Some(stage) = self.stage {
@@ -31,7 +31,7 @@ impl Account {
     }
 
     /// Sets the stage from this input on.
-    pub(crate) const fn stand(&mut self, stage: Option<Stage>) {
+    pub(crate) const fn set_stage(&mut self, stage: Option<Stage>) {
         self.stage = stage;
     }
 
@@ -45,10 +45,10 @@ impl Account {
 
     /// Returns true if the times must be sent to the other end now: at most once per interval. Call
     /// it with each input.
-    pub(crate) fn is_to_be_told(&mut self, now: Time) -> bool {
-        let is_due = self.stage.is_some() && now.since(self.told) >= TELL_INTERVAL;
+    pub(crate) fn is_report_due(&mut self, now: Time) -> bool {
+        let is_due = self.stage.is_some() && now.since(self.reported_at) >= REPORT_INTERVAL;
         if is_due {
-            self.told = now;
+            self.reported_at = now;
         }
         is_due
     }

@@ -23,7 +23,7 @@ pub use api::{
 
 use crate::PING_VALUE;
 use crate::mutants::{Mutant, Planted};
-use crate::profile::Account;
+use crate::profile::StageClock;
 use crate::progress::{Event, Outcome, Progress};
 use claims::Claims;
 use dray_core::maps::HashMap;
@@ -113,7 +113,7 @@ pub struct Sink {
     to_publish: Vec<PublishItem>,
     totals: Totals,
     progress: Progress,
-    account: Account,
+    account: StageClock,
     /// Rate limit that this end has set, in bytes per second.
     rate: Option<u64>,
     out: VecDeque<Effect>,
@@ -155,7 +155,7 @@ impl Sink {
             to_publish: Vec::new(),
             totals: Totals::default(),
             progress: Progress::default(),
-            account: Account::default(),
+            account: StageClock::default(),
             out: VecDeque::new(),
             planted: Planted::default(),
             rate: None,
@@ -257,7 +257,7 @@ impl Sink {
             Input::Tick => {}
         }
         self.step(now);
-        self.stand(now);
+        self.update_stage(now);
         self.progress.writers = self.writers.count();
         debug_assert_eq!(self.check_if_small(), Ok(()), "an invariant of the sink");
     }
@@ -270,7 +270,7 @@ impl Sink {
     /// Ends the session immediately, because no more data may be written or trusted. Sends the
     /// error to the sources, because a closed connection does not tell them the reason.
     fn break_off(&mut self, error: Error) {
-        self.tell_profile();
+        self.send_profile();
         for peer in self.peers.keys() {
             let message = Message::GoAway(error.clone());
             self.out.push_back(Effect::Message(*peer, message));
@@ -284,7 +284,7 @@ impl Sink {
         if matches!(self.phase, Phase::Stopping { .. } | Phase::Ended) {
             return;
         }
-        self.tell_profile();
+        self.send_profile();
         self.phase = Phase::Stopping {
             outcome,
             purge,
@@ -437,7 +437,7 @@ impl Sink {
             Phase::Moving => {}
             // The sink's work is done; only a message of the other end is outstanding.
             Phase::Announced(totals) => {
-                self.say_bye();
+                self.send_bye();
                 self.end(Outcome::Done(totals));
                 return;
             }
@@ -471,7 +471,7 @@ impl Sink {
                 return;
             }
             self.phase = Phase::Announced(totals);
-            self.tell_profile();
+            self.send_profile();
             for peer in self.peers.keys() {
                 self.out
                     .push_back(Effect::Message(*peer, Message::Verdict(totals)));
@@ -490,19 +490,19 @@ impl Sink {
         match &self.phase {
             Phase::Removing(totals) => {
                 let totals = *totals;
-                self.say_bye();
+                self.send_bye();
                 self.end(Outcome::Done(totals));
             }
             Phase::Stopping { outcome, .. } => {
                 let outcome = outcome.clone();
-                self.say_bye();
+                self.send_bye();
                 self.end(outcome);
             }
             _ => {}
         }
     }
 
-    fn say_bye(&mut self) {
+    fn send_bye(&mut self) {
         for peer in self.peers.keys() {
             self.out.push_back(Effect::Message(*peer, Message::Bye));
         }
@@ -523,7 +523,7 @@ impl Sink {
             self.out.push_back(Effect::Publish(items));
         }
         self.sync_if_due(now);
-        self.tell();
+        self.send_queued();
         if matches!(self.phase, Phase::Moving) {
             self.congestion.look(now);
             self.grant(now);
@@ -564,7 +564,7 @@ impl Sink {
             self.out.push_back(Effect::Purge);
         } else {
             let outcome = outcome.clone();
-            self.say_bye();
+            self.send_bye();
             self.end(outcome);
         }
     }

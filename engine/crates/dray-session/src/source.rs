@@ -14,7 +14,7 @@ pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 #[cfg(feature = "mutants")]
 use crate::mutants::Mutant;
 use crate::mutants::Planted;
-use crate::profile::Account;
+use crate::profile::StageClock;
 use crate::progress::{Event, Outcome, Progress};
 use blocks::{Block, Sending};
 use dray_core::maps::{HashMap, HashSet};
@@ -152,9 +152,9 @@ pub struct Source {
     /// Time at which to check if reads from a target block now that did not block before.
     look_again: Option<Time>,
     progress: Progress,
-    account: Account,
+    account: StageClock,
     /// Set if the times were sent since the last object was sent.
-    has_said_last: bool,
+    has_sent_last_profile: bool,
     out: VecDeque<Effect>,
     planted: Planted,
 }
@@ -209,8 +209,8 @@ impl Source {
             pace_wake: None,
             look_again: None,
             progress: Progress::default(),
-            account: Account::default(),
-            has_said_last: false,
+            account: StageClock::default(),
+            has_sent_last_profile: false,
             out: VecDeque::new(),
             planted: Planted::default(),
             config,
@@ -312,7 +312,7 @@ impl Source {
         }
         self.lift_bounds(now);
         self.step(now);
-        self.stand(now);
+        self.update_stage(now);
         debug_assert_eq!(self.check_if_small(), Ok(()), "an invariant of the source");
         let alive = self.streams.values().filter(|stream| !stream.is_given_up);
         let in_use = alive.take(self.streams_most).count();
@@ -368,7 +368,7 @@ impl Source {
             return;
         }
         let attempt = self.config.attempt;
-        self.tell_profile();
+        self.send_profile();
         self.out
             .push_back(Effect::Message(Message::Cancel { attempt, purge }));
         self.phase = Phase::Stopping(now + FAREWELL);
@@ -379,7 +379,7 @@ impl Source {
         if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
             return;
         }
-        self.tell_profile();
+        self.send_profile();
         self.out
             .push_back(Effect::Message(Message::GoAway(error.clone())));
         self.end(Outcome::Failed(error));
@@ -394,13 +394,13 @@ impl Source {
         };
         match result {
             Ok(()) => {
-                self.tell_profile();
+                self.send_profile();
                 self.out.push_back(Effect::Message(Message::VerdictStored));
             }
             Err(error) => {
                 let event = Event::Notice(error.clone());
                 self.out.push_back(Effect::Report(event));
-                self.tell_profile();
+                self.send_profile();
                 self.out.push_back(Effect::Message(Message::GoAway(error)));
                 self.end(Outcome::Done(totals));
             }
@@ -493,7 +493,7 @@ impl Source {
 
     fn on_peer_cancelled(&mut self, attempt: u32) {
         if attempt == self.config.attempt {
-            self.tell_profile();
+            self.send_profile();
             self.out.push_back(Effect::Message(Message::Bye));
             self.end(Outcome::Cancelled);
         }

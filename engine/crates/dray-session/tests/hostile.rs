@@ -240,7 +240,7 @@ fn listed(entries: Vec<Entry>) -> (Source, Vec<source::Effect>) {
         holes: true,
         ordered_window: None,
     };
-    tell(&mut source, Message::Ready(ready));
+    deliver(&mut source, Message::Ready(ready));
     let listed = |entry: Entry| Listed {
         path: RelPath::parse(entry.name.as_bytes()).expect("a good path"),
         entry,
@@ -266,7 +266,7 @@ fn announced_in(effects: impl IntoIterator<Item = source::Effect>) -> usize {
 
 /// Passes a message to the source. Returns the error with which the source ended the session, if
 /// any.
-fn tell(source: &mut Source, message: Message) -> Option<Error> {
+fn deliver(source: &mut Source, message: Message) -> Option<Error> {
     source.handle(source::Input::Message(message), Time::ZERO);
     std::iter::from_fn(|| source.poll()).find_map(|effect| match effect {
         source::Effect::Message(Message::GoAway(error)) => Some(error),
@@ -290,7 +290,7 @@ fn sink_with_too_many_done_runs_ends_the_session() {
     let mut source = announced(1 << 40);
     let mut sent = 0;
     let refused = loop {
-        if let Some(error) = tell(&mut source, done(sent, 1024)) {
+        if let Some(error) = deliver(&mut source, done(sent, 1024)) {
             break error.kind;
         }
         sent += 1024;
@@ -312,17 +312,17 @@ fn done_after_the_decision_or_past_the_end_is_refused() {
     let kind = |error: Option<Error>| error.map(|error| error.kind);
     let protocol = Some(ErrorKind::Protocol);
     let mut source = announced(8);
-    assert_eq!(kind(tell(&mut source, want(FILE))), None);
-    assert_eq!(kind(tell(&mut source, done(0, 1))), protocol);
+    assert_eq!(kind(deliver(&mut source, want(FILE))), None);
+    assert_eq!(kind(deliver(&mut source, done(0, 1))), protocol);
     let mut source = announced(8);
-    assert_eq!(kind(tell(&mut source, want(FILE))), None);
-    assert_eq!(kind(tell(&mut source, want(FILE))), protocol);
-    assert_eq!(kind(tell(&mut announced(8), done(4, 1))), protocol);
+    assert_eq!(kind(deliver(&mut source, want(FILE))), None);
+    assert_eq!(kind(deliver(&mut source, want(FILE))), protocol);
+    assert_eq!(kind(deliver(&mut announced(8), done(4, 1))), protocol);
 }
 
 /// Returns entries with 128 KiB of attributes each.
-fn laden(count: u64) -> Vec<Entry> {
-    let laden = |index| {
+fn entries_with_attributes(count: u64) -> Vec<Entry> {
+    let entries_with_attributes = |index| {
         let name = format!("{index}");
         let xattrs = (b"user.a".to_vec(), vec![0; XATTRS_BYTES_MAX - 6]);
         let metadata = Metadata {
@@ -336,12 +336,12 @@ fn laden(count: u64) -> Vec<Entry> {
             ..entry(1)
         }
     };
-    (0..count).map(laden).collect()
+    (0..count).map(entries_with_attributes).collect()
 }
 
 #[test]
 fn entries_over_the_byte_limit_wait_for_closed_entries() {
-    let (mut source, effects) = listed(laden(8));
+    let (mut source, effects) = listed(entries_with_attributes(8));
     assert_eq!(announced_in(effects), 4, "of half a MiB and a little");
     let announced_now = |source: &mut Source| announced_in(std::iter::from_fn(|| source.poll()));
     let close = |index| {
@@ -360,7 +360,7 @@ fn entries_over_the_byte_limit_wait_for_closed_entries() {
 #[test]
 fn too_many_bytes_of_live_entries_end_the_session() {
     let mut sink = open(16, &[]);
-    let mut entries = laden(6);
+    let mut entries = entries_with_attributes(6);
     entries.remove(0);
     let announced = entries.into_iter().map(|entry| {
         let announced = Message::NewFiles(vec![entry]);

@@ -18,13 +18,13 @@ const TARGET: TargetId = TargetId(3);
 /// Bytes of an object.
 const OBJECT: u64 = 4;
 
-/// A sink with a simulated clock, which advances only in [`Clocked::wait`].
-struct Clocked {
+/// A sink with a simulated clock, which advances only in [`ClockedSink::wait`].
+struct ClockedSink {
     sink: Sink,
     now: Time,
 }
 
-impl Clocked {
+impl ClockedSink {
     /// Creates a sink with at most four objects that are not durable, synced in groups of two.
     fn new() -> Self {
         Self::begun(false)
@@ -132,7 +132,7 @@ impl Clocked {
 
     /// Waits 3 s, and checks that the sink counts them for `stage`.
     #[track_caller]
-    fn is_in(&mut self, stage: Stage) {
+    fn assert_stage(&mut self, stage: Stage) {
         let before = self.sink.profile(self.now).sink;
         self.wait(3);
         let mut times = Times::default();
@@ -152,35 +152,35 @@ fn profiles(effects: &[Effect]) -> Vec<(PeerId, Times)> {
 
 #[test]
 fn sink_stages_from_first_entry_to_last_publication() {
-    let mut clocked = Clocked::new();
-    clocked.is_in(Stage::Arrival);
+    let mut clocked = ClockedSink::new();
+    clocked.assert_stage(Stage::Arrival);
     clocked.announce(2);
-    clocked.is_in(Stage::Decide);
+    clocked.assert_stage(Stage::Decide);
     clocked.inspect();
     // The sink is opening the partial file.
-    clocked.is_in(Stage::Decide);
+    clocked.assert_stage(Stage::Decide);
     clocked.step(Input::Prepared(FILE, Ok(())));
-    clocked.is_in(Stage::Arrival);
+    clocked.assert_stage(Stage::Arrival);
     clocked.arrive(0);
     clocked.arrive(1);
-    clocked.is_in(Stage::Write);
+    clocked.assert_stage(Stage::Write);
     clocked.written(0);
     clocked.written(1);
     // No more objects will arrive, so the sink syncs immediately.
-    clocked.is_in(Stage::Sync);
+    clocked.assert_stage(Stage::Sync);
     clocked.step(Input::Synced(Ok(Vec::new())));
-    clocked.is_in(Stage::Sync);
+    clocked.assert_stage(Stage::Sync);
     clocked.step(Input::Logged(Ok(())));
-    clocked.is_in(Stage::Publish);
+    clocked.assert_stage(Stage::Publish);
     clocked.step(Input::Published(vec![(FILE, Ok(()))]));
     // The sink syncs the folder entry of the published file.
-    clocked.is_in(Stage::Sync);
+    clocked.assert_stage(Stage::Sync);
     clocked.step(Input::Synced(Ok(Vec::new())));
     let effects = clocked.step(Input::Logged(Ok(())));
     assert!(matches!(effects.last(), Some(Effect::StoreVerdict(_))));
     clocked.wait(5);
     let effects = clocked.step(Input::VerdictStored(Ok(())));
-    let [(PEER, told)] = profiles(&effects)[..] else {
+    let [(PEER, reported)] = profiles(&effects)[..] else {
         panic!("{effects:?}");
     };
     assert!(
@@ -190,7 +190,7 @@ fn sink_stages_from_first_entry_to_last_publication() {
         ),
         "before the verdict, which is the last that a source waits for: {effects:?}"
     );
-    let counted: Duration = told.iter().map(|(_, time)| time).sum();
+    let counted: Duration = reported.iter().map(|(_, time)| time).sum();
     assert_eq!(
         counted,
         Duration::from_secs(27),
@@ -200,39 +200,39 @@ fn sink_stages_from_first_entry_to_last_publication() {
 
 #[test]
 fn slow_writers_count_as_write_stage() {
-    let mut clocked = Clocked::open(8);
+    let mut clocked = ClockedSink::open(8);
     for block in 0..3 {
         clocked.arrive(block);
     }
-    clocked.is_in(Stage::Write);
+    clocked.assert_stage(Stage::Write);
     clocked.written(0);
     clocked.written(1);
     // The sync of the first two objects runs concurrently and does not delay writes.
-    clocked.is_in(Stage::Write);
+    clocked.assert_stage(Stage::Write);
     clocked.step(Input::Synced(Ok(Vec::new())));
     clocked.step(Input::Logged(Ok(())));
     clocked.written(2);
-    clocked.is_in(Stage::Arrival);
+    clocked.assert_stage(Stage::Arrival);
 }
 
 #[test]
 fn full_sync_group_counts_as_sync_stage() {
-    let mut clocked = Clocked::open(8);
+    let mut clocked = ClockedSink::open(8);
     for block in 0..4 {
         clocked.arrive(block);
         clocked.written(block.into());
     }
-    clocked.is_in(Stage::Sync);
+    clocked.assert_stage(Stage::Sync);
     // Objects with earlier credit still arrive and are written. No further objects follow.
     clocked.arrive(4);
-    clocked.is_in(Stage::Sync);
+    clocked.assert_stage(Stage::Sync);
     clocked.written(4);
-    clocked.is_in(Stage::Sync);
+    clocked.assert_stage(Stage::Sync);
 }
 
 #[test]
 fn times_of_several_sources_are_added_up() {
-    let mut clocked = Clocked::new();
+    let mut clocked = ClockedSink::new();
     let other = PeerId(1);
     clocked.step(Input::PeerUp(other));
     let times = |seconds| {
@@ -246,14 +246,14 @@ fn times_of_several_sources_are_added_up() {
     assert_eq!(clocked.sink.progress().profile.source, times(8));
     // The sink sends its profile to each source.
     clocked.wait(11);
-    let told = profiles(&clocked.step(Input::Tick));
-    let peers: Vec<PeerId> = told.iter().map(|(peer, _)| *peer).collect();
+    let reported = profiles(&clocked.step(Input::Tick));
+    let peers: Vec<PeerId> = reported.iter().map(|(peer, _)| *peer).collect();
     assert_eq!(peers, [PEER, other]);
 }
 
 #[test]
 fn finished_source_counts_as_verdict_stage() {
-    let mut clocked = Clocked::begun(true);
+    let mut clocked = ClockedSink::begun(true);
     let mut times = Times::default();
     times.add(Stage::Read, Duration::from_secs(2));
     clocked.step(Input::Message(PEER, Message::Profile(times)));
@@ -264,7 +264,7 @@ fn finished_source_counts_as_verdict_stage() {
     clocked.step(Input::VerdictStored(Ok(())));
     assert_eq!(clocked.sink.progress().profile.source, times);
 
-    let mut clocked = Clocked::begun(true);
+    let mut clocked = ClockedSink::begun(true);
     clocked.announce(1);
     clocked.inspect();
     clocked.step(Input::Prepared(FILE, Ok(())));
@@ -300,16 +300,16 @@ fn profile_is_sent_before_the_last_message_of_a_session() {
         Input::Message(PEER, Message::VerdictStored),
         Input::Message(PEER, cancel),
     ] {
-        let mut stopped = Clocked::open(8);
+        let mut stopped = ClockedSink::open(8);
         stopped.wait(4);
         stopped.step(Input::StreamLost(PEER, StreamId(0)));
         let mut effects = stopped.step(input);
         // A source that cancels receives the end of the session after the log is synced.
         effects.extend(stopped.step(Input::Synced(Ok(Vec::new()))));
         effects.extend(stopped.step(Input::Logged(Ok(()))));
-        let told = profiles(&effects);
-        assert_eq!(told.len(), 1, "{effects:?}");
-        assert_eq!(told[0].1.of(Stage::Arrival), Duration::from_secs(4));
+        let reported = profiles(&effects);
+        assert_eq!(reported.len(), 1, "{effects:?}");
+        assert_eq!(reported[0].1.of(Stage::Arrival), Duration::from_secs(4));
         let place = |is: fn(&Message) -> bool| {
             effects
                 .iter()

@@ -22,13 +22,13 @@ const STREAM: StreamId = StreamId(0);
 /// Bytes of an object.
 const OBJECT: u64 = 4;
 
-/// A source with a simulated clock, which advances only in [`Clocked::wait`].
-struct Clocked {
+/// A source with a simulated clock, which advances only in [`ClockedSource::wait`].
+struct ClockedSource {
     source: Source,
     now: Time,
 }
 
-impl Clocked {
+impl ClockedSource {
     /// Creates a source that has the sink's READY, four buffers, two readers per target and one
     /// stream.
     fn new() -> Self {
@@ -163,7 +163,7 @@ impl Clocked {
 
     /// Waits 3 s, and checks that the source counts them for `stage`.
     #[track_caller]
-    fn is_in(&mut self, stage: Stage) {
+    fn assert_stage(&mut self, stage: Stage) {
         let before = self.source.profile(self.now).source;
         self.wait(3);
         let mut times = Times::default();
@@ -175,22 +175,22 @@ impl Clocked {
 
 #[test]
 fn source_stages_from_listing_to_verdict() {
-    let mut clocked = Clocked::new();
-    clocked.is_in(Stage::List);
+    let mut clocked = ClockedSource::new();
+    clocked.assert_stage(Stage::List);
     clocked.list(1);
-    clocked.is_in(Stage::Decide);
+    clocked.assert_stage(Stage::Decide);
     clocked.decide();
-    clocked.is_in(Stage::Credit);
+    clocked.assert_stage(Stage::Credit);
     clocked.grant(1);
-    clocked.is_in(Stage::Read);
+    clocked.assert_stage(Stage::Read);
     clocked.read(0);
-    clocked.is_in(Stage::Network);
+    clocked.assert_stage(Stage::Network);
     let effects = clocked.sent(0);
     assert!(
         matches!(effects[..], [Effect::Message(Message::Profile(_))]),
         "a sink that drives hears nothing after it: {effects:?}"
     );
-    clocked.is_in(Stage::Verdict);
+    clocked.assert_stage(Stage::Verdict);
     let durable = vec![(BlockId(0), BlockState::Durable)];
     clocked.step(Input::Message(Message::BlockSync(durable)));
     let closed = FileClosed {
@@ -199,7 +199,7 @@ fn source_stages_from_listing_to_verdict() {
         bytes_resumed: 0,
     };
     clocked.step(Input::Message(Message::FileClose(vec![closed])));
-    clocked.is_in(Stage::Verdict);
+    clocked.assert_stage(Stage::Verdict);
     clocked.step(Input::Message(Message::Verdict(Totals::default())));
     clocked.wait(5);
     clocked.step(Input::VerdictStored(Ok(())));
@@ -219,60 +219,60 @@ fn source_stages_from_listing_to_verdict() {
 
 #[test]
 fn slow_readers_count_as_read_stage() {
-    let mut clocked = Clocked::with_objects(8);
-    clocked.is_in(Stage::Read);
+    let mut clocked = ClockedSource::with_objects(8);
+    clocked.assert_stage(Stage::Read);
     // The first object is sent immediately; both readers read the next objects.
     clocked.read(0);
-    clocked.is_in(Stage::Read);
+    clocked.assert_stage(Stage::Read);
     clocked.sent(0);
-    clocked.is_in(Stage::Read);
+    clocked.assert_stage(Stage::Read);
 }
 
 #[test]
 fn blocked_streams_count_as_network_stage() {
-    let mut clocked = Clocked::with_objects(8);
+    let mut clocked = ClockedSource::with_objects(8);
     for block in 0..3 {
         clocked.read(block);
     }
     // A third object waits behind the two that the stream holds.
-    clocked.is_in(Stage::Network);
+    clocked.assert_stage(Stage::Network);
     clocked.sent(0);
-    clocked.is_in(Stage::Read);
-    let mut none = Clocked::with_objects(8);
+    clocked.assert_stage(Stage::Read);
+    let mut none = ClockedSource::with_objects(8);
     none.step(Input::StreamLost(STREAM));
     none.read(0);
     none.read(1);
-    none.is_in(Stage::Network);
+    none.assert_stage(Stage::Network);
 }
 
 #[test]
 fn missing_credit_counts_as_credit_stage_unless_streams_are_full() {
-    let mut clocked = Clocked::new();
+    let mut clocked = ClockedSource::new();
     clocked.list(8);
     clocked.decide();
     clocked.grant(2);
     clocked.read(0);
     // The next object could not start even after this object is read.
-    clocked.is_in(Stage::Credit);
+    clocked.assert_stage(Stage::Credit);
     clocked.read(1);
-    clocked.is_in(Stage::Network);
+    clocked.assert_stage(Stage::Network);
     clocked.sent(0);
-    clocked.is_in(Stage::Credit);
+    clocked.assert_stage(Stage::Credit);
     clocked.sent(1);
-    clocked.is_in(Stage::Credit);
+    clocked.assert_stage(Stage::Credit);
 }
 
 #[test]
 fn zero_rate_counts_as_rate_stage() {
-    let mut clocked = Clocked::with_objects(8);
+    let mut clocked = ClockedSource::with_objects(8);
     clocked.step(Input::SetRate(Some(0)));
-    clocked.is_in(Stage::Rate);
+    clocked.assert_stage(Stage::Rate);
     // An object was read before the rate became zero, and is not sent.
     clocked.read(0);
-    clocked.is_in(Stage::Rate);
+    clocked.assert_stage(Stage::Rate);
     clocked.step(Input::SetRate(None));
-    clocked.is_in(Stage::Read);
-    let mut slow = Clocked::with_objects(8);
+    clocked.assert_stage(Stage::Read);
+    let mut slow = ClockedSource::with_objects(8);
     slow.step(Input::SetRate(Some(1)));
     slow.read(0);
     slow.read(1);
@@ -283,12 +283,12 @@ fn zero_rate_counts_as_rate_stage() {
     slow.step(Input::Tick);
     slow.read(2);
     slow.sent(2);
-    slow.is_in(Stage::Rate);
+    slow.assert_stage(Stage::Rate);
 }
 
 #[test]
 fn rate_waits_of_a_stream_move_to_the_rate_stage() {
-    let mut clocked = Clocked::with_objects(8);
+    let mut clocked = ClockedSource::with_objects(8);
     for block in 0..3 {
         clocked.read(block);
     }
@@ -306,7 +306,7 @@ fn rate_waits_of_a_stream_move_to_the_rate_stage() {
 
 #[test]
 fn object_counts_as_sent_when_the_stream_or_sink_has_it() {
-    let mut clocked = Clocked::with_objects(8);
+    let mut clocked = ClockedSource::with_objects(8);
     clocked.read(0);
     clocked.read(1);
     assert_eq!(clocked.source.progress().objects_sent, 0);
@@ -326,14 +326,14 @@ fn object_counts_as_sent_when_the_stream_or_sink_has_it() {
 
 #[test]
 fn pending_retries_count_as_retry_stage() {
-    let mut clocked = Clocked::with_objects(1);
+    let mut clocked = ClockedSource::with_objects(1);
     let outcome = ReadOutcome {
         failed: vec![(FILE, Error::new(ErrorKind::Io, End::Source, "read"))],
         ..ReadOutcome::default()
     };
     let block = BlockId(0);
     clocked.step(Input::ReadDone { block, outcome });
-    clocked.is_in(Stage::Retry);
+    clocked.assert_stage(Stage::Retry);
 }
 
 fn profile_of(effects: &[Effect]) -> Option<Times> {
@@ -345,17 +345,17 @@ fn profile_of(effects: &[Effect]) -> Option<Times> {
 
 #[test]
 fn profile_is_sent_periodically_and_before_the_end() {
-    let mut clocked = Clocked::with_objects(8);
-    let mut told = Vec::new();
+    let mut clocked = ClockedSource::with_objects(8);
+    let mut reported = Vec::new();
     for block in 0..6 {
         clocked.wait(4);
         let mut effects = clocked.read(block);
         effects.extend(clocked.sent(block));
-        told.extend(profile_of(&effects).map(|times| times.of(Stage::Read)));
+        reported.extend(profile_of(&effects).map(|times| times.of(Stage::Read)));
     }
     let seconds = |seconds| Duration::from_secs(seconds);
     assert_eq!(
-        told,
+        reported,
         [seconds(4), seconds(16)],
         "the clock began 7 s before"
     );
@@ -387,13 +387,13 @@ fn stopping_source_sends_its_profile_first() {
     let unwritten = (None, Some(Input::VerdictStored(Err(error()))));
     let stops = stops.map(|(input, then)| (Some(input), then));
     for (input, then) in stops.into_iter().chain([unwritten]) {
-        let mut clocked = Clocked::with_objects(8);
+        let mut clocked = ClockedSource::with_objects(8);
         clocked.wait(4);
         let input = input.unwrap_or_else(|| clocked.close());
         let mut effects = clocked.step(input);
         effects.extend(then.into_iter().flat_map(|then| clocked.step(then)));
-        let told = profile_of(&effects).expect("told");
-        assert_eq!(told.of(Stage::Read), Duration::from_secs(4));
+        let reported = profile_of(&effects).expect("told");
+        assert_eq!(reported.of(Stage::Read), Duration::from_secs(4));
         let place = |is: fn(&Message) -> bool| {
             effects
                 .iter()
@@ -412,7 +412,7 @@ fn stopping_source_sends_its_profile_first() {
 
 #[test]
 fn profile_of_the_sink_is_kept_separately() {
-    let mut clocked = Clocked::with_objects(8);
+    let mut clocked = ClockedSource::with_objects(8);
     let mut times = Times::default();
     times.add(Stage::Write, Duration::from_secs(9));
     clocked.step(Input::Message(Message::Profile(times)));

@@ -27,7 +27,7 @@ enum Event {
     Source(usize, source::Input),
 }
 
-struct World {
+struct Simulation {
     draw: Rng,
     now: Time,
     sink: Sink,
@@ -90,7 +90,7 @@ fn tree(source: usize) -> Vec<Listed> {
     entries
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, sources: usize) -> Self {
         let options = Options {
             object_bytes: OBJECT,
@@ -128,7 +128,7 @@ impl World {
             attempt: 1,
             is_driver: false,
         });
-        let mut world = Self {
+        let mut simulation = Self {
             draw: Rng::new(seed),
             now: Time::ZERO,
             sink,
@@ -148,11 +148,11 @@ impl World {
         };
         for source in 0..sources {
             let up = source::Input::StreamUp(StreamId(0));
-            world.events.push(Event::Source(source, up));
+            simulation.events.push(Event::Source(source, up));
             let up = sink::Input::PeerUp(PeerId(source as u16));
-            world.handle(Event::Sink(up));
+            simulation.handle(Event::Sink(up));
         }
-        world
+        simulation
     }
 
     fn handle(&mut self, event: Event) {
@@ -308,7 +308,7 @@ impl World {
     }
 
     /// Handles one random event. Returns false if no event is left.
-    fn happen(&mut self) -> bool {
+    fn handle_random_event(&mut self) -> bool {
         let mut ready: Vec<usize> = (0..self.events.len()).collect();
         let count = self.sources.len();
         let base = self.events.len();
@@ -343,7 +343,7 @@ impl World {
     }
 
     /// Simulates the death of a source's process and the loss of its connections.
-    fn lose(&mut self, source: usize) {
+    fn kill_source(&mut self, source: usize) {
         self.ends[source] = Some(Outcome::Cancelled);
         self.to_sink[source].clear();
         self.to_source[source].clear();
@@ -381,43 +381,50 @@ fn whole(path: &RelPath, size: u64) -> Sums {
 fn each_source_gets_results_of_its_own_entries() {
     for seed in 0..300 {
         let sources = 2 + seed as usize % 2;
-        let mut world = World::new(seed, sources);
+        let mut simulation = Simulation::new(seed, sources);
         for _ in 0..20_000 {
-            if world.is_over() || !world.happen() {
+            if simulation.is_over() || !simulation.handle_random_event() {
                 break;
             }
         }
-        let sink = format!("seed {seed}: {:?}", world.sink_end);
-        for (source, end) in world.ends.iter().enumerate() {
+        let sink = format!("seed {seed}: {:?}", simulation.sink_end);
+        for (source, end) in simulation.ends.iter().enumerate() {
             let Some(Outcome::Done(totals)) = end else {
                 panic!("{sink}, source {source}: {end:?}");
             };
             assert_eq!(totals.files, FILES * sources as u64, "{sink}");
-            assert_eq!(world.closed[source], FILES + 1, "{sink}: and the folder");
+            assert_eq!(
+                simulation.closed[source],
+                FILES + 1,
+                "{sink}: and the folder"
+            );
         }
-        assert_eq!(world.published.len() as u64, FILES * sources as u64);
-        assert_eq!(world.free.len(), BUFFERS as usize, "{sink}");
+        assert_eq!(simulation.published.len() as u64, FILES * sources as u64);
+        assert_eq!(simulation.free.len(), BUFFERS as usize, "{sink}");
     }
 }
 
 #[test]
 fn other_sources_continue_when_a_source_is_lost() {
     for seed in 0..300 {
-        let mut world = World::new(seed, 2);
+        let mut simulation = Simulation::new(seed, 2);
         let lost_at = 5 + seed % 60;
-        world.is_blocked = seed % 3 == 0;
+        simulation.is_blocked = seed % 3 == 0;
         for step in 0..20_000 {
             if step == lost_at {
-                world.lose(1);
+                simulation.kill_source(1);
             }
-            if world.is_over() || !world.happen() {
+            if simulation.is_over() || !simulation.handle_random_event() {
                 break;
             }
         }
-        let Some(Outcome::Done(totals)) = &world.ends[0] else {
-            panic!("seed {seed}: {:?}, sink {:?}", world.ends, world.sink_end);
+        let Some(Outcome::Done(totals)) = &simulation.ends[0] else {
+            panic!(
+                "seed {seed}: {:?}, sink {:?}",
+                simulation.ends, simulation.sink_end
+            );
         };
-        assert_eq!(world.closed[0], FILES + 1, "seed {seed}");
+        assert_eq!(simulation.closed[0], FILES + 1, "seed {seed}");
         // Each entry of the lost source fails once, and one error stands for the entries that it
         // had not listed.
         assert!(totals.files_failed <= FILES + 2, "seed {seed}: {totals:?}");

@@ -53,7 +53,7 @@ fn started_with(claims: Vec<RelPath>, is_driver: bool) -> Sink {
 }
 
 /// Announces a file of `size` bytes to a sink, and reports the inspection of its destination.
-fn tell(
+fn announce_and_inspect(
     sink: &mut Sink,
     index: u64,
     size: u64,
@@ -85,19 +85,19 @@ fn tell(
 }
 
 /// Returns a sink that has received the announcement and inspection of one file of `size` bytes.
-fn told(size: u64, existing: Option<Existing>) -> (Sink, Vec<Effect>) {
+fn inspected(size: u64, existing: Option<Existing>) -> (Sink, Vec<Effect>) {
     found(size, existing, None)
 }
 
 fn found(size: u64, existing: Option<Existing>, resume: Option<Resume>) -> (Sink, Vec<Effect>) {
     let mut sink = started();
-    let effects = tell(&mut sink, 0, size, existing, resume);
+    let effects = announce_and_inspect(&mut sink, 0, size, existing, resume);
     (sink, effects)
 }
 
 /// Returns a sink that waits for the bytes of one file of `size` bytes.
 fn open(size: u64) -> Sink {
-    let (mut sink, _) = told(size, None);
+    let (mut sink, _) = inspected(size, None);
     step(&mut sink, Input::Prepared(FILE, Ok(())));
     sink
 }
@@ -172,7 +172,7 @@ fn adopted_file_is_synced_before_it_is_closed() {
         sums: None,
         mode: None,
     };
-    let (mut sink, effects) = told(3, Some(existing));
+    let (mut sink, effects) = inspected(3, Some(existing));
     assert_eq!(effects, [], "it waits for its group");
     let end = Message::ListEnd { entries: 1 };
     let effects = step(&mut sink, Input::Message(PEER, end));
@@ -234,15 +234,15 @@ fn source_receives_the_error_of_the_sink() {
     ] {
         let [
             Effect::Message(PEER, Message::Profile(_)),
-            Effect::Message(PEER, Message::GoAway(told)),
+            Effect::Message(PEER, Message::GoAway(reported)),
             Effect::End(Outcome::Failed(own)),
         ] = effects.as_slice()
         else {
             panic!("{kind:?}: {effects:?}");
         };
-        assert_eq!((told, told.kind), (own, kind));
-        let has_remedy = kind == ErrorKind::LeaseLost || !told.remedy.is_empty();
-        assert!(has_remedy && told.end == End::Sink && !told.cause.is_empty());
+        assert_eq!((reported, reported.kind), (own, kind));
+        let has_remedy = kind == ErrorKind::LeaseLost || !reported.remedy.is_empty();
+        assert!(has_remedy && reported.end == End::Sink && !reported.cause.is_empty());
     }
 }
 
@@ -269,7 +269,7 @@ fn file_opened_after_a_stop_is_discarded_or_closed() {
         ));
         effects
     };
-    let begun = ended(&mut told(16, None).0);
+    let begun = ended(&mut inspected(16, None).0);
     assert_eq!(begun[0], Effect::Discard(FILE), "keeps nothing");
     let resumed = ended(&mut reopening());
     assert_eq!(resumed[0], Effect::CloseFile(FILE));
@@ -287,7 +287,7 @@ fn durable_ranges_survive_a_failed_open() {
     assert_eq!(unreadable, [Effect::CloseFile(FILE)]);
     let changed = fails(reopening(), ErrorKind::SourceChanged);
     assert_eq!(changed, [Effect::Discard(FILE)]);
-    let new = fails(told(16, None).0, ErrorKind::Io);
+    let new = fails(inspected(16, None).0, ErrorKind::Io);
     assert_eq!(new, [Effect::Discard(FILE)]);
 }
 
@@ -304,7 +304,7 @@ fn entry_removed_before_the_sync_fails_alone() {
     };
     let mut sink = started();
     for index in 0..2 {
-        tell(&mut sink, index, 3, existing(), None);
+        announce_and_inspect(&mut sink, index, 3, existing(), None);
     }
     let end = Message::ListEnd { entries: 2 };
     let effects = step(&mut sink, Input::Message(PEER, end));
@@ -342,16 +342,16 @@ fn descendants_of_a_failed_folder_fail_with_its_error() {
     });
     let announced = Message::NewFiles(entries.collect());
     let effects = step(&mut sink, Input::Message(PEER, announced));
-    let told = effects.iter().filter_map(|effect| match effect {
+    let reported = effects.iter().filter_map(|effect| match effect {
         Effect::Report(Event::Failed(failure)) => Some(&failure.error),
         _ => None,
     });
-    let told: Vec<_> = told.collect();
-    assert_eq!(told.len(), names.len());
-    for error in &told[1..] {
+    let reported: Vec<_> = reported.collect();
+    assert_eq!(reported.len(), names.len());
+    for error in &reported[1..] {
         assert_eq!(error.kind, ErrorKind::InvalidName);
-        assert_eq!(error.cause, told[1].cause);
-        assert_eq!(error.remedy, told[0].remedy);
+        assert_eq!(error.cause, reported[1].cause);
+        assert_eq!(error.remedy, reported[0].remedy);
     }
 }
 
@@ -496,7 +496,7 @@ fn entries_outside_the_claims_are_refused() {
 #[test]
 fn refused_duplicate_does_not_free_the_path() {
     let mut sink = started();
-    tell(&mut sink, 0, 3, None, None);
+    announce_and_inspect(&mut sink, 0, 3, None, None);
     let namesake = |sink: &mut Sink, index| {
         let entry = Entry {
             index: FileIndex(index),
@@ -540,16 +540,21 @@ fn resent_ranges_are_reported_if_objects_exceed_the_buffers() {
     done.insert(ByteRange::between(0, 3), Sums::of(b"abc"));
     let object_bytes = 1 << 40;
     let (_, effects) = found(16, None, Some(Resume { done, object_bytes }));
-    let told = effects.iter().find_map(|effect| match effect {
+    let reported = effects.iter().find_map(|effect| match effect {
         Effect::Report(Event::Notice(error)) => Some(error),
         _ => None,
     });
-    let told = told.expect("said");
+    let reported = reported.expect("said");
     assert!(
-        told.cause.contains("its 3 durable bytes are sent again"),
-        "{told}"
+        reported
+            .cause
+            .contains("its 3 durable bytes are sent again"),
+        "{reported}"
     );
-    assert!(told.file.is_some() && !told.remedy.is_empty(), "{told:?}");
+    assert!(
+        reported.file.is_some() && !reported.remedy.is_empty(),
+        "{reported:?}"
+    );
 }
 
 #[test]
@@ -575,10 +580,10 @@ fn stream_count_is_sent_to_sources_only() {
     step(&mut sink, Input::PeerUp(PeerId(7)));
     for (count, said) in [(9, 9), (0, 1)] {
         let effects = step(&mut sink, Input::SetStreams(count));
-        let told = effects
+        let reported = effects
             .iter()
             .filter(|effect| matches!(effect, Effect::Message(_, Message::Streams(found)) if *found == said));
-        assert_eq!(told.count(), 2, "{count}: {effects:?}");
+        assert_eq!(reported.count(), 2, "{count}: {effects:?}");
     }
     let effects = step(&mut sink, Input::Message(PEER, Message::Streams(3)));
     let refused = effects
@@ -598,9 +603,9 @@ fn rate_is_shared_evenly_and_never_becomes_zero() {
         (None, None),
     ] {
         let effects = step(&mut sink, Input::SetRate(rate));
-        let told = effects.iter().filter(
+        let reported = effects.iter().filter(
             |effect| matches!(effect, Effect::Message(_, Message::Rate(found)) if *found == part),
         );
-        assert_eq!(told.count(), 2, "{rate:?}: {effects:?}");
+        assert_eq!(reported.count(), 2, "{rate:?}: {effects:?}");
     }
 }

@@ -219,7 +219,7 @@ fn reader_limit_is_lifted_when_a_target_blocks_again() {
 
 #[test]
 fn unstored_verdict_keeps_the_log() {
-    let told = |result| {
+    let reported = |result| {
         let mut source = reading();
         send(&mut source);
         answer(&mut source, BlockState::Durable);
@@ -229,9 +229,9 @@ fn unstored_verdict_keeps_the_log() {
         step(&mut source, Input::VerdictStored(result))
     };
     let word = Effect::Message(Message::VerdictStored);
-    assert_eq!(told(Ok(())), std::slice::from_ref(&word));
+    assert_eq!(reported(Ok(())), std::slice::from_ref(&word));
     let full = Error::new(ErrorKind::NoSpace, End::Here, "store the verdict");
-    let effects = told(Err(full));
+    let effects = reported(Err(full));
     assert!(!effects.contains(&word));
     let end = Effect::End(Outcome::Done(ONE_FILE));
     assert_eq!(effects.last(), Some(&end), "its files are there");
@@ -468,9 +468,9 @@ fn zero_rate_of_either_end_stops_reads_and_sends() {
         let (shut, open) = (|| rate(Some(0)), || rate(opened));
         // Data that was read before the rate became zero is not sent.
         let mut source = reading();
-        let told = step(&mut source, shut());
-        let is_own = told == [Effect::Message(Message::Rate(Some(0)))];
-        assert!(is_own || told.is_empty(), "{told:?}");
+        let reported = step(&mut source, shut());
+        let is_own = reported == [Effect::Message(Message::Rate(Some(0)))];
+        assert!(is_own || reported.is_empty(), "{reported:?}");
         assert_eq!(source.progress().is_held_there, !is_own);
         let block = BlockId(0);
         let outcome = whole();
@@ -492,8 +492,11 @@ fn zero_rate_of_either_end_stops_reads_and_sends() {
         step(&mut source, shut());
         let late = Time::ZERO + Duration::from_secs(100_000);
         source.handle(Input::Tick, late);
-        let told = source.poll();
-        assert!(matches!(told, Some(Effect::Message(Message::Profile(_)))));
+        let reported = source.poll();
+        assert!(matches!(
+            reported,
+            Some(Effect::Message(Message::Profile(_)))
+        ));
         assert_eq!(source.poll(), None, "it waits");
         source.handle(open(), late);
         // The bucket is empty at first.

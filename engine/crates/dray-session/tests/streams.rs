@@ -22,7 +22,7 @@ const FROZEN: StreamId = StreamId(0);
 
 /// A sink and three streams, one of which is frozen: it accepts objects and delivers none. An
 /// object takes 100 ms on the other streams.
-struct World {
+struct Simulation {
     source: Source,
     now: Time,
     inputs: VecDeque<Input>,
@@ -44,7 +44,7 @@ struct World {
     all_frozen: bool,
 }
 
-impl World {
+impl Simulation {
     fn new() -> Self {
         Self::of(false)
     }
@@ -192,19 +192,19 @@ impl World {
 
 #[test]
 fn set_streams_limits_streams_and_a_lost_stream_is_replaced() {
-    let mut world = World::new();
-    world.inputs.push_front(Input::SetStreams(2));
-    world.run(4);
-    assert_eq!(world.source.progress().streams, 2);
-    let carried: Vec<u32> = world.carried.keys().map(|stream| stream.0).collect();
+    let mut simulation = Simulation::new();
+    simulation.inputs.push_front(Input::SetStreams(2));
+    simulation.run(4);
+    assert_eq!(simulation.source.progress().streams, 2);
+    let carried: Vec<u32> = simulation.carried.keys().map(|stream| stream.0).collect();
     assert_eq!(carried, [0, 1], "the third is not needed");
-    world.run(120);
-    assert!(matches!(world.given_up[..], [(FROZEN, _)]));
-    assert_eq!(world.done, OBJECTS);
-    assert!(world.carried.contains_key(&StreamId(2)));
-    assert_eq!(world.source.progress().streams, 2);
+    simulation.run(120);
+    assert!(matches!(simulation.given_up[..], [(FROZEN, _)]));
+    assert_eq!(simulation.done, OBJECTS);
+    assert!(simulation.carried.contains_key(&StreamId(2)));
+    assert_eq!(simulation.source.progress().streams, 2);
     assert_eq!(
-        world.source.progress().bytes_written,
+        simulation.source.progress().bytes_written,
         OBJECTS * OBJECT,
         "each counts once"
     );
@@ -212,36 +212,36 @@ fn set_streams_limits_streams_and_a_lost_stream_is_replaced() {
 
 #[test]
 fn driving_sink_sets_the_stream_count() {
-    let mut world = World::new();
+    let mut simulation = Simulation::new();
     let streams = Input::Message(Message::Streams(2));
-    world.inputs.push_front(streams);
-    world.run(4);
-    assert_eq!(world.source.progress().streams, 2);
-    assert_eq!(world.carried.len(), 2);
+    simulation.inputs.push_front(streams);
+    simulation.run(4);
+    assert_eq!(simulation.source.progress().streams, 2);
+    assert_eq!(simulation.carried.len(), 2);
 }
 
 #[test]
 fn driving_source_ignores_the_stream_count_of_the_sink() {
-    let mut world = World::of(true);
+    let mut simulation = Simulation::of(true);
     let streams = Input::Message(Message::Streams(1));
-    world.inputs.push_front(streams);
-    world.inputs.push_front(Input::SetStreams(2));
-    world.run(4);
-    assert_eq!(world.source.progress().streams, 2);
-    assert_eq!(world.carried.len(), 2);
+    simulation.inputs.push_front(streams);
+    simulation.inputs.push_front(Input::SetStreams(2));
+    simulation.run(4);
+    assert_eq!(simulation.source.progress().streams, 2);
+    assert_eq!(simulation.carried.len(), 2);
 }
 
 #[test]
 fn unused_streams_do_not_count_as_slow_sink() {
-    let mut world = World::new();
-    world.inputs.push_front(Input::SetStreams(1));
+    let mut simulation = Simulation::new();
+    simulation.inputs.push_front(Input::SetStreams(1));
     // The credit fills the queue of the only stream in use, whose sockets accept no object.
-    world.inputs.pop_back();
+    simulation.inputs.pop_back();
     let credit = Message::Credit(vec![(TARGET, 2)]);
-    world.inputs.push_back(Input::Message(credit));
-    world.sockets_take = 0;
-    world.run(4);
-    let times = world.source.profile(world.now).source;
+    simulation.inputs.push_back(Input::Message(credit));
+    simulation.sockets_take = 0;
+    simulation.run(4);
+    let times = simulation.source.profile(simulation.now).source;
     assert!(
         times.of(Stage::Network) > Duration::from_secs(2),
         "{times:?}"
@@ -251,58 +251,58 @@ fn unused_streams_do_not_count_as_slow_sink() {
 
 #[test]
 fn at_least_one_stream_is_used() {
-    let mut world = World::new();
-    world.inputs.push_front(Input::SetStreams(0));
-    world.run(4);
-    assert_eq!(world.source.progress().streams, 1);
-    assert_eq!(world.carried.len(), 1);
+    let mut simulation = Simulation::new();
+    simulation.inputs.push_front(Input::SetStreams(0));
+    simulation.run(4);
+    assert_eq!(simulation.source.progress().streams, 1);
+    assert_eq!(simulation.carried.len(), 1);
 }
 
 #[test]
 fn stuck_stream_is_ended_and_only_its_objects_are_resent() {
-    let mut world = World::new();
-    world.run(120);
-    assert_eq!(world.done, OBJECTS, "all of it, without that stream");
+    let mut simulation = Simulation::new();
+    simulation.run(120);
+    assert_eq!(simulation.done, OBJECTS, "all of it, without that stream");
     assert!(
-        matches!(world.given_up[..], [(FROZEN, _)]),
+        matches!(simulation.given_up[..], [(FROZEN, _)]),
         "{:?}",
-        world.given_up
+        simulation.given_up
     );
-    assert_eq!(world.notices, 1, "somebody is told");
-    let twice = world.sent.values().filter(|times| **times > 1).count();
+    assert_eq!(simulation.notices, 1, "somebody is told");
+    let twice = simulation.sent.values().filter(|times| **times > 1).count();
     assert_eq!(
-        (twice, world.sent.len() as u64),
-        (world.on_frozen.len(), OBJECTS)
+        (twice, simulation.sent.len() as u64),
+        (simulation.on_frozen.len(), OBJECTS)
     );
     assert_eq!(
-        world.source.progress().bytes_sent,
+        simulation.source.progress().bytes_sent,
         (OBJECTS + twice as u64) * OBJECT
     );
 }
 
 #[test]
 fn stuck_stream_gets_no_more_objects_than_others() {
-    let mut world = World::new();
+    let mut simulation = Simulation::new();
     // The sockets of the frozen stream accept all objects.
-    world.sockets_take = usize::MAX;
-    world.run(20);
-    let (frozen, done) = (world.on_frozen.len() as u64, world.done);
+    simulation.sockets_take = usize::MAX;
+    simulation.run(20);
+    let (frozen, done) = (simulation.on_frozen.len() as u64, simulation.done);
     assert!(4 * frozen < done, "{frozen} on it, {done} on the others");
 }
 
 #[test]
 fn silent_sink_ends_no_stream() {
-    let mut world = World::new();
-    world.run(2);
-    world.sink_lives = false;
-    world.run(600);
-    assert_eq!(world.given_up, []);
+    let mut simulation = Simulation::new();
+    simulation.run(2);
+    simulation.sink_lives = false;
+    simulation.run(600);
+    assert_eq!(simulation.given_up, []);
 }
 
 #[test]
 fn last_live_stream_is_not_ended_before_other_losses_are_reported() {
-    let mut world = World::new();
-    (world.all_frozen, world.sockets_take) = (true, usize::MAX);
-    world.run(3_000);
-    assert_eq!(world.given_up.len(), 2, "{:?}", world.given_up);
+    let mut simulation = Simulation::new();
+    (simulation.all_frozen, simulation.sockets_take) = (true, usize::MAX);
+    simulation.run(3_000);
+    assert_eq!(simulation.given_up.len(), 2, "{:?}", simulation.given_up);
 }

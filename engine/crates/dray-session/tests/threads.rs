@@ -25,16 +25,16 @@ const BUFFERS: u32 = 128;
 const OBJECT: u64 = 4;
 
 /// Round-trip time between the ends.
-const WAY: Duration = Duration::from_millis(1);
+const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 const FIXED: ThreadCount = ThreadCount::Fixed(4);
 const TUNED: ThreadCount = ThreadCount::Tuned { first: 4, most: 64 };
 
 /// Duration of an operation as a function of the number of concurrent operations.
-type Takes = fn(u32) -> Duration;
+type DurationOf = fn(u32) -> Duration;
 
 /// Distant storage: any number of operations can wait concurrently.
-const fn far_away(_: u32) -> Duration {
+const fn distant(_: u32) -> Duration {
     Duration::from_millis(100)
 }
 
@@ -46,10 +46,10 @@ fn seeks(at_once: u32) -> Duration {
 
 /// Results of a simulated run.
 #[derive(Debug)]
-struct Course {
+struct RunResult {
     objects: u64,
     /// Maximum number of concurrent operations seen.
-    crowd: u32,
+    concurrent_max: u32,
     /// Number of threads per target at the end.
     threads: u32,
 }
@@ -75,10 +75,10 @@ fn segment(range: ByteRange) -> Segment {
     }
 }
 
-impl Course {
+impl RunResult {
     const NEW: Self = Self {
         objects: 0,
-        crowd: 0,
+        concurrent_max: 0,
         threads: 0,
     };
 }
@@ -169,30 +169,30 @@ fn first_source_inputs(objects: u64) -> [source::Input; 5] {
 }
 
 /// Runs a source whose sink accepts all objects.
-fn read_for(seconds: u64, readers: ThreadCount, takes: Takes) -> Course {
+fn read_for(seconds: u64, readers: ThreadCount, duration_of: DurationOf) -> RunResult {
     let mut source = new_source(readers);
     let mut inputs = Inputs::new(first_source_inputs(1_000_000));
     let mut reading = 0;
-    let mut course = Course::NEW;
+    let mut result = RunResult::NEW;
     let end = Time::ZERO + Duration::from_secs(seconds);
     while inputs.now < end {
         let input = inputs.next();
         if matches!(input, source::Input::ReadDone { .. }) {
             reading -= 1;
-            course.objects += 1;
+            result.objects += 1;
         }
         source.handle(input, inputs.now);
         while let Some(effect) = source.poll() {
             match effect {
                 source::Effect::Read { block, parts, .. } => {
                     reading += 1;
-                    course.crowd = course.crowd.max(reading);
+                    result.concurrent_max = result.concurrent_max.max(reading);
                     let outcome = ReadOutcome {
                         segments: vec![segment(parts[0].range)],
                         ..ReadOutcome::default()
                     };
                     let done = source::Input::ReadDone { block, outcome };
-                    inputs.after(takes(reading), done);
+                    inputs.after(duration_of(reading), done);
                 }
                 source::Effect::Send { head, .. } => {
                     let durable = vec![(head.id, BlockState::Durable)];
@@ -206,8 +206,8 @@ fn read_for(seconds: u64, readers: ThreadCount, takes: Takes) -> Course {
             }
         }
     }
-    course.threads = source.progress().readers;
-    course
+    result.threads = source.progress().readers;
+    result
 }
 
 fn new_sink(writers: ThreadCount) -> Sink {
@@ -268,26 +268,26 @@ fn arrival(number: u64, buffer: Option<BufferId>) -> sink::Input {
 }
 
 /// Runs a sink whose source sends as much as its credit permits.
-fn write_for(seconds: u64, writers: ThreadCount, takes: Takes) -> Course {
+fn write_for(seconds: u64, writers: ThreadCount, duration_of: DurationOf) -> RunResult {
     let mut sink = new_sink(writers);
     let mut inputs = Inputs::new(first_sink_inputs(1_000_000));
     let mut waiting: VecDeque<BlockKey> = VecDeque::new();
     let (mut sent, mut writing, mut threads) = (0, 0, writers.first());
-    let mut course = Course::NEW;
+    let mut result = RunResult::NEW;
     let mut free: Vec<BufferId> = (0..BUFFERS).map(BufferId).collect();
     let end = Time::ZERO + Duration::from_secs(seconds);
     while inputs.now < end {
         let input = inputs.next();
         if matches!(input, sink::Input::Written(..)) {
             writing -= 1;
-            course.objects += 1;
+            result.objects += 1;
         }
         sink.handle(input, inputs.now);
         while let Some(effect) = sink.poll() {
             match effect {
                 sink::Effect::Message(_, Message::Credit(grants)) => {
                     for _ in 0..grants.iter().map(|(_, count)| *count).sum() {
-                        inputs.after(WAY, arrival(sent, free.pop()));
+                        inputs.after(ROUND_TRIP, arrival(sent, free.pop()));
                         sent += 1;
                     }
                 }
@@ -303,30 +303,33 @@ fn write_for(seconds: u64, writers: ThreadCount, takes: Takes) -> Course {
             && let Some(block) = waiting.pop_front()
         {
             writing += 1;
-            course.crowd = course.crowd.max(writing);
-            inputs.after(takes(writing), sink::Input::Written(block, vec![Ok(())]));
+            result.concurrent_max = result.concurrent_max.max(writing);
+            inputs.after(
+                duration_of(writing),
+                sink::Input::Written(block, vec![Ok(())]),
+            );
         }
     }
-    course.threads = sink.progress().writers;
-    assert_eq!(course.threads, threads, "what was said last is in force");
-    course
+    result.threads = sink.progress().writers;
+    assert_eq!(result.threads, threads, "what was said last is in force");
+    result
 }
 
 #[test]
 fn distant_storage_gets_more_readers() {
-    let fixed = read_for(30, FIXED, far_away);
-    let tuned = read_for(30, TUNED, far_away);
-    assert_eq!((fixed.crowd, fixed.threads), (4, 4));
-    assert!(tuned.crowd <= 64, "{tuned:?}");
+    let fixed = read_for(30, FIXED, distant);
+    let tuned = read_for(30, TUNED, distant);
+    assert_eq!((fixed.concurrent_max, fixed.threads), (4, 4));
+    assert!(tuned.concurrent_max <= 64, "{tuned:?}");
     assert!(tuned.objects > 5 * fixed.objects, "{fixed:?}, {tuned:?}");
 }
 
 #[test]
 fn distant_storage_gets_more_writers() {
-    let fixed = write_for(30, FIXED, far_away);
-    let tuned = write_for(30, TUNED, far_away);
-    assert_eq!((fixed.crowd, fixed.threads), (4, 4));
-    assert!(tuned.crowd <= 64, "{tuned:?}");
+    let fixed = write_for(30, FIXED, distant);
+    let tuned = write_for(30, TUNED, distant);
+    assert_eq!((fixed.concurrent_max, fixed.threads), (4, 4));
+    assert!(tuned.concurrent_max <= 64, "{tuned:?}");
     // With tuning only a window of credit is granted, so that waiting objects do not fill the pool.
     assert!(tuned.objects > 3 * fixed.objects, "{fixed:?}, {tuned:?}");
 }
@@ -335,7 +338,10 @@ fn distant_storage_gets_more_writers() {
 fn seeking_storage_keeps_few_threads() {
     for run in [read_for, write_for] {
         let (fixed, tuned) = (run(60, FIXED, seeks), run(60, TUNED, seeks));
-        assert!(tuned.threads <= 4 && tuned.crowd <= 16, "{tuned:?}");
+        assert!(
+            tuned.threads <= 4 && tuned.concurrent_max <= 16,
+            "{tuned:?}"
+        );
         assert!(tuned.objects > fixed.objects, "{fixed:?}, {tuned:?}");
     }
 }

@@ -48,7 +48,7 @@ impl Sink {
         let above = entry.parent.map(|parent| self.own_index(peer, parent));
         let (folder, no_folder) = self.enter_folder(above, entry.index)?;
         let refused = no_folder.or_else(|| self.refuse_entry(&entry));
-        let (path, not_placed) = self.place_in(folder, &entry);
+        let (path, not_placed) = self.path_in(folder, &entry);
         let refused = refused.or(not_placed);
         let told = entry.index;
         let index = self.number(peer, told);
@@ -144,7 +144,7 @@ impl Sink {
     }
 
     /// Returns the entry's path, and an error if the path cannot be used.
-    fn place_in(&self, folder: RelPath, entry: &Entry) -> (RelPath, Option<Error>) {
+    fn path_in(&self, folder: RelPath, entry: &Entry) -> (RelPath, Option<Error>) {
         match folder.join(&entry.name) {
             Ok(path) if self.paths.contains_key(&path) => {
                 let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "take the name")

@@ -59,7 +59,7 @@ impl Sink {
             peer,
             block: head.id,
         };
-        if !self.see(key) {
+        if !self.mark_seen(key) {
             // The block arrived twice, or after it was reported as dropped. Its credit was spent on
             // another attempt.
             self.out.extend(buffer.map(Effect::Free));
@@ -144,7 +144,7 @@ impl Sink {
 
     /// Marks an attempt as seen. Returns true if the source is known and the attempt was not seen
     /// before.
-    fn see(&mut self, key: BlockKey) -> bool {
+    fn mark_seen(&mut self, key: BlockKey) -> bool {
         let Some(known) = self.peers.get_mut(&key.peer) else {
             return false;
         };
@@ -365,7 +365,7 @@ impl Sink {
         results: &[Result<(), Error>],
         began: Option<Time>,
     ) {
-        let is_doubtful = self.may_have_vouched_since(began);
+        let is_doubtful = self.may_have_logged_since(began);
         for (segment, result) in segments.iter().zip(results) {
             if let Err(error) = result
                 && error.status != Status::Temporary
@@ -451,7 +451,7 @@ impl Sink {
     /// Returns true if the log contains, or may soon contain, data that a write error reports as
     /// lost. The error may concern an earlier write. If a sync ran concurrently, either call may
     /// have received the error, so it is unknown if the sync failed.
-    fn may_have_vouched_since(&self, began: Option<Time>) -> bool {
+    fn may_have_logged_since(&self, began: Option<Time>) -> bool {
         self.config.options.durability == Durability::None
             || self.syncing.is_some()
             || self
@@ -551,7 +551,7 @@ impl Sink {
                 Some(false) => {}
                 None => {
                     // An attempt that was seen and removed has already received its final state.
-                    if self.see(key) {
+                    if self.mark_seen(key) {
                         self.state(key, BlockState::Dropped);
                     }
                 }

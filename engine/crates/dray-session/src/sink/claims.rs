@@ -14,7 +14,7 @@ pub(super) struct Claims {
 }
 
 /// Returns a path and all folders above it.
-fn upwards(path: &RelPath) -> impl Iterator<Item = RelPath> {
+fn path_and_ancestors(path: &RelPath) -> impl Iterator<Item = RelPath> {
     std::iter::successors(Some(path.clone()), RelPath::parent)
 }
 
@@ -24,15 +24,15 @@ impl Claims {
             claimed: claims.iter().cloned().collect(),
             ways: claims
                 .iter()
-                .flat_map(|claim| upwards(claim).skip(1))
+                .flat_map(|claim| path_and_ancestors(claim).skip(1))
                 .collect(),
         }
     }
 
     /// Refuses a path outside the claims, unless it is a folder above a claimed path.
     pub(super) fn check(&self, path: &RelPath, is_folder: bool) -> Result<(), Error> {
-        let is_claimed =
-            self.claimed.is_empty() || upwards(path).any(|above| self.claimed.contains(&above));
+        let is_claimed = self.claimed.is_empty()
+            || path_and_ancestors(path).any(|above| self.claimed.contains(&above));
         if is_claimed || (is_folder && self.ways.contains(path)) {
             return Ok(());
         }

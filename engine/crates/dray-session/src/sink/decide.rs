@@ -211,7 +211,7 @@ impl Sink {
             }
             Ok(resume) => {
                 if resume.object_bytes > largest.get() {
-                    self.tell_too_large(index, &resume, largest);
+                    self.report_too_large(index, &resume, largest);
                 }
                 None
             }
@@ -301,7 +301,7 @@ impl Sink {
 
     /// Reports that durable ranges will be sent again, because this session's buffers are smaller
     /// than the objects of the earlier run.
-    fn tell_too_large(&mut self, index: FileIndex, resume: &Resume, largest: NonZeroU64) {
+    fn report_too_large(&mut self, index: FileIndex, resume: &Resume, largest: NonZeroU64) {
         let Some(live) = self.live.get(&index) else {
             return;
         };
@@ -320,7 +320,7 @@ impl Sink {
 
     pub(super) fn verdict(&mut self, index: FileIndex, verdict: FileVerdict) {
         if let Some((peer, index)) = self.live.get(&index).map(|live| (live.peer, live.index)) {
-            self.tell_decision(peer, FileId { index, verdict });
+            self.queue_decision(peer, FileId { index, verdict });
         }
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct Peer {
     /// Times by stage that the source last reported.
     pub(super) times: Times,
     /// Time of the last report, if the source had announced all its entries before.
-    pub(super) told_at: Option<Time>,
+    pub(super) reported_at: Option<Time>,
     /// True if the source has stored the verdict.
     has_stored: bool,
     file_ids: Vec<FileId>,
@@ -161,14 +161,14 @@ impl Sink {
     }
 
     /// Queues the decision about a live entry for its source.
-    pub(super) fn tell_decision(&mut self, peer: PeerId, decision: FileId) {
+    pub(super) fn queue_decision(&mut self, peer: PeerId, decision: FileId) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.file_ids.push(decision);
         }
     }
 
     /// Queues the end of an entry for its source.
-    pub(super) fn tell_closed(&mut self, peer: PeerId, closed: FileClosed) {
+    pub(super) fn queue_closed(&mut self, peer: PeerId, closed: FileClosed) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.closed.push(closed);
         }
@@ -181,7 +181,7 @@ impl Sink {
     }
 
     /// Sends each source the decisions, ends and block states that were queued since the last call.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn send_queued(&mut self) {
         for (id, peer) in &mut self.peers {
             let ids = std::mem::take(&mut peer.file_ids);
             let closed = std::mem::take(&mut peer.closed);
@@ -347,7 +347,7 @@ impl Sink {
         }
         if !self.peers.is_empty() {
             self.progress.is_held_there = self.peers.values().all(|peer| peer.is_shut);
-            self.go_on_without(lost.own.into_values().collect(), lost.has_ended_list, error);
+            self.continue_without(lost.own.into_values().collect(), lost.has_ended_list, error);
             return;
         }
         match self.phase {
@@ -360,7 +360,7 @@ impl Sink {
 
     /// Fails the entries of a lost source and continues with the other sources. Partial data is
     /// kept for the next run.
-    fn go_on_without(&mut self, mut entries: Vec<FileIndex>, was_listed: bool, error: Error) {
+    fn continue_without(&mut self, mut entries: Vec<FileIndex>, was_listed: bool, error: Error) {
         if !matches!(self.phase, Phase::Moving) {
             self.finish_log_if_stored();
             return;

@@ -15,20 +15,20 @@ impl Sink {
     }
 
     /// Sets the current stage, and sends the times if they are due.
-    pub(super) fn stand(&mut self, now: Time) {
-        self.account.stand(self.stage());
+    pub(super) fn update_stage(&mut self, now: Time) {
+        self.account.set_stage(self.stage());
         // Set if a target has more writes than writers. Writes that wait for their turn in a file
         // are included, because the machine does not know which stores write in order.
         let writers = self.writers.count();
         let is_short = self.writes.values().any(|writes| *writes > writers);
         self.writers.stand(is_short);
-        if self.account.is_to_be_told(now) {
-            self.tell_profile();
+        if self.account.is_report_due(now) {
+            self.send_profile();
         }
     }
 
     /// Sends the sink's times to all sources.
-    pub(super) fn tell_profile(&mut self) {
+    pub(super) fn send_profile(&mut self) {
         let times = self.progress.profile.sink;
         if times.is_empty() {
             return;
@@ -42,7 +42,7 @@ impl Sink {
     /// Handles the times that a source has reported. The profile contains the sum over all sources.
     pub(super) fn on_profile(&mut self, peer: PeerId, times: Times, now: Time) {
         if let Some(peer) = self.peers.get_mut(&peer) {
-            peer.told_at = peer.has_ended_list.then_some(now);
+            peer.reported_at = peer.has_ended_list.then_some(now);
             let new = times.since(&peer.times);
             peer.times = times;
             self.progress.profile.source.join(&new);
@@ -54,10 +54,10 @@ impl Sink {
     /// wait.
     pub(super) fn count_waits_for_verdict(&mut self, now: Time) {
         for peer in self.peers.values_mut() {
-            let Some(told_at) = peer.told_at else {
+            let Some(reported_at) = peer.reported_at else {
                 continue;
             };
-            let waited = now.since(told_at);
+            let waited = now.since(reported_at);
             peer.times.add(Stage::Verdict, waited);
             self.progress.profile.source.add(Stage::Verdict, waited);
         }

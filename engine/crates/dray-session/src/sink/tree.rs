@@ -231,7 +231,7 @@ impl Sink {
                 result: Err(error),
                 bytes_resumed: 0,
             };
-            self.tell_closed(live.peer, closed);
+            self.queue_closed(live.peer, closed);
         }
         self.child_closed(live.parent);
     }
@@ -290,7 +290,7 @@ impl Sink {
             result: Ok(sums),
             bytes_resumed,
         };
-        self.tell_closed(live.peer, closed);
+        self.queue_closed(live.peer, closed);
         self.child_closed(live.parent);
     }
 
@@ -374,7 +374,7 @@ impl Sink {
             result: Err(error),
             bytes_resumed: 0,
         };
-        self.tell_closed(live.peer, closed);
+        self.queue_closed(live.peer, closed);
         self.child_closed(live.parent);
     }
 

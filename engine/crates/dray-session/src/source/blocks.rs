@@ -335,8 +335,8 @@ impl Source {
                 .filter(|(_, stream)| !stream.is_given_up)
                 .take(self.streams_most)
                 .filter(|(_, stream)| stream.queued < STREAM_WINDOW)
-                // Compare unanswered objects too: a stream whose socket accepts much while no object
-                // arrives must not get more objects than others.
+                // Compare unanswered objects too: a stream whose socket accepts much while no
+                // object arrives must not get more objects than others.
                 .min_by_key(|(id, stream)| (stream.queued, self.carriers.on_the_way(**id)));
             let Some((stream_id, stream)) = room else {
                 return;
@@ -517,20 +517,20 @@ impl Source {
                 }
                 self.forget_block(id);
             }
-            BlockState::Nack(error) => self.again(id, Some(error), now),
+            BlockState::Nack(error) => self.retry_block(id, Some(error), now),
             BlockState::Dropped => {
                 // The block never arrived, so the sink has not charged its credit.
                 let carries = |segment: &Segment| segment.kind != SegmentKind::Hole;
                 if block.segments.iter().any(carries) {
                     self.objects.refund(block.sink);
                 }
-                self.again(id, None, now);
+                self.retry_block(id, None, now);
             }
         }
     }
 
     /// Removes a failed attempt and schedules its objects again.
-    fn again(&mut self, id: BlockId, error: Option<Error>, now: Time) {
+    fn retry_block(&mut self, id: BlockId, error: Option<Error>, now: Time) {
         let Some(block) = self.forget_block(id) else {
             return;
         };

@@ -134,7 +134,7 @@ impl Source {
         let error = Error::new(ErrorKind::LimitExceeded, End::Source, "list the folders")
             .cause(cause)
             .remedy("copy the innermost folders by themselves");
-        self.tell_profile();
+        self.send_profile();
         self.out
             .push_back(Effect::Message(Message::GoAway(error.clone())));
         self.end(Outcome::Failed(error));
@@ -313,7 +313,7 @@ impl Source {
         if let Err(cause) = self.check_closed(file, closed.result.is_ok()) {
             let cause = format!("entry {} closed {cause}", closed.index);
             let path = file.path.clone();
-            self.distrust(cause, Some(&path));
+            self.fail_impossible_completion(cause, Some(&path));
             return;
         }
         match closed.result {

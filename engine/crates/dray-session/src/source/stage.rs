@@ -17,24 +17,24 @@ impl Source {
     }
 
     /// Sets the current stage, and sends the times if they are due.
-    pub(super) fn stand(&mut self, now: Time) {
+    pub(super) fn update_stage(&mut self, now: Time) {
         let stage = self.stage();
         // Report before the final wait: a sink that drives sends the verdict and then reads no more
         // messages.
         let is_last = self.end_announced && stage == Some(Stage::Verdict);
-        let is_to_be_said = is_last && !self.has_said_last;
-        self.has_said_last = is_last;
-        self.account.stand(stage);
+        let is_last_due = is_last && !self.has_sent_last_profile;
+        self.has_sent_last_profile = is_last;
+        self.account.set_stage(stage);
         // Without objects to begin, more readers would not help.
         self.readers
             .stand(stage == Some(Stage::Read) && !self.objects.is_idle());
-        if self.account.is_to_be_told(now) || is_to_be_said {
-            self.tell_profile();
+        if self.account.is_report_due(now) || is_last_due {
+            self.send_profile();
         }
     }
 
     /// Sends the source's times to the sink.
-    pub(super) fn tell_profile(&mut self) {
+    pub(super) fn send_profile(&mut self) {
         let times = self.progress.profile.source;
         if !times.is_empty() {
             self.out.push_back(Effect::Message(Message::Profile(times)));

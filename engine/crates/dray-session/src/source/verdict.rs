@@ -24,7 +24,7 @@ impl Source {
     }
 
     fn break_off(&mut self, error: Error) {
-        self.tell_profile();
+        self.send_profile();
         self.out
             .push_back(Effect::Message(Message::GoAway(error.clone())));
         self.end(Outcome::Failed(error));
@@ -74,11 +74,11 @@ impl Source {
         if let Some(path) = open.map(|(_, file)| file.path.clone()) {
             let (open, listed) = (self.files.len(), self.progress.entries_listed);
             let cause = format!("a verdict with {open} of {listed} entries not closed");
-            self.distrust(cause, Some(&path));
+            self.fail_impossible_completion(cause, Some(&path));
             return;
         }
         if let Some(cause) = self.contradiction(&totals) {
-            self.distrust(cause, None);
+            self.fail_impossible_completion(cause, None);
             return;
         }
         self.phase = Phase::Closing(totals);
@@ -108,7 +108,7 @@ impl Source {
     }
 
     /// Ends the session because the sink reports a completion that is impossible.
-    pub(super) fn distrust(&mut self, cause: String, path: Option<&RelPath>) {
+    pub(super) fn fail_impossible_completion(&mut self, cause: String, path: Option<&RelPath>) {
         let error = Error::new(ErrorKind::Protocol, End::Sink, "finish the transfer")
             .cause(cause)
             .remedy("do not rely on this copy: check the files and the program at the sink");
