@@ -35,26 +35,26 @@ use tokio_rustls::TlsConnector;
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// Timeout of connecting, including name lookup and TLS handshake.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of an answer. Long polls take up to 60 s of it.
-const ANSWER: Duration = Duration::from_secs(90);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Maximum idle time of a reused connection. A firewall may drop the state of an idle connection
 /// silently. Endpoints close idle connections after a longer time.
-const KEPT: Duration = Duration::from_secs(20);
+const IDLE_MAX: Duration = Duration::from_secs(20);
 
 /// Maximum idle time of a connection for a call whose method is not idempotent.
-const KEPT_FOR_ONCE: Duration = Duration::from_secs(2);
+const IDLE_MAX_NOT_IDEMPOTENT: Duration = Duration::from_secs(2);
 
 /// Maximum time that sent data may stay unacknowledged before the connection counts as dead.
-const UNHEARD: Duration = Duration::from_secs(10);
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
 /// The sending half of a connection.
 type Sender = http1::SendRequest<Full<Bytes>>;
 
 /// An idle connection, and the runtime that drives it.
-struct Kept {
+struct IdleConnection {
     runtime: Runtime,
     sender: Sender,
     used_at: Instant,
@@ -62,32 +62,32 @@ struct Kept {
 
 /// The idle connection of a client. Clones of the client share it.
 #[derive(Clone, Default)]
-pub struct Keeper(Arc<Mutex<Option<Kept>>>);
+pub struct Keeper(Arc<Mutex<Option<IdleConnection>>>);
 
 impl Keeper {
     /// Takes the kept connection if it is open and its idle time permits a call with `method`.
-    fn take(&self, method: &Method) -> Option<Kept> {
+    fn take(&self, method: &Method) -> Option<IdleConnection> {
         let kept = self.0.lock_unpoisoned().take();
         let most = match method.is_idempotent() {
-            true => KEPT,
-            false => KEPT_FOR_ONCE,
+            true => IDLE_MAX,
+            false => IDLE_MAX_NOT_IDEMPOTENT,
         };
         let mut kept = kept.filter(|kept| kept.used_at.elapsed() <= most)?;
         // Let the connection's task run, so that it notices if the peer has closed the connection.
         let ready = kept.runtime.block_on(async {
             tokio::task::yield_now().await;
-            tokio::time::timeout(CONNECT, kept.sender.ready()).await
+            tokio::time::timeout(CONNECT_TIMEOUT, kept.sender.ready()).await
         });
         matches!(ready, Ok(Ok(()))).then_some(kept)
     }
 
-    fn put(&self, kept: Kept) {
+    fn put(&self, kept: IdleConnection) {
         *self.0.lock_unpoisoned() = Some(kept);
     }
 }
 
 /// Outcome of a call.
-enum Called {
+enum CallOutcome {
     /// An answer, or a refusal by the endpoint.
     Answered(Result<Value>),
     /// The call got no answer.
@@ -98,7 +98,7 @@ enum Called {
     },
 }
 
-impl Called {
+impl CallOutcome {
     const fn not_sent(error: Error) -> Self {
         Self::Lost {
             error,
@@ -144,15 +144,15 @@ impl fmt::Debug for Client {
 /// # Errors
 /// If the system refuses to create the thread.
 fn resolve(address: &str) -> Result<oneshot::Receiver<io::Result<Vec<SocketAddr>>>> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     if let Ok(one) = address.parse() {
-        let _ = tell.send(Ok(vec![one]));
-        return Ok(told);
+        let _ = sender.send(Ok(vec![one]));
+        return Ok(receiver);
     }
     let address = address.to_owned();
-    let looks = move || drop(tell.send(address.to_socket_addrs().map(Iterator::collect)));
+    let looks = move || drop(sender.send(address.to_socket_addrs().map(Iterator::collect)));
     let started = Builder::new().name("resolve".to_owned()).spawn(looks);
-    started.map(|_| told).map_err(|error| refused(&error))
+    started.map(|_| receiver).map_err(|error| refused(&error))
 }
 
 impl Client {
@@ -165,15 +165,16 @@ impl Client {
     pub fn call_and_wait(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         if let Some(kept) = self.kept.take(&method) {
             match self.call_on(kept, method.clone(), path, body) {
-                Called::Answered(answer) => return answer,
+                CallOutcome::Answered(answer) => return answer,
                 // The endpoint had closed the kept connection, and repeating the call is safe.
-                Called::Lost { may_be_done, .. } if !may_be_done || method.is_idempotent() => {}
-                Called::Lost { error, .. } => return Err(error),
+                CallOutcome::Lost { may_be_done, .. } if !may_be_done || method.is_idempotent() => {
+                }
+                CallOutcome::Lost { error, .. } => return Err(error),
             }
         }
         match self.call_on(self.connected()?, method, path, body) {
-            Called::Answered(answer) => answer,
-            Called::Lost { error, .. } => Err(error),
+            CallOutcome::Answered(answer) => answer,
+            CallOutcome::Lost { error, .. } => Err(error),
         }
     }
 
@@ -207,7 +208,7 @@ impl Client {
         self.connected().map(|kept| self.kept.put(kept))
     }
 
-    fn connected(&self) -> Result<Kept> {
+    fn connected(&self) -> Result<IdleConnection> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -216,7 +217,7 @@ impl Client {
                 Error::new(ErrorKind::Internal, End::Here, operation).cause(error.to_string())
             })?;
         let sender = runtime.block_on(self.connect())?;
-        Ok(Kept {
+        Ok(IdleConnection {
             runtime,
             sender,
             used_at: Instant::now(),
@@ -224,13 +225,19 @@ impl Client {
     }
 
     /// Makes a call on the connection `kept`, and keeps the connection if an answer arrives.
-    fn call_on(&self, mut kept: Kept, method: Method, path: &str, body: Option<&Value>) -> Called {
+    fn call_on(
+        &self,
+        mut kept: IdleConnection,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> CallOutcome {
         let exchange = self.exchange(&mut kept.sender, method, path, body);
-        match kept.runtime.block_on(self.in_time(exchange)) {
+        match kept.runtime.block_on(self.with_timeout(exchange)) {
             Ok((status, bytes)) => {
                 kept.used_at = Instant::now();
                 self.kept.put(kept);
-                Called::Answered(self.understood(status, &bytes))
+                CallOutcome::Answered(self.parse_answer(status, &bytes))
             }
             Err(lost) => lost,
         }
@@ -243,38 +250,38 @@ impl Client {
     /// Those of [`Client::call_and_wait`].
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let called = async {
-            let mut sender = self.connect().await.map_err(Called::not_sent)?;
+            let mut sender = self.connect().await.map_err(CallOutcome::not_sent)?;
             self.exchange(&mut sender, method, path, body).await
         };
-        match self.in_time(called).await {
-            Ok((status, bytes)) => self.understood(status, &bytes),
-            Err(Called::Answered(answer)) => answer,
-            Err(Called::Lost { error, .. }) => Err(error),
+        match self.with_timeout(called).await {
+            Ok((status, bytes)) => self.parse_answer(status, &bytes),
+            Err(CallOutcome::Answered(answer)) => answer,
+            Err(CallOutcome::Lost { error, .. }) => Err(error),
         }
     }
 
-    async fn in_time<T>(
+    async fn with_timeout<T>(
         &self,
-        called: impl Future<Output = std::result::Result<T, Called>>,
-    ) -> std::result::Result<T, Called> {
-        let late = || Called::Lost {
+        called: impl Future<Output = std::result::Result<T, CallOutcome>>,
+    ) -> std::result::Result<T, CallOutcome> {
+        let late = || CallOutcome::Lost {
             error: self.error(ErrorKind::TimedOut, "no answer came"),
             may_be_done: true,
         };
-        tokio::time::timeout(CONNECT + ANSWER, called)
+        tokio::time::timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT, called)
             .await
             .unwrap_or_else(|_| Err(late()))
     }
 
-    fn understood(&self, status: StatusCode, bytes: &Bytes) -> Result<Value> {
+    fn parse_answer(&self, status: StatusCode, bytes: &Bytes) -> Result<Value> {
         let json: Option<Value> = match bytes.is_empty() {
             true => Some(Value::Null),
             false => serde_json::from_slice(bytes).ok(),
         };
         match json {
             Some(json) if status.is_success() => Ok(json),
-            Some(json) => Err(told(&json).unwrap_or_else(|| self.odd(status))),
-            None => Err(self.odd(status)),
+            Some(json) => Err(error_in(&json).unwrap_or_else(|| self.unexpected_answer(status))),
+            None => Err(self.unexpected_answer(status)),
         }
     }
 
@@ -303,7 +310,7 @@ impl Client {
             let _ = socket.set_nodelay(true);
             let _ = rustix::net::sockopt::set_tcp_user_timeout(
                 &socket,
-                u32::try_from(UNHEARD.as_millis()).unwrap_or(u32::MAX),
+                u32::try_from(UNACKNOWLEDGED_MAX.as_millis()).unwrap_or(u32::MAX),
             );
             let handshake = TlsConnector::from(Arc::new(tls)).connect(name, socket);
             handshake.await.map_err(|error| {
@@ -318,7 +325,7 @@ impl Client {
                 }
             })
         };
-        let socket = tokio::time::timeout(CONNECT, connected)
+        let socket = tokio::time::timeout(CONNECT_TIMEOUT, connected)
             .await
             .unwrap_or_else(|_| Err(self.error(ErrorKind::TimedOut, "no connection was made")))?;
         let (sender, connection) = http1::handshake(TokioIo::new(socket))
@@ -335,8 +342,8 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> std::result::Result<(StatusCode, Bytes), Called> {
-        let lost = |error: hyper::Error| Called::Lost {
+    ) -> std::result::Result<(StatusCode, Bytes), CallOutcome> {
+        let lost = |error: hyper::Error| CallOutcome::Lost {
             // On cancellation hyper had not written any byte of the request.
             may_be_done: !error.is_canceled(),
             error: self.error(ErrorKind::Unreachable, error),
@@ -355,11 +362,11 @@ impl Client {
         };
         let request = request
             .body(Full::new(Bytes::from(bytes)))
-            .map_err(|error| Called::not_sent(self.error(ErrorKind::InvalidRequest, error)))?;
+            .map_err(|error| CallOutcome::not_sent(self.error(ErrorKind::InvalidRequest, error)))?;
         let answer = sender.send_request(request).await.map_err(lost)?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
-        let body = body.await.map_err(|error| Called::Lost {
+        let body = body.await.map_err(|error| CallOutcome::Lost {
             error: self.error(ErrorKind::Unreachable, error),
             may_be_done: true,
         })?;
@@ -381,7 +388,7 @@ impl Client {
     }
 
     /// Returns the error about an answer that is not an endpoint's.
-    fn odd(&self, status: StatusCode) -> Error {
+    fn unexpected_answer(&self, status: StatusCode) -> Error {
         self.error(
             ErrorKind::Protocol,
             format!("it answered {status}, but not as a dray endpoint does"),
@@ -391,7 +398,7 @@ impl Client {
 }
 
 /// Returns the error in an answer, if any.
-fn told(json: &Value) -> Option<Error> {
+fn error_in(json: &Value) -> Option<Error> {
     let parts = json.get("error")?;
     let text = |field: &str| parts.get(field).and_then(Value::as_str).unwrap_or_default();
     let word = |field: &str| parts.get(field).cloned().unwrap_or_default();
