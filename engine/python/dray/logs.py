@@ -185,45 +185,45 @@ def read_log(path: StrOrBytesPath) -> LogReport:
         damaged header. Damage after the header is in the report.
     :raises DrayTemporaryError: if the storage fails.
     """
-    words = _native.read_log(os.fsencode(path))
+    fields = _native.read_log(os.fsencode(path))
     header = LogHeader(
-        claims=tuple(words["claims"]),
-        owner=words["owner"],
-        nonce=words["nonce"],
-        software=words["software"],
-        tenure=Tenure(**words["first_tenure"]),
+        claims=tuple(fields["claims"]),
+        owner=fields["owner"],
+        nonce=fields["nonce"],
+        software=fields["software"],
+        tenure=Tenure(**fields["first_tenure"]),
     )
     return LogReport(
         header=header,
-        tenure=Tenure(**words["tenure"]),
-        files=tuple(_file(file) for file in words["files"]),
-        torn_bytes=words["torn_bytes"],
-        damage=None if words["damage"] is None else _damage(words["damage"]),
-        records_over_limit=words["records_over_limit"],
-        log_bytes=words["log_bytes"],
+        tenure=Tenure(**fields["tenure"]),
+        files=tuple(_file(file) for file in fields["files"]),
+        torn_bytes=fields["torn_bytes"],
+        damage=None if fields["damage"] is None else _damage(fields["damage"]),
+        records_over_limit=fields["records_over_limit"],
+        log_bytes=fields["log_bytes"],
     )
 
 
-def _file(words: _native.FileWords) -> LoggedFile:
+def _file(fields: _native.FileWords) -> LoggedFile:
     return LoggedFile(
-        path=words["path"],
-        size=words["size"],
-        modified_ns=words["modified_ns"],
-        checksum=words["checksum"],
-        identity=words["identity"],
-        object_size=words["object_size"],
-        partial_name=words["partial_name"],
+        path=fields["path"],
+        size=fields["size"],
+        modified_ns=fields["modified_ns"],
+        checksum=fields["checksum"],
+        identity=fields["identity"],
+        object_size=fields["object_size"],
+        partial_name=fields["partial_name"],
         done=tuple(
-            DoneRange(offset, length, Sums(*sums)) for offset, length, sums in words["done"]
+            DoneRange(offset, length, Sums(*sums)) for offset, length, sums in fields["done"]
         ),
-        is_weak=words["is_weak"],
+        is_weak=fields["is_weak"],
     )
 
 
-def _damage(words: _native.DamageWords) -> LogDamage:
+def _damage(fields: _native.DamageWords) -> LogDamage:
     return LogDamage(
-        places=tuple(LostBytes(*place) for place in words["places"]),
-        count=words["count"],
-        files_forgotten=words["files_forgotten"],
-        files_kept=words["files_kept"],
+        places=tuple(LostBytes(*place) for place in fields["places"]),
+        count=fields["count"],
+        files_forgotten=fields["files_forgotten"],
+        files_kept=fields["files_kept"],
     )

@@ -103,7 +103,7 @@ class Awaiting(Base):
 
     async def _send(self, step: Send, stream: _Stream | None) -> Answer | Opened | Fault:
         until = time.monotonic() + step.seconds
-        words = request_words(step, self._tokens)
+        arguments = request_words(step, self._tokens)
         fault = late(self._address)
         # A second time if the pinned endpoint has a new certificate for its old key.
         for _ in range(2):
@@ -111,7 +111,7 @@ class Awaiting(Base):
             if isinstance(http, Fault):
                 return http
             try:
-                exchange = self._exchange(http, step, words, stream)
+                exchange = self._exchange(http, step, arguments, stream)
                 return await asyncio.wait_for(exchange, max(0.001, until - time.monotonic()))
             except asyncio.TimeoutError:
                 return late(self._address)

@@ -103,7 +103,7 @@ class Blocking(Base):
 
     def _send(self, step: Send, stream: _Stream | None) -> Answer | Opened | Fault:
         until = time.monotonic() + step.seconds
-        words = request_words(step, self._tokens)
+        arguments = request_words(step, self._tokens)
         fault = late(self._address)
         # A second time where the pinned endpoint has a new certificate for its old key.
         for _ in range(2):
@@ -111,7 +111,7 @@ class Blocking(Base):
             if isinstance(http, Fault):
                 return http
             try:
-                return self._exchange(http, step, words, until, stream)
+                return self._exchange(http, step, arguments, until, stream)
             except BROKEN as error:
                 fault = fault_of(error, self._address)
                 if self._trust.pin is None or not is_untrusted(error):
@@ -123,11 +123,11 @@ class Blocking(Base):
         self,
         http: httpx.Client,
         step: Send,
-        words: dict[str, Any],
+        arguments: dict[str, Any],
         until: float,
         stream: _Stream | None,
     ) -> Answer | Opened | Fault:
-        response = http.send(http.build_request(**words), stream=True)
+        response = http.send(http.build_request(**arguments), stream=True)
         is_kept = False
         try:
             if stream is not None and response.is_success:

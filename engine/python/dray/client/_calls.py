@@ -92,22 +92,22 @@ def _reader_of(of: type[T]) -> Callable[[Json], T]:
 
 
 def _page(of: type[T], *keys: str) -> Callable[[Json], Page[T]]:
-    def read_page(words: Json) -> Page[T]:
-        found = [key for key in keys if isinstance(words, Mapping) and key in words]
+    def read_page(value: Json) -> Page[T]:
+        found = [key for key in keys if isinstance(value, Mapping) and key in value]
         key = found[0] if found else keys[0]
-        if not isinstance(words, Mapping) or not isinstance(words.get(key), list):
+        if not isinstance(value, Mapping) or not isinstance(value.get(key), list):
             raise ShapeError(f"answer.{key} is not a list")
-        after = words.get("next")
+        after = value.get("next")
         if not (after is None or isinstance(after, str)):
             raise ShapeError("answer.next is not text")
-        items = (read(of, each, f"{key}[{at}]") for at, each in enumerate(words[key]))
+        items = (read(of, each, f"{key}[{at}]") for at, each in enumerate(value[key]))
         return Page(tuple(items), after or None)
 
     return read_page
 
 
-def _nothing(words: Json) -> None:
-    del words
+def _nothing(value: Json) -> None:
+    del value
 
 
 def _query(**values: object) -> tuple[tuple[str, str], ...]:
@@ -158,18 +158,18 @@ def submit_batch(
     return Call("submit the transfers", "POST", "/v1/transfers/batch", reader, body=body)
 
 
-def _results(count: int, words: Json) -> tuple[answers.Transfer | DrayError, ...]:
-    results = words.get("results") if isinstance(words, Mapping) else None
+def _results(count: int, value: Json) -> tuple[answers.Transfer | DrayError, ...]:
+    results = value.get("results") if isinstance(value, Mapping) else None
     if not isinstance(results, list) or len(results) != count:
         raise ShapeError(f"answer.results is not a list of {count}")
     return tuple(_result(each, f"results[{at}]") for at, each in enumerate(results))
 
 
-def _result(words: Json, place: str) -> answers.Transfer | DrayError:
-    if isinstance(words, Mapping) and isinstance(words.get("error"), Mapping):
-        return error_of(words["error"])
-    if isinstance(words, Mapping) and "transfer" in words:
-        return read(answers.Transfer, words["transfer"], f"{place}.transfer")
+def _result(value: Json, place: str) -> answers.Transfer | DrayError:
+    if isinstance(value, Mapping) and isinstance(value.get("error"), Mapping):
+        return error_of(value["error"])
+    if isinstance(value, Mapping) and "transfer" in value:
+        return read(answers.Transfer, value["transfer"], f"{place}.transfer")
     raise ShapeError(f"{place} is neither a transfer nor an error")
 
 
@@ -212,8 +212,8 @@ def query(ids: Iterable[str]) -> Call[dict[str, answers.Transfer | None]]:
     return Call("look up transfers", "POST", "/v1/transfers/query", _by_id, body=body)
 
 
-def _by_id(words: Json) -> dict[str, answers.Transfer | None]:
-    found = words.get("transfers") if isinstance(words, Mapping) else None
+def _by_id(value: Json) -> dict[str, answers.Transfer | None]:
+    found = value.get("transfers") if isinstance(value, Mapping) else None
     if not isinstance(found, Mapping):
         raise ShapeError("answer.transfers is not an object")
     return {
@@ -375,8 +375,8 @@ def rm(path: str, *, recursive: bool) -> Call[int]:
     return Call("remove the path", "POST", place, _removed, body=body, safety=Safety.ONCE)
 
 
-def _removed(words: Json) -> int:
-    count = words.get("removed") if isinstance(words, Mapping) else None
+def _removed(value: Json) -> int:
+    count = value.get("removed") if isinstance(value, Mapping) else None
     if not isinstance(count, int) or isinstance(count, bool):
         raise ShapeError("answer.removed is not a number")
     return count

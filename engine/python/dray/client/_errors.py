@@ -69,16 +69,16 @@ def make(
 ) -> DrayError:
     """Make an error that occurred on this side, of the class for its status."""
     where = "" if end in ("here", "network") else f" at the {end}"
-    words = kind.replace("_", " ")
+    text = kind.replace("_", " ")
     # "cannot connect: unreachable (Connection refused)" would give one reason twice.
     if cause and kind == "unreachable":
-        words = cause
-    elif cause and cause.lower() != words:
-        words += f" ({cause})"
-    message = f"cannot {operation}{where}: {words}"
+        text = cause
+    elif cause and cause.lower() != text:
+        text += f" ({cause})"
+    message = f"cannot {operation}{where}: {text}"
     message += f"; {remedy}" if remedy else ""
-    of = DrayPermanentError if status == "permanent" else DrayTemporaryError
-    return of(
+    error_class = DrayPermanentError if status == "permanent" else DrayTemporaryError
+    return error_class(
         message,
         kind=kind,
         status=status,
@@ -90,23 +90,23 @@ def make(
     )
 
 
-def error_of(words: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
+def error_of(fields: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
     """Parse an error object: ``kind``, ``status``, ``end``, ``operation`` and so on.
 
     An unknown kind becomes ``other``; its word stays in the message.
     """
-    kind, status, end = words.get("kind"), words.get("status"), words.get("end")
-    file = words.get("file")
+    kind, status, end = fields.get("kind"), fields.get("status"), fields.get("end")
+    file = fields.get("file")
     named: ErrorFields = {
         "kind": cast("ErrorKind", kind) if kind in _KINDS else "other",
         "status": cast("Status", status) if status in _STATUSES else "permanent",
         "end": cast("End", end) if end in _ENDS else "here",
-        "operation": _text(words, "operation"),
+        "operation": _text(fields, "operation"),
         "file": file if isinstance(file, str) else None,
-        "cause": _text(words, "cause"),
-        "remedy": _text(words, "remedy"),
+        "cause": _text(fields, "cause"),
+        "remedy": _text(fields, "remedy"),
     }
-    message = _text(words, "message")
+    message = _text(fields, "message")
     if not message:
         message = make(
             named["kind"],
@@ -121,17 +121,17 @@ def error_of(words: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
     if is_usage:
         return DrayUsageError(message, **named)
     if named["kind"] == "not_admitted":
-        return DrayNotAdmittedError(message, admission=_admission(words), **named)
-    of = DrayPermanentError if named["status"] == "permanent" else DrayTemporaryError
-    return of(message, **named)
+        return DrayNotAdmittedError(message, admission=_admission(fields), **named)
+    error_class = DrayPermanentError if named["status"] == "permanent" else DrayTemporaryError
+    return error_class(message, **named)
 
 
-def _admission(words: Mapping[str, Any]) -> AdmissionVerdict:
+def _admission(fields: Mapping[str, Any]) -> AdmissionVerdict:
     # The reader imports this module too.
     from dray.client._reader import ShapeError, read
 
     try:
-        return read(AdmissionVerdict, words.get("admission"))
+        return read(AdmissionVerdict, fields.get("admission"))
     except ShapeError:
         # The refusal itself was parsed, and the caller must see it.
         return AdmissionVerdict()
@@ -148,9 +148,9 @@ def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayEr
             f"the answer is {code}, a redirect; a token goes to nobody but the endpoint it is for",
             "give the URL that the endpoint itself answers at",
         )
-    words = error_object(body)
-    if words is not None:
-        return error_of(words, is_usage=code == 400)
+    fields = error_object(body)
+    if fields is not None:
+        return error_of(fields, is_usage=code == 400)
     # Not the endpoint's own: a proxy on the path, or another program on that port.
     kind = _KIND_OF_CODE.get(code, "other")
     status: Status = "temporary" if code in _TEMPORARY_CODES else "permanent"
@@ -169,20 +169,20 @@ def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayEr
 def error_object(body: bytes) -> Mapping[str, Any] | None:
     """Return the error object of an answer, if it has one."""
     try:
-        whole = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    words = whole.get("error") if isinstance(whole, dict) else None
-    is_one = isinstance(words, dict) and isinstance(words.get("kind"), str)
-    return cast("Mapping[str, Any]", words) if is_one else None
+    fields = document.get("error") if isinstance(document, dict) else None
+    is_one = isinstance(fields, dict) and isinstance(fields.get("kind"), str)
+    return cast("Mapping[str, Any]", fields) if is_one else None
 
 
 def _fields(error: DrayError) -> ErrorFields:
     return cast("ErrorFields", {name: getattr(error, name) for name in ErrorFields.__annotations__})
 
 
-def _text(words: Mapping[str, Any], name: str) -> str:
-    value = words.get(name)
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
     return _clean(value)[:WORDS_MAX] if isinstance(value, str) else ""
 
 

@@ -100,15 +100,15 @@ def carry(
     while True:
         left = max(0.001, until - policy.clock())
         # A call that hangs must not use up the time for an outage.
-        whole = call.hold_seconds + policy.seconds
-        reply = yield _send(call, payload, min(left, whole))
+        total_seconds = call.hold_seconds + policy.seconds
+        reply = yield _send(call, payload, min(left, total_seconds))
         tried += 1
         if isinstance(reply, Answer) and 200 <= reply.code < 300:
             return _result(call, reply)
         if may_be_done and call.is_gone_done and isinstance(reply, Answer) and reply.code == 404:
             return _result(call, Answer(204, {}, b""))
         error, asked = _why(call, reply, policy)
-        if error.kind == "timed_out" and before is not None and left < whole:
+        if error.kind == "timed_out" and before is not None and left < total_seconds:
             # The last try had only the rest of the time: the error of the previous one says more.
             raise before
         if not _may_repeat(call, reply):
@@ -138,8 +138,8 @@ def _send(call: Call[T], payload: bytes | None, seconds: float) -> Send:
 
 def _result(call: Call[T], answer: Answer) -> T:
     try:
-        words = json.loads(answer.body) if answer.body.strip() else None
-        return call.read(words)
+        value = json.loads(answer.body) if answer.body.strip() else None
+        return call.read(value)
     except (ValueError, RecursionError) as error:
         message = str(error) if isinstance(error, ShapeError) else "it is no JSON"
         raise make(
@@ -182,12 +182,12 @@ def _may_repeat(call: Call[T], reply: Reply) -> bool:
         return False
     if not _may_be_done(reply):
         return True
-    words = error_object(reply.body)
-    if words is None:
+    fields = error_object(reply.body)
+    if fields is None:
         # A proxy's code: it may have passed the request on.
         is_temporary = reply.code in _PROXY_CODES
     else:
-        is_temporary = reply.code >= 500 and words.get("status") != "permanent"
+        is_temporary = reply.code >= 500 and fields.get("status") != "permanent"
     return is_temporary and call.safety is Safety.REPEATABLE
 
 
@@ -197,8 +197,8 @@ def _may_be_done(reply: Reply) -> bool:
         return reply.was_sent
     if not isinstance(reply, Answer) or reply.code == 429:
         return False
-    words = error_object(reply.body) if reply.code == 503 else None
-    return words is None or words.get("kind") != "busy"
+    fields = error_object(reply.body) if reply.code == 503 else None
+    return fields is None or fields.get("kind") != "busy"
 
 
 def _retry_after(text: str | None, now: float) -> float:
@@ -332,11 +332,11 @@ def _events_of(call: Call[None], messages: Messages, piece: bytes) -> list[Event
 
 
 def _event(data: str, id: str | None) -> Event:
-    words = json.loads(data)
-    if not isinstance(words, dict):
+    fields = json.loads(data)
+    if not isinstance(fields, dict):
         raise ShapeError("event is not an object")
-    number = words.get("id", id)
+    number = fields.get("id", id)
     if isinstance(number, str) and number.isdigit():
         number = int(number)
     # A gap is about lost events; it may have no number.
-    return read(Event, {**words, "id": 0 if number is None else number, "fields": words}, "event")
+    return read(Event, {**fields, "id": 0 if number is None else number, "fields": fields}, "event")

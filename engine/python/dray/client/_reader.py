@@ -44,17 +44,17 @@ class ShapeError(ValueError):
     """An answer has another shape than its type; the message names the place."""
 
 
-def read(of: type[T], words: object, place: str = "answer") -> T:
+def read(of: type[T], value: object, place: str = "answer") -> T:
     """Read one object.
 
     :raises ShapeError: if a field is missing or of another type.
     """
-    if not isinstance(words, Mapping):
+    if not isinstance(value, Mapping):
         raise ShapeError(f"{place} is not an object")
     values: dict[str, Any] = {}
     for name, key, hint, is_needed in _plan(cast("Any", of)):
-        if key in words:
-            values[name] = _value(hint, words[key], f"{place}.{key}")
+        if key in value:
+            values[name] = _value(hint, value[key], f"{place}.{key}")
         elif is_needed:
             raise ShapeError(f"{place}.{key} is missing")
     return of(**values)

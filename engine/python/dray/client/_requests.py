@@ -225,14 +225,14 @@ def write(value: object) -> Json:
     :raises DrayUsageError: for a time without a zone.
     """
     if isinstance(value, Request):
-        words = _fields(value)
+        fields = _fields(value)
         sources = value.sources
         several = [sources] if isinstance(sources, (str, Place)) else sources
-        words["sources"] = [_place(source) for source in several]
-        words["destination"] = _place(value.destination)
+        fields["sources"] = [_place(source) for source in several]
+        fields["destination"] = _place(value.destination)
         if value.replicas is not None:
-            words["replicas"] = [_place(replica) for replica in value.replicas]
-        return words
+            fields["replicas"] = [_place(replica) for replica in value.replicas]
+        return fields
     if isinstance(value, datetime):
         return write_time(value)
     if isinstance(value, Mapping):
@@ -258,13 +258,13 @@ def write_time(time: datetime) -> str:
 
 
 def _fields(value: Json) -> dict[str, Any]:
-    words = {}
+    fields = {}
     for each in dataclasses.fields(value):
         inner = getattr(value, each.name)
         if inner is not None:
             # `class_` stands for `class`, a keyword of Python.
-            words[each.name.rstrip("_")] = write(inner)
-    return words
+            fields[each.name.rstrip("_")] = write(inner)
+    return fields
 
 
 def _place(place: Place | str) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def request_words(step: Send, tokens: Tokens) -> dict[str, Any]:
 
 def fault_of(error: Exception, address: Address) -> Fault:
     """Convert an exception of httpx to a fault, without any part of the request."""
-    words = _cause(error)
+    cause = _cause(error)
     if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
         return Fault("timed_out", f"no connection to {address.base} in time", was_sent=False)
     if isinstance(error, httpx.TimeoutException | TimeoutError):
@@ -73,12 +73,12 @@ def fault_of(error: Exception, address: Address) -> Fault:
                 "permanent",
                 "network",
                 f"trust {address.base}",
-                words,
+                cause,
                 "name its authority with ca=, or its key with pin=",
             )
-            return Fault("unreachable", words, was_sent=False, error=refused)
-        return Fault("unreachable", f"{address.base}: {words}", was_sent=False)
-    return Fault("unreachable", f"{address.base}: the connection broke: {words}", was_sent=True)
+            return Fault("unreachable", cause, was_sent=False, error=refused)
+        return Fault("unreachable", f"{address.base}: {cause}", was_sent=False)
+    return Fault("unreachable", f"{address.base}: the connection broke: {cause}", was_sent=True)
 
 
 def is_untrusted(error: BaseException | None) -> bool:
@@ -97,8 +97,8 @@ def late(address: Address) -> Fault:
 
 def too_long(step: Send) -> Fault:
     """Return the fault of an answer that is too long."""
-    words = f"the answer is longer than {step.answer_bytes_max} bytes"
-    return Fault("limit_exceeded", words, was_sent=True)
+    cause = f"the answer is longer than {step.answer_bytes_max} bytes"
+    return Fault("limit_exceeded", cause, was_sent=True)
 
 
 def _cause(error: BaseException) -> str:

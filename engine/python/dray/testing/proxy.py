@@ -177,11 +177,11 @@ class Proxy:
     def cut(self, *, data_only: bool = False) -> int:
         """Reset all connections; return their number."""
         with self.lock:
-            there = [each for each in self.connections if each.dialler.fileno() >= 0]
-        there = [each for each in there if each.is_data or not data_only]
-        for connection in there:
+            live = [each for each in self.connections if each.dialler.fileno() >= 0]
+        live = [each for each in live if each.is_data or not data_only]
+        for connection in live:
             connection.close(abruptly=True)
-        return len(there)
+        return len(live)
 
     def freeze_data(self) -> Connection:
         """Stall the data connection that has carried most, without closing it.
@@ -189,12 +189,12 @@ class Proxy:
         :raises LookupError: if there is none.
         """
         with self.lock:
-            there = [each for each in self.connections if each.is_data and not each.is_frozen]
-        if not there:
+            live = [each for each in self.connections if each.is_data and not each.is_frozen]
+        if not live:
             raise LookupError("no data connection has passed the proxy")
-        most = max(there, key=lambda each: each.up + each.down)
-        most.is_frozen = True
-        return most
+        busiest = max(live, key=lambda each: each.up + each.down)
+        busiest.is_frozen = True
+        return busiest
 
     def await_bytes(self, count: int, seconds: float = 60.0) -> None:
         """Wait until this many bytes of data have passed.

@@ -89,7 +89,7 @@ def json_reply(words: object, code: int = 200, **headers: str) -> Reply:
 def error(code: int, kind: str, status: str = "permanent", **words: str) -> Reply:
     """Refuse, in the form of endpoints; ``retry_after=...`` is a header."""
     after = words.pop("retry_after", None)
-    whole = {
+    fields = {
         "kind": kind,
         "status": status,
         "end": "here",
@@ -100,7 +100,7 @@ def error(code: int, kind: str, status: str = "permanent", **words: str) -> Repl
         "message": f"cannot do it: {kind}",
         **words,
     }
-    reply = json_reply({"error": whole}, code)
+    reply = json_reply({"error": fields}, code)
     if after is None:
         return reply
     return Reply(code, {**reply.headers, "retry-after": after}, reply.pieces)
@@ -108,8 +108,8 @@ def error(code: int, kind: str, status: str = "permanent", **words: str) -> Repl
 
 def event(number: int, type: str = "state", **words: object) -> bytes:
     """Write one server-sent event."""
-    whole = {"id": number, "at": "2026-11-21T17:00:00.000Z", "type": type, **words}
-    return f"id: {number}\nevent: {type}\ndata: {json.dumps(whole)}\n\n".encode()
+    fields = {"id": number, "at": "2026-11-21T17:00:00.000Z", "type": type, **words}
+    return f"id: {number}\nevent: {type}\ndata: {json.dumps(fields)}\n\n".encode()
 
 
 def events(*pieces: bytes, **how: Any) -> Reply:  # noqa: ANN401 - the fields of Reply
@@ -178,8 +178,8 @@ class ScriptedEndpoint:
     def cut(self) -> None:
         """Break all connections."""
         with self._lock:
-            there = list(self._open)
-        for connection in there:
+            connections = list(self._open)
+        for connection in connections:
             # Not closed here: its thread may wait on the descriptor, which could be reused.
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
@@ -268,11 +268,11 @@ class ScriptedEndpoint:
         is_chunked = is_chunked or "event-stream" in reply.headers.get("content-type", "")
         head = [f"HTTP/1.1 {reply.code} As-Told"]
         head += [f"{name}: {value}" for name, value in reply.headers.items()]
-        whole = b"".join(reply.pieces)
-        head += ["transfer-encoding: chunked"] if is_chunked else [f"content-length: {len(whole)}"]
+        body = b"".join(reply.pieces)
+        head += ["transfer-encoding: chunked"] if is_chunked else [f"content-length: {len(body)}"]
         connection.sendall("\r\n".join([*head, "", ""]).encode())
         if not is_chunked:
-            connection.sendall(whole)
+            connection.sendall(body)
             return True
         for at, piece in enumerate(reply.pieces):
             if at and reply.between and self._is_closed.wait(reply.between):
