@@ -88,8 +88,8 @@ def of_error(
                 f" {expired.isoformat(timespec='seconds')}: renew it",
                 error.kind,
             )
-    of = DrayTaskFailure if error.status == "permanent" else DrayTaskRetry
-    return of(message, error.kind)
+    error_class = DrayTaskFailure if error.status == "permanent" else DrayTaskRetry
+    return error_class(message, error.kind)
 
 
 @contextlib.contextmanager
@@ -153,5 +153,5 @@ def of_transfer(
     temporary = [error for error in errors if error.status != "permanent"]
     first = (temporary or errors)[0]
     count = f"{transfer.files.failed} of {transfer.files.listed} files failed"
-    of = DrayTaskRetry if temporary else DrayTaskFailure
-    return of(f"{about}: {count}; the first: {first.message}", first.kind)
+    error_class = DrayTaskRetry if temporary else DrayTaskFailure
+    return error_class(f"{about}: {count}; the first: {first.message}", first.kind)

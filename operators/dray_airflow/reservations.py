@@ -119,9 +119,9 @@ def holders(client: Client, verdicts: Sequence[AdmissionVerdict]) -> str:
     own = list(dict.fromkeys(in_the_way(verdicts)))
     all_of_them = max((each.obstacle.promises for each in verdicts if each.obstacle), default=0)
     # A refused set has no transfers: its own, which it would hold itself, do not exist.
-    there = {id: found for id, found in find(client, own).items() if found is not None}
-    own = list(there)
-    named = [_holder(id, there[id]) for id in own[:NAMED_MAX]]
+    transfers = {id: found for id, found in find(client, own).items() if found is not None}
+    own = list(transfers)
+    named = [_holder(id, transfers[id]) for id in own[:NAMED_MAX]]
     if len(own) > NAMED_MAX:
         named.append(f"{len(own) - NAMED_MAX} more of yours")
     if all_of_them > len(own):

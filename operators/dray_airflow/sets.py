@@ -40,23 +40,23 @@ def in_parts(items: Sequence[T], ask: Callable[[Sequence[T]], R]) -> Iterator[R]
 
     at, size = 0, len(items)
     while at < len(items):
-        some = items[at : at + size]
+        batch = items[at : at + size]
         try:
-            answer = ask(some)
+            answer = ask(batch)
         except DrayError as error:
-            if error.kind != "limit_exceeded" or len(some) == 1:
+            if error.kind != "limit_exceeded" or len(batch) == 1:
                 raise
-            size = len(some) // 2
+            size = len(batch) // 2
             continue
-        at += len(some)
+        at += len(batch)
         yield answer
 
 
 def find(client: Client, ids: Sequence[str]) -> dict[str, Transfer | None]:
     """Find transfers by their ids."""
     found: dict[str, Transfer | None] = {}
-    for some in in_parts(ids, client.query):
-        found.update(some)
+    for batch in in_parts(ids, client.query):
+        found.update(batch)
     return found
 
 
@@ -89,11 +89,11 @@ def submit_set(client: Client, requests: Sequence[Request]) -> Taken:
         return Taken((), answer.transfers)
     taken: list[Transfer] = []
     verdicts: list[AdmissionVerdict] = []
-    for some in in_parts(requests, lambda part: client.submit_batch(part, atomic=True)):
-        errors = [each for each in some if isinstance(each, Exception)]
-        taken += [each for each in some if not isinstance(each, Exception)]
+    for batch in in_parts(requests, lambda part: client.submit_batch(part, atomic=True)):
+        errors = [each for each in batch if isinstance(each, Exception)]
+        taken += [each for each in batch if not isinstance(each, Exception)]
         nothing = AdmissionVerdict()
-        verdicts += [getattr(each, "admission", None) or nothing for each in some]
+        verdicts += [getattr(each, "admission", None) or nothing for each in batch]
         if errors:
             for each in taken:
                 free(client, each.id, each)

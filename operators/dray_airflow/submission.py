@@ -211,8 +211,8 @@ class Errand:
                 self._sized(clients, replica, self._places(clients, (replica,))[0])
                 for replica in self.replicas
             ]
-        whole = dataclasses.replace(self.request, **words)
-        return client.submit(whole) if self.submit is None else self.submit(client, whole)
+        request = dataclasses.replace(self.request, **words)
+        return client.submit(request) if self.submit is None else self.submit(client, request)
 
     def _places(
         self, clients: Clients, ends: Sequence[End], *, is_written: bool = False
@@ -220,13 +220,13 @@ class Errand:
         """Return the places of ends at one endpoint, with one ticket beside the first."""
         from dray.client import Place
 
-        there = clients.settings(ends[0].conn_id)
-        split = [end.split(there) for end in ends]
+        settings = clients.settings(ends[0].conn_id)
+        split = [end.split(settings) for end in ends]
         active = clients.settings(self.conn_id)
         if split[0][0] == active.authority:
             return [Place(path) for _, path in split]
         key = clients.of(self.conn_id).endpoint().key
-        with translated(there.about(f"transfer {self.id}"), there):
+        with translated(settings.about(f"transfer {self.id}"), settings):
             ticket = clients.of(ends[0].conn_id).mint_ticket(
                 self.id,
                 "write" if is_written else "read",
@@ -242,10 +242,10 @@ class Errand:
         """Add the size of the one file there, so that replicas are compared before bytes move."""
         from dray.errors import DrayError
 
-        there = clients.settings(end.conn_id)
-        with translated(there.about(f"transfer {self.id}"), there):
+        settings = clients.settings(end.conn_id)
+        with translated(settings.about(f"transfer {self.id}"), settings):
             try:
-                entry = clients.of(end.conn_id).stat(end.split(there)[1])
+                entry = clients.of(end.conn_id).stat(end.split(settings)[1])
             except DrayError as error:
                 # A missing replica is reported when the transfer turns to it.
                 if error.kind != "not_found":

@@ -274,9 +274,9 @@ def _with_known(tasks: list[Task], dag: DAG, context: Context) -> list[Task]:
     known = known_of(operators, context)
 
     def add(task: Task) -> Task:
-        it = known.get(task.id, Known())
-        size = it.bytes if task.bytes is None else task.bytes
-        return dataclasses.replace(task, bytes=size, rate=it.rate)
+        known_values = known.get(task.id, Known())
+        size = known_values.bytes if task.bytes is None else task.bytes
+        return dataclasses.replace(task, bytes=size, rate=known_values.rate)
 
     return [add(task) for task in tasks]
 
@@ -365,8 +365,8 @@ def _field(operator: Any, name: str) -> Any:  # noqa: ANN401 - as it was given
 
 
 def _is_transfer(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
-    of = getattr(operator, "operator_class", type(operator))
-    return bool(getattr(of, "is_dray_transfer", False))
+    operator_class = getattr(operator, "operator_class", type(operator))
+    return bool(getattr(operator_class, "is_dray_transfer", False))
 
 
 def _seconds(value: object) -> float | None:

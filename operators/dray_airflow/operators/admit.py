@@ -429,15 +429,15 @@ def _not_known(left_out: dict[str, str]) -> DrayTaskFailure:
 
 
 def _is_transfer(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
-    of = getattr(operator, "operator_class", type(operator))
-    return bool(getattr(of, "is_dray_transfer", False))
+    operator_class = getattr(operator, "operator_class", type(operator))
+    return bool(getattr(operator_class, "is_dray_transfer", False))
 
 
 def _is_staging(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
     from dray_airflow.operators.stage import DrayStageInOperator, DrayStageOutOperator
 
-    of = getattr(operator, "operator_class", type(operator))
-    return issubclass(of, (DrayStageInOperator, DrayStageOutOperator))
+    operator_class = getattr(operator, "operator_class", type(operator))
+    return issubclass(operator_class, (DrayStageInOperator, DrayStageOutOperator))
 
 
 def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
@@ -480,15 +480,15 @@ def _reservation(want: Wanted, transfer: Transfer) -> dict[str, Any]:
 class _Instance:
     """The task instance as another task's templates see it: its own key, this task's XComs."""
 
-    def __init__(self, of: Any, operator: Any, map_index: int) -> None:  # noqa: ANN401 - Airflow's
-        self._of = of
+    def __init__(self, ti: Any, operator: Any, map_index: int) -> None:  # noqa: ANN401 - Airflow's
+        self._ti = ti
         self.task = operator
         self.task_id = operator.task_id
         self.map_index = map_index
         self.id = ""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - Airflow's own
-        return getattr(self._of, name)
+        return getattr(self._ti, name)
 
 
 def _context_of(context: Context, operator: Any, map_index: int) -> Any:  # noqa: ANN401 - Airflow's

@@ -372,9 +372,9 @@ class DrayTransferOperator(WaitingOperator):
                 transfer.files.skipped,
             )
         _, destination = self._ends()
-        of = settings if destination.conn_id == settings.conn_id else None
-        of = of or DrayHook(destination.conn_id).settings
-        authority, path = destination.split(of)
+        destination_settings = settings if destination.conn_id == settings.conn_id else None
+        destination_settings = destination_settings or DrayHook(destination.conn_id).settings
+        authority, path = destination.split(destination_settings)
         assets.announce(context, assets.uri(authority, path), result)
         return result
 

@@ -210,10 +210,10 @@ class DrayVerifyOperator(BaseOperator):
         with ThreadPoolExecutor(AT_ONCE) as there, ThreadPoolExecutor(AT_ONCE) as here:
             try:
                 for at in range(0, len(pairs), AHEAD):
-                    some = pairs[at : at + AHEAD]
-                    wanted = there.map(lambda below: source.sum(below, algorithm), some)
-                    found = here.map(lambda below: destination.sum(below, algorithm), some)
-                    for below, one, other in zip(some, wanted, found, strict=True):
+                    batch = pairs[at : at + AHEAD]
+                    wanted = there.map(lambda below: source.sum(below, algorithm), batch)
+                    found = here.map(lambda below: destination.sum(below, algorithm), batch)
+                    for below, one, other in zip(batch, wanted, found, strict=True):
                         read += (one.from_ == "read") + (other.from_ == "read")
                         if (other.checksum, other.size) != (one.checksum, one.size):
                             wrong[below] = (

@@ -116,6 +116,6 @@ class DrayFileSensor(BaseSensorOperator):
             # The token was accepted at the first check, so it has expired since.
             is_permanent = event.get("status") == "permanent"
             is_permanent = is_permanent and event.get("kind") != "unauthorized"
-            of = DrayTaskFailure if is_permanent else DrayTaskRetry
-            raise of(f"{self.path}: {event['error']}", str(event.get("kind", "other")))
+            error_class = DrayTaskFailure if is_permanent else DrayTaskRetry
+            raise error_class(f"{self.path}: {event['error']}", str(event.get("kind", "other")))
         return {"path": event["path"], "size": event["size"]}

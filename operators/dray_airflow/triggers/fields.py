@@ -17,6 +17,6 @@ class OfFields:
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and the arguments that make an equal trigger."""
-        of = type(self)
+        trigger_class = type(self)
         words = {name: getattr(self, name) for name in self.FIELDS}
-        return f"{of.__module__}.{of.__qualname__}", words
+        return f"{trigger_class.__module__}.{trigger_class.__qualname__}", words

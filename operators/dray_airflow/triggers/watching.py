@@ -165,16 +165,16 @@ class Watch:
         ids = list(self._waiting)
         at = 0
         while at < len(ids):
-            some = ids[at : at + self._ids_max]
+            batch = ids[at : at + self._ids_max]
             try:
-                transfers = await client.query(some)
+                transfers = await client.query(batch)
             except DrayError as error:
-                if error.kind != "limit_exceeded" or len(some) == 1:
+                if error.kind != "limit_exceeded" or len(batch) == 1:
                     raise
                 # An answer has 16 MiB at most, and a request that names many files 64 KiB of them.
-                self._ids_max = len(some) // 2
+                self._ids_max = len(batch) // 2
                 continue
-            at += len(some)
+            at += len(batch)
             await self._resolve(client, transfers)
 
     async def _resolve(self, client: AsyncClient, found: Mapping[str, Transfer | None]) -> None:
