@@ -144,13 +144,13 @@ class DrayTransfertool(Transfertool):
         answers: dict[str, Any] = {}
         ids = list(requests_by_eid)
         for first in range(0, len(ids), _QUERY_MAX):
-            some = ids[first : first + _QUERY_MAX]
+            batch = ids[first : first + _QUERY_MAX]
             try:
-                found = self._query(some)
+                found = self._query(batch)
             except DrayError as error:
-                answers.update(dict.fromkeys(some, error))
+                answers.update(dict.fromkeys(batch, error))
                 continue
-            for id in some:
+            for id in batch:
                 transfer = found.get(id)
                 if transfer is None:
                     answers[id] = None
