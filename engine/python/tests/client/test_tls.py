@@ -36,7 +36,7 @@ def der(path: Path) -> bytes:
     return base64.b64decode(match[1])
 
 
-def test_the_fingerprint_is_what_openssl_says(
+def test_the_fingerprint_equals_that_of_openssl(
     certificates: dict[str, Path], fingerprint_by_openssl: Callable[[Path], str]
 ) -> None:
     for path in certificates.values():
