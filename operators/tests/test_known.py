@@ -40,7 +40,7 @@ def move(task_id: str, **words: Loose) -> Loose:
     return DrayTransferOperator(task_id=task_id, **given)
 
 
-def test_an_endpoint_says_its_rate_and_how_large_a_source_is(
+def test_an_endpoint_reports_its_rate_and_the_size_of_a_source(
     site: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = site.root("raw")

@@ -22,7 +22,7 @@ def jwt(seconds: float) -> str:
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln"
 
 
-def test_a_token_says_when_it_expires() -> None:
+def test_the_expiry_of_a_token_is_read() -> None:
     assert is_expired(jwt(-1))
     assert not is_expired(jwt(60))
     found = expires_at(jwt(3600))

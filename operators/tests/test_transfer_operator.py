@@ -67,7 +67,9 @@ def pointer(dag_id: str, task_id: str) -> Loose:
         return {row.key: json.loads(row.value) for row in rows}["dray_transfer"]
 
 
-def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..., Loose]) -> None:
+def test_a_file_arrives_and_the_result_describes_it(
+    sites: Two, run_dag: Callable[..., Loose]
+) -> None:
     with make_dag("arrives") as dag:
         move(destination="/data/{{ dag.dag_id }}/x.dat")
         move(task_id="deferred", rate_max="1MB", grace_seconds=0)
@@ -356,7 +358,7 @@ def test_lineage_names_both_ends(sites: Two) -> None:
     ]
 
 
-def test_lineage_says_how_much_came(sites: Two) -> None:
+def test_lineage_reports_the_bytes(sites: Two) -> None:
     from types import SimpleNamespace
 
     del sites
