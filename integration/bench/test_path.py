@@ -128,7 +128,7 @@ def some_results() -> Results:
     return results
 
 
-def test_a_table_says_how_much_of_the_line_was_used() -> None:
+def test_a_table_shows_the_used_part_of_the_line() -> None:
     text = wan_report.tables(some_results()).splitlines()
     assert text[0] == "It carries enough."
     assert "| **dray** | 25.0 | 42 | 100.0 | 80.0% | 1.25 | 2.00 | 1 | 3 | 2 | 0.1 |  |" in text

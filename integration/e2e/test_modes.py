@@ -32,7 +32,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("way", [None, Way(push=True), Way(push=False)], ids=str)
-def test_a_copy_runs_as_nobody_but_its_caller(bench: Bench, way: Way | None) -> None:
+def test_set_id_bits_of_the_source_are_dropped(bench: Bench, way: Way | None) -> None:
     source = bench.folder / "source"
     (source / "group").mkdir(parents=True)
     for name, size in SIZES.items():

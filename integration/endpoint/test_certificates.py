@@ -371,7 +371,7 @@ def test_an_endpoint_does_not_start_with_a_damaged_list(tmp_path: Path, name: st
         endpoint.close()
 
 
-def test_an_endpoint_that_trusts_no_authority_says_so(
+def test_an_endpoint_that_trusts_no_authority_reports_it(
     world: World, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     endpoint = start_endpoint("plain")

@@ -413,7 +413,7 @@ def test_bypassing_the_fast_root_leaves_nothing_there(
             client.stage_in(StagingRequest("/slow/in", recursive=True, replicas=2))
 
 
-def test_a_stopping_endpoint_says_so_and_drains(two_endpoints: Two, a: Client) -> None:
+def test_a_stopping_endpoint_reports_it_and_drains(two_endpoints: Two, a: Client) -> None:
     with two_endpoints.a.client(policy=Policy(seconds=2, tries=1)) as hasty:
         two_endpoints.a.stop()
         with pytest.raises(dray.DrayTemporaryError) as caught:

@@ -44,7 +44,7 @@ def called(endpoint: Endpoint, token: str) -> tuple[int, str, float]:
     return answer.code, answer.text, time.monotonic() - start
 
 
-def test_all_good_tokens_are_believed_while_a_slow_issuer_is_asked_once(
+def test_valid_tokens_are_accepted_with_one_call_to_a_slow_issuer(
     start_endpoint: Callable[..., Endpoint], served: Served, tmp_path: Path
 ) -> None:
     served.seconds = SLOW_SECONDS

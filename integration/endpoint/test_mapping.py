@@ -411,7 +411,7 @@ def test_a_run_that_is_not_known_is_refused(argv: list[str]) -> None:
         xrd.run_of(argv, ENVIRONMENT)
 
 
-def test_the_last_line_has_one_colon_and_the_code_says_whether_to_come_back() -> None:
+def test_the_last_line_has_one_colon_and_the_code_marks_retries() -> None:
     transfer = {**TRANSFER, "id": "xrd-1"}
     assert xrd.ending(transfer) == (0, "")
     message = "cannot open at the source: a: b\nc: no"

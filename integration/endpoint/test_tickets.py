@@ -232,7 +232,7 @@ def test_a_copy_that_cannot_be_submitted_leaves_no_ticket(
     assert [each["peer_key"] for each in tickets] == [a.key]
 
 
-def test_a_session_on_a_ticket_writes_only_where_the_ticket_says(two_endpoints: Two) -> None:
+def test_a_session_on_a_ticket_writes_only_to_the_tickets_paths(two_endpoints: Two) -> None:
     a, b = two_endpoints
     ticket = mint(a, b, direction="write", paths=["/data/in/x"])["ticket"]
     key = a.folder / "endpoint" / "identity.pem"

@@ -117,7 +117,7 @@ def test_a_bad_token_is_refused_by_the_api_with_the_cause(scene: TokenScene, nam
 
 
 @pytest.mark.parametrize("name", sorted(set(BAD) - {"empty", "huge"}))
-def test_a_bad_token_opens_no_session_and_the_copy_says_why(
+def test_a_bad_token_opens_no_session_and_the_copy_reports_the_cause(
     scene: TokenScene, name: str, tmp_path: Path
 ) -> None:
     make, words = BAD[name]

@@ -57,7 +57,7 @@ def test_a_server_outlives_a_file_beyond_its_limit(bench: Bench, large: Path) ->
 
 
 @pytest.mark.parametrize("mebibytes", [150, 250, 350])
-def test_without_memory_for_its_objects_it_says_so(
+def test_a_copy_without_memory_for_its_objects_reports_it(
     bench: Bench, large: Path, mebibytes: int
 ) -> None:
     sink = bench.folder / "sink"
@@ -118,7 +118,7 @@ def test_unwritable_output_is_reported(bench: Bench, large: Path) -> None:
             assert b"cannot be written" in ended.stderr, ended.stderr
 
 
-def test_a_server_that_may_open_no_socket_says_so_and_lets_callers_in_later(bench: Bench) -> None:
+def test_a_server_out_of_sockets_reports_it_and_recovers(bench: Bench) -> None:
     """RLIMIT_NOFILE: otherwise callers would wait for an answer without a reason in the log."""
     sink = bench.folder / "sink"
     sink.mkdir()

@@ -48,7 +48,7 @@ def test_every_type_of_the_specification_has_a_golden_frame() -> None:
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=_ids)
-def test_golden_frames_mean_what_the_engine_says(path: Path) -> None:
+def test_golden_frames_match_their_json(path: Path) -> None:
     expected = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     assert decoder.decode_stream(path.read_bytes()) == [expected]
 

@@ -125,7 +125,7 @@ def test_another_content_is_never_mixed_in(bare: Scene, ours: Path) -> None:
     assert hash_file(to) == hash_file(source)
 
 
-def test_without_the_library_it_says_what_to_build(bare: Scene, ours: Path) -> None:
+def test_without_the_library_the_message_names_the_build_target(bare: Scene, ours: Path) -> None:
     """A host without the XRootD client gets the remedy, not a crash."""
     env = {"DRAY_XRDCL": "/nonexistent/libdray-xrdcl.so"}
     ended = bare.run(ours, "cp", "root://127.0.0.1:1//a", bare.folder / "b", env=env)
