@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXAMPLE = ROOT / "engine/crates/dray-endpoint/src/config/example.toml"
+EXAMPLE = ROOT / "engine/crates/dray-config/src/example.toml"
 PAGE = ROOT / "docs/reference/configuration.md"
 BLOCK = re.compile(r"^```toml\n.*?^```$", re.MULTILINE | re.DOTALL)
 

@@ -5,8 +5,8 @@
 //! Invariant owned here: a thread that acts as an owner opens every folder itself, because an open
 //! folder bypasses the permissions of the folders above it.
 
-use crate::config::Config;
-use crate::roots::Root;
+use dray_config::Config;
+use dray_config::roots::Root;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_link::threads::refused;
 use dray_runtime::account::{self, HostAccounts};
@@ -161,8 +161,8 @@ fn asking<Q: Send, A: Send, T: Send>(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::{Accounts, asking};
-    use crate::config::Config;
-    use crate::roots::Roots;
+    use dray_config::Config;
+    use dray_config::roots::Roots;
     use dray_core::options::{Durability, Links};
     use dray_core::{ErrorKind, RelPath, Result, TransferId};
     use dray_open::export::Within;

@@ -6,9 +6,8 @@
 //! Invariant owned here: each removal is in the audit log before it happens.
 
 use crate::audit::Audit;
-use crate::config;
 use crate::metrics::Metrics;
-use crate::roots::{Root, Roots};
+use dray_config::roots::{Root, Roots};
 use dray_core::lock::LockExt;
 use dray_core::path::escape;
 use dray_core::{Error, ErrorKind, ModifiedTime, RelPath, Result, TransferId};
@@ -53,8 +52,8 @@ pub struct Policy {
     pub is_dry_run: bool,
 }
 
-impl From<&config::Janitor> for Policy {
-    fn from(written: &config::Janitor) -> Self {
+impl From<&dray_config::Janitor> for Policy {
+    fn from(written: &dray_config::Janitor) -> Self {
         Self {
             age: DAY.saturating_mul(written.age_days),
             space_min: written.space_min.map(|size| size.0),

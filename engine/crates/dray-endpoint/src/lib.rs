@@ -1,7 +1,7 @@
 //! The endpoint of a data transfer node: a service that accepts requests for transfers, queues and
 //! runs them, and reports on them.
 //!
-//! Purpose: the configuration, the control API, permissions on paths, and the sessions of queued
+//! Purpose: the control API, permissions on paths, and the sessions of queued
 //! transfers. The page docs/design/endpoint.md names each module and its limits.
 //!
 //! Non-goals: moving bytes (dray-runtime), scheduling decisions (dray-sched), storing transfers
@@ -13,7 +13,6 @@ pub mod access;
 pub mod accounts;
 pub mod api;
 pub mod audit;
-pub mod config;
 pub mod connection;
 pub mod dispatch;
 pub mod janitor;
@@ -23,7 +22,6 @@ pub mod metrics;
 pub mod passive;
 mod process;
 mod queue_settings;
-pub mod roots;
 pub mod run;
 pub mod server;
 pub mod session;

@@ -9,7 +9,7 @@ mod rates;
 
 pub use moving::{Moving, Way};
 
-use crate::config::Config;
+use dray_config::Config;
 use dray_core::lock::LockExt;
 use dray_core::plan;
 use dray_core::{End, Error, ErrorKind, Result};

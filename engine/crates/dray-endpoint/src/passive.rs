@@ -7,12 +7,12 @@
 use crate::access::{Access, Action, Credentials, Principal};
 use crate::accounts::Accounts;
 use crate::audit::{Audit, Deed};
-use crate::config::Config;
 use crate::live::{Live, Moving, Seat, Way};
-use crate::roots::{Root, Roots, api_path};
 use crate::tickets::{self, Grant};
 use dray_api::RateWish;
 use dray_api::api_path::ApiPath;
+use dray_config::Config;
+use dray_config::roots::{Root, Roots, api_path};
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, StreamId};
 use dray_link::link::{SinkLink, SourceLink};

@@ -1,7 +1,7 @@
 //! Checks the limits that the system sets for this process, before any file is opened. With too low
 //! limits an endpoint would be killed by a signal, or answer no calls.
 
-use crate::config::Config;
+use dray_config::Config;
 use dray_core::units::human;
 use dray_core::{End, Error, ErrorKind, Result, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,7 +1,7 @@
 //! Converts the endpoint's configuration to the settings of the queue.
 
-use crate::config::{Config, Rate, Share};
 use dray_api::RetryWish;
+use dray_config::{Config, Rate, Share};
 use dray_queue::Settings;
 use dray_queue::promises::{self, RootRate};
 use std::sync::Arc;

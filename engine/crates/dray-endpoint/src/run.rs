@@ -4,7 +4,6 @@ use crate::access::{Access, Authenticator, authorities};
 use crate::accounts::Accounts;
 use crate::api::{About, Api, Parts, router};
 use crate::audit::Audit;
-use crate::config::Config;
 use crate::dispatch::{Dispatcher, Shares};
 use crate::janitor::Janitor;
 use crate::listen::listen_patiently;
@@ -13,7 +12,6 @@ use crate::metrics::Metrics;
 use crate::passive::{Front, Passive};
 use crate::process;
 use crate::queue_settings::queue_settings;
-use crate::roots::Roots;
 use crate::server::Server;
 use crate::session::SessionRunner;
 use crate::staging::Expiry;
@@ -21,6 +19,8 @@ use crate::storage::Given;
 use crate::supervisor::Supervisor;
 use crate::ticket_store::TicketStore;
 use dray_api::timestamp::time;
+use dray_config::Config;
+use dray_config::roots::Roots;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_net::{Fingerprint, Identity, Listener, Serve, server_config};
@@ -499,7 +499,7 @@ fn limit(count: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::Endpoint;
-    use crate::config::Config;
+    use dray_config::Config;
     use dray_core::{Error, ErrorKind};
     use dray_net::Identity;
     use std::io::{Read, Write};

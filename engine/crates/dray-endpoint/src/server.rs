@@ -10,10 +10,10 @@
 
 mod io;
 
-use crate::config::Limits;
 use crate::connection::{PeerAddress, PeerCertificates, Room};
 use crate::metrics::Metrics;
 use axum::Router;
+use dray_config::Limits;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_link::threads::refused;

@@ -4,13 +4,13 @@
 //! Not for: the time at which a transfer runs, and the consequences of its outcome (`dispatch`).
 
 use crate::accounts::Accounts;
-use crate::config::Config;
 use crate::live::Bounds;
-use crate::roots::{Root, Roots};
 use dray_api::Streams;
 use dray_api::api_path::{ApiPath, Side};
 use dray_api::timestamp::time;
 use dray_api::{Place, Request};
+use dray_config::Config;
+use dray_config::roots::{Root, Roots};
 use dray_core::options::Options;
 use dray_core::{
     ByteRange, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,

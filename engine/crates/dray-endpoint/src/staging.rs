@@ -13,11 +13,11 @@ pub use expiry::{Expiry, Later};
 
 use crate::access::{Access, Action, Principal};
 use crate::accounts::Accounts;
-use crate::config::Tier;
-use crate::roots::{Root, Roots};
 use crate::storage::{self, Freed, Given, Seen};
 use dray_api::api_path::ApiPath;
 use dray_api::{Place, Request, Selection, Staged, StagedDirection, StagedState, StagingRequest};
+use dray_config::Tier;
+use dray_config::roots::{Root, Roots};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_queue::clock;
 use dray_queue::{Queue, Refused, StagedRow, Submission};

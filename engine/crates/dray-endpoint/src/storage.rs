@@ -11,10 +11,10 @@ mod listings;
 mod remove;
 mod stored;
 
-use crate::roots::Root;
 use dray_api::Timestamp;
 use dray_api::api_path::{self, ApiPath};
 use dray_api::{Algorithm, ChecksumAnswer, Entry, EntryList, EntryType, SpaceAnswer, SumOrigin};
+use dray_config::roots::Root;
 use dray_core::checksum::Summer;
 use dray_core::{End, Error, ErrorKind, Metadata, ModifiedTime, Name, RelPath, Result, Sums};
 use dray_store::{MadeDir, ReadExt, ReadPurpose, StoreExt, SyncItem, errno};

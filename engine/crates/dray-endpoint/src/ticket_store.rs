@@ -2,7 +2,6 @@
 //! queue's database.
 
 use crate::access::Principal;
-use crate::config;
 use crate::live::Live;
 use crate::passive::TicketBook;
 use crate::tickets::{self, Grant, Secret};
@@ -42,7 +41,7 @@ impl TicketStore {
     pub const fn new(
         queue: Arc<Queue>,
         live: Live,
-        rules: &config::Tickets,
+        rules: &dray_config::Tickets,
         key: Fingerprint,
         address: String,
     ) -> Self {

@@ -3,8 +3,8 @@
 use crate::export;
 use crate::null::Null;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
-use dray_runtime::assembly::Threads;
 use dray_link::pool::Pool;
+use dray_runtime::assembly::Threads;
 use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
 use dray_store::{NullStore, NullTree, Store};

@@ -86,6 +86,7 @@ const OPEN_AND_BELOW: &[&str] = &[
 
 const ENDPOINT_USES: &[&str] = &[
     "dray-client",
+    "dray-config",
     "dray-queue",
     "dray-api",
     "dray-auth",
@@ -102,6 +103,7 @@ const ENDPOINT_USES: &[&str] = &[
 ];
 const CLI_USES: &[&str] = &[
     "dray-client",
+    "dray-config",
     "dray-api",
     "dray-endpoint",
     "dray-auth",
@@ -196,15 +198,22 @@ pub const ROOMS: &[Room] = &[
         may_use: &["dray-api", "dray-link", "dray-net", "dray-store", CORE],
     },
     Room {
-        name: "dray-queue",
+        name: "dray-config",
         is_pure: false,
         may_use: &[
             "dray-api",
-            "dray-link",
+            "dray-auth",
+            "dray-open",
+            "dray-runtime",
             "dray-sched",
-            "dray-session",
+            "dray-store",
             CORE,
         ],
+    },
+    Room {
+        name: "dray-queue",
+        is_pure: false,
+        may_use: &["dray-api", "dray-link", "dray-sched", "dray-session", CORE],
     },
     Room {
         name: "dray-endpoint",

@@ -4,13 +4,13 @@
 use super::keyring::Keyring;
 use super::keys::{certificates, files, keys_missing, read, source};
 use super::{Access, Action, Credentials, Future, Principal, Rights, now};
-use crate::config::{Config, Tls};
-use crate::roots::Roots;
 use dray_api::api_path::ApiPath;
 use dray_auth::jwk::KeySet;
 use dray_auth::mint::SigningKey;
 use dray_auth::x509::{Revocation, Trust};
 use dray_auth::{Issuer, Issuers, Mapping, Resource, Verified};
+use dray_config::roots::Roots;
+use dray_config::{Config, Tls};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use ring::rand::SystemRandom;
@@ -57,7 +57,7 @@ impl Authenticator {
     /// If the configuration is wrong, or if a file that it names cannot be read.
     pub fn open(config: &Config, roots: Roots) -> Result<Self> {
         config.map.check()?;
-        let issuer = |issuer: &crate::config::Issuer| Issuer {
+        let issuer = |issuer: &dray_config::Issuer| Issuer {
             url: issuer.url.clone(),
             audiences: issuer.audiences.clone(),
             base: issuer.base.clone(),

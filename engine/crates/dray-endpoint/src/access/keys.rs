@@ -4,9 +4,9 @@
 
 use super::Future;
 use super::keyring::{Fetch, Pace, Source};
-use crate::config::Issuer;
 use dray_auth::jwk::KeySet;
 use dray_client::{Client, Keeper};
+use dray_config::Issuer;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_net::{Authority, Trust};
 use hyper::Method;
@@ -220,7 +220,7 @@ pub fn authorities(path: Option<&Path>) -> Result<Authority> {
 #[cfg(test)]
 mod tests {
     use super::{FILE_BYTES_MAX, keys_missing, read};
-    use crate::config::Config;
+    use dray_config::Config;
 
     #[test]
     fn a_file_with_too_many_bytes_is_refused_and_not_cut() {

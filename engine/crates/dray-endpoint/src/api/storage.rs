@@ -4,7 +4,6 @@ use super::Api;
 use super::extract::{Body, Caller, Query};
 use super::refusal::Answer;
 use crate::access::{Action, Principal};
-use crate::roots::Root;
 use crate::storage;
 use axum::Json;
 use axum::extract::State;
@@ -14,6 +13,7 @@ use dray_api::{
     ChecksumAnswer, ChecksumRequest, Entry, EntryList, ErrorAnswer, ListQuery, MkdirRequest,
     PathQuery, RenameRequest, RmAnswer, RmRequest, SpaceAnswer,
 };
+use dray_config::roots::Root;
 use dray_core::Result;
 use std::sync::Arc;
 

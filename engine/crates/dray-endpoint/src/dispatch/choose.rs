@@ -7,10 +7,10 @@
 
 use super::rules::{SessionPhase, limits, limits_beside, max_running, settings};
 use super::time;
-use crate::config::Config;
 use dray_api::Timestamp;
 use dray_api::api_path::Side;
 use dray_api::{Scheduling, SchedulingPatch};
+use dray_config::Config;
 use dray_core::rate::Class;
 use dray_core::{Time, TransferId};
 use dray_queue::{CandidateQuery, QueuedTransfer};
@@ -257,9 +257,9 @@ fn session_phases(all: &[TransferView]) -> Vec<SessionPhase<'_>> {
 #[cfg(test)]
 mod tests {
     use super::{Chooser, TransferView, limits};
-    use crate::config::Config;
     use dray_api::Timestamp;
     use dray_api::{Scheduling, SchedulingPatch};
+    use dray_config::Config;
     use dray_core::TransferId;
     use dray_core::rate::Class;
     use dray_sched::policy::{Lines, Name, Phase};

@@ -22,7 +22,6 @@ pub use share::Shares;
 
 use crate::access::{Access, Action};
 use crate::audit::{Audit, Deed};
-use crate::config::Config;
 use crate::live::{Live, Moving, Seat, Way};
 use crate::session::{Job as Session, SessionRunner};
 use crate::supervisor::Supervisor;
@@ -32,6 +31,7 @@ use dray_api::RateWish;
 use dray_api::api_path::Side;
 use dray_api::timestamp::time;
 use dray_api::{Request, Scheduling, SchedulingPatch, State as TransferState};
+use dray_config::Config;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, Time, TransferId};
 use dray_link::threads;

@@ -219,11 +219,11 @@ impl Watch for Monitor<'_> {}
 mod tests {
     use super::Monitor;
     use crate::access::{Principal, Rights};
-    use crate::config::Config;
     use crate::live::{Moving, Way};
     use crate::queue_settings::queue_settings;
     use dray_api::RateWish;
     use dray_api::StageWord;
+    use dray_config::Config;
     use dray_core::TransferId;
     use dray_core::profile::Stage;
     use dray_queue::clock;

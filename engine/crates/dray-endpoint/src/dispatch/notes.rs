@@ -109,8 +109,8 @@ fn take(notes: &Mutex<Vec<Note>>) -> Vec<Note> {
 #[cfg(test)]
 mod tests {
     use super::Notes;
-    use crate::config::Config;
     use crate::queue_settings::queue_settings;
+    use dray_config::Config;
     use dray_core::Time;
     use dray_queue::Queue;
     use dray_queue::clock;

@@ -1,7 +1,7 @@
 //! Converts the configured or changed rules to the policy's types.
 
-use crate::config::Config;
 use dray_api::Scheduling;
+use dray_config::Config;
 use dray_sched::policy::{self, Limits, OwnerRules, Phase};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -82,8 +82,8 @@ pub(super) fn limits_beside(
 #[cfg(test)]
 mod tests {
     use super::{Limits, SessionPhase, limits, limits_beside};
-    use crate::config::Config;
     use dray_api::Scheduling;
+    use dray_config::Config;
     use dray_sched::policy::Phase;
     use std::collections::BTreeMap;
 

@@ -2,12 +2,12 @@
 //! come first, the rest is divided by class and weight. dray-sched computes the division; this
 //! module builds the tree.
 
-use crate::config::Config;
 use crate::dispatch::notes::Notes;
 use crate::live::{Live, Moving};
 use dray_api::RateWish;
 use dray_api::Timestamp;
 use dray_api::{Event, EventKind, PlannedRate};
+use dray_config::Config;
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
 use dray_link::clock::Clock;
@@ -412,7 +412,7 @@ fn by_class(share: Share, all: &[Arc<Moving>], is_below: impl Fn(&Moving) -> boo
 }
 
 /// Returns the share that the configuration gives a peer or an owner.
-fn configured(share: Option<&crate::config::Share>) -> Share {
+fn configured(share: Option<&dray_config::Share>) -> Share {
     let Some(share) = share else {
         return Share::default();
     };
@@ -434,10 +434,10 @@ fn share(wish: RateWish) -> Share {
 #[cfg(test)]
 mod tests {
     use super::Shares;
-    use crate::config::Config;
     use crate::live::{Bounds, Live, Moving, Way};
     use crate::queue_settings::queue_settings;
     use dray_api::RateWish;
+    use dray_config::Config;
     use dray_core::TransferId;
     use dray_queue::Queue;
     use dray_queue::clock;

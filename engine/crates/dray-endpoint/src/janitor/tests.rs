@@ -1,8 +1,8 @@
 use super::{Janitor, Policy};
 use crate::audit::Audit;
-use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::roots::Roots;
+use dray_config::Config;
+use dray_config::roots::Roots;
 use dray_core::options::Durability;
 use dray_core::{ContentKey, ModifiedTime, RelPath, TransferId};
 use dray_log::{

@@ -6,7 +6,7 @@
 //! bound.
 
 use super::Moving;
-use crate::config::{Config, Share};
+use dray_config::{Config, Share};
 use dray_link::pace::{SharedRate, SharedRates};
 use std::sync::Arc;
 
@@ -100,9 +100,9 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::Rates;
-    use crate::config::Config;
     use crate::live::{Moving, Way};
     use dray_api::RateWish;
+    use dray_config::Config;
     use dray_core::TransferId;
 
     const MEGA: u64 = 1_000_000;

@@ -1,10 +1,10 @@
 //! Tests of the counters.
 
 use super::Metrics;
-use crate::config::Config;
 use crate::queue_settings::queue_settings;
 use axum::http::Method;
 use dray_api::Request;
+use dray_config::Config;
 use dray_core::TransferId;
 use dray_queue::clock;
 use dray_queue::events::Hub;

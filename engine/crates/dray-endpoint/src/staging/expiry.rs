@@ -5,9 +5,9 @@
 use super::evict;
 use crate::accounts::Accounts;
 use crate::audit::Audit;
-use crate::roots::Roots;
 use crate::storage::Given;
 use dray_api::Timestamp;
+use dray_config::roots::Roots;
 use dray_core::{Error, Result};
 use dray_queue::clock;
 use dray_queue::{Queue, StagedRow};

@@ -5,8 +5,8 @@
 //! changed or appeared after the decision stays.
 
 use super::{Given, above, failed};
-use crate::roots::Root;
 use dray_api::api_path::ApiPath;
+use dray_config::roots::Root;
 use dray_core::{ModifiedTime, Name, RelPath, Result};
 use dray_store::{FileKind, StoreExt, SyncItem};
 use rustix::fd::{AsFd, BorrowedFd};

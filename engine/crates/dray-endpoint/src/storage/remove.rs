@@ -4,8 +4,8 @@
 //! followed. Only the folders on the way down are open.
 
 use super::{Given, above, failed};
-use crate::roots::Root;
 use dray_api::api_path::ApiPath;
+use dray_config::roots::Root;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_store::{StoreExt, SyncItem};
 use rustix::fd::OwnedFd;

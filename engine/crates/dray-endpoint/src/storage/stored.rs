@@ -3,10 +3,10 @@
 //! Each page of a list reads the folder again and holds one page.
 
 use super::{Given, PageOf, in_plain_words};
-use crate::roots::Root;
 use dray_api::Timestamp;
 use dray_api::api_path::{self, ApiPath};
 use dray_api::{Entry, EntryList, EntryType, SpaceAnswer};
+use dray_config::roots::Root;
 use dray_core::{End, EntryKind, Error, ErrorKind, RelPath, Result};
 use dray_store::{FileKind, FileState, ListOptions, Listed, StoreExt, SyncItem};
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 use super::{
     Given, Listings, PageOf, Seen, checksum, free, list, make_folder, remove, rename, space, stat,
 };
-use crate::config::Config;
-use crate::roots::{Root, Roots};
 use dray_api::api_path::ApiPath;
 use dray_api::{Algorithm, EntryType, SumOrigin};
+use dray_config::Config;
+use dray_config::roots::{Root, Roots};
 use dray_core::ErrorKind;
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,6 +1,6 @@
 //! The exported roots: finds the folder of a root's name, and holds the root's rules.
 
-use crate::config::{Config, Owners, Tier};
+use crate::{Config, Owners, Tier};
 use dray_api::api_path::ApiPath;
 use dray_core::rate::BytesPerSecond;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
@@ -71,7 +71,10 @@ impl Root {
     }
 
     /// Opens the entry at `path`, without following any link.
-    pub(crate) fn beneath(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn beneath(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         self.export.beneath(path, flags)
     }
 }
@@ -176,7 +179,7 @@ pub fn api_path(root: &Root, below: &[u8]) -> Result<ApiPath> {
 }
 
 /// Opens a root that is a folder of this host and overlaps none of `others`.
-fn open_folder(root: &crate::config::Root, path: &Path, others: &[Arc<Root>]) -> Result<Export> {
+fn open_folder(root: &crate::Root, path: &Path, others: &[Arc<Root>]) -> Result<Export> {
     let name = root.name.as_str();
     let path = path.canonicalize().map_err(|error| {
         let cause = format!("{}: {error}", path.display());
@@ -192,13 +195,12 @@ fn open_folder(root: &crate::config::Root, path: &Path, others: &[Arc<Root>]) ->
         let cause = format!("it overlaps with the root {:?}", other.name());
         return Err(wrong(name, cause, "give each root a folder of its own"));
     }
-    let folder = |target: &crate::config::TargetFolder| {
+    let folder = |target: &crate::TargetFolder| {
         // `join` keeps an absolute folder unchanged.
         (path.join(&target.folder), target.target.clone())
     };
-    let limit = |limit: &crate::config::TargetLimit| {
-        (limit.target.clone(), BytesPerSecond(limit.rate).into())
-    };
+    let limit =
+        |limit: &crate::TargetLimit| (limit.target.clone(), BytesPerSecond(limit.rate).into());
     let targets = Targets {
         folders: root.targets.iter().map(folder).collect(),
         limits: root.limit_targets.iter().map(limit).collect(),
@@ -211,7 +213,7 @@ fn open_folder(root: &crate::config::Root, path: &Path, others: &[Arc<Root>]) ->
 }
 
 /// Opens a root that is a folder of a store which a URL names.
-fn open_store(root: &crate::config::Root, url: &str) -> Result<Export> {
+fn open_store(root: &crate::Root, url: &str) -> Result<Export> {
     let targets = Targets {
         threads: root.threads.0,
         ..Targets::default()
@@ -237,7 +239,7 @@ fn wrong(name: &str, cause: String, remedy: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::Roots;
-    use crate::config::Config;
+    use crate::Config;
 
     #[test]
     fn roots_that_overlap_are_refused() {

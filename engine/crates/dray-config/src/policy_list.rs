@@ -3,7 +3,7 @@
 use dray_sched::policy::{MaxRunning, Name};
 use std::fs;
 
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/example.toml");
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.toml");
 const PAGE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../../docs/reference/configuration.md"

@@ -3,7 +3,8 @@
 //! Purpose: the file as types that hold only valid values: sizes with units, valid names, rules
 //! that name existing roots. The example ([`EXAMPLE`]) explains each key; a test parses it.
 //!
-//! Not for: opening files. A missing folder is an error of the code that opens it.
+//! Non-goals: applying limits and rules. A missing folder is an error of the code that opens it
+//! ([`roots`]).
 //!
 //! Invariant owned here: an unknown key is refused, with its file and line.
 
@@ -11,6 +12,7 @@ mod limits;
 #[cfg(test)]
 mod policy_list;
 mod read;
+pub mod roots;
 mod values;
 
 pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tickets};
