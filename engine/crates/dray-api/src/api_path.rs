@@ -4,7 +4,9 @@
 
 pub use dray_core::url::{SCHEME, encode};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, url};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::fmt;
 
 /// Maximum bytes of a path or URL as text (guess, revisit). An encoded byte takes at most three
 /// characters.
@@ -27,7 +29,11 @@ impl ApiPath {
     /// # Errors
     /// `InvalidName` or `PathEscapes`. Names that dray reserves are refused.
     pub fn parse(text: &str) -> Result<Self> {
-        let bytes = decode(text)?;
+        Self::from_bytes(text, &decode(text)?)
+    }
+
+    /// Parses the bytes of a path; `text` is quoted in errors.
+    fn from_bytes(text: &str, bytes: &[u8]) -> Result<Self> {
         let whole = bytes
             .strip_prefix(b"/")
             .ok_or_else(|| invalid(text, "a path begins with the name of a root: /ROOT/PATH"))?;
@@ -84,7 +90,11 @@ impl ApiPath {
 }
 
 /// One side of a transfer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// Its text form, which is also its stored form, is `/ROOT/PATH` at this endpoint and
+/// `dray://HOST:PORT/ROOT/PATH` at another one, whatever names the endpoints have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Side {
     /// Beneath a root of this endpoint.
     Local(ApiPath),
@@ -112,16 +122,24 @@ impl Side {
     /// # Errors
     /// `InvalidRequest` with a remedy, and the errors of [`ApiPath::parse`].
     pub fn parse(url: &str, is_own: impl Fn(&str) -> bool) -> Result<Self> {
+        Self::parse_with(url, ApiPath::parse, is_own)
+    }
+
+    fn parse_with(
+        url: &str,
+        path: impl Fn(&str) -> Result<ApiPath>,
+        is_own: impl Fn(&str) -> bool,
+    ) -> Result<Self> {
         let Some(rest) = url.strip_prefix(SCHEME) else {
             if url.starts_with('/') {
-                return Ok(Self::Local(ApiPath::parse(url)?));
+                return Ok(Self::Local(path(url)?));
             }
             return Err(invalid_url(url));
         };
         let slash = rest.find('/').ok_or_else(|| invalid_url(url))?;
-        let (authority, path) = rest.split_at(slash);
+        let (authority, below) = rest.split_at(slash);
         let address = host_of(authority).ok_or_else(|| invalid_url(url))?;
-        let path = ApiPath::parse(path)?;
+        let path = path(below)?;
         Ok(match is_own(&address) {
             true => Self::Local(path),
             false => Self::Remote { address, path },
@@ -140,6 +158,49 @@ impl Side {
     #[must_use]
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::Local(_))
+    }
+
+    /// Returns `HOST:PORT` of the other endpoint; `None` if the side is at this endpoint.
+    #[must_use]
+    pub fn address(&self) -> Option<&str> {
+        match self {
+            Self::Local(_) => None,
+            Self::Remote { address, .. } => Some(address),
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Remote { address, .. } = self {
+            write!(f, "{SCHEME}{address}")?;
+        }
+        let path = self.path();
+        f.write_str(&path.text())?;
+        match path.is_folder && !path.path.is_root() {
+            true => f.write_str("/"),
+            false => Ok(()),
+        }
+    }
+}
+
+impl From<Side> for String {
+    fn from(side: Side) -> Self {
+        side.to_string()
+    }
+}
+
+impl TryFrom<String> for Side {
+    type Error = Error;
+
+    /// Reads the text form. It has no maximum length: an encoded name is longer than the name that
+    /// a request may contain.
+    fn try_from(text: String) -> Result<Self> {
+        let path = |text: &str| {
+            let bytes = url::decode(text.as_bytes()).map_err(|why| invalid(text, why))?;
+            ApiPath::from_bytes(text, &bytes)
+        };
+        Self::parse_with(&text, path, |_| false)
     }
 }
 
@@ -241,6 +302,17 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_side_is_read_from_its_text_form(
+            host in "(|dray://b|dray://B:1|dray://\\[::1\\]:2|dray://own)",
+            path in "/(/|\\.|%2e|a|é|%ff|%25|%3F|\u{1}|\u{200b}| ){0,40}",
+        ) {
+            let parsed = Side::parse(&format!("{host}{path}"), |address| address == "own:4735");
+            if let Ok(side) = parsed {
+                prop_assert_eq!(Side::try_from(side.to_string()), Ok(side));
+            }
+        }
+
+        #[test]
         fn no_text_leaves_a_root(text in "(/|\\.|%2e|%2F|%00|a|é|%|dray){0,12}") {
             if let Ok(path) = ApiPath::parse(&text) {
                 prop_assert!(path.path.components().all(|name| name.as_bytes() != b".."));
@@ -301,6 +373,15 @@ mod tests {
         }
         let long = format!("/data/{}", "x".repeat(20_000));
         assert!(ApiPath::parse(&long).expect_err("long").to_string().len() < 1000);
+    }
+
+    #[test]
+    fn the_text_form_of_a_side_may_be_longer_than_a_url() {
+        let url = format!("/data{}", format!("/{}", "\u{1}".repeat(200)).repeat(60));
+        let side = Side::parse(&url, |_| false).expect("short enough");
+        let text = side.to_string();
+        assert!(text.len() > super::TEXT_BYTES_MAX);
+        assert_eq!(Side::try_from(text), Ok(side));
     }
 
     #[test]

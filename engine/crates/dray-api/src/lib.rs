@@ -1,4 +1,4 @@
-//! The domain model of the control API: requests, answers, events, paths and times.
+//! The domain model of the control API: requests, routes, answers, events, paths and times.
 //!
 //! Purpose: one set of types for the endpoint, its clients and the OpenAPI document. Each type
 //! knows its bounds and writes them into its schema.
@@ -20,6 +20,7 @@ mod parts;
 mod profile;
 mod renamed;
 mod request;
+mod route;
 mod scheduling;
 mod staging;
 mod standing;
@@ -41,6 +42,7 @@ pub use parts::{Content, Place, Range, RateWish, RetryWish, SciTag, Selection};
 pub use profile::{ProfileAnswer, StageWord};
 pub use renamed::with_valid_name;
 pub use request::{Request, reserved_id};
+pub use route::Route;
 pub use scheduling::{PolicyName, RoundRobinBy, Scheduling, SchedulingPatch};
 pub use staging::{
     PinRequest, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,

@@ -1,0 +1,241 @@
+//! The route of a transfer: the sides of its request, as they are resolved at its submission.
+
+use crate::{Place, Request, Side};
+use dray_core::{End, Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+/// The sides of a transfer, in the order of the request's places.
+///
+/// A route is made once, when the transfer is submitted, and is stored with it. So a later change of
+/// the endpoint's names does not turn a side of this endpoint into a side of another one.
+///
+/// Invariant owned here: the sources are at least one and in one root; the destination, or every
+/// source and replica, is at this endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Parts")]
+pub struct Route {
+    sources: Vec<Side>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    replicas: Vec<Side>,
+    destination: Side,
+}
+
+/// A stored route before its check.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parts {
+    sources: Vec<Side>,
+    #[serde(default)]
+    replicas: Vec<Side>,
+    destination: Side,
+}
+
+impl TryFrom<Parts> for Route {
+    type Error = Error;
+
+    fn try_from(parts: Parts) -> Result<Self> {
+        let route = Self {
+            sources: parts.sources,
+            replicas: parts.replicas,
+            destination: parts.destination,
+        };
+        route.check()?;
+        Ok(route)
+    }
+}
+
+impl Route {
+    /// Parses the URLs of a request. `is_own` returns true if a `HOST:PORT` is this endpoint.
+    ///
+    /// # Errors
+    /// Those of [`Side::parse`]; `InvalidRequest` if the sources are in several roots, or if neither
+    /// side is at this endpoint.
+    pub fn parse(request: &Request, is_own: impl Fn(&str) -> bool) -> Result<Self> {
+        let side = |place: &Place| Side::parse(&place.url, &is_own);
+        let route = Self {
+            destination: side(&request.destination)?,
+            sources: request.sources.iter().map(side).collect::<Result<_>>()?,
+            replicas: request.replicas.iter().map(side).collect::<Result<_>>()?,
+        };
+        route.check()?;
+        Ok(route)
+    }
+
+    fn check(&self) -> Result<()> {
+        let root = |side: &Side| (side.address().map(str::to_owned), side.path().root.clone());
+        let mut roots = self.sources.iter().map(root);
+        let first = roots.next();
+        if first.is_none() {
+            return Err(refused("it has no source", "name at least one"));
+        }
+        // One session reads all sources from one store.
+        if !roots.all(|other| Some(other) == first) {
+            return Err(refused(
+                "the sources are at several endpoints or in several roots",
+                "submit one transfer for each root; name equal copies in `replicas`",
+            ));
+        }
+        if !self.destination.is_local() && !self.origin_sides().all(Side::is_local) {
+            return Err(refused(
+                "neither side is at this endpoint",
+                "submit it to the endpoint of one of the two sides",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns the side that the transfer writes.
+    #[must_use]
+    pub const fn destination(&self) -> &Side {
+        &self.destination
+    }
+
+    /// Returns the sides that a session reads; as [`Request::origin`].
+    #[must_use]
+    pub fn origin(&self, index: usize) -> &[Side] {
+        match index.checked_sub(1) {
+            None => &self.sources,
+            Some(replica) => self.replicas.get(replica..=replica).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the first side that a session reads; the first source if there is no such replica.
+    #[must_use]
+    pub fn source(&self, index: usize) -> Option<&Side> {
+        self.origin(index).first().or(self.sources.first())
+    }
+
+    /// Returns all sources and replicas.
+    pub fn origin_sides(&self) -> impl Iterator<Item = &Side> {
+        self.sources.iter().chain(&self.replicas)
+    }
+
+    /// Returns every side, in the order of [`Request::places_mut`].
+    pub fn sides(&self) -> impl Iterator<Item = &Side> {
+        self.origin_sides().chain([&self.destination])
+    }
+
+    /// Returns both sides of a session.
+    pub fn ends(&self, index: usize) -> impl Iterator<Item = &Side> {
+        self.source(index).into_iter().chain([&self.destination])
+    }
+
+    /// Returns `HOST:PORT` of the other endpoint of a session; `None` for a copy within this
+    /// endpoint. This endpoint drives the session.
+    #[must_use]
+    pub fn peer(&self, index: usize) -> Option<&str> {
+        self.ends(index).find_map(Side::address)
+    }
+}
+
+fn refused(cause: &str, remedy: &str) -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
+        .cause(cause)
+        .remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Route;
+    use crate::{Request, Side};
+    use serde_json::json;
+
+    fn request(sources: &[&str], replicas: &[&str], destination: &str) -> Request {
+        let places = |urls: &[&str]| {
+            urls.iter()
+                .map(|url| json!({"url": url}))
+                .collect::<Vec<_>>()
+        };
+        serde_json::from_value(json!({
+            "sources": places(sources),
+            "replicas": places(replicas),
+            "destination": {"url": destination},
+        }))
+        .expect("a request")
+    }
+
+    fn is_own(address: &str) -> bool {
+        address == "a.example:4735"
+    }
+
+    fn route(sources: &[&str], replicas: &[&str], destination: &str) -> Route {
+        Route::parse(&request(sources, replicas, destination), is_own).expect("a route")
+    }
+
+    #[test]
+    fn the_stored_form_names_no_alias_of_this_endpoint() {
+        let route = route(
+            &["dray://b.example/data/x"],
+            &["dray://c.example:1/data/x", "dray://a.example/data/x"],
+            "dray://a.example/data/in/",
+        );
+        let stored = serde_json::to_value(&route).expect("JSON");
+        let wanted = json!({
+            "sources": ["dray://b.example:4735/data/x"],
+            "replicas": ["dray://c.example:1/data/x", "/data/x"],
+            "destination": "/data/in/",
+        });
+        assert_eq!(stored, wanted);
+        assert_eq!(
+            serde_json::from_value::<Route>(stored).expect("read"),
+            route
+        );
+    }
+
+    #[test]
+    fn each_origin_has_its_sides_and_its_peer() {
+        let route = route(
+            &["dray://b.example/data/x"],
+            &["/data/x", "dray://c.example/data/x"],
+            "/data/y",
+        );
+        let peers = [0, 1, 2, 3].map(|index| route.peer(index));
+        let b = Some("b.example:4735");
+        assert_eq!(peers, [b, None, Some("c.example:4735"), b]);
+        assert!(route.origin(3).is_empty());
+        assert_eq!(route.sides().count(), 4);
+        assert!(route.source(1).is_some_and(Side::is_local));
+    }
+
+    #[test]
+    fn a_route_that_no_session_could_follow_is_refused() {
+        let cases = [
+            (
+                request(&["/data/x", "/other/y"], &[], "/data/z/"),
+                "several roots",
+            ),
+            (
+                request(&["dray://b.example/d/x"], &[], "dray://c.example/d/y"),
+                "neither side",
+            ),
+            (
+                request(&["/d/x"], &["dray://b.example/d/x"], "dray://c.example/d/y"),
+                "neither side",
+            ),
+            (request(&["http://b/x"], &[], "/d/y"), "is no place"),
+            (request(&["/d/x"], &[], "/d/../y"), "/d/../y"),
+            (request(&[], &[], "/d/y"), "no source"),
+        ];
+        for (request, cause) in cases {
+            let error = Route::parse(&request, is_own).expect_err(cause);
+            assert!(error.cause.contains(cause), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_route_is_not_read() {
+        for stored in [
+            json!({}),
+            json!({"sources": [], "destination": "/d/y"}),
+            json!({"sources": ["d/x"], "destination": "/d/y"}),
+            json!({"sources": ["/d/../x"], "destination": "/d/y"}),
+            json!({"sources": ["/d/x"], "destination": "/d/y", "way": "in"}),
+            json!({"sources": ["dray://b/d/x"], "destination": "dray://c/d/y"}),
+        ] {
+            assert!(
+                serde_json::from_value::<Route>(stored.clone()).is_err(),
+                "{stored}"
+            );
+        }
+    }
+}
