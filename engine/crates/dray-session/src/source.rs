@@ -11,8 +11,6 @@ mod verdict;
 
 pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 
-#[cfg(feature = "mutants")]
-use crate::mutants::Mutant;
 use crate::mutants::Planted;
 use crate::profile::StageClock;
 use crate::progress::{Event, Outcome, Progress};
@@ -240,12 +238,6 @@ impl Source {
     #[must_use]
     pub fn tries_counted(&self) -> usize {
         self.tries.len()
-    }
-
-    /// Plants a defect, for a test of the invariants.
-    #[cfg(feature = "mutants")]
-    pub fn plant(&mut self, mutant: Mutant) {
-        self.planted = Planted::new(mutant);
     }
 
     /// Returns the next effect. Call this until it returns `None` after each [`Source::handle`].

@@ -69,7 +69,10 @@ proptest! {
     }
 
     #[test]
-    fn flipped_bit_in_a_frame_is_detected(message in testing::message(), bit in any::<prop::sample::Index>()) {
+    fn flipped_bit_in_a_frame_is_detected(
+        message in testing::message(),
+        bit in any::<prop::sample::Index>(),
+    ) {
         let mut frame = encoded(&message);
         let bit = bit.index(frame.len() * 8);
         frame[bit / 8] ^= 1 << (bit % 8);

@@ -4,8 +4,16 @@ use super::{Phase, Source};
 use crate::invariants::{
     ATTEMPT, Breach, CHECKED_BLOCKS_MAX, POOL, VERDICT, are_of_pool, ensure, overlap,
 };
+#[cfg(feature = "mutants")]
+use crate::mutants::{Mutant, Planted};
 
 impl Source {
+    /// Plants a defect, for a test of the invariants.
+    #[cfg(feature = "mutants")]
+    pub fn plant(&mut self, mutant: Mutant) {
+        self.planted = Planted::new(mutant);
+    }
+
     /// Checks the invariants. Tests and the simulator call this after each input.
     ///
     /// # Errors
