@@ -48,8 +48,8 @@ def in_time(pair: Pair, here: Client, there: Client, id: str) -> None:
     assert ended.miss is None
 
 
-def gave_way(transfer: Transfer) -> bool:
-    """Return whether it has that notice."""
+def was_preempted(transfer: Transfer) -> bool:
+    """Return whether it gave up its session to another transfer."""
     return any("gave up its session" in notice for notice in transfer.notices)
 
 
@@ -59,18 +59,18 @@ def test_an_urgent_promise_preempts_a_transfer_with_slack(
     pair = Pair(start_endpoint, limits=ONE)
     with pair.a.client() as here, pair.b.client() as there:
 
-        def sit(id: str, **more: Any) -> None:  # noqa: ANN401
+        def occupy(id: str, **more: Any) -> None:  # noqa: ANN401
             here.submit(pair.request(id, 60 * MEGA, there, rate_max=SLOW, **more))
             until(here, id, lambda each: each.bytes.sent > 0)
 
-        sit("plain")
-        sit("later", deadline=in_seconds(3_600))
+        occupy("plain")
+        occupy("later", deadline=in_seconds(3_600))
         in_time(pair, here, there, "soon")
-        assert [gave_way(here.transfer(id)) for id in ("plain", "later")] == [True, False]
+        assert [was_preempted(here.transfer(id)) for id in ("plain", "later")] == [True, False]
         here.cancel("plain", purge=True)
-        sit("more", deadline=in_seconds(3_600))
+        occupy("more", deadline=in_seconds(3_600))
         in_time(pair, here, there, "sooner")
-        assert sorted(gave_way(here.transfer(id)) for id in ("later", "more")) == [False, True]
+        assert sorted(was_preempted(here.transfer(id)) for id in ("later", "more")) == [False, True]
         # A preempted transfer continues.
         for id in ("later", "more"):
             until(here, id, lambda each: each.state == "active")
