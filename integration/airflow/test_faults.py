@@ -136,7 +136,7 @@ def test_endpoint_is_killed(scene: Scene, victim: str) -> None:
     scene.check(unsafe)
 
 
-def test_task_is_cleared_while_it_runs_and_after_success_and_the_run_is_made_again(
+def test_a_task_is_cleared_running_and_done_and_its_run_is_made_again(
     scene: Scene,
 ) -> None:
     scene.make_large()

@@ -145,7 +145,7 @@ def test_the_time_of_a_copy_is_that_of_its_programs() -> None:
         tpc_tools.copying_seconds("no program has run\n")
 
 
-def test_the_time_with_the_question_leaves_out_what_the_client_waits_between() -> None:
+def test_the_time_with_the_query_excludes_the_wait_of_the_client() -> None:
     said = "ran 10.25 11.5\nCkSum of /f\nran 13.75 14.25\n"
     assert tpc_tools.asking_seconds(said) == 1.75
     for lacks in ("ran 10.25 11.5\n", "nothing\n", f"{said}ran 15.0 16.0\n"):

@@ -159,7 +159,7 @@ def test_the_checker_finds_what_is_wrong(value: Json) -> None:
     assert mistakes(value, SCHEMA, DOCUMENT)
 
 
-def test_the_checker_passes_what_is_right_and_stops_at_what_it_does_not_know() -> None:
+def test_the_checker_passes_valid_values_and_stops_at_unknown_keywords() -> None:
     right = {"id": "a", "size": None, "kind": "b", "several": [True]}
     assert mistakes(right, SCHEMA, DOCUMENT) == []
     with pytest.raises(NotImplementedError):

@@ -73,7 +73,7 @@ def test_a_tree_with_every_oddity_arrives_identical(
 
 @pytest.mark.parametrize("refuser", ["active", "passive"])
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
-def test_clear_data_that_one_end_does_not_allow_is_refused_before_anything_moves(
+def test_clear_data_that_one_end_forbids_is_refused_at_submission(
     start_endpoint: Callable[..., Endpoint], odd: Data, push: bool, refuser: str
 ) -> None:
     scenes = Scenes(start_endpoint, odd)

@@ -197,9 +197,7 @@ def test_only_public_calls_need_no_token(scene: TokenScene) -> None:
             assert answer.error["remedy"]
 
 
-def test_the_programs_of_the_command_line_say_what_to_do_without_a_good_token(
-    scene: TokenScene, tmp_path: Path
-) -> None:
+def test_commands_without_a_valid_token_name_the_remedy(scene: TokenScene, tmp_path: Path) -> None:
     file = tmp_path / "token"
     place = f"dray://{scene.endpoint.address}/data"
     commands = [
@@ -269,7 +267,7 @@ def test_a_transfer_outlives_the_token_it_was_submitted_with(
 
 
 @pytest.mark.slow
-def test_a_session_outlives_the_token_that_opened_it_and_the_next_needs_another(
+def test_a_session_outlives_its_token_and_the_next_needs_another(
     scene: TokenScene, tmp_path: Path
 ) -> None:
     large = scene.endpoint.root("lasting/large")

@@ -56,7 +56,7 @@ def _lose_power(
 
 
 @pytest.mark.parametrize("way", WAYS if FULL else FAST, ids=str)
-def test_after_a_power_loss_names_are_true_and_what_was_durable_is_not_sent_again(
+def test_after_a_power_loss_files_are_whole_and_durable_data_is_kept(
     bench: Bench, way: Way
 ) -> None:
     outcomes = _lose_power(bench, way, IMAGES)
