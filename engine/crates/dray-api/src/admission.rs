@@ -1,4 +1,4 @@
-//! Admission: the promises that requests would get.
+//! Admission: the endpoint's decision about requests, and the promises that it makes or would make.
 
 use crate::checks::{self, Check};
 use crate::request::Request;
@@ -27,13 +27,13 @@ impl Check for AdmissionRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
-    /// The endpoint would accept all of them.
+    /// The endpoint would accept all requests.
     Accept,
-    /// The endpoint would refuse at least one; its entry gives the reasons.
+    /// The endpoint would refuse at least one request, whose entry states the reasons.
     Refuse,
 }
 
-/// Promise that a request gets, or would get.
+/// Promise that the endpoint makes, or would make, for a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Admitted {
@@ -52,31 +52,32 @@ pub struct Admitted {
     /// Refused requests only: rate that the endpoint could promise in the requested time, in bytes
     /// per second.
     pub rate_available: Option<u64>,
-    /// Refused requests only: obstacle to the promise.
+    /// Refused requests only: obstacle that prevents the promise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<ObstacleAnswer>,
     /// Reasons in plain text.
     pub reasons: Vec<String>,
 }
 
-/// Obstacle to the promise of a request.
+/// Obstacle that prevents the promise of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct ObstacleAnswer {
-    /// `resource`, `rate_max`, `deadline`, `full` or `twice`.
+    /// `resource`, `rate_max`, `deadline`, `full` (too many transfers have promises) or `twice`
+    /// (the check contains the transfer twice).
     pub kind: String,
     /// With kind `resource`: `link`, `root:NAME`, `peer:NAME` or `owner:NAME`.
     pub resource: Option<String>,
     /// Number of other promises that need the resource at the same time.
     pub promises: u32,
-    /// Ids of those that belong to the caller.
+    /// Ids of those promised transfers that belong to the caller.
     pub transfers: Vec<String>,
 }
 
 /// Result of an admission check.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AdmissionAnswer {
-    /// Decision on all requests together.
+    /// Decision about all requests together.
     pub decision: Decision,
     /// Results in the order of the requests.
     pub transfers: Vec<Admitted>,

@@ -1,25 +1,25 @@
 //! Reads answers of an endpoint that may be newer than this program.
 //!
-//! A newer endpoint may add fields to an answer. Requests refuse unknown fields, and an answer
-//! repeats the request, so a plain read would refuse such an answer.
+//! A newer endpoint may add fields to an answer. The type of an answer contains the type of a
+//! request, which refuses unknown fields, so a plain read would refuse such an answer.
 
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use serde_json::{Error, Value};
 
-/// Reads an answer, and ignores the fields that this version does not know.
+/// Reads an answer and ignores fields that this version does not know.
 ///
 /// # Errors
-/// When a known field is missing or has another type.
+/// If a known field is missing or has another type.
 pub fn read_answer<T: DeserializeOwned>(answer: &Value) -> Result<T, Error> {
-    T::deserialize(Known(answer))
+    T::deserialize(KnownFields(answer))
 }
 
-/// A value whose structures contain only the fields that this version knows.
+/// A JSON value that hides the fields that the target type does not know.
 #[derive(Clone, Copy)]
-struct Known<'de>(&'de Value);
+struct KnownFields<'de>(&'de Value);
 
-impl<'de> IntoDeserializer<'de, Error> for Known<'de> {
+impl<'de> IntoDeserializer<'de, Error> for KnownFields<'de> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -27,7 +27,7 @@ impl<'de> IntoDeserializer<'de, Error> for Known<'de> {
     }
 }
 
-impl<'de> Deserializer<'de> for Known<'de> {
+impl<'de> Deserializer<'de> for KnownFields<'de> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -126,12 +126,12 @@ mod tests {
         newer["request"]["sources"][0]["colour"] = json!(1);
         let plain: Transfer = read_answer(&transfer()).expect("a transfer");
         assert_eq!(read_answer::<Transfer>(&newer).expect("the same"), plain);
-        // A request that is sent to an endpoint stays strict.
+        // The endpoint still refuses unknown fields in a request.
         assert!(serde_json::from_value::<Request>(newer["request"].clone()).is_err());
     }
 
     #[test]
-    fn a_missing_field_and_another_type_are_refused() {
+    fn missing_field_or_wrong_type_is_refused() {
         for (field, value) in [
             ("state", json!("odd")),
             ("id", json!(7)),

@@ -1,6 +1,6 @@
 //! Paths and URLs in the form of the API.
 //!
-//! A path of the API is text: `/ROOT/a/b`, in the form of [`dray_core::url`].
+//! An API path is a text `/ROOT/a/b` with the encoding of [`dray_core::url`].
 
 pub use dray_core::url::{SCHEME, encode};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, url};
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Maximum bytes of a path or URL as text (guess, revisit). An encoded byte takes at most three
-/// characters.
+/// Maximum size of a path or URL as text in bytes (guess, revisit). An encoded byte takes at most
+/// three characters.
 pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// A path of the API.
@@ -17,9 +17,9 @@ pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 pub struct ApiPath {
     /// Name of the exported root.
     pub root: String,
-    /// Path beneath the root.
+    /// Path below the root.
     pub path: RelPath,
-    /// True if the path was written with a slash at its end.
+    /// True if the path was written with a slash at the end.
     pub is_folder: bool,
 }
 
@@ -50,7 +50,7 @@ impl ApiPath {
             .to_owned();
         let below = rest.unwrap_or_default();
         let trimmed = below.strip_suffix(b"/").unwrap_or(below);
-        // A doubled slash does not make the path absolute.
+        // Refuse a doubled slash; `RelPath` would report the remaining path as absolute.
         if trimmed.starts_with(b"/") {
             return Err(invalid(text, "an empty name between two slashes"));
         }
@@ -92,23 +92,23 @@ impl ApiPath {
 /// One side of a transfer.
 ///
 /// Its text form, which is also its stored form, is `/ROOT/PATH` at this endpoint and
-/// `dray://HOST:PORT/ROOT/PATH` at another one, whatever names the endpoints have.
+/// `dray://HOST:PORT/ROOT/PATH` at another endpoint. It does not depend on the endpoints' names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Side {
-    /// Beneath a root of this endpoint.
+    /// A path of this endpoint.
     Local(ApiPath),
-    /// At another endpoint.
+    /// A path of another endpoint.
     Remote {
         /// `HOST:PORT`.
         address: String,
-        /// Returns the path, at whichever endpoint it is.
+        /// Path at that endpoint.
         path: ApiPath,
     },
 }
 
 impl Side {
-    /// Returns the name of the root, if the side is at this endpoint.
+    /// Returns the name of the root; `None` if the side is at another endpoint.
     #[must_use]
     pub fn root(&self) -> Option<String> {
         match self {
@@ -117,7 +117,7 @@ impl Side {
         }
     }
 
-    /// Parses the URL of a side. `is_own` returns true if a `HOST:PORT` is this endpoint.
+    /// Parses the URL of a side. `is_own` must return true for a `HOST:PORT` of this endpoint.
     ///
     /// # Errors
     /// `InvalidRequest` with a remedy, and the errors of [`ApiPath::parse`].
@@ -146,7 +146,7 @@ impl Side {
         })
     }
 
-    /// Returns the path, at whichever endpoint it is.
+    /// Returns the path, whether at this or at another endpoint.
     #[must_use]
     pub const fn path(&self) -> &ApiPath {
         match self {
@@ -204,17 +204,16 @@ impl TryFrom<String> for Side {
     }
 }
 
-/// Returns `HOST:PORT` of an authority; `None` if it is not valid.
+/// Returns an authority as `HOST:PORT`; `None` if the authority is invalid.
 fn host_of(authority: &str) -> Option<String> {
     let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-_[]:".contains(&b);
     let is_plain = authority.bytes().all(is_host);
     is_plain.then(|| url::with_port(authority))?
 }
 
-/// Returns a URL or path in a form that may be logged and quoted. A user may have written a name
-/// and a password before the host, or a signed URL of another scheme with its signature after the
-/// question mark. The function removes those parts unless the text is a valid `dray://` URL or a
-/// path.
+/// Returns a URL or path in a form that may be logged and quoted. Text other than a valid `dray://`
+/// URL or a path may contain secrets: a user name and a password before the host, or a signature
+/// after the question mark. The function removes those parts from such a text.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let of_ours = text.strip_prefix(SCHEME);
@@ -227,7 +226,7 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
         Some((scheme, rest)) if is_scheme(scheme) => (scheme, rest),
         _ => ("", text),
     };
-    // A password may hold a slash or a question mark itself.
+    // A password may itself contain `/` or `?`, so cut at the last `@` first.
     let rest = rest.rsplit('@').next().unwrap_or_default();
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     match scheme {
@@ -257,7 +256,7 @@ fn in_path(error: Error, text: &str) -> Error {
     }
 }
 
-/// Returns a prefix of a text that is long enough to recognize it.
+/// Returns a prefix of a text that is long enough for a reader to recognize the text.
 fn shortened(text: &str) -> String {
     const CHARACTERS_MAX: usize = 200;
     let text = &*url::shown(without_secrets(text).as_bytes());
@@ -267,11 +266,11 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Decodes a text of the API to the bytes that it stands for.
+/// Decodes a text of the API to the bytes that it encodes.
 ///
 /// # Errors
-/// `InvalidName` for a text that [`url::decode`] refuses; `NameTooLong` for a text that is too
-/// long.
+/// `InvalidName` for a text that [`url::decode`] refuses; `NameTooLong` for a text longer than
+/// [`TEXT_BYTES_MAX`].
 pub fn decode(text: &str) -> Result<Vec<u8>> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(
@@ -313,7 +312,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_leaves_a_root(text in "(/|\\.|%2e|%2F|%00|a|é|%|dray){0,12}") {
+        fn no_text_escapes_its_root(text in "(/|\\.|%2e|%2F|%00|a|é|%|dray){0,12}") {
             if let Ok(path) = ApiPath::parse(&text) {
                 prop_assert!(path.path.components().all(|name| name.as_bytes() != b".."));
                 prop_assert!(!path.root.is_empty() && path.root != "..");
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_a_root_and_what_lies_beneath() {
+    fn path_consists_of_a_root_and_a_relative_path() {
         let path = ApiPath::parse("/data/run%25/a%FF").expect("good");
         assert_eq!(path.root, "data");
         assert_eq!(path.path.as_bytes(), b"run%/a\xff");
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_path_is_said() {
+    fn errors_state_the_fault_of_a_path() {
         for (bad, words) in [
             ("/", "\"/\": it names no root"),
             ("//a", "\"//a\": it names no root"),
@@ -348,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn tricks_are_refused() {
+    fn escaping_and_malformed_paths_are_refused() {
         for (bad, kind) in [
             ("/data/../etc", ErrorKind::PathEscapes),
             ("/data/%2e%2e/etc", ErrorKind::PathEscapes),
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_of_a_place_is_noted_or_quoted() {
+    fn secrets_in_urls_are_never_logged_or_quoted() {
         for (written, noted) in [
             ("dray://user:secretpw@h:1/data/x", "dray://h:1/data/x"),
             ("dray://user:secretpw/@h/data/x", "dray://h/data/x"),

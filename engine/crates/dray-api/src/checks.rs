@@ -1,4 +1,4 @@
-//! Checks of the bounds of a request when it is read.
+//! Checks that the fields of a request are within their bounds.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use serde::{Deserialize, Deserializer};
@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-/// Maximum bytes of a ticket, a key, an address or an activity.
+/// Maximum size of a ticket, a key, an address or an activity in bytes.
 pub(crate) const WORD_BYTES_MAX: usize = 256;
 
-/// Largest size or promised rate. The queue stores both as signed 64-bit numbers.
+/// Maximum size or promised rate in bytes or bytes per second. The queue stores both as signed
+/// 64-bit numbers.
 pub(crate) const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// Maximum seconds of any duration in a request: ten years.
+/// Maximum of any duration in a request in seconds: ten years.
 pub(crate) const SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
 
 /// Maximum number of labels of one transfer.
@@ -35,7 +36,7 @@ pub trait Check {
         None
     }
 
-    /// Returns the paths and names that the request concerns, for the audit log. They hold no
+    /// Returns the paths and names that the request concerns, for the audit log. They contain no
     /// secrets.
     fn about(&self) -> Vec<String> {
         Vec::new()
@@ -48,10 +49,10 @@ pub(crate) fn refused(field: &str, cause: impl Display) -> Error {
         .remedy("see GET /v1/openapi.json for what each field may hold")
 }
 
-/// Maximum characters of the JSON reader's message in an error.
+/// Maximum number of characters of the JSON reader's message in an error.
 const WORDS_MAX: usize = 500;
 
-/// Returns the error of a malformed part of a request.
+/// Returns the error about a malformed part of a request.
 pub(crate) fn unreadable(cause: impl Display) -> Error {
     let cause: String = cause.to_string().chars().take(WORDS_MAX).collect();
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
@@ -59,7 +60,7 @@ pub(crate) fn unreadable(cause: impl Display) -> Error {
         .remedy("see GET /v1/openapi.json for what each field may hold")
 }
 
-/// Adds the number of a request in its batch to its error.
+/// Adds the position of a request in its batch to the request's error.
 #[must_use]
 pub fn of_item(at: usize, mut error: Error) -> Error {
     error.cause = format!("transfers[{at}]: {}", error.cause);
@@ -82,7 +83,7 @@ pub(crate) fn within<T: PartialOrd + Display>(
     ))
 }
 
-/// Checks that a number is within its bounds, if the request has it.
+/// Checks that an optional number is within its bounds.
 pub(crate) fn within_if<T: PartialOrd + Display + Copy>(
     field: &str,
     value: Option<T>,
@@ -115,8 +116,8 @@ pub(crate) fn count(field: &str, count: usize, bounds: &RangeInclusive<usize>) -
     ))
 }
 
-/// Checks the number of items of a page or of a batch. More than the limit is an error of its own
-/// kind.
+/// Checks the number of items of a page or of a batch. A number above the limit is `LimitExceeded`
+/// instead of `InvalidRequest`.
 pub(crate) fn page(field: &str, count: u64) -> Result<()> {
     let most = u64::from(crate::PAGE_MAX);
     match count {
@@ -148,7 +149,7 @@ pub(crate) fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// Checks the promised rate and the rate limit against each other.
+/// Checks that the minimum rate does not exceed the rate limit.
 pub(crate) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
     within_if("rate_min", low, &(1..=BYTES_MAX))?;
     within_if("rate_max", high, &(1..=u64::MAX))?;
@@ -158,12 +159,12 @@ pub(crate) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
     }
 }
 
-/// Checks that a duration in seconds is within its bounds, if the request has it.
+/// Checks that an optional duration in seconds is within its bounds.
 pub(crate) fn seconds(field: &str, seconds: Option<u64>) -> Result<()> {
     within_if(field, seconds, &(1..=SECONDS_MAX))
 }
 
-/// Reads a field in which `null` differs from absence.
+/// Reads an optional field for which `null` has another meaning than absence.
 pub(crate) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> std::result::Result<Option<T>, D::Error> {

@@ -4,7 +4,7 @@ use crate::scheduling::Scheduling;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// An endpoint, as it describes itself to the caller.
+/// An endpoint's description of itself and of the caller's rights.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct EndpointAnswer {
     /// Name of the endpoint.
@@ -49,7 +49,7 @@ pub struct You {
     pub administrator: bool,
 }
 
-/// Limits of the endpoint that can affect a caller.
+/// Limits of the endpoint that may affect a caller.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LimitsAnswer {
     /// Maximum number of concurrent transfers.

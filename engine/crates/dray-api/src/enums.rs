@@ -1,5 +1,5 @@
-//! Enumerations of a request. Those of dray-core and dray-sched are declared again for the schema
-//! alone, because these crates do not depend on OpenAPI.
+//! Enumerations of a request. The enumerations of dray-core and dray-sched are repeated here only
+//! for the schema, because these crates do not depend on OpenAPI.
 
 use dray_core::options::Order;
 use dray_sched::policy;
@@ -12,10 +12,10 @@ use utoipa::{PartialSchema, ToSchema};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderWord {
-    /// By storage target, avoiding busy targets.
+    /// Sends objects in the order of storage targets, avoiding busy targets.
     #[default]
     Layout,
-    /// One file after another.
+    /// Sends the objects of one file after another.
     File,
 }
 
@@ -42,11 +42,11 @@ pub enum AdmissionWord {
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum Class {
-    /// Gets the rate it needs immediately.
+    /// The transfer immediately gets the rate that it needs.
     Realtime,
-    /// Gets the rate that its deadline needs.
+    /// The transfer gets the rate that its deadline needs.
     Deadline,
-    /// Gets the remaining rate.
+    /// The transfer gets the rate that other classes leave.
     Background,
 }
 
@@ -54,11 +54,11 @@ pub enum Class {
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum Durability {
-    /// Written: the bytes survive the death of the process, not of the host.
+    /// Bytes are durable when written: they survive the death of the process, not of the host.
     None,
-    /// On stable storage before the final name appears.
+    /// The bytes of a file are on stable storage before its final name appears.
     File,
-    /// Each object on stable storage before it is acknowledged.
+    /// The bytes of each object are on stable storage before the object is acknowledged.
     Object,
 }
 
@@ -78,9 +78,9 @@ pub enum Overwrite {
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum ResumeMode {
-    /// Read them back and compare them before the file is resumed.
+    /// Read the ranges back and compare them before the file is resumed.
     Verify,
-    /// Trust the log without reading them back.
+    /// Trust the log without reading the ranges back.
     Trust,
 }
 
@@ -112,13 +112,13 @@ impl PartialSchema for PolicyName {
 
 impl ToSchema for PolicyName {}
 
-/// Unit that takes turns in `round_robin`.
+/// Kind of group that takes turns in `round_robin`.
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 pub enum RoundRobinBy {
-    /// Each owner takes turns.
+    /// The owners take turns.
     Owners,
-    /// Each pair of endpoints takes turns.
+    /// The pairs of endpoints take turns.
     Pairs,
 }
 
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_has_the_values_of_the_declared_types() {
+    fn schema_enumerations_match_the_declared_types() {
         use dray_core::options::{Durability, Links, Overwrite, ResumeMode};
         use dray_core::rate::Class;
         use dray_sched::policy::{self, RoundRobinBy};

@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 pub enum EventKind {
     /// The state of a transfer changed.
     State,
-    /// Counters of a transfer; at most one event per second and transfer.
+    /// Counters of a transfer changed; at most one event per second and transfer.
     Progress,
     /// A file failed.
     FileFailed,
@@ -47,7 +47,7 @@ pub struct Event {
     /// Version of the transfer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// With `state`, if this changed: true while the transfer keeps its session and moves no data.
+    /// In `state` events, if changed: true while the transfer keeps its session and moves no data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<bool>,
     /// File counters.
@@ -74,7 +74,7 @@ pub struct Event {
     /// Change of the planned rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<PlannedRate>,
-    /// With `notice`: the promise that will be missed.
+    /// In `notice` events: the promise that will be missed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss: Option<MissAnswer>,
 }
@@ -91,7 +91,7 @@ pub struct PlannedRate {
 }
 
 impl Event {
-    /// Returns an event without details. It gets its number when it is published.
+    /// Creates an event without details. The publication assigns its number.
     #[must_use]
     pub const fn new(kind: EventKind, at: Timestamp) -> Self {
         Self {

@@ -25,7 +25,7 @@ pub struct ErrorParts {
     pub remedy: String,
     /// All parts in one line.
     pub message: String,
-    /// With `not_admitted`: what the endpoint could promise instead.
+    /// For the kind `not_admitted`: promise that the endpoint could make instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<Box<Admitted>>,
 }
@@ -37,8 +37,8 @@ fn word(value: &impl Serialize) -> String {
     }
 }
 
-/// Rewords the command line's remedies for callers of the API.
-fn to_callers(text: &str) -> String {
+/// Replaces a remedy for the command line by the remedy for callers of the API.
+fn remedy_for_callers(text: &str) -> String {
     text.replace(
         "run the same command again",
         "submit the same transfer again",
@@ -57,8 +57,8 @@ impl From<&Error> for ErrorParts {
                 .as_ref()
                 .map(|file| api_path::encode(file.as_bytes())),
             cause: error.cause.clone(),
-            remedy: to_callers(&error.remedy),
-            message: to_callers(&error.to_string()),
+            remedy: remedy_for_callers(&error.remedy),
+            message: remedy_for_callers(&error.to_string()),
             admission: None,
         }
     }

@@ -1,12 +1,12 @@
 //! The domain model of the control API: requests, routes, answers, events, paths and times.
 //!
 //! Purpose: one set of types for the endpoint, its clients and the OpenAPI document. Each type
-//! knows its bounds and writes them into its schema.
+//! checks its bounds and states them in its schema.
 //!
 //! Non-goals: I/O, HTTP, the clock, the rights of a caller.
 //!
-//! Invariant owned here: a request that passed [`Check::check`] keeps all bounds of its schema. The
-//! error of a request that fails the check names the field.
+//! Invariant owned here: a request that passed [`Check::check`] is within all bounds of its schema.
+//! If the check fails, the error names the field.
 
 mod admission;
 mod answer;

@@ -31,13 +31,13 @@ pub struct Place {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub address: Option<String>,
-    /// Size of the file there in bytes, if this place is one file. The endpoint compares the sizes
+    /// Size of the file in bytes, if the URL names a single file. The endpoint compares the sizes
     /// of replicas before it moves bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
 }
 
-// Debug output must not write a ticket to a log.
+// Written by hand, so that debug output never contains the ticket.
 impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Place")
@@ -61,7 +61,8 @@ impl Place {
             let value = value.as_deref().unwrap_or_default();
             checks::text(&format!("{field}.{name}"), value, WORD_BYTES_MAX)?;
         }
-        // Accept only tickets: a token in this field would be stored with the transfer and sent on.
+        // Accept only tickets. A bearer token in this field would be stored with the transfer and
+        // sent to the other endpoint.
         let ticket = self.ticket.as_ref();
         if !ticket.is_none_or(|ticket| is_ticket(ticket.as_bytes())) {
             let cause = format!("a ticket begins with {}", TICKET_PREFIX);
@@ -85,7 +86,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Returns the demanded checksum. It was checked when the request was read.
+    /// Returns the expected checksum. The request was checked before, so the text is valid.
     #[must_use]
     pub fn demanded(&self) -> Option<Checksum> {
         self.checksum.as_deref().and_then(Checksum::parse)

@@ -1,9 +1,9 @@
-//! Settings with a new name: a message about the former one gives the name that is valid now.
+//! Renamed settings: messages about a former name state the valid name.
 
-/// Former and valid names of settings.
+/// Pairs of the former and the valid name of a setting.
 const RENAMED: &[(&str, &str)] = &[("at_once", "max_running"), ("turns_of", "round_robin_by")];
 
-/// Returns the message of a parser. If it refuses a former name, the valid name is in the result.
+/// Returns a parser's message. If the parser refused a former name, returns the valid name instead.
 #[must_use]
 pub fn with_valid_name(message: &str) -> String {
     let former = RENAMED
@@ -20,7 +20,7 @@ mod tests {
     use super::with_valid_name;
 
     #[test]
-    fn a_former_name_is_answered_with_the_valid_one() {
+    fn former_name_is_reported_with_the_valid_name() {
         let refused = "unknown field `at_once`, expected one of `policy`, `max_running`";
         assert_eq!(
             with_valid_name(refused),

@@ -16,15 +16,15 @@ use utoipa::ToSchema;
 
 /// Maximum number of sources of one transfer; equal to the maximum number of paths of a ticket.
 const SOURCES_MAX: usize = 256;
-/// Maximum number of replicas of the one source.
+/// Maximum number of replicas of a source.
 const REPLICAS_MAX: usize = 15;
 /// Maximum number of local addresses of one transfer.
 const BIND_MAX: usize = 16;
 
-/// Ids that the API uses in its own paths; no transfer can have one.
+/// Ids that the API uses in its own paths. No transfer may have one of them.
 const RESERVED_IDS: [&str; 4] = [".", "..", "batch", "query"];
 
-/// Returns true if no transfer can have this id.
+/// Returns true if no transfer may have this id.
 #[must_use]
 pub fn reserved_id(id: &str) -> bool {
     RESERVED_IDS.contains(&id)
@@ -34,7 +34,7 @@ pub fn reserved_id(id: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// Id of the transfer, chosen by the caller. The endpoint makes one if it is left out.
+    /// Id of the transfer, chosen by the caller. The endpoint generates an id if it is left out.
     #[serde(
         default,
         deserialize_with = "id",
@@ -42,11 +42,12 @@ pub struct Request {
     )]
     #[schema(value_type = Option<String>, pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<TransferId>,
-    /// Files and folders to copy, all in one root of one endpoint. Several are copied into the
-    /// destination as a folder.
+    /// Files and folders to copy, all in one root of one endpoint. Several sources are copied into
+    /// the destination, which is then a folder.
     #[schema(min_items = 1, max_items = 256)]
     pub sources: Vec<Place>,
-    /// Equal copies of the one source, read in turn if it fails. Each must have the source's size.
+    /// Copies of the source with equal content. The endpoint reads them in turn if the source
+    /// fails. Each must have the size of the source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 15)]
     pub replicas: Vec<Place>,
@@ -59,7 +60,7 @@ pub struct Request {
     #[serde(default)]
     pub selection: Selection,
     /// Minimum number of files; the transfer fails if it finds fewer (default 1). Files that
-    /// already exist at the destination count. With 0 it may find none.
+    /// already exist at the destination count. With 0 the transfer may find no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_min: Option<u64>,
     /// Scheduling class; default `deadline` with a deadline, else `background`.
@@ -129,7 +130,7 @@ pub struct Request {
     /// Order in which objects are sent.
     #[serde(default)]
     pub order: OrderWord,
-    /// Bytes of an object.
+    /// Object size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 4096, maximum = 67108864)]
     pub object_size: Option<u64>,
@@ -147,7 +148,7 @@ pub struct Request {
     /// Number and interval of retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryWish>,
-    /// Cancel the transfer if no client asks for it for this number of seconds.
+    /// Cancel the transfer if no client queries it for this number of seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub bound_seconds: Option<u64>,
@@ -187,7 +188,7 @@ impl Request {
         })
     }
 
-    /// Returns the number of bytes, if the request specifies it.
+    /// Returns the expected number of bytes, if the request states it.
     #[must_use]
     pub fn bytes_said(&self) -> Option<u64> {
         let content = self.content.as_ref().and_then(|content| content.size);
@@ -195,15 +196,15 @@ impl Request {
         range.or(content).or(self.bytes_expected)
     }
 
-    /// Returns the number of origins to choose from: all sources count as one, and each replica is
-    /// one more.
+    /// Returns the number of origins to choose from. All sources together are one origin, and each
+    /// replica is a further origin.
     #[must_use]
     pub const fn origins(&self) -> usize {
         1 + self.replicas.len()
     }
 
-    /// Returns the places that a session reads: all sources for index 0, one replica of the only
-    /// source from index 1 on.
+    /// Returns the places that a session reads: all sources for index 0, and one replica for each
+    /// index from 1 on.
     #[must_use]
     pub fn origin(&self, index: usize) -> &[Place] {
         match index.checked_sub(1) {
@@ -217,7 +218,7 @@ impl Request {
         self.sources.iter().chain(&self.replicas)
     }
 
-    /// Returns true if the destination is a folder in which each source keeps its own name.
+    /// Returns true if the destination is a folder, in which each source keeps its name.
     #[must_use]
     pub fn is_into_folder(&self) -> bool {
         let several = self.sources.len() > 1;
@@ -230,7 +231,7 @@ impl Request {
         self.files_min.unwrap_or(FILES_MIN)
     }
 
-    /// Returns every place of the request.
+    /// Returns all places of the request.
     pub fn places_mut(&mut self) -> impl Iterator<Item = &mut Place> {
         self.sources
             .iter_mut()
@@ -238,7 +239,7 @@ impl Request {
             .chain(std::iter::once(&mut self.destination))
     }
 
-    /// Returns the request without its secrets, so that it can be shown.
+    /// Returns the request without its tickets, so that it can be shown.
     #[must_use]
     pub fn without_tickets(mut self) -> Self {
         for place in self.places_mut() {
@@ -252,7 +253,8 @@ impl Request {
     #[must_use]
     pub fn essence(mut self) -> Self {
         self.id = None;
-        // A default value equals an absent field: rows of earlier versions have it filled in.
+        // Treat a default value as an absent field: rows of earlier versions contain the default
+        // values.
         self.streams = self.streams.filter(|streams| *streams != Streams::USUAL);
         self.files_min = self.files_min.filter(|least| *least != FILES_MIN);
         for place in self.places_mut() {
@@ -263,13 +265,14 @@ impl Request {
     }
 }
 
-/// Returns the last name of a place; empty for the contents of a folder.
+/// Returns the last name of a place's URL. The name is empty if the URL ends with a slash, which
+/// means the contents of a folder.
 fn name(place: &Place) -> Result<Vec<u8>> {
     decode(place.url.rsplit('/').next().unwrap_or_default())
 }
 
-/// Checks the last names of sources and replicas. A file keeps its own name in a folder, so two
-/// sources must not have the same name, and a replica must have the name of its source.
+/// Checks the last names of sources and replicas. In a folder a file keeps its name, so two sources
+/// must have different names, and a replica must have the name of its source.
 fn check_names(request: &Request) -> Result<()> {
     if !request.is_into_folder() {
         return Ok(());
@@ -296,7 +299,7 @@ fn check_names(request: &Request) -> Result<()> {
         };
         if !is_same {
             let remedy = match request.selection.recursive {
-                // With a slash, only the contents are copied, and the names do not matter.
+                // With a slash at the end only the contents are copied, so the names do not matter.
                 true => "End each with a slash: then what is in it goes into the destination",
                 false => "Name the file as the destination, without a slash at its end",
             };
@@ -324,7 +327,8 @@ fn check_several(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Checks that replicas have one size, if the request and the ticket answers specify sizes.
+/// Checks that all replicas have one size, as far as the request and the ticket answers state
+/// sizes.
 fn check_sizes(request: &Request) -> Result<()> {
     let mut known: Option<(&str, u64)> = None;
     let content = request.content.as_ref().and_then(|content| content.size);

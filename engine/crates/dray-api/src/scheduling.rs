@@ -1,4 +1,4 @@
-//! Rules by which transfers start and are held, as administrators see and change them.
+//! Rules by which an endpoint starts and holds transfers. Administrators read and change them.
 
 use crate::checks::{self, Check};
 use crate::enums;
@@ -14,16 +14,16 @@ pub struct Scheduling {
     #[schema(value_type = enums::PolicyName)]
     pub policy: PolicyName,
     /// Maximum number of transfers that move data concurrently; null for the default of the policy.
-    /// `fair` ignores it.
+    /// The policy `fair` ignores it.
     pub max_running: Option<u32>,
     /// Bytes of one turn of `round_robin`.
     pub quota: u64,
-    /// Unit that takes turns in `round_robin`.
+    /// Kind of group that takes turns in `round_robin`.
     #[schema(value_type = enums::RoundRobinBy)]
     pub round_robin_by: RoundRobinBy,
-    /// With `priority`: seconds after which a waiting transfer rises by one priority.
+    /// With `priority`: seconds of waiting after which the priority of a transfer rises by one.
     pub aging_seconds: u64,
-    /// With `fair`: interval in seconds in which one start goes to the transfer that has waited
+    /// With `fair`: interval in seconds at which a start goes to the transfer that has waited
     /// longest.
     pub patience_seconds: u64,
     /// Maximum number of held transfers that keep their sessions, if session slots are free.
@@ -38,35 +38,35 @@ pub struct SchedulingPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<enums::PolicyName>)]
     pub policy: Option<PolicyName>,
-    /// New limit; see [`Scheduling`].
+    /// New `max_running`; see [`Scheduling`].
     #[serde(
         deserialize_with = "checks::some",
         skip_serializing_if = "Option::is_none"
     )]
     #[schema(value_type = Option<u32>, minimum = 1)]
     pub max_running: Option<Option<u32>>,
-    /// New bytes of one turn; see [`Scheduling`].
+    /// New `quota`; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub quota: Option<u64>,
-    /// New unit; see [`Scheduling`].
+    /// New `round_robin_by`; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<enums::RoundRobinBy>)]
     pub round_robin_by: Option<RoundRobinBy>,
-    /// New seconds; see [`Scheduling`].
+    /// New `aging_seconds`; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub aging_seconds: Option<u64>,
-    /// New seconds; see [`Scheduling`].
+    /// New `patience_seconds`; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience_seconds: Option<u64>,
-    /// New limit; see [`Scheduling`].
+    /// New `held_max`; see [`Scheduling`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_max: Option<u32>,
 }
 
 impl SchedulingPatch {
-    /// Returns the rules with these changes.
+    /// Returns `rules` with these changes applied.
     #[must_use]
     pub fn apply(&self, rules: &Scheduling) -> Scheduling {
         Scheduling {

@@ -1,4 +1,4 @@
-//! Staging: copies between the slow and the fast root, and their pins and lifetimes.
+//! Staging: copies between the slow and the fast root, with their pins and lifetimes.
 
 use crate::api_path::TEXT_BYTES_MAX;
 use crate::checks::{self, Check, SECONDS_MAX, WORD_BYTES_MAX};
@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StagingRequest {
-    /// Id of the staging entry and of its transfer. The endpoint makes one if it is left out.
+    /// Id of the staging entry and of its transfer. The endpoint generates an id if it is left out.
     #[serde(default)]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
@@ -30,7 +30,7 @@ pub struct StagingRequest {
     /// True to copy a folder with everything in it.
     #[serde(default)]
     pub recursive: bool,
-    /// Minimum seconds that the endpoint keeps the fast copy once it is complete.
+    /// Minimum seconds for which the endpoint keeps the complete fast copy.
     #[serde(default)]
     #[schema(minimum = 1)]
     pub pin_seconds: Option<u64>,
@@ -57,13 +57,13 @@ pub struct StagingRequest {
     #[serde(default)]
     #[schema(minimum = 1)]
     pub nodes: Option<u32>,
-    /// Number of copies that the transfer makes: 1. The number of copies that the slow root keeps
-    /// depends on its storage.
+    /// Number of copies that the transfer makes: 1. The storage of the slow root determines how
+    /// many copies it keeps.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 16, default = 1)]
     pub replicas: u32,
     /// True to bypass a full fast root: the transfer copies directly between the slow root and
-    /// another root. There is no fast copy then, and no pin.
+    /// another root. It makes no fast copy and no pin.
     #[serde(default)]
     pub bypass: bool,
     /// Priority of the transfer; see the request for a transfer.
@@ -129,7 +129,7 @@ impl Check for StagingRequest {
             return Err(checks::refused("nodes", "give mtbf_seconds or nodes"));
         }
         checks::within_if("nodes", self.nodes, &(1..=u32::MAX))?;
-        // The database stores signed 64-bit numbers.
+        // The database stores versions as signed 64-bit numbers.
         checks::within_if("version", self.version, &(0..=i64::MAX as u64))?;
         checks::within("replicas", self.replicas, &(1..=16))?;
         if self.bypass && (self.pin_seconds.is_some() || self.lifetime_seconds.is_some()) {
@@ -184,7 +184,7 @@ pub enum StagedDirection {
 /// A staging entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Staged {
-    /// The request, with `id` and `to` filled in.
+    /// The request, with `id` and `to` set.
     #[serde(flatten)]
     pub request: StagingRequest,
     /// Direction of staging.
@@ -240,7 +240,7 @@ pub struct StagedList {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PinRequest {
-    /// Seconds of the pin from now on; 0 removes the pin.
+    /// Seconds of the pin, counted from now; 0 removes the pin.
     #[schema(minimum = 0, maximum = 316224000)]
     pub lifetime_seconds: u64,
 }

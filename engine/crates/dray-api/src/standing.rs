@@ -98,7 +98,7 @@ pub enum StateWord {
 }
 
 impl StateWord {
-    /// Returns true if `state` belongs to this word.
+    /// Returns true if this word stands for `state`.
     #[must_use]
     pub fn means(self, state: State) -> bool {
         match self {

@@ -41,7 +41,7 @@ pub struct Entry {
     pub link: Option<String>,
 }
 
-/// Path of an entry.
+/// Query for one entry.
 #[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -56,7 +56,7 @@ impl Check for PathQuery {
     }
 }
 
-/// A folder to list.
+/// Query for the entries of a folder.
 #[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -185,9 +185,9 @@ impl Check for ChecksumRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SumOrigin {
-    /// Read from an extended attribute of the file; the file has not changed since it was stored.
+    /// The checksum is an extended attribute of the file. The file has not changed since.
     Attribute,
-    /// Computed from the content of the file.
+    /// The endpoint computed the checksum from the content of the file.
     Read,
 }
 
@@ -206,13 +206,13 @@ pub struct ChecksumAnswer {
     pub from: SumOrigin,
 }
 
-/// Space of the storage that holds a path.
+/// Space of the storage that contains a path.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct SpaceAnswer {
     /// Total bytes.
     pub total: u64,
     /// Free bytes.
     pub free: u64,
-    /// Bytes that this endpoint may still write.
+    /// Bytes that the endpoint may still write.
     pub available: u64,
 }

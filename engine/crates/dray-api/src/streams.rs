@@ -1,4 +1,4 @@
-//! Number of data connections of a transfer, in the form of requests and of the configuration.
+//! Number of data connections of a transfer, as requests and the configuration state it.
 
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,10 +6,10 @@ use std::fmt;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, SchemaFormat, Type};
 use utoipa::openapi::{RefOr, Schema};
 
-/// Maximum number of data connections in a request.
+/// Maximum number of data connections that a request may state.
 pub const STREAMS_MAX: u16 = 64;
 
-/// Word for a number that the endpoint tunes.
+/// Text for a number that the endpoint tunes.
 const AUTO: &str = "auto";
 
 /// Number of data connections.
@@ -17,12 +17,12 @@ const AUTO: &str = "auto";
 pub enum Streams {
     /// A fixed number, 1 to [`STREAMS_MAX`].
     Count(u16),
-    /// Tuned while the transfer runs.
+    /// A number that the endpoint tunes while the transfer runs.
     Auto,
 }
 
 impl Streams {
-    /// Default of a transfer.
+    /// Default number of data connections.
     pub const USUAL: Self = Self::Count(dray_core::options::STREAMS_USUAL);
 
     /// Returns true if the number is within its bounds.
@@ -46,8 +46,8 @@ impl Serialize for Streams {
 
 impl<'de> Deserialize<'de> for Streams {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Words;
-        impl Visitor<'_> for Words {
+        struct StreamsVisitor;
+        impl Visitor<'_> for StreamsVisitor {
             type Value = Streams;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Streams {
 
             fn visit_u64<E: Error>(self, count: u64) -> Result<Streams, E> {
                 match u16::try_from(count) {
-                    // The caller checks the bounds (`is_possible`), to name the field in its error.
+                    // Leave the bounds to the caller (`is_possible`), whose error names the field.
                     Ok(count) => Ok(Streams::Count(count)),
                     Err(_) => Err(E::invalid_value(Unexpected::Unsigned(count), &self)),
                 }
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for Streams {
                 }
             }
         }
-        deserializer.deserialize_any(Words)
+        deserializer.deserialize_any(StreamsVisitor)
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use super::Streams;
 
     #[test]
-    fn a_number_or_the_word_and_nothing_else() {
+    fn streams_accepts_only_a_number_or_auto() {
         let read = |text: &str| serde_json::from_str::<Streams>(text);
         for (text, streams) in [
             ("1", Streams::Count(1)),

@@ -1,4 +1,4 @@
-//! Tickets: permissions that a caller gets here for the endpoint that will connect.
+//! Tickets: permissions that a caller obtains from one endpoint for another endpoint to present.
 
 use crate::api_path::TEXT_BYTES_MAX;
 use crate::checks::{self, Check};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use utoipa::{IntoParams, ToSchema};
 
-/// Prefix of every ticket, by which people and secret scanners recognize one.
+/// Prefix of every ticket, by which people and secret scanners recognize a ticket.
 pub const TICKET_PREFIX: &str = "drt_";
 
 /// Random bytes of a ticket.
@@ -27,10 +27,10 @@ pub const TICKET_ALPHABET: &[u8; 64] =
 /// Maximum number of paths of one ticket.
 const PATHS_MAX: usize = 256;
 
-/// Maximum bytes of all paths of a ticket.
+/// Maximum size of all paths of a ticket in bytes.
 const PATHS_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum bytes of a ticket as text, with a reserve.
+/// Maximum size of a ticket as text in bytes, with a margin.
 const TICKET_BYTES_MAX: usize = 256;
 
 /// Returns true if a text has the prefix of a ticket.
@@ -82,7 +82,7 @@ pub struct TicketRequest {
     pub transfer: String,
     /// Direction of the data.
     pub direction: Direction,
-    /// Paths that the ticket covers, with everything beneath them.
+    /// Paths that the ticket covers, with all paths below them.
     #[schema(min_items = 1, max_items = 256)]
     pub paths: Vec<String>,
     /// Key of the endpoint that will present the ticket.
@@ -92,12 +92,12 @@ pub struct TicketRequest {
     #[serde(default)]
     #[schema(minimum = 1)]
     pub lifetime_seconds: Option<u64>,
-    /// Seconds until which running sessions and the holder can renew the ticket. Default and
+    /// Seconds during which running sessions and the holder can renew the ticket. Default and
     /// maximum: the endpoint's configuration.
     #[serde(default)]
     #[schema(minimum = 1)]
     pub renewable_seconds: Option<u64>,
-    /// Treatment of existing files that the transfer may request.
+    /// Treatment of existing files that the transfer may request at most.
     #[serde(default)]
     #[schema(value_type = enums::Overwrite)]
     pub overwrite: Overwrite,
@@ -121,7 +121,8 @@ impl Check for TicketRequest {
                 return Err(checks::refused("paths", "a path is too long"));
             }
         }
-        // The database keeps a ticket for days, and the ticket of a folder covers all its entries.
+        // Bound the total: the database keeps a ticket for days. A caller with more paths can use
+        // the path of a folder, which covers all its entries.
         if self.paths.iter().map(String::len).sum::<usize>() > PATHS_BYTES_MAX {
             return Err(checks::refused("paths", "together they are too long"));
         }
@@ -168,7 +169,7 @@ pub struct Ticket {
     pub rate_max: Option<u64>,
 }
 
-/// Changes to a ticket's sessions; `null` removes a bound.
+/// Changes to a ticket's sessions; `null` removes a limit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TicketPatch {
@@ -214,7 +215,7 @@ pub struct MintedTicket {
     pub address: String,
 }
 
-// Debug output must not write a secret to a log.
+// Written by hand, so that debug output never contains the secret.
 impl std::fmt::Debug for MintedTicket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "MintedTicket({:?})", self.about)

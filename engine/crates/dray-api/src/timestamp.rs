@@ -1,4 +1,4 @@
-//! Wall time in the form of the API: milliseconds since 1970, written as RFC 3339 in UTC.
+//! Wall time of the API: milliseconds since 1970, written as RFC 3339 in UTC.
 
 use dray_core::Time;
 use dray_core::utc::{self, MS_MAX, MS_MIN};
@@ -38,13 +38,13 @@ impl Timestamp {
         Self::from_ms(self.0.saturating_sub(ms))
     }
 
-    /// Returns the time since `earlier`; zero if `earlier` is later than this time.
+    /// Returns the duration from `earlier` to this time; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Parses RFC 3339: `2026-11-21T17:00:00Z`, with any fraction and any offset.
+    /// Parses RFC 3339, such as `2026-11-21T17:00:00Z`, with any fraction and any offset.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         utc::parse(text).map(Self)
@@ -58,7 +58,7 @@ pub fn time(moment: Timestamp) -> Time {
     Time::ZERO + Duration::from_millis(ms)
 }
 
-/// Converts a time of the pure decisions to a timestamp, rounded up.
+/// Converts a [`Time`] of the scheduling decisions to a timestamp, rounded up.
 #[must_use]
 pub fn of_time(time: Time) -> Timestamp {
     let ms = time.as_nanos().div_ceil(1_000_000);
@@ -98,7 +98,7 @@ impl utoipa::PartialSchema for Timestamp {
 }
 
 impl utoipa::ToSchema for Timestamp {
-    // Name of the schema in the OpenAPI document.
+    // Sets the name of the schema in the OpenAPI document.
     fn name() -> std::borrow::Cow<'static, str> {
         "Moment".into()
     }
@@ -112,19 +112,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(ms in super::MS_MIN..=super::MS_MAX) {
+        fn written_timestamps_are_parsed_back(ms in super::MS_MIN..=super::MS_MAX) {
             let moment = Timestamp::from_ms(ms);
             prop_assert_eq!(Timestamp::parse(&moment.to_string()), Some(moment));
         }
 
         #[test]
-        fn no_text_is_a_panic(text in "[0-9TZ:.+ -]{0,40}") {
+        fn parsing_never_panics(text in "[0-9TZ:.+ -]{0,40}") {
             let _ = Timestamp::parse(&text);
         }
     }
 
     #[test]
-    fn known_moments() {
+    fn known_dates_convert_both_ways() {
         for (text, ms) in [
             ("1970-01-01T00:00:00.000Z", 0),
             ("2026-11-21T17:00:00.000Z", 1_795_280_400_000),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn time_does_not_run_past_its_ends() {
+    fn times_are_clamped_to_the_valid_years() {
         let end = Timestamp::from_ms(i64::MAX);
         assert_eq!(end.after(Duration::MAX), end);
         assert_eq!(end.since(end.after(Duration::from_secs(1))), Duration::ZERO);

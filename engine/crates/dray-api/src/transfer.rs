@@ -38,7 +38,7 @@ pub struct Bytes {
     /// Durable bytes.
     pub durable: u64,
     /// Part of `durable`: bytes that were durable before this attempt, or that a session of this
-    /// attempt sent whose count was lost.
+    /// attempt sent without recording their number.
     pub resumed: u64,
     /// Part of `durable`: bytes of adopted files.
     #[serde(default)]
@@ -80,24 +80,24 @@ pub struct Rates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonWord {
-    /// Its `not_before` has not come.
+    /// The transfer's `not_before` has not come.
     NotBefore,
-    /// It gets the rate that its promise needs.
+    /// The transfer gets the rate that its promise needs.
     Planned,
-    /// It gets more than its promise needs, from unused rate.
+    /// The transfer gets more than its promise needs, from unused rate.
     Spare,
-    /// It gets less than its promise needs, because a resource currently provides less.
+    /// The transfer gets less than its promise needs, because a resource currently provides less.
     Short,
-    /// It gets the highest rate that it may or can use.
+    /// The transfer gets the highest rate that it may or can use.
     Ceiling,
-    /// No rate is planned for it now, and no unused rate is left.
+    /// No rate is planned for the transfer now, and no unused rate is left.
     Suspended,
 }
 
 /// A promise that will be missed, or was missed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MissAnswer {
-    /// Cause.
+    /// Cause of the miss.
     pub cause: String,
     /// Promised deadline.
     pub deadline: Option<Timestamp>,
@@ -105,12 +105,12 @@ pub struct MissAnswer {
     pub earliest_finish: Option<Timestamp>,
 }
 
-/// Range of the expected completion of a promised transfer.
+/// Range of the expected completion time of a promised transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EtaAnswer {
-    /// Completion if the transfer gets all unused rate.
+    /// Completion time if the transfer gets all unused rate.
     pub early: Timestamp,
-    /// Completion at the planned rate; null if that rate is not enough.
+    /// Completion time at the planned rate; null if the transfer cannot complete at that rate.
     pub late: Option<Timestamp>,
 }
 
@@ -119,15 +119,15 @@ pub struct EtaAnswer {
 pub struct Transfer {
     /// Id of the transfer.
     pub id: String,
-    /// Number of the attempt: submissions and manual retries so far.
+    /// Number of the attempt. Each submission and each manual retry begins an attempt.
     pub attempt: u32,
-    /// Number of sessions of this attempt.
+    /// Number of sessions in this attempt.
     pub tries: u32,
     /// State of the transfer.
     pub state: State,
-    /// Version; increases with each change.
+    /// Version of the transfer; increases with each change.
     pub version: u64,
-    /// In the answer to a submission: true if the submission found a live transfer.
+    /// In the answer to a submission: true if a transfer with the same request was already live.
     pub attached: bool,
     /// Owner of the transfer.
     pub owner: String,
@@ -150,40 +150,41 @@ pub struct Transfer {
     /// Time of this attempt by stage.
     #[serde(default)]
     pub profile: ProfileAnswer,
-    /// Stage that took the most time; null if no stage took a third of it.
+    /// Stage that took the most time; null if no stage took a third of the time.
     #[serde(default)]
     pub bottleneck: Option<StageWord>,
     /// Rates in bytes per second.
     pub rate: Rates,
     /// Active transfers only: number of data connections in use now. Null unless this endpoint
-    /// reads, or tunes their number.
+    /// reads the data, or tunes the number of connections.
     #[serde(default)]
     pub streams: Option<u32>,
     /// Active transfers only: true while the transfer keeps its session and moves no data.
     #[serde(default)]
     pub held: bool,
-    /// Expected completion at the current rate; null if it is unknown.
+    /// Expected completion time at the current rate; null if unknown.
     pub eta: Option<Timestamp>,
-    /// Active transfers only: seconds since bytes last moved, if 10 or more; else null.
+    /// Active transfers only: seconds since the last bytes moved if there are at least 10;
+    /// otherwise null.
     #[serde(default)]
     pub silent_seconds: Option<u64>,
     /// True if the deadline or the rate is promised.
     #[serde(default)]
     pub promised: bool,
-    /// Expected completion of a promised transfer; only in the answer for a single id.
+    /// Expected completion time of a promised transfer; only in the answer for a single id.
     #[serde(default)]
     pub eta_between: Option<EtaAnswer>,
     /// Set when the promise will be missed.
     #[serde(default)]
     pub miss: Option<MissAnswer>,
-    /// Cancelled transfers only: true once the partial data was removed because of `purge`.
+    /// Cancelled transfers only: true after the partial data was removed because of `purge`.
     #[serde(default)]
     pub purged: bool,
     /// Error of the transfer as a whole.
     pub error: Option<ErrorParts>,
     /// Errors of the first 10 failed files.
     pub failures: Vec<PathError>,
-    /// Origin in use: 0 for the sources, from 1 on the number of the replica.
+    /// Origin in use: 0 for the sources, otherwise the number of the replica, counted from 1.
     pub source: u32,
     /// The last 10 notices.
     pub notices: Vec<String>,
@@ -227,7 +228,7 @@ impl Check for BatchRequest {
     }
 
     fn check(&self) -> Result<()> {
-        // Each request is checked on its own: one that is out of bounds fails alone.
+        // Check only the number of requests: a request that is out of bounds must fail alone.
         checks::page("transfers", self.transfers.len() as u64)
     }
 }
@@ -339,9 +340,9 @@ pub struct QueryAnswer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FileState {
-    /// Complete under its final name.
+    /// The file is complete under its final name.
     Done,
-    /// Failed.
+    /// The file failed.
     Failed,
 }
 
@@ -398,7 +399,7 @@ pub struct FileList {
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct WaitQuery {
-    /// Return as soon as the version exceeds this number; default: return when the state is
+    /// Return as soon as the version exceeds this number. By default, return when the state is
     /// terminal.
     pub after: Option<u64>,
     /// Maximum seconds to wait.
@@ -419,15 +420,15 @@ impl Check for WaitQuery {
 pub struct CancelRequest {
     /// True to remove the partial data of unfinished files.
     pub purge: bool,
-    /// Cancel only if the transfer still has this `version`, so that nobody has changed or resumed
-    /// it since. A transfer that is already cancelled stays cancelled.
+    /// Cancel only if the transfer still has this `version`: nobody has changed or resumed it
+    /// since. A transfer that is already cancelled stays cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
 }
 
 impl Check for CancelRequest {}
 
-/// Changes to a transfer; `null` removes a bound.
+/// Changes to a transfer; `null` removes a limit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Patch {
@@ -473,7 +474,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Returns the request with these changes.
+    /// Returns `request` with these changes applied.
     #[must_use]
     pub fn apply(&self, mut request: Request) -> Request {
         request.priority = self.priority.unwrap_or(request.priority);

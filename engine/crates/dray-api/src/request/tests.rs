@@ -13,7 +13,7 @@ fn request(change: impl Fn(&mut Value)) -> Result<Request, String> {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn omitted_fields_have_defaults() {
     let request = request(|_| {}).expect("good");
     assert_eq!(
         (request.priority, request.weight, request.streams),
@@ -48,7 +48,7 @@ fn replicas_that_go_into_a_folder_have_one_name() {
 }
 
 #[test]
-fn several_sources_are_all_copied_and_are_no_replicas() {
+fn several_sources_are_one_origin() {
     let with = |urls: &[&str], change: &dyn Fn(&mut Value)| {
         request(|value| {
             let places: Vec<_> = urls.iter().map(|url| json!({ "url": url })).collect();
@@ -78,7 +78,7 @@ fn several_sources_are_all_copied_and_are_no_replicas() {
 }
 
 #[test]
-fn replicas_whose_sizes_differ_are_refused_by_name() {
+fn replicas_of_different_sizes_are_refused_by_name() {
     let with = |sizes: [Value; 2], content: Value| {
         request(|value| {
             value["sources"] = json!([{"url": "/data/a", "size": sizes[0]}]);
@@ -96,7 +96,7 @@ fn replicas_whose_sizes_differ_are_refused_by_name() {
 }
 
 #[test]
-fn the_usual_number_of_streams_is_the_same_as_none() {
+fn default_stream_count_equals_an_omitted_field() {
     let with = |streams: Value| request(|v| v["streams"] = streams.clone()).expect("good");
     let essence = |request: Request| request.essence();
     let none = essence(request(|_| {}).expect("good"));
@@ -109,13 +109,13 @@ fn the_usual_number_of_streams_is_the_same_as_none() {
 }
 
 #[test]
-fn a_deadline_makes_its_class() {
+fn deadline_sets_the_default_class() {
     let request = request(|v| v["deadline"] = json!("2030-01-01T00:00:00Z")).expect("good");
     assert_eq!(request.class(), dray_core::rate::Class::Deadline);
 }
 
 #[test]
-fn every_bound_is_kept() {
+fn out_of_bounds_fields_are_refused() {
     for (field, bad) in [
         ("priority", json!(10)),
         ("priority", json!(-1)),
@@ -178,7 +178,7 @@ fn every_bound_is_kept() {
 }
 
 #[test]
-fn a_token_is_no_ticket_and_is_not_kept() {
+fn token_in_the_ticket_field_is_refused_and_not_quoted() {
     let mut value = json!({
         "sources": [{"url": "dray://b.example/data/x", "ticket": "drt_x"}],
         "destination": {"url": "/data/a"},
