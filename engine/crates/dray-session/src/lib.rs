@@ -20,7 +20,7 @@
 //!
 //! `check_invariants` checks the invariants that the state of a single machine shows. Debug builds
 //! assert it after every input, the simulator after every event.
-//! [`mutants`] has a defect for each of these invariants.
+//! [`mutants`] contains a planted defect for each of these invariants.
 
 mod invariants;
 pub mod mutants;

@@ -1,29 +1,29 @@
-//! Defects that the simulator plants in a machine: one for each invariant that the state shows
-//! (`check_invariants`). Without the feature `mutants` no machine has one.
+//! Defects that the simulator plants in a machine: one for each invariant that the machine's state
+//! shows (`check_invariants`). Without the feature `mutants` a machine never has a defect.
 
-/// A planted defect, named after the broken rule.
+/// A planted defect, named after the rule that it breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
     /// The source frees a buffer when it passes it to a stream.
     SourceFreesUnsentBuffer,
-    /// The source picks a written object again while its block lives.
+    /// The source picks the object of a written block again while the block has no final state.
     SourceReopensWrittenObject,
-    /// The source keeps a closed entry, and accepts a verdict with open entries.
+    /// The source keeps closed entries, and accepts a verdict while entries are open.
     SourceAcceptsEarlyVerdict,
-    /// The sink frees the buffer of a written block, which keeps it too.
+    /// The sink frees the buffer of a written block, but the block keeps the buffer too.
     SinkKeepsFreedBuffer,
-    /// The sink accepts an object a second time while its first attempt is written.
+    /// The sink accepts an object again while its first attempt is being written.
     SinkAcceptsSecondAttempt,
-    /// The sink adds a block to a sync group when its write begins.
+    /// The sink adds a block to a sync group when the write begins, before the write ends.
     SinkGroupsUnwrittenBlock,
-    /// The sink counts a written range as known before its record is logged.
+    /// The sink counts a written range as known before the record of the range is logged.
     SinkKnowsUnloggedRange,
-    /// The sink gives its verdict when the list ends, with files that are not closed.
+    /// The sink gives its verdict at the end of the listing, while files are open.
     SinkGivesEarlyVerdict,
 }
 
 impl Mutant {
-    /// All mutants.
+    /// All defects.
     pub const ALL: [Self; 8] = [
         Self::SourceFreesUnsentBuffer,
         Self::SourceReopensWrittenObject,
@@ -35,7 +35,7 @@ impl Mutant {
         Self::SinkGivesEarlyVerdict,
     ];
 
-    /// Returns the name on the simulator's command line.
+    /// Returns the defect's name on the simulator's command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Mutant {
         }
     }
 
-    /// Returns the name of the invariant that must fail.
+    /// Returns the name of the invariant that the defect breaks.
     #[must_use]
     pub const fn invariant(self) -> &'static str {
         match self {

@@ -1,5 +1,4 @@
-//! The source's state machine: lists, schedules, paces, reads and sends, and handles the sink's
-//! answers.
+//! The source's machine: lists, schedules, paces and sends, and handles the sink's answers.
 
 mod api;
 mod blocks;
@@ -56,8 +55,7 @@ struct File {
     /// True for a folder whose end the source has not announced yet.
     is_open_folder: bool,
     layout: Layout,
-    /// Dataset of the file: the top-level folder at the destination that contains it. Users need
-    /// the files of a dataset together.
+    /// Dataset of the file. The source completes datasets one after the other.
     dataset: Option<Dataset>,
     /// Ranges that the sink reported as durable before its decision.
     done: RangeSet,
@@ -141,7 +139,6 @@ pub struct Source {
     closed: Totals,
     tries: BTreeMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
-    /// Storage targets that the sink has named.
     sink_targets: HashSet<TargetId>,
     /// Sum of objects and targets of live files striped over several targets, at most
     /// [`STRIPED_MAX`](dray_wire::bounds::STRIPED_MAX).
@@ -227,8 +224,7 @@ impl Source {
         self.config.buffers - u32::try_from(self.free.len()).unwrap_or(0)
     }
 
-    /// Returns the number of separate runs that the sink has reported as durable, of all live
-    /// files.
+    /// Returns the number of separate durable runs that the sink has named, of all live files.
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs
@@ -321,8 +317,7 @@ impl Source {
         self.streams_most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
     }
 
-    /// Returns the effective rate in bytes per second: the lower rate of both ends; `None` without
-    /// a limit.
+    /// Returns the effective rate in bytes per second: the lower rate of both ends.
     #[must_use]
     pub fn rate(&self) -> Option<u64> {
         match (self.own_rate, self.peer_rate) {
@@ -377,9 +372,8 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// Handles the result of storing the verdict. Tells the sink if the verdict is stored; the sink
-    /// deletes its log only after this message. Otherwise the log stays, and a rerun finds all
-    /// files complete and stores the verdict.
+    /// Tells the sink if the verdict is stored: only then the sink deletes its log. Otherwise the
+    /// log stays, and a rerun finds all files complete and stores the verdict.
     fn on_stored_here(&mut self, result: Result<(), Error>) {
         let Phase::Closing(totals) = self.phase else {
             return;

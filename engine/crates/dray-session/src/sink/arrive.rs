@@ -131,7 +131,7 @@ impl Sink {
         }
     }
 
-    /// Enters the object of a block as another attempt.
+    /// Adds a second attempt with the same object, as a planted defect.
     fn accept_again(&mut self, key: BlockKey, block: &Block) {
         let again = Block {
             segments: block.segments.clone(),

@@ -51,8 +51,8 @@ impl Sink {
         ensure(group.ranges().all(is_new), RECORD)
     }
 
-    /// Checks the invariants in debug builds, unless the machine has too many blocks.
-    /// The simulator reports a planted defect itself.
+    /// Checks the invariants in debug builds, unless the machine has too many blocks or a planted
+    /// defect, which the simulator must detect itself.
     pub(super) fn check_if_small(&self) -> Result<(), Breach> {
         let records = self.gathering.record_count();
         let records = records + self.syncing.as_ref().map_or(0, Group::record_count);

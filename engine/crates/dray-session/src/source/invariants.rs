@@ -31,8 +31,8 @@ impl Source {
         ensure(!is_closing || self.files.is_empty(), VERDICT)
     }
 
-    /// Checks the invariants in debug builds, unless the machine has too many blocks.
-    /// The simulator reports a planted defect itself.
+    /// Checks the invariants in debug builds, unless the machine has too many blocks or a planted
+    /// defect, which the simulator must detect itself.
     pub(super) fn check_if_small(&self) -> Result<(), Breach> {
         match self.planted.is_any() || self.blocks.len() > CHECKED_BLOCKS_MAX {
             true => Ok(()),
