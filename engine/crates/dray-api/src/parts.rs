@@ -199,7 +199,7 @@ impl RetryWish {
 pub struct RateWish {
     /// Weight of the session in shared rates.
     pub weight: u32,
-    /// Bytes per second that the session gets before others get more than their minimum.
+    /// Bytes per second that the session gets before other sessions exceed their minimum.
     pub rate_min: Option<u64>,
     /// Maximum bytes per second.
     pub rate_max: Option<u64>,

@@ -14,10 +14,10 @@ use utoipa::{IntoParams, ToSchema};
 /// Prefix of every ticket, by which people and secret scanners recognize a ticket.
 pub const TICKET_PREFIX: &str = "drt_";
 
-/// Random bytes of a ticket.
+/// Number of random bytes in a ticket.
 pub const TICKET_RANDOM_BYTES: usize = 32;
 
-/// Characters of a ticket after its prefix, six bits each.
+/// Number of characters of a ticket after its prefix; each encodes six bits.
 const SECRET_LETTERS: usize = (8 * TICKET_RANDOM_BYTES).div_ceil(6);
 
 /// Characters of a ticket: Base64 for URLs (RFC 4648, section 5).
@@ -39,7 +39,7 @@ pub fn is_ticket(shown: &[u8]) -> bool {
     shown.starts_with(TICKET_PREFIX.as_bytes())
 }
 
-/// Returns the text with every ticket in it hidden: users put tickets into wrong fields.
+/// Returns the text with every ticket in it hidden, because users put tickets into wrong fields.
 #[must_use]
 pub fn without_tickets(text: &str) -> Cow<'_, str> {
     let mut blanked = String::new();
@@ -51,7 +51,7 @@ pub fn without_tickets(text: &str) -> Cow<'_, str> {
             .position(|byte| !TICKET_ALPHABET.contains(&byte));
         let (secret, after) = ticket.split_at(end.unwrap_or(ticket.len()));
         blanked.push_str(before);
-        // Names may begin with the prefix; a name is not as long as a secret by chance.
+        // A shorter text is a name that begins with the prefix by chance, so keep it.
         blanked.push_str(if secret.len() < SECRET_LETTERS {
             secret
         } else {
@@ -65,8 +65,8 @@ pub fn without_tickets(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the text if it is an id that may be logged. A token or a ticket may have been sent in
-/// the place of an id by mistake.
+/// Returns the text if it is an id that may be logged; `None` otherwise. A user may have sent a
+/// token or a ticket in place of an id by mistake.
 #[must_use]
 pub fn shown_id(text: &str) -> Option<&str> {
     let is_id = TransferId::new(text).is_ok() && without_tickets(text) == text;
