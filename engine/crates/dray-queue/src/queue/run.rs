@@ -546,14 +546,19 @@ fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> En
             source,
         } => {
             let retry = row.request.retry.unwrap_or(retry);
-            let verdict = after_break(retry, row.barren, error.status, has_progressed);
+            let verdict = after_break(
+                retry,
+                row.tries_without_progress,
+                error.status,
+                has_progressed,
+            );
             row.source = source.unwrap_or(row.source);
             judged(row, error, verdict, retry, now)
         }
         Ending::TurnedAway { error, source } => {
             let retry = row.request.retry.unwrap_or(retry);
             row.source = source.unwrap_or(row.source);
-            let verdict = after_turned_away(retry, row.barren);
+            let verdict = after_turned_away(retry, row.tries_without_progress);
             judged(row, error, verdict, retry, now)
         }
     }
@@ -567,7 +572,7 @@ fn judged(
     retry: RetryWish,
     now: Timestamp,
 ) -> EndKind {
-    row.barren = verdict.barren;
+    row.tries_without_progress = verdict.tries_without_progress;
     if verdict.is_tried {
         let wait = Duration::from_secs(retry.interval_seconds);
         row.next_try_at = Some(now.after(wait));

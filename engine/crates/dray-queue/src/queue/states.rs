@@ -272,26 +272,27 @@ pub struct Verdict {
     /// True if the transfer is tried again.
     pub is_tried: bool,
     /// Number of consecutive sessions, this one included, that made no data durable.
-    pub barren: u32,
+    pub tries_without_progress: u32,
 }
 
 /// Decides whether a transfer is tried again after its session broke off with an error of this
-/// `status`. `barren` counts the consecutive sessions before it that made no data durable.
+/// `status`. `tries_without_progress` counts the consecutive sessions before it that made no data
+/// durable.
 #[must_use]
 pub const fn after_break(
     retry: RetryWish,
-    barren: u32,
+    tries_without_progress: u32,
     status: Status,
     has_progressed: bool,
 ) -> Verdict {
-    let barren = if has_progressed {
+    let tries_without_progress = if has_progressed {
         0
     } else {
-        barren.saturating_add(1)
+        tries_without_progress.saturating_add(1)
     };
     Verdict {
-        is_tried: !matches!(status, Status::Permanent) && barren <= retry.tries,
-        barren,
+        is_tried: !matches!(status, Status::Permanent) && tries_without_progress <= retry.tries,
+        tries_without_progress,
     }
 }
 
@@ -299,10 +300,10 @@ pub const fn after_break(
 /// always, unless retries are disabled. This does not count as a session without durable data,
 /// because no session took place.
 #[must_use]
-pub const fn after_turned_away(retry: RetryWish, barren: u32) -> Verdict {
+pub const fn after_turned_away(retry: RetryWish, tries_without_progress: u32) -> Verdict {
     Verdict {
         is_tried: retry.tries > 0,
-        barren,
+        tries_without_progress,
     }
 }
 
@@ -449,12 +450,27 @@ mod tests {
         };
         let first = after_break(retry, 0, Status::Temporary, false);
         assert!(first.is_tried);
-        let second = after_break(retry, first.barren, Status::Temporary, false);
+        let second = after_break(
+            retry,
+            first.tries_without_progress,
+            Status::Temporary,
+            false,
+        );
         assert!(second.is_tried);
-        let third = after_break(retry, second.barren, Status::Temporary, false);
+        let third = after_break(
+            retry,
+            second.tries_without_progress,
+            Status::Temporary,
+            false,
+        );
         assert!(!third.is_tried, "two tries after the first session");
-        let saved = after_break(retry, second.barren, Status::Temporary, true);
-        assert!(saved.is_tried && saved.barren == 0);
+        let saved = after_break(
+            retry,
+            second.tries_without_progress,
+            Status::Temporary,
+            true,
+        );
+        assert!(saved.is_tried && saved.tries_without_progress == 0);
         assert!(!after_break(retry, 0, Status::Permanent, true).is_tried);
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn renew(connection: &Connection, row: &mut Row, now: Timestamp) -> R
     row.standing = Standing::of(State::Queued);
     row.version += 1;
     row.attempt = row.attempt.saturating_add(1);
-    (row.tries, row.barren, row.source) = (0, 0, 0);
+    (row.tries, row.tries_without_progress, row.source) = (0, 0, 0);
     row.submitted_at = now;
     (row.started_at, row.ended_at, row.next_try_at) = (None, None, None);
     row.error = None;
