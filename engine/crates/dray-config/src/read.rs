@@ -429,7 +429,7 @@ mod tests {
             ),
             (
                 format!("{SMALL}[limits]\ntransfers_active = 0\n"),
-                "can run at once",
+                "can run concurrently",
             ),
             (
                 format!("{SMALL}[scheduling]\nmax_running = 0\n"),
