@@ -267,7 +267,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            name: Name::default(),
+            name: Name::Fair,
             max_running: None,
             // Liu et al., 2010, figure 14.
             quota: 400_000_000,
@@ -278,12 +278,6 @@ impl Default for Settings {
             // At most four starts per hour are out of order (guess, revisit).
             patience: Duration::from_secs(900),
         }
-    }
-}
-
-impl Default for Name {
-    fn default() -> Self {
-        Self::Fair
     }
 }
 
