@@ -16,25 +16,25 @@ use std::time::Duration;
 /// been reading the file since the copy started (guess, revisit).
 const PATIENCE: Duration = Duration::from_secs(120);
 
-type Said = Result<Option<Checksum>>;
+type Answer = Result<Option<Checksum>>;
 
 /// Returns true if a copy may not get its name without a comparison.
 pub(crate) type Needed = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// An event that ends the wait for the checksum.
-enum Word {
+enum WaitEnd {
     /// The server has answered.
-    Said(Said),
+    Answer(Answer),
     /// The copy is to stop.
     Stop,
 }
 
 /// The checksum that a server offers for its file.
 pub(crate) struct Offer {
-    words: Mutex<Receiver<Word>>,
+    words: Mutex<Receiver<WaitEnd>>,
     /// The sending end of the same channel, for the thread that stops the copy.
-    stop: Sender<Word>,
-    heard: OnceLock<Said>,
+    stop: Sender<WaitEnd>,
+    heard: OnceLock<Answer>,
     is_needed: Needed,
     patience: Duration,
 }
@@ -49,17 +49,17 @@ impl Offer {
     fn of(
         patience: Duration,
         is_needed: Needed,
-        ask: impl FnOnce() -> Said + Send + 'static,
+        ask: impl FnOnce() -> Answer + Send + 'static,
     ) -> Arc<Self> {
         let (tell, words) = channel();
         let stop = tell.clone();
         let asked = std::thread::Builder::new().spawn(move || {
             let said = caught("ask for the checksum", ask).and_then(|said| said);
             // Sending fails if the copy has ended.
-            let _ = tell.send(Word::Said(said));
+            let _ = tell.send(WaitEnd::Answer(said));
         });
         if let Err(error) = asked {
-            let _ = stop.send(Word::Said(Err(threads::refused(&error))));
+            let _ = stop.send(WaitEnd::Answer(Err(threads::refused(&error))));
         }
         Arc::new(Self {
             words: Mutex::new(words),
@@ -70,12 +70,12 @@ impl Offer {
         })
     }
 
-    fn hear(&self) -> &Said {
+    fn hear(&self) -> &Answer {
         self.heard.get_or_init(|| {
             let words = self.words.lock_unpoisoned();
             let (kind, cause) = match words.recv_timeout(self.patience) {
-                Ok(Word::Said(said)) => return said,
-                Ok(Word::Stop) => (ErrorKind::Cancelled, "the copy is to stop"),
+                Ok(WaitEnd::Answer(said)) => return said,
+                Ok(WaitEnd::Stop) => (ErrorKind::Cancelled, "the copy is to stop"),
                 Err(_) => (ErrorKind::TimedOut, "the server has not answered yet"),
             };
             Err(Error::new(kind, End::Source, "ask for the checksum").cause(cause))
@@ -87,7 +87,7 @@ impl FinalCheck for Offer {
     /// Stops the wait for the answer. A copy that was not compared by now gets no name.
     fn give_up(&self) {
         // The receiver lives as long as `self`, so sending cannot fail.
-        let _ = self.stop.send(Word::Stop);
+        let _ = self.stop.send(WaitEnd::Stop);
     }
 
     /// Compares the sums once the server has answered or [`PATIENCE`] is over.

@@ -4,7 +4,7 @@
 use crate::credentials::Credentials;
 use crate::names::Capitals;
 use crate::pause::{Patience, Pauses, is_busy, read_retry_after};
-use crate::redirect::Place;
+use crate::redirect::RequestTarget;
 use crate::url::Origin;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
 use dray_store::errno::{io_words, too_many_open};
@@ -39,7 +39,7 @@ const REASON_BYTES: u64 = 512;
 /// One request.
 pub(crate) struct Ask<'a> {
     pub(crate) method: &'static str,
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a RequestTarget,
     pub(crate) headers: &'a [(&'a str, &'a str)],
     pub(crate) body: &'static str,
     /// Description of the request for errors: an infinitive, and the file.
@@ -50,8 +50,8 @@ pub(crate) struct Ask<'a> {
 /// A server's answer with any status.
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Place that answered: after redirects it differs from the requested one.
-    pub(crate) place: Place,
+    /// Resource that answered: after redirects it differs from the requested one.
+    pub(crate) place: RequestTarget,
     response: http::Response<ureq::Body>,
 }
 
@@ -142,7 +142,7 @@ impl Client {
     pub(crate) fn follow(
         &self,
         ask: &Ask<'_>,
-        once: &mut dyn FnMut(&Ask<'_>, Place) -> Result<Answer>,
+        once: &mut dyn FnMut(&Ask<'_>, RequestTarget) -> Result<Answer>,
     ) -> Result<Answer> {
         let mut place = ask.place.clone();
         let mut patience = Patience::default();
@@ -213,9 +213,9 @@ impl Client {
     fn patiently(
         &self,
         ask: &Ask<'_>,
-        place: Place,
+        place: RequestTarget,
         patience: &mut Patience,
-        once: &mut dyn FnMut(&Ask<'_>, Place) -> Result<Answer>,
+        once: &mut dyn FnMut(&Ask<'_>, RequestTarget) -> Result<Answer>,
     ) -> Result<Answer> {
         loop {
             self.pauses.sit_out(&place.origin);
@@ -253,7 +253,7 @@ impl Client {
     }
 
     /// Returns a request to `place`, with the credentials for that server.
-    fn head(&self, ask: &Ask<'_>, place: &Place) -> Result<http::request::Builder> {
+    fn head(&self, ask: &Ask<'_>, place: &RequestTarget) -> Result<http::request::Builder> {
         let uri = format!("{}{}", place.origin, place.target);
         let mut request = http::Request::builder().method(ask.method).uri(uri);
         for (name, value) in ask.headers {
@@ -279,7 +279,7 @@ impl Client {
         }
     }
 
-    fn ask_once(&self, ask: &Ask<'_>, place: Place) -> Result<Answer> {
+    fn ask_once(&self, ask: &Ask<'_>, place: RequestTarget) -> Result<Answer> {
         let request = self.head(ask, &place)?;
         let agent = self.agent_for(&place.origin);
         let answered = match ask.body {
@@ -296,7 +296,7 @@ impl Client {
     pub(crate) fn send_once(
         &self,
         ask: &Ask<'_>,
-        place: Place,
+        place: RequestTarget,
         body: &mut dyn Read,
     ) -> Result<Answer> {
         let mut body = body;
@@ -310,7 +310,7 @@ impl Client {
     fn answered(
         &self,
         ask: &Ask<'_>,
-        place: Place,
+        place: RequestTarget,
         answered: Result<Result<http::Response<ureq::Body>, ureq::Error>, http::Error>,
     ) -> Result<Answer> {
         let bad = |error: http::Error| {
@@ -461,7 +461,7 @@ fn authorities() -> Vec<Certificate<'static>> {
 mod tests {
     use super::{Answer, Ask, Client, reason};
     use crate::credentials::Credentials;
-    use crate::redirect::Place;
+    use crate::redirect::RequestTarget;
     use crate::url::{HttpUrl, Origin};
     use dray_core::{End, ErrorKind, RelPath, Result};
     use ureq::http;
@@ -475,7 +475,7 @@ mod tests {
         let url = HttpUrl::read(from.as_bytes()).expect("good").expect("web");
         let home: Origin = url.origin.clone();
         let client = Client::new(home.clone(), Credentials::none(), End::Source);
-        let place = Place::new(&home, &url.path, None);
+        let place = RequestTarget::new(&home, &url.path, None);
         let ask = Ask {
             method: "GET",
             place: &place,
@@ -484,7 +484,7 @@ mod tests {
             operation: "read the file",
             file: &RelPath::root(),
         };
-        let mut once = |_: &Ask<'_>, place: Place| {
+        let mut once = |_: &Ask<'_>, place: RequestTarget| {
             let status = if place.origin.is(&home) { 307 } else { 200 };
             let response = http::Response::builder().status(status);
             let response = response

@@ -16,7 +16,7 @@ pub(crate) const QUESTION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\
 
 /// One file or folder of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct DavEntry {
     /// Path beneath the server's root.
     pub(crate) path: RelPath,
     pub(crate) is_folder: bool,
@@ -38,7 +38,7 @@ struct Response {
 ///
 /// # Errors
 /// The reason why the answer is invalid.
-pub(crate) fn read(answer: &str, is_raw: bool) -> Result<Vec<Found>, String> {
+pub(crate) fn read(answer: &str, is_raw: bool) -> Result<Vec<DavEntry>, String> {
     let mut reader = NsReader::from_str(answer);
     let mut found = Vec::new();
     let mut response: Option<Response> = None;
@@ -99,7 +99,7 @@ fn is_folder(response: Option<&mut Response>) {
     }
 }
 
-fn close(response: Response, is_raw: bool) -> Result<Found, String> {
+fn close(response: Response, is_raw: bool) -> Result<DavEntry, String> {
     let text = response.href.as_bytes();
     // `href` is an absolute URL or a path on this server.
     let path = match response.href.split_once("://") {
@@ -114,7 +114,7 @@ fn close(response: Response, is_raw: bool) -> Result<Found, String> {
         true => read_raw(path),
         false => read_path(path),
     };
-    Ok(Found {
+    Ok(DavEntry {
         path: path.map_err(bad)?,
         is_folder: response.is_folder,
         size: response.size.parse().ok(),
@@ -156,7 +156,7 @@ pub(crate) fn opaque(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Found, opaque, read, strong};
+    use super::{DavEntry, opaque, read, strong};
     use dray_core::{ModifiedTime, RelPath};
 
     const HEAD: &str = "<?xml version=\"1.0\"?><a:multistatus xmlns:a='DAV:' xmlns:x='other'>";
@@ -181,7 +181,7 @@ mod tests {
         let found = read(&answer("/d/f&amp;g", props), false).expect("good");
         assert_eq!(
             found,
-            [Found {
+            [DavEntry {
                 path: RelPath::parse(b"d/f&g").expect("good"),
                 is_folder: false,
                 size: Some(7),

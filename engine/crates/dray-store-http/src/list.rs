@@ -1,6 +1,6 @@
 //! Lists a server's folders by PROPFIND, one request each.
 
-use crate::dav::Found;
+use crate::dav::DavEntry;
 use crate::server::{Server, or_unknown};
 use dray_core::{End, Error, ErrorKind, Layout, Name, RelPath, Result, TargetId};
 use dray_store::{EntryState, FolderEntries, FolderLister, FolderSource, ListOptions};
@@ -41,7 +41,7 @@ pub(crate) fn list(
 }
 
 impl Folders {
-    fn contents(&self, folder: &RelPath) -> Result<Vec<(Result<Name>, Found)>> {
+    fn contents(&self, folder: &RelPath) -> Result<Vec<(Result<Name>, DavEntry)>> {
         let Some(mut found) = self.0.propfind(folder, "1", OPERATION)? else {
             let fault = Error::new(ErrorKind::Unsupported, self.0.end, OPERATION);
             return Err(fault
@@ -49,7 +49,7 @@ impl Folders {
                 .cause("the server does not list folders (WebDAV's PROPFIND)")
                 .remedy("name its files one by one"));
         };
-        let is_folder = |found: &Found| found.path == *folder && found.is_folder;
+        let is_folder = |found: &DavEntry| found.path == *folder && found.is_folder;
         if !found.iter().any(is_folder) {
             let fault = Error::new(ErrorKind::NotADirectory, self.0.end, OPERATION);
             return Err(fault
@@ -69,24 +69,24 @@ impl Folders {
 }
 
 impl FolderSource for Folders {
-    type Entry = Found;
+    type Entry = DavEntry;
 
     fn end(&self) -> End {
         self.0.end
     }
 
-    fn entries(&mut self, folder: &RelPath) -> Result<FolderEntries<Found>> {
+    fn entries(&mut self, folder: &RelPath) -> Result<FolderEntries<DavEntry>> {
         Ok(FolderEntries {
             entries: self.contents(folder)?,
             error: None,
         })
     }
 
-    fn is_folder(entry: &Found) -> bool {
+    fn is_folder(entry: &DavEntry) -> bool {
         entry.is_folder
     }
 
-    fn state(&mut self, path: &RelPath, mut found: Found) -> Result<EntryState> {
+    fn state(&mut self, path: &RelPath, mut found: DavEntry) -> Result<EntryState> {
         if !found.is_folder {
             if found.size.is_none() || found.modified.is_none() {
                 found = self.0.look(path, OPERATION)?;

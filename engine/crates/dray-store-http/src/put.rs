@@ -1,7 +1,7 @@
 //! Sends one file to a web server, front to back, with PUT.
 
 use crate::client::Ask;
-use crate::redirect::Place;
+use crate::redirect::RequestTarget;
 use crate::server::Server;
 use crate::store::HttpStore;
 use dray_core::checksum::Summer;
@@ -115,7 +115,7 @@ fn send(
     // `Expect` is invalid without a body (RFC 9110, section 10.1.1).
     let headers = &headers[..if length > 0 { 2 } else { 1 }];
     let mut sums = Sums::EMPTY;
-    let mut body = |ask: &Ask<'_>, place: Place| {
+    let mut body = |ask: &Ask<'_>, place: RequestTarget| {
         let mut file = sending.file;
         let rewound = file.seek(SeekFrom::Start(0));
         rewound.map_err(|error| {

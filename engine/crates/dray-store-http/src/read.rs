@@ -1,8 +1,8 @@
 //! Reads one file by ranges. Every answer is checked for the version of the file.
 
 use crate::client::{Answer, Ask};
-use crate::redirect::Place;
-use crate::server::{Known, Said, Server, or_unknown, read_content_range};
+use crate::redirect::RequestTarget;
+use crate::server::{FileVersion, Server, Validators, or_unknown, read_content_range};
 use dray_core::lock::LockExt;
 use dray_core::{ByteRange, ErrorKind, RelPath, Result, Sums};
 use dray_store::{ReadHandle, ReadState};
@@ -21,7 +21,7 @@ pub(crate) struct HttpFile {
     server: Arc<Server>,
     path: RelPath,
     /// State of the file when it was opened.
-    known: Known,
+    known: FileVersion,
     last: Mutex<Last>,
     /// Held by the first request until its answer comes.
     settling: Mutex<()>,
@@ -34,7 +34,7 @@ pub(crate) struct HttpFile {
 #[derive(Default)]
 struct Last {
     /// Target of the last redirect: requested first the next time.
-    place: Option<Place>,
+    place: Option<RequestTarget>,
     /// Set when the first request has ended.
     is_settled: bool,
     /// True if all answers so far carried a version; `None` without an answer. Many threads share
@@ -54,7 +54,7 @@ struct Asked {
 }
 
 impl HttpFile {
-    pub(crate) fn new(server: Arc<Server>, path: RelPath, known: Known) -> Self {
+    pub(crate) fn new(server: Arc<Server>, path: RelPath, known: FileVersion) -> Self {
         Self {
             server,
             path,
@@ -84,7 +84,7 @@ impl HttpFile {
         if let Some(tag) = &self.known.tag {
             headers.push(("If-Match", tag));
         }
-        let ask = |place: &Place| {
+        let ask = |place: &RequestTarget| {
             self.server.client.ask(&Ask {
                 place,
                 headers: &headers,
@@ -109,7 +109,7 @@ impl HttpFile {
         Ok(answer)
     }
 
-    fn ask<'a>(&'a self, place: &'a Place) -> Ask<'a> {
+    fn ask<'a>(&'a self, place: &'a RequestTarget) -> Ask<'a> {
         Ask {
             method: "GET",
             place,
@@ -122,14 +122,17 @@ impl HttpFile {
 
     /// Checks the version of an answer; refuses any other version than the opened one.
     fn note(&self, answer: &Answer, size: u64) -> Result<()> {
-        let seen = Known::of_answer(answer, Some(size));
+        let seen = FileVersion::of_answer(answer, Some(size));
         if let (Some(known), Some(seen)) = (&self.known.tag, &seen.tag)
             && known != seen
         {
             return Err(self.changed("its entity tag changed after it was opened"));
         }
         // An equal weak tag proves nothing; a different one means another version.
-        if !self.server.is_as_said(&self.path, &Said::of_answer(answer)) {
+        if !self
+            .server
+            .is_as_said(&self.path, &Validators::of_answer(answer))
+        {
             return Err(self.changed("its entity tag or digest differs from an earlier answer"));
         }
         if seen.modified.is_some() && seen.modified != self.known.modified {

@@ -5,13 +5,13 @@ use dray_core::RelPath;
 
 /// A resource on a server, as a request names it.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct RequestTarget {
     pub(crate) origin: Origin,
     /// Path and query.
     pub(crate) target: String,
 }
 
-impl Place {
+impl RequestTarget {
     pub(crate) fn new(origin: &Origin, path: &RelPath, query: Option<&str>) -> Self {
         let target = match query {
             Some(query) => format!("/{}?{query}", encode(path)),
@@ -102,7 +102,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl RequestTarget {
     /// Resolves a location without a server and without a leading slash (RFC 3986, section 5.2).
     fn relative(&self, location: &str) -> Option<Self> {
         let location = location.split('#').next().unwrap_or_default();
@@ -170,7 +170,7 @@ fn start_of_path(location: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::Place;
+    use super::RequestTarget;
     use crate::url::HttpUrl;
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
             ("/a", "http://b:1/ab", "/ab"),
         ] {
             let url = HttpUrl::read(b"http://h/").expect("good").expect("web");
-            let place = Place {
+            let place = RequestTarget {
                 origin: url.origin,
                 target: asked.to_owned(),
             };
@@ -207,7 +207,7 @@ mod tests {
         let url = HttpUrl::read(b"https://h:1/a/b/c?q")
             .expect("good")
             .expect("web");
-        let place = Place::new(&url.origin, &url.path, url.query.as_deref());
+        let place = RequestTarget::new(&url.origin, &url.path, url.query.as_deref());
         for (location, wanted) in [
             ("d", "https://h:1/a/b/d"),
             ("./d?x#y", "https://h:1/a/b/d?x"),
@@ -233,7 +233,7 @@ mod tests {
         let url = HttpUrl::read(b"https://h:1/a/b?q")
             .expect("good")
             .expect("web");
-        let place = Place::new(&url.origin, &url.path, url.query.as_deref());
+        let place = RequestTarget::new(&url.origin, &url.path, url.query.as_deref());
         let to = |text: &str| {
             let next = place.redirected(text)?;
             Some(format!("{}{}", next.origin, next.target))

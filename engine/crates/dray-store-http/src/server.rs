@@ -2,8 +2,8 @@
 
 use crate::client::{Answer, Ask, Client, SILENCE_MAX};
 use crate::credentials::Credentials;
-use crate::dav::{self, Found};
-use crate::redirect::Place;
+use crate::dav::{self, DavEntry};
+use crate::redirect::RequestTarget;
 use crate::url::{HttpUrl, Origin};
 use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, ModifiedTime, RelPath, Result};
@@ -29,16 +29,16 @@ fn is_empty(answer: &Answer) -> bool {
     range.is_some_and(|range| range.trim() == "bytes */0")
 }
 
-/// Known state of a file.
+/// State of a file that identifies its version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct FileVersion {
     pub(crate) size: u64,
     pub(crate) modified: Option<ModifiedTime>,
     /// Strong entity tag of the file.
     pub(crate) tag: Option<String>,
 }
 
-impl Known {
+impl FileVersion {
     /// Returns the state in an answer's head; `size` replaces `Content-Length` where the caller
     /// knows better.
     pub(crate) fn of_answer(answer: &Answer, size: Option<u64>) -> Self {
@@ -53,14 +53,14 @@ impl Known {
 /// Version information in answers, in addition to size, time and strong tag. A difference means
 /// another version; equality proves nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct Validators {
     /// Entity tag, weak or strong, without the prefix of a weak one.
     tag: Option<String>,
     /// Digest of the whole file (RFC 9530, RFC 3230), as written.
     digest: Option<String>,
 }
 
-impl Said {
+impl Validators {
     pub(crate) fn of_answer(answer: &Answer) -> Self {
         let digest = answer
             .header("repr-digest")
@@ -95,9 +95,9 @@ pub(crate) struct Server {
     pub(crate) end: End,
     /// False once the server has shown that it does not support PROPFIND.
     is_dav: AtomicBool,
-    remembered: Mutex<HashMap<RelPath, Known>>,
+    remembered: Mutex<HashMap<RelPath, FileVersion>>,
     /// Version information of files that are being read, shared by all handles.
-    said: Mutex<HashMap<RelPath, Said>>,
+    said: Mutex<HashMap<RelPath, Validators>>,
 }
 
 impl Server {
@@ -114,12 +114,12 @@ impl Server {
         }
     }
 
-    pub(crate) fn place(&self, path: &RelPath) -> Place {
-        Place::new(&self.origin, path, self.query.as_deref())
+    pub(crate) fn place(&self, path: &RelPath) -> RequestTarget {
+        RequestTarget::new(&self.origin, path, self.query.as_deref())
     }
 
     /// Remembers a file's state from a listing until the file is opened.
-    pub(crate) fn remember(&self, path: &RelPath, known: Known) {
+    pub(crate) fn remember(&self, path: &RelPath, known: FileVersion) {
         let mut remembered = self.remembered.lock_unpoisoned();
         if remembered.len() >= REMEMBERED_MAX {
             remembered.clear();
@@ -137,8 +137,8 @@ impl Server {
     }
 
     /// Returns true if an answer is consistent with earlier answers about the file.
-    pub(crate) fn is_as_said(&self, path: &RelPath, now: &Said) -> bool {
-        if *now == Said::default() {
+    pub(crate) fn is_as_said(&self, path: &RelPath, now: &Validators) -> bool {
+        if *now == Validators::default() {
             return true;
         }
         let mut said = self.said.lock_unpoisoned();
@@ -152,7 +152,7 @@ impl Server {
     }
 
     /// Returns the remembered state of a file.
-    pub(crate) fn recall(&self, path: &RelPath) -> Option<Known> {
+    pub(crate) fn recall(&self, path: &RelPath) -> Option<FileVersion> {
         let remembered = self.remembered.lock_unpoisoned();
         remembered.get(path).cloned()
     }
@@ -164,7 +164,7 @@ impl Server {
         path: &RelPath,
         depth: &'static str,
         operation: &'static str,
-    ) -> Result<Option<Vec<Found>>> {
+    ) -> Result<Option<Vec<DavEntry>>> {
         if !self.is_dav.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -220,7 +220,7 @@ impl Server {
     }
 
     /// Returns the entry at `path`.
-    pub(crate) fn look(&self, path: &RelPath, operation: &'static str) -> Result<Found> {
+    pub(crate) fn look(&self, path: &RelPath, operation: &'static str) -> Result<DavEntry> {
         if let Some(found) = self.propfind(path, "0", operation)? {
             // After a redirect the single entry may have another name.
             let is_alone = found.len() == 1;
@@ -229,7 +229,7 @@ impl Server {
                 .find(|found| is_alone || found.path == *path);
             if let Some(own) = own.filter(|own| own.is_folder || own.size.is_some()) {
                 let path = path.clone();
-                return Ok(Found { path, ..own });
+                return Ok(DavEntry { path, ..own });
             }
         }
         self.head(path, operation)
@@ -237,7 +237,7 @@ impl Server {
 
     /// Returns the state in the head of a file. If only reads are permitted, as by a signed URL,
     /// requests the first byte.
-    fn head(&self, path: &RelPath, operation: &'static str) -> Result<Found> {
+    fn head(&self, path: &RelPath, operation: &'static str) -> Result<DavEntry> {
         let place = self.place(path);
         let ask = Ask {
             method: "HEAD",
@@ -284,8 +284,8 @@ impl Server {
                 .cause(format!("{} does not report the file's size", self.origin))
                 .remedy("fetch it with another program"));
         };
-        let known = Known::of_answer(&answer, Some(size));
-        Ok(Found {
+        let known = FileVersion::of_answer(&answer, Some(size));
+        Ok(DavEntry {
             path: path.clone(),
             is_folder: false,
             size: Some(size),
@@ -295,7 +295,7 @@ impl Server {
     }
 
     /// Returns the state of a found file, if its changes can be detected.
-    pub(crate) fn as_file(&self, found: Found, operation: &'static str) -> Result<Known> {
+    pub(crate) fn as_file(&self, found: DavEntry, operation: &'static str) -> Result<FileVersion> {
         let fault = |kind| Error::new(kind, self.end, operation).file(&found.path);
         if found.is_folder {
             return Err(fault(ErrorKind::IsADirectory).cause("the server calls it a folder"));
@@ -309,7 +309,7 @@ impl Server {
                 ))
                 .remedy("fetch it with another program, or read it from another server"));
         }
-        Ok(Known {
+        Ok(FileVersion {
             size: found.size.unwrap_or_default(),
             modified: found.modified,
             tag: found.tag,

@@ -83,7 +83,7 @@ type Take = extern "C" fn(*mut c_void, *const c_char, u64, *const RawState) -> i
 
 /// State of the entry at a path of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct RemoteState {
     pub(crate) size: u64,
     pub(crate) modified: ModifiedTime,
     pub(crate) is_folder: bool,
@@ -92,7 +92,7 @@ pub(crate) struct Found {
     pub(crate) id: u64,
 }
 
-impl Found {
+impl RemoteState {
     /// Returns true if the file has this size and time.
     pub(crate) fn is(&self, state: &ReadState) -> bool {
         self.size == state.size && self.modified == state.modified
@@ -113,7 +113,7 @@ impl Found {
 }
 
 /// Entries of a folder, and an error if the list may be incomplete.
-pub(crate) type Entries = (Vec<(Result<Name>, Found)>, Option<Error>);
+pub(crate) type Entries = (Vec<(Result<Name>, RemoteState)>, Option<Error>);
 
 type Words<'a> = *const c_char;
 
@@ -476,7 +476,7 @@ impl Client {
 
     /// Returns the state of a path on the server; the path may contain a question mark and
     /// parameters.
-    pub(crate) fn look(&self, server: &str, path: &[u8]) -> Result<Found> {
+    pub(crate) fn look(&self, server: &str, path: &[u8]) -> Result<RemoteState> {
         let (server, path) = (words(server)?, words(path)?);
         let mut state = RawState::default();
         call("look at the file", |error| {
@@ -485,14 +485,14 @@ impl Client {
                 unsafe { (self.look)(server.as_ptr(), path.as_ptr(), &raw mut state, error) };
             looked.into()
         })?;
-        Ok(Found::of(&state))
+        Ok(RemoteState::of(&state))
     }
 
     /// Lists one folder, in the server's order. An error beside entries means that some servers of
     /// a cluster have not answered, and the folder may contain more.
     pub(crate) fn list(&self, server: &str, path: &[u8]) -> Result<Entries> {
         let (server, path) = (words(server)?, words(path)?);
-        let mut entries: Vec<(Result<Name>, Found)> = Vec::new();
+        let mut entries: Vec<(Result<Name>, RemoteState)> = Vec::new();
         let context = (&raw mut entries).cast::<c_void>();
         let listed = call("list the folder", |error| {
             // SAFETY: `take` is given back `context`, which is `entries` and nobody else's until the
@@ -546,11 +546,11 @@ extern "C" fn take(
         return 1;
     };
     // SAFETY: `list` hands in a vector of its own, and waits.
-    let entries = unsafe { &mut *context.cast::<Vec<(Result<Name>, Found)>>() };
+    let entries = unsafe { &mut *context.cast::<Vec<(Result<Name>, RemoteState)>>() };
     // SAFETY: the client gives as many bytes as it says, until this returns.
     let name = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), length) };
     // SAFETY: as the name.
     let state = unsafe { &*state };
-    entries.push((Name::new(name), Found::of(state)));
+    entries.push((Name::new(name), RemoteState::of(state)));
     0
 }

@@ -5,7 +5,7 @@
 //! and only a checksum shows that two replicas of one size are equal.
 
 use crate::checksum;
-use crate::client::{Found, client};
+use crate::client::{RemoteState, client};
 use crate::files::Files;
 use crate::located::Located;
 use dray_core::{ErrorKind, Layout, RelPath, Result, TargetId};
@@ -95,7 +95,11 @@ impl Cluster {
     ///
     /// # Errors
     /// If replicas were found before and have changed, or if none of their servers answers.
-    pub(crate) fn examine(&self, path: &RelPath, found: Found) -> Result<(Found, Layout)> {
+    pub(crate) fn examine(
+        &self,
+        path: &RelPath,
+        found: RemoteState,
+    ) -> Result<(RemoteState, Layout)> {
         let is_known = self.located.get().is_some();
         let Some(located) = self.locate(path, &found) else {
             return Ok((found, whole()));
@@ -105,7 +109,7 @@ impl Cluster {
             // now.
             self.stand(path, &located)?;
         }
-        let found = Found {
+        let found = RemoteState {
             size: located.size,
             modified: located.modified,
             ..found
@@ -124,7 +128,7 @@ impl Cluster {
 
     /// Finds the replicas, once. A failure here is not the file's fault: it is then read from the
     /// server that the manager chooses.
-    fn locate(&self, path: &RelPath, found: &Found) -> Option<Arc<Located>> {
+    fn locate(&self, path: &RelPath, found: &RemoteState) -> Option<Arc<Located>> {
         let is_large = found.size >= BYTES_MIN && !found.is_folder && !found.is_special;
         if !self.may_locate || !is_large || path != self.files.url.path() {
             return None;
@@ -133,7 +137,7 @@ impl Cluster {
         self.located.get_or_init(find).clone()
     }
 
-    fn find(&self, path: &RelPath, found: &Found) -> Result<Option<Located>> {
+    fn find(&self, path: &RelPath, found: &RemoteState) -> Result<Option<Located>> {
         let located = Located::of(found, self.found_at_each(path, found.size)?);
         let Some(located) = located.filter(|located| located.replicas.len() > 1) else {
             return Ok(None);
@@ -169,7 +173,7 @@ impl Cluster {
 
     /// Returns the file's state on each of its servers; empty without a cluster. `bytes` is the
     /// file's size.
-    fn found_at_each(&self, path: &RelPath, bytes: u64) -> Result<Vec<(String, Found)>> {
+    fn found_at_each(&self, path: &RelPath, bytes: u64) -> Result<Vec<(String, RemoteState)>> {
         if !self.is_cluster()? {
             return Ok(Vec::new());
         }
@@ -188,7 +192,7 @@ impl Cluster {
         path: &RelPath,
         bytes: u64,
         most: usize,
-    ) -> Result<Vec<(String, Result<Found>)>> {
+    ) -> Result<Vec<(String, Result<RemoteState>)>> {
         let (manager, asked) = (self.files.url.login(0), self.files.asked(asked)?);
         let mut servers = client()?.locate(&manager, &asked, wait_seconds(bytes))?;
         servers.sort();
@@ -251,7 +255,7 @@ impl Cluster {
         &self,
         path: &RelPath,
         servers: impl Iterator<Item = &'a str>,
-    ) -> Result<Vec<Option<Found>>> {
+    ) -> Result<Vec<Option<RemoteState>>> {
         let answers = self.answers_of_each(path, servers)?;
         Ok(answers.into_iter().map(Result::ok).collect())
     }
@@ -260,7 +264,7 @@ impl Cluster {
         &self,
         path: &RelPath,
         servers: impl Iterator<Item = &'a str>,
-    ) -> Result<Vec<Result<Found>>> {
+    ) -> Result<Vec<Result<RemoteState>>> {
         let logins: Vec<String> = servers
             .map(|server| self.files.url.with_host(server).login(0))
             .collect();

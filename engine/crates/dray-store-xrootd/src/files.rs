@@ -1,6 +1,6 @@
 //! Requests to a server about its paths, for reading.
 
-use crate::client::{Entries, Found, client};
+use crate::client::{Entries, RemoteState, client};
 use crate::url::{OWN, Url, asked};
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 
@@ -22,7 +22,7 @@ impl Files {
         asked(path, [Some(self.url.cgi())])
     }
 
-    pub(crate) fn look(&self, path: &RelPath) -> Result<Found> {
+    pub(crate) fn look(&self, path: &RelPath) -> Result<RemoteState> {
         client()?.look(&self.url.login(0), &self.asked(path)?)
     }
 

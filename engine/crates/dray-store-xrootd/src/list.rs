@@ -1,6 +1,6 @@
 //! Lists a server's folders, with one request per folder.
 
-use crate::client::Found;
+use crate::client::RemoteState;
 use crate::cluster::{Cluster, whole};
 use crate::located::listed;
 use dray_core::{End, Name, RelPath, Result};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) struct Folders(pub(crate) Arc<Cluster>);
 
 impl FolderSource for Folders {
-    type Entry = Found;
+    type Entry = RemoteState;
 
     fn end(&self) -> End {
         self.0.files.end
@@ -21,7 +21,7 @@ impl FolderSource for Folders {
         true
     }
 
-    fn entries(&mut self, folder: &RelPath) -> Result<FolderEntries<Found>> {
+    fn entries(&mut self, folder: &RelPath) -> Result<FolderEntries<RemoteState>> {
         let listed = self.0.files.entries(folder);
         let (entries, error) = listed.unwrap_or_else(|error| (Vec::new(), Some(error)));
         Ok(FolderEntries {
@@ -30,11 +30,11 @@ impl FolderSource for Folders {
         })
     }
 
-    fn is_folder(entry: &Found) -> bool {
+    fn is_folder(entry: &RemoteState) -> bool {
         entry.is_folder
     }
 
-    fn state(&mut self, path: &RelPath, found: Found) -> Result<EntryState> {
+    fn state(&mut self, path: &RelPath, found: RemoteState) -> Result<EntryState> {
         if found.is_special {
             let cause = "neither a file nor a folder";
             return Err(unsupported(self.end(), "list", path, cause));
@@ -54,12 +54,12 @@ impl FolderSource for Folders {
 
 /// Merges entries of the same name: a cluster's servers may each have the same folder, and replicas
 /// of one file.
-fn merged(mut entries: Vec<(Result<Name>, Found)>) -> Vec<(Result<Name>, Found)> {
+fn merged(mut entries: Vec<(Result<Name>, RemoteState)>) -> Vec<(Result<Name>, RemoteState)> {
     entries.sort_by_cached_key(|(name, found)| {
         let name = name.as_ref().map(|name| name.as_bytes().to_vec());
         (found.is_folder, name.unwrap_or_default())
     });
-    let mut left: Vec<(Result<Name>, Found)> = Vec::with_capacity(entries.len());
+    let mut left: Vec<(Result<Name>, RemoteState)> = Vec::with_capacity(entries.len());
     let mut replicas = Vec::new();
     for (name, found) in entries {
         match (left.last_mut(), &name) {

@@ -4,7 +4,7 @@
 //! Invariant: size and time of a file depend on its existing replicas, never on which of them was
 //! queried or read.
 
-use crate::client::Found;
+use crate::client::RemoteState;
 use dray_core::{Layout, ModifiedTime, TargetId};
 
 /// Bytes read from one replica before the next one's turn: more than an object usually has, and
@@ -38,7 +38,7 @@ impl Located {
     ///
     /// Times are not compared: each replica has its own time of arrival. The oldest time is
     /// reported, which no later replica changes.
-    pub(crate) fn of(manager: &Found, found: Vec<(String, Found)>) -> Option<Self> {
+    pub(crate) fn of(manager: &RemoteState, found: Vec<(String, RemoteState)>) -> Option<Self> {
         let files = found.into_iter();
         let mut files: Vec<_> = files
             .filter(|(_, found)| !found.is_folder && !found.is_special)
@@ -85,7 +85,7 @@ impl Located {
 
     /// Returns true if the replicas that answer now are unchanged. Returns `None` if no server
     /// answers.
-    pub(crate) fn still_stands(&self, answers: &[Option<Found>]) -> Option<bool> {
+    pub(crate) fn still_stands(&self, answers: &[Option<RemoteState>]) -> Option<bool> {
         let pairs = self.replicas.iter().zip(answers);
         let mut answered = pairs
             .filter_map(|(replica, found)| Some((replica, (*found)?)))
@@ -98,9 +98,9 @@ impl Located {
 
 /// Returns the state to list for a name that several servers have listed: of the majority's size,
 /// the oldest, in any order of answers. Returns `None` for an empty list.
-pub(crate) fn listed(found: &[Found]) -> Option<Found> {
+pub(crate) fn listed(found: &[RemoteState]) -> Option<RemoteState> {
     // Special entries count only if there are no others.
-    let said: Vec<&Found> = found.iter().filter(|found| !found.is_special).collect();
+    let said: Vec<&RemoteState> = found.iter().filter(|found| !found.is_special).collect();
     if said.is_empty() {
         return found.first().copied();
     }
@@ -124,11 +124,11 @@ const fn key(time: &ModifiedTime) -> (i64, u32) {
 #[cfg(test)]
 mod tests {
     use super::{Located, STRIPE_BYTES, listed};
-    use crate::client::Found;
+    use crate::client::RemoteState;
     use dray_core::{ModifiedTime, TargetId};
 
-    fn file(size: u64, seconds: i64) -> Found {
-        Found {
+    fn file(size: u64, seconds: i64) -> RemoteState {
+        RemoteState {
             size,
             modified: ModifiedTime {
                 seconds,
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    fn named(found: &[(&str, Found)]) -> Vec<(String, Found)> {
+    fn named(found: &[(&str, RemoteState)]) -> Vec<(String, RemoteState)> {
         found
             .iter()
             .map(|(name, found)| ((*name).to_owned(), *found))
@@ -167,9 +167,10 @@ mod tests {
             .map(|one| one.server.as_str())
             .collect();
         assert_eq!(servers, ["a", "c"]);
-        let even = |manager: Found| Located::of(&manager, named(&[a, b])).expect("a file").size;
+        let even =
+            |manager: RemoteState| Located::of(&manager, named(&[a, b])).expect("a file").size;
         assert_eq!((even(a.1), even(b.1)), (9, 7), "the manager's word decides");
-        let folder = Found {
+        let folder = RemoteState {
             is_folder: true,
             ..file(0, 1)
         };
@@ -184,7 +185,7 @@ mod tests {
             assert_eq!(listed(&order), Some(b));
         }
         assert_eq!(listed(&[c]), Some(c));
-        let mute = Found {
+        let mute = RemoteState {
             is_special: true,
             ..file(0, 0)
         };

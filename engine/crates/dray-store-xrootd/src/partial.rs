@@ -9,7 +9,7 @@
 //! next sync would ignore bytes that arrived in between. Before each sync the sink therefore
 //! truncates the file to its present length, which sets the flag; only the sync then clears it.
 
-use crate::client::{Found, Mode, RemoteFile};
+use crate::client::{Mode, RemoteFile, RemoteState};
 use crate::ledger::{Ledger, Mark};
 use crate::server::{OWN_MODE, Server, WRITES, is_lost};
 use dray_core::lock::LockExt;
@@ -287,7 +287,7 @@ impl Open {
     }
 
     /// Returns the state of the partial file, which must be this one.
-    fn found(&self) -> Result<Found> {
+    fn found(&self) -> Result<RemoteState> {
         let found = self.server.look(&self.partial)?;
         found
             .filter(|found| Server::is_that(found, self.id))

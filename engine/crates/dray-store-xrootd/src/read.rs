@@ -1,6 +1,6 @@
 //! Reads one file over several connections.
 
-use crate::client::{Found, Mode, RemoteFile, client};
+use crate::client::{Mode, RemoteFile, RemoteState, client};
 use crate::key;
 use crate::url::Url;
 use dray_core::lock::LockExt;
@@ -35,8 +35,8 @@ impl Slot {
 }
 
 /// Last size and time from the server.
-struct Seen {
-    found: Found,
+struct LastState {
+    found: RemoteState,
     at: Instant,
     /// Set if the server has returned another state than at the opening: then the data read belongs
     /// to no single version.
@@ -68,7 +68,7 @@ pub(crate) struct RemoteReader {
     path: RelPath,
     slots: Vec<Slot>,
     how: How,
-    seen: Mutex<Seen>,
+    seen: Mutex<LastState>,
 }
 
 impl RemoteReader {
@@ -100,7 +100,7 @@ impl RemoteReader {
             path: path.clone(),
             slots,
             how,
-            seen: Mutex::new(Seen {
+            seen: Mutex::new(LastState {
                 found,
                 at: Instant::now(),
                 has_changed: false,
@@ -109,11 +109,11 @@ impl RemoteReader {
     }
 
     /// Returns size and time at the opening.
-    pub(crate) fn opened(&self) -> Found {
+    pub(crate) fn opened(&self) -> RemoteState {
         self.seen().found
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, LastState> {
         self.seen.lock_unpoisoned()
     }
 
@@ -224,7 +224,7 @@ impl RemoteReader {
     /// Returns size and time after the last completed read, or with `anew` from a new query. While
     /// other reads are in progress, which will query at their end, the values may be up to
     /// [`STATE_AGE`] old.
-    pub(crate) fn found(&self, anew: bool) -> Result<Found> {
+    pub(crate) fn found(&self, anew: bool) -> Result<RemoteState> {
         let is_idle = |slot: &Slot| slot.busy.load(Ordering::SeqCst) == 0;
         let are_others = !self.slots.iter().all(is_idle);
         let has_unjudged = self.slots.iter().any(Slot::has_unjudged);
@@ -286,7 +286,7 @@ impl RemoteReader {
     }
 }
 
-fn is_same(one: &Found, other: &Found) -> bool {
+fn is_same(one: &RemoteState, other: &RemoteState) -> bool {
     one.size == other.size && one.modified == other.modified
 }
 

@@ -1,7 +1,7 @@
 //! The server that a sink writes to: paths beneath the destination folder, and requests.
 
 use crate::checksum;
-use crate::client::{Alone, Client, Found, Mode, RemoteFile, client};
+use crate::client::{Alone, Client, Mode, RemoteFile, RemoteState, client};
 use crate::note::{ATTRIBUTE, BIRTH, Note};
 use crate::url::{Url, asked};
 use dray_core::connections::{Direction, Flow, Rule};
@@ -246,7 +246,7 @@ impl Server {
     }
 
     /// Returns the state of the entry at a path.
-    pub(crate) fn look(&self, path: &RelPath) -> Result<Option<Found>> {
+    pub(crate) fn look(&self, path: &RelPath) -> Result<Option<RemoteState>> {
         let asked = self.asked(path)?;
         match client()?.look(&self.login(), &asked) {
             Ok(found) => Ok(Some(found)),
@@ -257,7 +257,7 @@ impl Server {
 
     /// Returns the note of a found file, if it has a valid one. A server without attributes has no
     /// notes.
-    pub(crate) fn note(&self, path: &RelPath, found: &Found) -> Result<Option<Note>> {
+    pub(crate) fn note(&self, path: &RelPath, found: &RemoteState) -> Result<Option<Note>> {
         let asked = self.asked(path)?;
         match client()?.attribute(&self.login(), &asked, ATTRIBUTE) {
             Ok(value) => Ok(Note::read(&value, found.size, found.modified.seconds)),
@@ -270,7 +270,7 @@ impl Server {
     pub(crate) fn set_note(
         &self,
         path: &RelPath,
-        found: &Found,
+        found: &RemoteState,
         (modified, sums): (ModifiedTime, Option<Sums>),
     ) -> Result<()> {
         let note = Note {
@@ -319,18 +319,18 @@ impl Server {
 
     /// Returns the identity of a found file for the log. The number of its file system changes when
     /// the server's host restarts, so it is left out.
-    pub(crate) const fn id(found: &Found) -> PartialId {
+    pub(crate) const fn id(found: &RemoteState) -> PartialId {
         id_of(found.id)
     }
 
     /// Returns the number of the file system of a found file, valid while the server's host runs.
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
-    pub(crate) const fn device(found: &Found) -> u32 {
+    pub(crate) const fn device(found: &RemoteState) -> u32 {
         found.id as u32
     }
 
     /// Returns true if the numbers show the same file. False if the server sends no numbers.
-    pub(crate) fn is_that(found: &Found, id: PartialId) -> bool {
+    pub(crate) fn is_that(found: &RemoteState, id: PartialId) -> bool {
         let inode = Self::id(found).inode;
         inode != 0 && inode == id.inode
     }
@@ -353,7 +353,7 @@ impl Server {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the server does not identify files at all.
-    pub(crate) fn mark(&self, path: &RelPath, found: &Found) -> Result<PartialId> {
+    pub(crate) fn mark(&self, path: &RelPath, found: &RemoteState) -> Result<PartialId> {
         let id = Self::id(found);
         if id.inode == 0 {
             let error = Self::error(ErrorKind::Unsupported, "begin the file", path);

@@ -1,7 +1,7 @@
 //! Makes a group of files and folders durable.
 
 use crate::barrier::Barriers;
-use crate::client::{Found, Mode};
+use crate::client::{Mode, RemoteState};
 use crate::partial::{self, Open, Partials};
 use crate::server::{Server, folder_of, is_lost};
 use crate::small::beside;
@@ -125,7 +125,7 @@ impl SyncGroup<'_> {
     }
 
     /// Queries the published files among `items`. Returns a result for each, in their order.
-    fn look_at_files(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<Found>>> {
+    fn look_at_files(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<RemoteState>>> {
         let files = items.iter().filter_map(|item| match item {
             SyncItem::File(path) => Some(self.server.asked(path)),
             SyncItem::Folder(_) | SyncItem::Partial { .. } => None,

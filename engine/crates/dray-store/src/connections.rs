@@ -48,12 +48,12 @@ pub struct Carried {
 
 /// Connections of type `C` to one server. Clones share one pool.
 pub struct Connections<C> {
-    shared: Arc<Shared<C>>,
+    shared: Arc<PoolState<C>>,
 }
 
 type Open<C> = dyn Fn(usize) -> Result<C> + Send + Sync;
 
-struct Shared<C> {
+struct PoolState<C> {
     state: Mutex<State<C>>,
     /// Signals a change of `state` to waiting threads.
     changed: Condvar,
@@ -99,14 +99,14 @@ pub struct Part<C> {
 /// failure is not the connection's.
 pub struct Lease<C> {
     connection: Arc<C>,
-    held: Held<C>,
+    held: LeasedSlot<C>,
     /// Keeps the calling thread registered until the last piece of its call is dropped.
     _stay: Option<Arc<Stay<C>>>,
 }
 
 /// A place that returns to the switchboard when dropped.
-struct Held<C> {
-    shared: Arc<Shared<C>>,
+struct LeasedSlot<C> {
+    shared: Arc<PoolState<C>>,
     place: Place,
     /// Generation of the connection in the place; `None` before there is a connection.
     generation: Option<u64>,
@@ -117,14 +117,14 @@ struct Held<C> {
 /// A connection being opened, for which other threads wait. Dropping it without a connection, also
 /// in a panic, reports a failed open.
 struct Opening<'a, C> {
-    shared: &'a Shared<C>,
+    shared: &'a PoolState<C>,
     at: usize,
     is_open: bool,
 }
 
 /// A thread inside a call.
 struct Stay<C> {
-    shared: Arc<Shared<C>>,
+    shared: Arc<PoolState<C>>,
     caller: u64,
     flow: Flow,
 }
@@ -170,7 +170,7 @@ impl<C> fmt::Debug for Connections<C> {
     }
 }
 
-impl<C> Drop for Held<C> {
+impl<C> Drop for LeasedSlot<C> {
     fn drop(&mut self) {
         let now = self.shared.now();
         let mut state = self.shared.lock();
@@ -242,7 +242,7 @@ fn caller() -> u64 {
     OWN.with(|own| *own)
 }
 
-impl<C> Shared<C> {
+impl<C> PoolState<C> {
     fn now(&self) -> Time {
         Time::from_nanos(nanos(self.began.elapsed()))
     }
@@ -302,7 +302,7 @@ impl<C: Send + Sync> Connections<C> {
             next_ticket: 0,
         };
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(PoolState {
                 state: Mutex::new(state),
                 changed: Condvar::new(),
                 open: Box::new(open),
@@ -402,14 +402,17 @@ impl<C: Send + Sync> Connections<C> {
     /// Returns leases for a call. If one of its connections cannot be opened, all of its places are
     /// returned.
     fn connect(&self, call: Call, stay: &Arc<Stay<C>>) -> Result<Vec<Lease<C>>> {
-        let held = self.wait_for_places(call).into_iter().map(|place| Held {
-            shared: self.shared.clone(),
-            place,
-            generation: None,
-            flow: call.flow,
-            outcome: Outcome::Failed,
-        });
-        let held: Vec<Held<C>> = held.collect();
+        let held = self
+            .wait_for_places(call)
+            .into_iter()
+            .map(|place| LeasedSlot {
+                shared: self.shared.clone(),
+                place,
+                generation: None,
+                flow: call.flow,
+                outcome: Outcome::Failed,
+            });
+        let held: Vec<LeasedSlot<C>> = held.collect();
         held.into_iter()
             .map(|mut held| {
                 let opened = self.connection(held.place.connection);

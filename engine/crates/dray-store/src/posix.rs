@@ -113,12 +113,12 @@ fn let_owner_in(folder: &Folder, name: &[u8]) -> rustix::io::Result<()> {
 
 /// A path at an end: the context of an error.
 #[derive(Debug, Clone)]
-struct Place {
+struct ErrorContext {
     end: End,
     path: RelPath,
 }
 
-impl Place {
+impl ErrorContext {
     fn error(&self, operation: &str, errno: Errno) -> Error {
         errno::error(self.end, operation, &self.path, errno)
     }
@@ -164,8 +164,8 @@ impl PosixStore {
         })
     }
 
-    fn place(&self, path: &RelPath) -> Place {
-        Place {
+    fn place(&self, path: &RelPath) -> ErrorContext {
+        ErrorContext {
             end: self.end,
             path: path.clone(),
         }

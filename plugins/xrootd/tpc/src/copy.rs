@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::config::{Compare, Config, Logins, Reads};
-use crate::endpoint::Way;
+use crate::endpoint::EndpointAccess;
 use crate::final_check::{FinalCheck, Origin};
 use crate::negative_cache::NegativeCache;
 use crate::outcome::{Ear, taken, told};
@@ -39,7 +39,7 @@ const RETRIES: u32 = 3;
 pub(crate) const IDENTITY_BYTES_MAX: usize = 4096;
 
 /// The copy that the server requests.
-pub(crate) struct Job {
+pub(crate) struct CopyJob {
     pub(crate) source: Url,
     pub(crate) destination: PathBuf,
     pub(crate) local_root: Option<PathBuf>,
@@ -48,7 +48,7 @@ pub(crate) struct Job {
     pub(crate) config: Config,
 }
 
-impl Job {
+impl CopyJob {
     /// Builds the job from the server's arguments and environment.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Job {
 }
 
 /// Finds a dray endpoint at the source's server, for one transfer.
-pub(crate) type FindDray = Box<dyn FnOnce(&TransferId) -> Result<Option<Way>>>;
+pub(crate) type FindDray = Box<dyn FnOnce(&TransferId) -> Result<Option<EndpointAccess>>>;
 
 /// An opened source.
 pub(crate) struct Opened {
@@ -146,7 +146,7 @@ pub(crate) struct Opened {
 }
 
 /// The destination of a copy, and the configuration of the transfer.
-pub(crate) struct Target<'a> {
+pub(crate) struct CopyTarget<'a> {
     /// The destination's path as the server names it.
     pub(crate) destination: &'a Path,
     /// The folder that the server exports.
@@ -160,7 +160,7 @@ pub(crate) struct Target<'a> {
     pub(crate) config: &'a Config,
 }
 
-impl Target<'_> {
+impl CopyTarget<'_> {
     /// Returns the destination's folder, with links resolved, and the file's name there.
     fn place(path: &Path) -> Result<(PathBuf, Name)> {
         let error = || {
@@ -196,9 +196,9 @@ impl Origin for XrootdStore {
 ///
 /// # Errors
 /// Every error that prevents a complete copy under its name.
-pub(crate) fn run(job: &Job) -> Result<()> {
+pub(crate) fn run(job: &CopyJob) -> Result<()> {
     let (handle, server) = (Handle::default(), process::server());
-    let target = Target {
+    let target = CopyTarget {
         destination: &job.destination,
         local_root: job.local_root.as_deref(),
         hides: placeholder::are_hidden(),
@@ -224,7 +224,7 @@ pub(crate) fn run(job: &Job) -> Result<()> {
 /// # Errors
 /// As [`run`].
 pub(crate) fn carry(
-    target: &Target<'_>,
+    target: &CopyTarget<'_>,
     open: impl FnOnce() -> Result<Opened>,
     handle: &Handle,
     ear: Ear,
@@ -241,7 +241,7 @@ pub(crate) fn carry(
 
 /// A copy that can start: its destination is open, its source is known.
 struct Planned<'a> {
-    target: &'a Target<'a>,
+    target: &'a CopyTarget<'a>,
     /// The file at its server.
     from: Root,
     /// Identity of the content, in addition to size and time.
@@ -264,12 +264,12 @@ struct Planned<'a> {
 
 /// Opens both ends, and the final check before the file gets its name.
 fn plan<'a>(
-    target: &'a Target<'a>,
+    target: &'a CopyTarget<'a>,
     open: impl FnOnce() -> Result<Opened>,
     handle: &Handle,
 ) -> Result<Planned<'a>> {
     let placeholder = Placeholder::look(target.destination, target.hides)?;
-    let (folder, name) = Target::place(&placeholder.path)?;
+    let (folder, name) = CopyTarget::place(&placeholder.path)?;
     let path = RelPath::root().join(&name)?;
     let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
     let (can, config) = (store.capabilities(), target.config);
@@ -369,7 +369,7 @@ impl Planned<'_> {
 
     /// Returns the way to a dray endpoint at the source; `None` if the endpoint denies access or
     /// was unreachable lately.
-    fn find_way(&mut self) -> Option<Way> {
+    fn find_way(&mut self) -> Option<EndpointAccess> {
         let find = self.find_dray.take().filter(|_| self.size > 0)?;
         let way = find(&self.transfer).unwrap_or_else(|error| {
             log::note(&format!(
@@ -388,7 +388,12 @@ impl Planned<'_> {
     }
 
     /// Reads through the dray endpoint at the source. `None` if the server is to be read instead.
-    fn through_dray(&self, mut way: Way, handle: &Handle, ear: &Ear) -> Option<Result<()>> {
+    fn through_dray(
+        &self,
+        mut way: EndpointAccess,
+        handle: &Handle,
+        ear: &Ear,
+    ) -> Option<Result<()>> {
         let config = self.target.config;
         let object_bytes = config
             .object_bytes(Reads::Dray)
@@ -460,7 +465,7 @@ fn instead(error: &Error) {
 /// Removes the placeholder of a copy that cannot start, unless another copy of the file is running:
 /// then the name may already belong to the other copy's complete file.
 pub(crate) fn forget(placeholder: &Placeholder, destination: &Path, local_root: Option<&Path>) {
-    let forgotten = Target::place(&placeholder.path).and_then(|(folder, name)| {
+    let forgotten = CopyTarget::place(&placeholder.path).and_then(|(folder, name)| {
         let path = RelPath::root().join(&name)?;
         let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
         let transfer = prepare::new_transfer_id()?;
@@ -503,7 +508,7 @@ fn open_destination(
 
 #[cfg(test)]
 mod tests {
-    use super::{Ear, Target, carry, open_destination};
+    use super::{CopyTarget, Ear, carry, open_destination};
     use crate::config::Config;
     use crate::placeholder::Placeholder;
     use dray_core::{End, Error, ErrorKind, RelPath, Result};
@@ -517,7 +522,7 @@ mod tests {
     /// Takes the lease of a copy to `destination`, by the server's name for it.
     fn lease(destination: &Path, local_root: &Path) -> Result<Destination> {
         let found = Placeholder::look(destination, false)?;
-        let (folder, name) = Target::place(&found.path)?;
+        let (folder, name) = CopyTarget::place(&found.path)?;
         let store = Arc::new(PosixStore::open(
             &folder,
             End::Sink,
@@ -535,7 +540,7 @@ mod tests {
         std::fs::write(&name, b"").expect("writes");
         let config = Config::default();
         let fail = || {
-            let target = Target {
+            let target = CopyTarget {
                 destination: &name,
                 local_root: None,
                 hides: false,

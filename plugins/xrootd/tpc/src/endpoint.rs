@@ -45,7 +45,7 @@ const fn streams() -> u16 {
 }
 
 /// Access to one file at a dray endpoint.
-pub(crate) struct Way {
+pub(crate) struct EndpointAccess {
     /// Address and credentials of the endpoint.
     pub(crate) dial: Dial,
     /// Path of the file at the endpoint.
@@ -78,9 +78,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the server does not; for an invalid key or token, or one that cannot be read.
-    pub(crate) fn way(&self, server: &impl Readable, path: &RelPath) -> Result<Way> {
+    pub(crate) fn way(&self, server: &impl Readable, path: &RelPath) -> Result<EndpointAccess> {
         read_first_byte(server, path)?;
-        Ok(Way {
+        Ok(EndpointAccess {
             dial: self.dial()?,
             path: self.path(path),
             streams: StreamCount::Fixed(self.streams),

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Answer of the source's server about the checksum.
-type Said = Result<Option<Checksum>>;
+type ChecksumAnswer = Result<Option<Checksum>>;
 
 /// Resolution of a server's times, in nanoseconds.
 const SECOND: u32 = 1_000_000_000;
@@ -31,7 +31,7 @@ pub(crate) trait Origin: Send + Sync {
     fn state_now(&self) -> Result<ReadState>;
 
     /// Requests the server's checksum of the file.
-    fn checksum(&self) -> Said;
+    fn checksum(&self) -> ChecksumAnswer;
 
     /// Returns true if the data comes from several servers: then only the checksum shows that their
     /// replicas are equal.
@@ -47,8 +47,8 @@ pub(crate) struct FinalCheck {
     begun: ReadState,
     compare: Compare,
     /// Receives the answer during the copy: the server may have to read the whole file.
-    said: Mutex<Receiver<Said>>,
-    heard: OnceLock<Said>,
+    said: Mutex<Receiver<ChecksumAnswer>>,
+    heard: OnceLock<ChecksumAnswer>,
     /// Maximum wait for the answer once the data is complete.
     patience: Duration,
     handle: Handle,
@@ -59,7 +59,7 @@ pub(crate) struct FinalCheck {
 }
 
 /// Requests the checksum on a background thread.
-fn ask(source: Arc<dyn Origin>) -> Result<Receiver<Said>> {
+fn ask(source: Arc<dyn Origin>) -> Result<Receiver<ChecksumAnswer>> {
     let (tell, said) = channel();
     let asking = Builder::new().spawn(move || {
         // Nobody receives it if the copy has failed.
@@ -118,7 +118,7 @@ impl FinalCheck {
     }
 
     /// Waits for the server's answer. A server without a stored checksum reads the file for it.
-    fn hear(&self) -> Result<&Said> {
+    fn hear(&self) -> Result<&ChecksumAnswer> {
         let answers = self.said.lock_unpoisoned();
         let until = Instant::now() + self.patience;
         while self.heard.get().is_none() {
@@ -237,7 +237,7 @@ fn now() -> ModifiedTime {
 
 #[cfg(test)]
 mod tests {
-    use super::{FinalCheck, Origin, Said};
+    use super::{ChecksumAnswer, FinalCheck, Origin};
     use crate::config::{Compare, Config};
     use crate::placeholder::Placeholder;
     use dray_core::{ErrorKind, ModifiedTime, Result, Sums};
@@ -259,7 +259,7 @@ mod tests {
             Ok(ReadState { size: 1, modified })
         }
 
-        fn checksum(&self) -> Said {
+        fn checksum(&self) -> ChecksumAnswer {
             let _ = self.0.lock().expect("alone").recv();
             Ok(None)
         }

@@ -54,5 +54,5 @@ fn run() -> Result<()> {
             copy::forget(placeholder, &args.destination, root.as_deref());
         }
     })?;
-    copy::run(&copy::Job::new(args, config)?)
+    copy::run(&copy::CopyJob::new(args, config)?)
 }

@@ -6,7 +6,7 @@
 //! are not logged. See docs/decisions/0027-a-copy-is-a-process-of-its-own.md.
 
 use crate::config::{Compare, Config};
-use crate::copy::{self, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened, Target};
+use crate::copy::{self, CopyTarget, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened};
 use crate::final_check::Origin;
 use crate::outcome::Ear;
 use crate::{log, process};
@@ -203,7 +203,7 @@ fn pull(
     // A client's number of streams may exceed the default, as with `root://`.
     config.readers = config.readers.max(request.streams);
     let local_root = std::env::var_os(LOCAL_ROOT).map(PathBuf::from);
-    let target = Target {
+    let target = CopyTarget {
         destination: &request.path,
         local_root: local_root.as_deref(),
         hides: !request.placeholder,

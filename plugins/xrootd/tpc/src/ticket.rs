@@ -2,7 +2,7 @@
 //! about the file that it has opened for this copy, and returns a ticket for that file and for the
 //! key of this process.
 
-use crate::endpoint::Way;
+use crate::endpoint::EndpointAccess;
 use crate::log;
 use crate::negative_cache::NegativeCache;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
@@ -41,7 +41,7 @@ pub(crate) fn ask(
     transfer: &TransferId,
     streams: u16,
     deaf: &NegativeCache,
-) -> Result<Option<Way>> {
+) -> Result<Option<EndpointAccess>> {
     let server = source.url().host();
     if deaf.holds(server) {
         log::note(&format!(
@@ -72,7 +72,7 @@ pub(crate) fn ask(
     dial.identity = Some(Arc::new(identity));
     // This permits a source that keeps nothing: the data is kept here.
     dial.may_keep_nothing = true;
-    Ok(Some(Way {
+    Ok(Some(EndpointAccess {
         dial,
         path: answer.path.into_bytes(),
         streams: StreamCount::Fixed(streams),

@@ -1,5 +1,5 @@
 use super::{Asked, HttpFile, read_content_range};
-use crate::server::Known;
+use crate::server::FileVersion;
 use crate::{Credentials, HttpStore, HttpUrl};
 use dray_core::{End, ErrorKind, ModifiedTime, RelPath};
 use dray_store::{ReadHandle, ReadPurpose, ReadState, Readable as _};
@@ -50,7 +50,7 @@ fn part(at: u64, more: &str) -> String {
 /// Opens the file of that server in its listed, old version.
 fn open(store: &HttpStore) -> Box<dyn ReadHandle> {
     let path = RelPath::parse(b"a").expect("good");
-    let known = Known {
+    let known = FileVersion {
         size: 2,
         modified: Some(ModifiedTime {
             seconds: 784_111_777,
@@ -168,7 +168,7 @@ fn reads_at_one_time_come_from_the_server_that_the_first_was_sent_to() {
             counted.fetch_add(1, Ordering::SeqCst);
             // Long enough for the other threads to send requests as well.
             std::thread::sleep(Duration::from_millis(50));
-            let head = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close";
+            let head = "HTTP/1.1 302 DavEntry\r\nContent-Length: 0\r\nConnection: close";
             write!(socket, "{head}\r\nLocation: {place}\r\n\r\n").expect("writes");
         }
     });

@@ -1,6 +1,6 @@
 //! An open file of a server.
 
-use super::{ANSWER_BYTES, Client, Found, RawFile, RawState, call, said, words};
+use super::{ANSWER_BYTES, Client, RawFile, RawState, RemoteState, call, said, words};
 use dray_core::Result;
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -51,14 +51,14 @@ impl RemoteFile {
     }
 
     /// Returns size and time, with `anew` from a new query to the server.
-    pub(crate) fn state(&self, anew: bool) -> Result<Found> {
+    pub(crate) fn state(&self, anew: bool) -> Result<RemoteState> {
         let mut state = RawState::default();
         call("look at the file", |error| {
             let (handle, anew, to) = (self.file.as_ptr(), anew.into(), &raw mut state);
             // SAFETY: the handle is open; room for the answer lives until the call returns.
             unsafe { (self.client.state_of)(handle, anew, self.seconds, to, error) }.into()
         })?;
-        Ok(Found::of(&state))
+        Ok(RemoteState::of(&state))
     }
 
     /// Sends the server a question for one of its plug-ins.

@@ -1,6 +1,6 @@
 //! Finds the servers of a cluster that have a file, and the state of the file on each.
 
-use super::{Client, Found, RawError, RawState, Words, call, failed, words};
+use super::{Client, RawError, RawState, RemoteState, Words, call, failed, words};
 use dray_core::Result;
 use std::ffi::{CStr, CString};
 
@@ -42,7 +42,7 @@ impl Client {
         &self,
         asked: impl IntoIterator<Item = (&'a str, Vec<u8>)>,
         seconds: u32,
-    ) -> Result<Vec<Result<Found>>> {
+    ) -> Result<Vec<Result<RemoteState>>> {
         let texts = asked
             .into_iter()
             .map(|(server, path)| Ok((words(server)?, words(path)?)));
@@ -60,7 +60,7 @@ impl Client {
             unsafe { (self.look_each)(each, count, seconds, error) }.into()
         })?;
         let answer = |raw: &RawLooked| match raw.error.is_none() {
-            true => Ok(Found::of(&raw.state)),
+            true => Ok(RemoteState::of(&raw.state)),
             false => Err(failed("look at the file", &raw.error)),
         };
         Ok(raw.iter().map(answer).collect())

@@ -4,7 +4,7 @@ use super::folders::Folders;
 use super::read::{read_at, write_all_at};
 use super::resolve::split;
 use super::write::{create_over, unlink};
-use super::{Place, PosixStore, size_of};
+use super::{ErrorContext, PosixStore, size_of};
 use crate::CONTROL_NAMES_MAX;
 use crate::store::ControlFile;
 use crate::types::ControlMode;
@@ -129,7 +129,7 @@ pub(super) struct PosixControl {
     file: RwLock<Arc<OwnedFd>>,
     is_name_durable: AtomicBool,
     folders: Arc<Folders>,
-    place: Place,
+    place: ErrorContext,
 }
 
 impl PosixControl {

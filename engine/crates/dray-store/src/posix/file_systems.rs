@@ -1,7 +1,7 @@
 //! The file systems that a store has seen. Each is watched from the first use on, so that a loss of
 //! writes is noticed.
 
-use super::Place;
+use super::ErrorContext;
 use dray_core::lock::LockExt;
 use dray_core::{Error, ErrorKind, Result, Status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ impl FileSystem {
     }
 
     /// Syncs the whole file system, for the entry at `place`.
-    pub(super) fn sync(&self, place: &Place) -> Result<()> {
+    pub(super) fn sync(&self, place: &ErrorContext) -> Result<()> {
         let mut has_failed = self.has_failed.lock_unpoisoned();
         if *has_failed {
             return Err(lost(place));
@@ -87,7 +87,7 @@ impl FileSystems {
     }
 }
 
-fn lost(place: &Place) -> Error {
+fn lost(place: &ErrorContext) -> Error {
     Error::new(ErrorKind::Io, place.end, "sync the file system")
         .file(&place.path)
         .cause("it lost writes before; data that was not durable then is doubtful")

@@ -7,7 +7,7 @@
 
 use super::read::special;
 use super::resolve::{FOLDER, Root, split};
-use super::{LinkScope, Place, PosixStore, attributes, device_of, size_of};
+use super::{ErrorContext, LinkScope, PosixStore, attributes, device_of, size_of};
 use crate::store::Lister;
 use crate::targets::Targets;
 use crate::types::{ListOptions, Listed};
@@ -132,7 +132,7 @@ pub(super) struct PosixLister {
 
 impl PosixLister {
     /// Prepares the item of the top itself.
-    fn start_at(&mut self, top: &RelPath, place: &Place) -> Result<()> {
+    fn start_at(&mut self, top: &RelPath, place: &ErrorContext) -> Result<()> {
         let (above, name) = split(top.as_bytes());
         let name = Name::new(name)?;
         let failed = |errno| place.error("list", errno);

@@ -3,7 +3,7 @@
 use super::direct::Direct;
 use super::share::may_share;
 use super::uncached;
-use super::{Place, PosixStore, attributes, inode_of, size_of, time_of};
+use super::{ErrorContext, PosixStore, attributes, inode_of, size_of, time_of};
 use crate::store::ReadHandle;
 use crate::types::{InodeState, Noted, ReadPurpose, ReadState};
 use dray_core::{ByteRange, End, RelPath, Result, Sums};
@@ -60,7 +60,7 @@ pub(super) struct PosixRead {
     /// Reads bypass every cache of this host.
     is_uncached: bool,
     shares_blocks: bool,
-    place: Place,
+    place: ErrorContext,
 }
 
 impl ReadHandle for PosixRead {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(super) const SYNC_EACH_MAX: usize = 4;
 
 /// An item with the folder it lies in.
-struct Found<'a> {
+struct ItemInFolder<'a> {
     path: &'a RelPath,
     folder: Arc<Folder>,
     /// Name to sync in the folder; `None` for the folder itself.
@@ -32,7 +32,7 @@ struct Found<'a> {
 impl PosixStore {
     pub(super) fn sync_items(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
         let mut answers = Vec::with_capacity(items.len());
-        let mut groups: BTreeMap<u64, Vec<(usize, Found<'_>)>> = BTreeMap::new();
+        let mut groups: BTreeMap<u64, Vec<(usize, ItemInFolder<'_>)>> = BTreeMap::new();
         for (place, item) in items.iter().enumerate() {
             match self.find(item) {
                 Ok(found) => {
@@ -49,7 +49,7 @@ impl PosixStore {
         Ok(answers)
     }
 
-    fn find<'a>(&self, item: &SyncItem<'a>) -> rustix::io::Result<Found<'a>> {
+    fn find<'a>(&self, item: &SyncItem<'a>) -> rustix::io::Result<ItemInFolder<'a>> {
         let (path, name) = match *item {
             SyncItem::Folder(path) => (path, None),
             SyncItem::File(path) => (path, Some(super::resolve::split(path.as_bytes()).1)),
@@ -60,7 +60,7 @@ impl PosixStore {
             Some(_) => super::resolve::split(path.as_bytes()).0,
         };
         let folder = self.folders.at(at)?;
-        Ok(Found { path, folder, name })
+        Ok(ItemInFolder { path, folder, name })
     }
 
     /// Returns the result for an item that could not be opened.
@@ -83,7 +83,11 @@ impl PosixStore {
         }
     }
 
-    fn sync_group(&self, group: &[(usize, Found<'_>)], answers: &mut [Result<()>]) -> Result<()> {
+    fn sync_group(
+        &self,
+        group: &[(usize, ItemInFolder<'_>)],
+        answers: &mut [Result<()>],
+    ) -> Result<()> {
         if let Some((_, any)) = group.get(SYNC_EACH_MAX)
             && any.syncs_whole()
         {
@@ -104,7 +108,7 @@ impl PosixStore {
         Ok(())
     }
 
-    fn sync_file_system(&self, any: &Found<'_>) -> Result<()> {
+    fn sync_file_system(&self, any: &ItemInFolder<'_>) -> Result<()> {
         let place = self.place(any.path);
         match &any.folder.system {
             None => Err(place.error("sync", Errno::ACCESS)),
@@ -134,7 +138,7 @@ impl ToSync<'_> {
     }
 }
 
-impl Found<'_> {
+impl ItemInFolder<'_> {
     fn syncs_whole(&self) -> bool {
         let system = self.folder.system.as_ref();
         system.is_some_and(|system| system.syncs_whole())

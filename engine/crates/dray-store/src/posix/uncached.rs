@@ -10,7 +10,7 @@
 //! same. Without direct reads the next page is first requested without waiting: if the system
 //! returns it, the page is still cached, and the read is refused.
 
-use super::Place;
+use super::ErrorContext;
 use super::direct::{ALIGNMENT, Direct};
 use dray_core::{Error, Status};
 use rustix::fd::BorrowedFd;
@@ -102,7 +102,7 @@ fn is_cached(fd: BorrowedFd<'_>, offset: u64) -> bool {
 }
 
 /// Returns the error of a read that bypasses the cache.
-pub(super) fn error(place: &Place, errno: Errno) -> Error {
+pub(super) fn error(place: &ErrorContext, errno: Errno) -> Error {
     let error = place.error("read the file back", errno);
     if errno == HELD {
         return error

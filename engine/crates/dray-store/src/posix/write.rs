@@ -4,7 +4,7 @@ use super::attributes::{self, Refused};
 use super::direct::Direct;
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
-use super::{Place, PosixStore, birth_of, share, size_of};
+use super::{ErrorContext, PosixStore, birth_of, share, size_of};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
 use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result, Status};
@@ -60,7 +60,7 @@ impl PosixStore {
 
     fn begin_new(
         &self,
-        place: &Place,
+        place: &ErrorContext,
         size_bytes: u64,
         request: &PartialRequest,
     ) -> Result<(OwnedFd, PartialId)> {
@@ -89,7 +89,7 @@ impl PosixStore {
 
     fn begin_again(
         &self,
-        place: &Place,
+        place: &ErrorContext,
         size_bytes: u64,
         name: &Name,
         id: PartialId,
@@ -223,7 +223,7 @@ pub(super) struct PosixPartial {
     preallocates: bool,
     name: Name,
     folders: Arc<Folders>,
-    place: Place,
+    place: ErrorContext,
 }
 
 impl PosixPartial {
@@ -395,7 +395,7 @@ fn is_that(folder: &Folder, name: &Name, id: PartialId) -> rustix::io::Result<bo
 /// nor a file in a folder that was moved.
 pub(super) fn publish(
     folders: &Folders,
-    place: &Place,
+    place: &ErrorContext,
     partial: &Name,
     id: PartialId,
     how: Publish,
@@ -462,7 +462,7 @@ pub(super) fn unlink(folder: &Folder, name: &Name) -> rustix::io::Result<()> {
 /// Removes a partial file; with `only`, if it is that one.
 pub(super) fn discard(
     folders: &Folders,
-    place: &Place,
+    place: &ErrorContext,
     partial: &Name,
     only: Option<PartialId>,
 ) -> Result<()> {
@@ -477,7 +477,7 @@ pub(super) fn discard(
     }
 }
 
-fn gone(place: &Place, operation: &str) -> Error {
+fn gone(place: &ErrorContext, operation: &str) -> Error {
     Error::new(ErrorKind::NotFound, place.end, operation)
         .file(&place.path)
         .cause("the partial file was removed or replaced")
