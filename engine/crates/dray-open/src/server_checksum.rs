@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_from_several_servers_gets_no_name_uncompared() {
+    fn a_copy_from_several_servers_is_published_only_after_a_comparison() {
         let sums = Sums::of(b"1");
         let silent = Offer::of(LONG, Box::new(|| true), || Ok(None));
         let error = silent.compare(&sums).expect_err("nothing was compared");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stopped_waits_no_longer_and_gives_no_name() {
+    fn a_stop_ends_the_wait_and_prevents_publishing() {
         let (silence, answer) = channel::<()>();
         let silent = Offer::of(Duration::from_secs(86_400), never(), move || {
             let _ = answer.recv();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_compared_is_said() {
+    fn a_missing_comparison_is_reported() {
         let sums = Sums::of(b"123456789");
         let none = Offer::of(LONG, never(), || Ok(None));
         none.compare(&sums).expect("nothing to compare with");

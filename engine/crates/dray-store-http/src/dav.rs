@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn malformed_answers_are_refused() {
         for wrong in [
             "<a><b></a>".to_owned(),
             format!("{HEAD}<a:response><a:href>&bomb;</a:href></a:response></a:multistatus>"),

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_keeps_its_secrets() {
+    fn malformed_urls_are_refused_without_showing_secrets() {
         for wrong in [
             "http://",
             "http:///f",

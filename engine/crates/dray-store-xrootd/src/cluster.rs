@@ -279,7 +279,7 @@ mod tests {
     use super::{is_manager, wait_seconds};
 
     #[test]
-    fn who_sends_clients_elsewhere_is_asked_where() {
+    fn managers_and_supervisors_count_as_clusters() {
         for role in ["manager", "meta manager", "supervisor\n"] {
             assert!(is_manager(role), "{role}");
         }
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_is_waited_for_by_what_the_file_takes_anyway() {
+    fn the_wait_for_a_manager_grows_with_the_size() {
         assert_eq!(
             [0, 64 << 20, 5 << 30, 1 << 50].map(wait_seconds),
             [1, 1, 5, 10]

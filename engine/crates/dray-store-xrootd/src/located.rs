@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_scheduler_is_told_is_what_is_read() {
+    fn the_layout_matches_the_replica_that_is_read() {
         let files = [("a", file(9, 1)), ("b", file(9, 2)), ("c", file(9, 3))];
         let located = Located::of(&files[0].1, named(&files)).expect("a file");
         let layout = Located::layout(vec![TargetId(0), TargetId(1), TargetId(2)]);

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused_without_being_repeated() {
+    fn malformed_urls_are_refused_without_being_shown() {
         for text in [
             "h//a",
             "http://h//a",

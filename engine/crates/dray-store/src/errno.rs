@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_meets_has_its_own_kind_and_advice() {
+    fn common_errors_have_a_kind_and_a_remedy() {
         let path = RelPath::parse(b"run/a").expect("good");
         for (errno, kind) in [
             (Errno::ACCESS, ErrorKind::PermissionDenied),

@@ -550,7 +550,7 @@ fn sync_takes_unreadable_files_and_links() {
 }
 
 #[test]
-fn what_may_not_be_read_is_an_item_and_the_rest_is_listed() {
+fn an_unreadable_entry_is_an_error_item_and_the_listing_continues() {
     if rustix::process::geteuid().is_root() {
         // Root can read everything.
         return;

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_read() {
+    fn arguments_of_a_server_are_parsed() {
         let url = "xroot://[::ffff:127.0.0.1]:18201//f8m?&tpc.key=29&tpc.org=root.1@here";
         let args = read(&["-C", "adler32", "-S", "3", url, "/data/f8m"]).expect("good");
         assert_eq!(args.streams, Some(3));

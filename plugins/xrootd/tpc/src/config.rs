@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_as_usual_and_what_is_wrong_is_named() {
+    fn defaults_apply_and_errors_name_the_setting() {
         let config = Config::parse("readers = 3\ncompare = \"required\"\n").expect("good");
         assert_eq!((config.readers, config.compare), (3, Compare::Required));
         assert!(config.object_bytes(Reads::Dray) < config.object_bytes(Reads::Server));

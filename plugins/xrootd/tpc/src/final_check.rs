@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stopped_waits_no_longer() {
+    fn a_stop_ends_the_wait() {
         let handle = Handle::default();
         let (gate, _held) = gate(Compare::Offered, 86_400, &handle);
         handle.cancel(false);

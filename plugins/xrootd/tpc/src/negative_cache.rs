@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_put_there_is_neither_read_nor_written() {
+    fn entries_of_other_users_are_neither_read_nor_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, other) = (folder.path().join("deaf"), folder.path().join("other"));
         let said = format!("{} a:1\n", now());

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_copy_has_published_stays() {
+    fn a_file_published_by_another_copy_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let (name, other) = (folder.path().join("a"), folder.path().join("b"));
         std::fs::write(&name, b"").expect("writes");

@@ -77,7 +77,7 @@ fn no_answer_of_another_version_is_excused_by_one_that_comes_later() {
 }
 
 #[test]
-fn who_answers_without_a_version_is_asked_whatever_others_say() {
+fn an_answer_without_a_version_causes_a_state_query() {
     let modified = |time| format!("\r\nLast-Modified: {time}");
     let store = serve(vec![
         part(0, ""),
@@ -99,7 +99,7 @@ fn who_answers_without_a_version_is_asked_whatever_others_say() {
 }
 
 #[test]
-fn who_answers_without_a_version_is_asked_once_after_the_last_read() {
+fn one_state_query_follows_the_last_read_without_a_version() {
     let no = || "405 No".to_owned();
     let first = |time| part(0, &format!("\r\nLast-Modified: {time}"));
     let store = serve(vec![
@@ -230,7 +230,7 @@ fn while_others_read_the_last_word_is_enough() {
 }
 
 #[test]
-fn what_was_listed_is_forgotten_once_the_server_has_another() {
+fn a_changed_file_drops_the_listed_state() {
     let path = RelPath::parse(b"a").expect("good");
     let store = serve(vec!["412 Other".to_owned()]);
     let error = open(&store).read_at(0, &mut [0]).expect_err("another");

@@ -64,7 +64,7 @@ fn nobody_is_taken_for_slow_for_ever() {
 }
 
 #[test]
-fn what_is_quick_is_not_slow() {
+fn a_quick_replica_is_not_slow() {
     let now = Instant::now();
     let mut tracks = tracks(&[1, 1], now);
     for (track, took) in tracks.iter_mut().zip([100, 1900]) {

@@ -48,7 +48,7 @@ fn connections_are_opened_when_they_are_needed_and_counted() {
 }
 
 #[test]
-fn who_waits_for_a_connection_does_not_wait_for_one_whose_opening_panicked() {
+fn a_panic_while_opening_releases_waiting_threads() {
     let (begun_in, begun) = sync_channel(1);
     let (go_on_in, go_on) = sync_channel::<()>(1);
     let go_on = Mutex::new(go_on);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_call_takes_besides_many_take_at_once() {
+    fn the_latency_of_concurrent_calls_overlaps() {
         let bucket = Bucket::new(RateInTime::parse("1GiB,+0.2").expect("good"));
         let started = Instant::now();
         std::thread::scope(|scope| {

@@ -86,7 +86,7 @@ fn parts_that_go_directly_and_others_are_one_file() {
 }
 
 #[test]
-fn what_is_no_file_or_small_is_not_opened_again() {
+fn only_large_regular_files_are_reopened() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
     let options = PosixOptions {
         direct: true,
