@@ -3,9 +3,9 @@
 use crate::args::Who;
 use crate::exit::usage;
 use crate::output;
+use dray_access::authorities;
 use dray_client::{Client, Keeper};
 use dray_core::{End, Error, Result};
-use dray_endpoint::access::authorities;
 use dray_net::{Identity, Token, Trust};
 use dray_store::errno::too_many_open;
 use std::ffi::OsString;

@@ -9,8 +9,8 @@
 //!
 //! Invariant owned here: every answer to a caller stays true, whatever happens to the process.
 
-pub mod access;
 pub mod accounts;
+mod actor;
 pub mod api;
 pub mod audit;
 pub mod connection;
@@ -29,7 +29,6 @@ pub mod staging;
 pub mod storage;
 mod supervisor;
 pub mod ticket_store;
-pub mod tickets;
 pub mod traits;
 mod workers;
 

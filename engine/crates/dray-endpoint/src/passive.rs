@@ -4,11 +4,11 @@
 //! copies from or to this endpoint with a program). In both cases the session is limited to paths
 //! beneath exported roots, and files that it writes belong to an owner.
 
-use crate::access::{Access, Action, Credentials, Principal};
 use crate::accounts::Accounts;
 use crate::audit::{Audit, Deed};
 use crate::live::{Live, Moving, Seat, Way};
-use crate::tickets::{self, Grant};
+use dray_access::tickets::{self, Grant};
+use dray_access::{Access, Action, Credentials, Principal};
 use dray_api::RateWish;
 use dray_api::api_path::ApiPath;
 use dray_config::Config;

@@ -1,6 +1,5 @@
 //! Assembles an endpoint, and defines the order in which its parts start and end.
 
-use crate::access::{Access, Authenticator, authorities};
 use crate::accounts::Accounts;
 use crate::api::{About, Api, Parts, router};
 use crate::audit::Audit;
@@ -18,6 +17,7 @@ use crate::staging::Expiry;
 use crate::storage::Given;
 use crate::supervisor::Supervisor;
 use crate::ticket_store::TicketStore;
+use dray_access::{Access, Authenticator, authorities};
 use dray_api::timestamp::time;
 use dray_config::Config;
 use dray_config::roots::Roots;

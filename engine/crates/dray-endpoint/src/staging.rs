@@ -11,9 +11,10 @@ mod expiry;
 
 pub use expiry::{Expiry, Later};
 
-use crate::access::{Access, Action, Principal};
 use crate::accounts::Accounts;
+use crate::actor::actor;
 use crate::storage::{self, Freed, Given, Seen};
+use dray_access::{Access, Action, Principal};
 use dray_api::api_path::ApiPath;
 use dray_api::{Place, Request, Selection, Staged, StagedDirection, StagedState, StagingRequest};
 use dray_config::Tier;
@@ -122,7 +123,7 @@ impl Stager<'_> {
             bytes: 0,
         };
         let submitted = self.queue.submit_staged(submission, row)?;
-        let (_, staged) = self.queue.staging().show(&caller.actor(), id.as_str())?;
+        let (_, staged) = self.queue.staging().show(&actor(caller), id.as_str())?;
         Ok((staged, submitted.is_new))
     }
 
@@ -177,7 +178,7 @@ impl Stager<'_> {
     /// # Errors
     /// `NotFound`; `AlreadyExists` if there is no fast copy.
     pub fn pin(&self, caller: &Principal, id: &str, seconds: u64) -> Result<Staged> {
-        let (row, staged) = self.queue.staging().show(&caller.actor(), id)?;
+        let (row, staged) = self.queue.staging().show(&actor(caller), id)?;
         if !row.request.bypass {
             let fast = ApiPath::parse(&row.fast_path)?;
             self.access.allow(caller, Action::Stage, &fast)?;
@@ -200,7 +201,7 @@ impl Stager<'_> {
         }
         let until = (seconds > 0).then(|| clock::now().after(Duration::from_secs(seconds)));
         self.queue.staging().pin(id, until)?;
-        Ok(self.queue.staging().show(&caller.actor(), id)?.1)
+        Ok(self.queue.staging().show(&actor(caller), id)?.1)
     }
 
     /// Frees the fast copy file by file. The slow copy and the pins are checked directly before
@@ -211,7 +212,7 @@ impl Stager<'_> {
     /// ended, or it has no slow copy of the same size and time. Then nothing is removed, except
     /// when a file changed during the removal: the error names such files.
     pub fn evict(&self, caller: &Principal, id: &str, given: &Given) -> Result<Staged> {
-        let (row, staged) = self.queue.staging().show(&caller.actor(), id)?;
+        let (row, staged) = self.queue.staging().show(&actor(caller), id)?;
         if !row.request.bypass {
             let fast = ApiPath::parse(&row.fast_path)?;
             self.access.allow(caller, Action::Stage, &fast)?;
@@ -228,7 +229,7 @@ impl Stager<'_> {
             }
         }
         evict(self.queue, self.roots, self.accounts, &row, given)?;
-        Ok(self.queue.staging().show(&caller.actor(), id)?.1)
+        Ok(self.queue.staging().show(&actor(caller), id)?.1)
     }
 }
 

@@ -1,11 +1,12 @@
 //! The store of tickets: issued tickets, their holders and their validity. The table is in the
 //! queue's database.
 
-use crate::access::Principal;
+use crate::actor::actor;
 use crate::live::Live;
 use crate::passive::TicketBook;
-use crate::tickets::{self, Grant, Secret};
 use crate::traits::Tickets;
+use dray_access::Principal;
+use dray_access::tickets::{self, Grant, Secret};
 use dray_api::RateWish;
 use dray_api::Timestamp;
 use dray_api::api_path::ApiPath;
@@ -164,7 +165,7 @@ impl Tickets for TicketStore {
 
     fn list(&self, caller: &Principal, query: &TicketQuery) -> Result<TicketList> {
         let (rows, next) = self.queue.tickets().list(
-            &caller.actor(),
+            &actor(caller),
             query.transfer.as_deref(),
             query.limit,
             query.cursor.as_deref(),

@@ -1,6 +1,6 @@
 //! Traits by which the API calls the rest of the endpoint. Tests of the API implement them.
 
-use crate::access::Principal;
+use dray_access::Principal;
 use dray_api::{
     MintedTicket, RenewRequest, Scheduling, SchedulingPatch, Ticket, TicketList, TicketPatch,
     TicketQuery, TicketRequest,

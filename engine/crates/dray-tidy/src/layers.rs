@@ -85,6 +85,7 @@ const OPEN_AND_BELOW: &[&str] = &[
 ];
 
 const ENDPOINT_USES: &[&str] = &[
+    "dray-access",
     "dray-client",
     "dray-config",
     "dray-queue",
@@ -102,6 +103,7 @@ const ENDPOINT_USES: &[&str] = &[
     "dray-sched",
 ];
 const CLI_USES: &[&str] = &[
+    "dray-access",
     "dray-client",
     "dray-config",
     "dray-api",
@@ -207,6 +209,19 @@ pub const ROOMS: &[Room] = &[
             "dray-runtime",
             "dray-sched",
             "dray-store",
+            CORE,
+        ],
+    },
+    Room {
+        name: "dray-access",
+        is_pure: false,
+        may_use: &[
+            "dray-api",
+            "dray-auth",
+            "dray-client",
+            "dray-config",
+            "dray-net",
+            "dray-wire",
             CORE,
         ],
     },

@@ -4,11 +4,11 @@
 use super::Api;
 use super::extract::{Body, Caller};
 use super::refusal::Answer;
-use crate::access::Action;
 use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use dray_access::Action;
 use dray_api::api_path::ApiPath;
 use dray_api::{
     AdmissionAnswer, AdmissionRequest, EndpointAnswer, ErrorAnswer, Health, LimitsAnswer, PAGE_MAX,

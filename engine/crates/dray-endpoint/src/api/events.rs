@@ -3,6 +3,7 @@
 use super::Api;
 use super::extract::{Caller, Query};
 use super::refusal::{Answer, Refusal};
+use crate::actor::actor;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -91,7 +92,7 @@ pub(super) async fn events(
     if let Some(id) = query.transfer.clone() {
         let principal = caller.clone();
         // A transfer that the caller may not see gives `NotFound`.
-        api.call(move |api| api.queue.show(&principal.actor(), &id))
+        api.call(move |api| api.queue.show(&actor(&principal), &id))
             .await?;
     }
     let wanted = Wanted {

@@ -4,12 +4,12 @@
 use super::Api;
 use super::record::Record;
 use super::refusal::{Answer, Refusal};
-use crate::access::{Credentials, Principal};
 use crate::connection::{Busy, PeerCertificates, Sitting};
 use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
+use dray_access::{Credentials, Principal};
 use dray_api::{Check, with_valid_name};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind};

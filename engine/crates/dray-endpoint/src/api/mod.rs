@@ -20,7 +20,6 @@ mod transfers;
 
 pub use refusal::{Refusal, code_of};
 
-use crate::access::{Access, Principal};
 use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::connection::Sitting;
@@ -34,6 +33,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, Method, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use dray_access::{Access, Principal};
 use dray_config::Config;
 use dray_config::roots::Roots;
 use dray_core::{End, Error, ErrorKind, Result};

@@ -1,11 +1,11 @@
 //! Records of calls for the audit log: calls that change something, and calls that are refused
 //! because of their caller (401 and 403).
 
-use crate::access::Principal;
 use crate::audit::{Audit, Deed};
 use crate::connection::PeerAddress;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
+use dray_access::Principal;
 use dray_api::Check;
 use dray_api::api_path::without_secrets;
 use dray_core::lock::LockExt;

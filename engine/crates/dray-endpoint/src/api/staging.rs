@@ -3,6 +3,7 @@
 use super::Api;
 use super::extract::{Body, Caller, Id, Query};
 use super::refusal::Answer;
+use crate::actor::actor;
 use crate::staging::Stager;
 use axum::Json;
 use axum::extract::State;
@@ -83,7 +84,7 @@ pub(super) async fn list(
     Query(query): Query<StagingQuery>,
 ) -> Answer<Json<StagedList>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.staging().list(&principal.actor(), &query))
+    api.call(move |api| api.queue.staging().list(&actor(&principal), &query))
         .await
         .map(Json)
 }
@@ -95,7 +96,7 @@ pub(super) async fn list(
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Staged>> {
     let principal = caller.clone();
-    api.call(move |api| Ok(api.queue.staging().show(&principal.actor(), &id)?.1))
+    api.call(move |api| Ok(api.queue.staging().show(&actor(&principal), &id)?.1))
         .await
         .map(Json)
 }

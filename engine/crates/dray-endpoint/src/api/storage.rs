@@ -3,11 +3,11 @@
 use super::Api;
 use super::extract::{Body, Caller, Query};
 use super::refusal::Answer;
-use crate::access::{Action, Principal};
 use crate::storage;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use dray_access::{Action, Principal};
 use dray_api::api_path::ApiPath;
 use dray_api::{
     ChecksumAnswer, ChecksumRequest, Entry, EntryList, ErrorAnswer, ListQuery, MkdirRequest,

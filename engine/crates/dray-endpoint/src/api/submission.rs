@@ -2,8 +2,8 @@
 //! permissions.
 
 use super::Api;
-use crate::access::{Action, Principal};
 use crate::session::check_clear_data;
+use dray_access::{Action, Principal};
 use dray_api::api_path::{ApiPath, Side};
 use dray_api::{Check, Request};
 use dray_core::options::Overwrite;

@@ -4,10 +4,10 @@ use super::Api;
 use super::extract::{Body, Caller, Certificates, Id, Query, SmallBody};
 use super::refusal::Answer;
 use super::submission::writing;
-use crate::access::Action;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use dray_access::Action;
 use dray_api::api_path::ApiPath;
 use dray_api::{
     Direction, ErrorAnswer, MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch,

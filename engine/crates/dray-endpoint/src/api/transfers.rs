@@ -3,6 +3,7 @@
 use super::Api;
 use super::extract::{Body, Caller, Id, OptionalBody, Query};
 use super::refusal::Answer;
+use crate::actor::actor;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -100,7 +101,7 @@ pub(super) async fn list(
     Query(query): Query<TransferQuery>,
 ) -> Answer<Json<TransferList>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.list(&principal.actor(), &query))
+    api.call(move |api| api.queue.list(&actor(&principal), &query))
         .await
         .map(Json)
 }
@@ -116,14 +117,14 @@ pub(super) async fn query(
 ) -> Answer<Json<QueryAnswer>> {
     let principal = caller.clone();
     let transfers = api
-        .call(move |api| api.queue.query(&principal.actor(), &query.ids))
+        .call(move |api| api.queue.query(&actor(&principal), &query.ids))
         .await?;
     Ok(Json(QueryAnswer { transfers }))
 }
 
 async fn look(api: &Arc<Api>, caller: &Caller, id: &str) -> Answer<Transfer> {
     let (principal, id) = ((*caller).clone(), id.to_owned());
-    api.call(move |api| api.queue.show(&principal.actor(), &id))
+    api.call(move |api| api.queue.show(&actor(&principal), &id))
         .await
 }
 
@@ -148,7 +149,7 @@ pub(super) async fn files(
     Query(query): Query<FilesQuery>,
 ) -> Answer<Json<FileList>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.files(&principal.actor(), &id, &query))
+    api.call(move |api| api.queue.files(&actor(&principal), &id, &query))
         .await
         .map(Json)
 }
@@ -220,10 +221,10 @@ pub(super) async fn cancel(
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
     api.call(move |api| match how.version {
-        None => api.queue.cancel(&principal.actor(), &id, how.purge),
+        None => api.queue.cancel(&actor(&principal), &id, how.purge),
         Some(version) => api
             .queue
-            .cancel_as_seen(&principal.actor(), &id, how.purge, version),
+            .cancel_as_seen(&actor(&principal), &id, how.purge, version),
     })
     .await
     .map(Json)
@@ -240,7 +241,7 @@ pub(super) async fn pause(
     Id(id): Id,
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.pause(&principal.actor(), &id))
+    api.call(move |api| api.queue.pause(&actor(&principal), &id))
         .await
         .map(Json)
 }
@@ -256,7 +257,7 @@ pub(super) async fn resume(
     Id(id): Id,
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.resume(&principal.actor(), &id))
+    api.call(move |api| api.queue.resume(&actor(&principal), &id))
         .await
         .map(Json)
 }
@@ -274,9 +275,9 @@ pub(super) async fn retry(
     let principal = caller.clone();
     api.call(move |api| {
         // The permissions may have changed since the first submission.
-        let transfer = api.queue.show(&principal.actor(), &id)?;
+        let transfer = api.queue.show(&actor(&principal), &id)?;
         api.submission(&principal, transfer.request)?;
-        api.queue.retry(&principal.actor(), &id)
+        api.queue.retry(&actor(&principal), &id)
     })
     .await
     .map(Json)
@@ -296,7 +297,7 @@ pub(super) async fn patch(
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
     let patched = api
-        .call(move |api| Ok(api.queue.patch(&principal.actor(), &id, &patch)))
+        .call(move |api| Ok(api.queue.patch(&actor(&principal), &id, &patch)))
         .await?;
     Ok(Json(patched?))
 }
@@ -312,7 +313,7 @@ pub(super) async fn delete(
     Id(id): Id,
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.delete(&principal.actor(), &id))
+    api.call(move |api| api.queue.delete(&actor(&principal), &id))
         .await
         .map(Json)
 }

@@ -20,13 +20,13 @@ mod share;
 
 pub use share::Shares;
 
-use crate::access::{Access, Action};
 use crate::audit::{Audit, Deed};
 use crate::live::{Live, Moving, Seat, Way};
 use crate::session::{Job as Session, SessionRunner};
 use crate::supervisor::Supervisor;
 use crate::traits::Scheduler;
 use choose::{Chooser, Plan, TransferView};
+use dray_access::{Access, Action};
 use dray_api::RateWish;
 use dray_api::api_path::Side;
 use dray_api::timestamp::time;

@@ -218,9 +218,10 @@ impl Watch for Monitor<'_> {}
 #[cfg(test)]
 mod tests {
     use super::Monitor;
-    use crate::access::{Principal, Rights};
+    use crate::actor::actor;
     use crate::live::{Moving, Way};
     use crate::queue_settings::queue_settings;
+    use dray_access::{Principal, Rights};
     use dray_api::RateWish;
     use dray_api::StageWord;
     use dray_config::Config;
@@ -287,7 +288,7 @@ mod tests {
         let deadline = clock::now().after(Duration::from_secs(1_001));
         let patch = json!({"deadline": deadline});
         let patch = serde_json::from_value(patch).expect("good");
-        queue.patch(&alice().actor(), "one", &patch).expect("taken");
+        queue.patch(&actor(&alice()), "one", &patch).expect("taken");
         assert!(!queue.promises().is_promised("one"));
         monitor.progress(&Progress {
             listing_done: true,
@@ -304,7 +305,7 @@ mod tests {
         let mut progress = Progress::default();
         let told = |monitor: &Monitor<'_>, progress: &Progress| {
             monitor.progress(progress);
-            let told = queue.show(&alice().actor(), "one").expect("there");
+            let told = queue.show(&actor(&alice()), "one").expect("there");
             (told.profile, told.bottleneck)
         };
         let monitor = watched(&queue, &job);

@@ -109,6 +109,7 @@ fn take(notes: &Mutex<Vec<Note>>) -> Vec<Note> {
 #[cfg(test)]
 mod tests {
     use super::Notes;
+    use crate::actor::actor;
     use crate::queue_settings::queue_settings;
     use dray_config::Config;
     use dray_core::Time;
@@ -156,13 +157,13 @@ mod tests {
         rename("elsewhere", "transfers");
         notes.push(("one".to_owned(), "the last".to_owned()));
         drop(notes);
-        let alice = crate::access::Principal {
+        let alice = dray_access::Principal {
             name: "alice@test".to_owned(),
             owner: "alice".to_owned(),
             is_administrator: false,
-            rights: crate::access::Rights::Rules,
+            rights: dray_access::Rights::Rules,
         };
-        let shown = queue.show(&alice.actor(), "one").expect("there");
+        let shown = queue.show(&actor(&alice), "one").expect("there");
         let last: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
         assert_eq!(
             last[last.len() - 3..],

@@ -103,7 +103,7 @@ async fn a_refused_read_is_noted_with_its_path_and_no_body_is_quoted() {
 #[tokio::test]
 async fn a_ticket_or_a_token_in_the_place_of_an_id_is_not_noted() {
     let house = house();
-    let ticket = crate::tickets::Secret::draw().expect("drawn");
+    let ticket = dray_access::tickets::Secret::draw().expect("drawn");
     let ticket = ticket.expose();
     // A token with few claims is so short that truncation alone would not hide it.
     let token = format!("eyJhIjoxfQ.eyJiIjoyfQ.{}", "s".repeat(86));

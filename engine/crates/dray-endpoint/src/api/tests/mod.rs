@@ -3,13 +3,13 @@
 mod audit;
 mod calls;
 mod follow;
+mod names;
 mod no_tickets;
 mod renew;
 mod staging;
 mod words;
 
 use super::{About, Api, Parts, openapi, router};
-use crate::access::testing::Names;
 use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::metrics::Metrics;
@@ -26,6 +26,7 @@ use dray_queue::Queue;
 use dray_queue::clock;
 use dray_queue::events::Hub;
 use http_body_util::BodyExt;
+use names::Names;
 use no_tickets::NoTickets;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Tickets that are always refused, for tests of the other calls.
 
-use crate::access::Principal;
 use crate::traits::Tickets;
+use dray_access::Principal;
 use dray_api::{
     MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
 };

@@ -1,22 +1,23 @@
-//! Authentication of callers, and permissions on paths.
+//! Authentication of an endpoint's callers, permissions on paths, and tickets.
 //!
-//! This module holds the types that the API uses: a [`Principal`], an [`Action`], and the trait
-//! [`Access`]. [`Authenticator`] implements the trait.
+//! Purpose: the types that the endpoint uses, which are a [`Principal`], an [`Action`], and the
+//! trait [`Access`]; [`Authenticator`], which implements the trait; the rights of a ticket
+//! ([`tickets`]).
+//!
+//! Non-goals: verifying signatures (dray-auth), storing tickets, HTTP.
 //!
 //! Invariant owned here: nothing is allowed by default.
 
 mod authenticator;
 mod keyring;
 mod keys;
+pub mod tickets;
 
 pub use authenticator::{Authenticator, own_issuer, own_url};
 pub use keys::{authorities, certificates};
-#[cfg(test)]
-pub(crate) mod testing;
 
 use dray_api::api_path::ApiPath;
 use dray_core::Result;
-use dray_queue::Actor;
 use rustls::pki_types::CertificateDer;
 use std::pin::Pin;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -68,15 +69,6 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Returns the principal as a caller of the queue.
-    #[must_use]
-    pub fn actor(&self) -> Actor {
-        Actor {
-            owner: self.owner.clone(),
-            is_administrator: self.is_administrator,
-        }
-    }
-
     /// Returns true if the principal may see and change transfers of `owner`.
     #[must_use]
     pub fn sees(&self, owner: &str) -> bool {

@@ -1,12 +1,12 @@
 //! Access for tests: a token is an owner's name; `NAME-reads` may only read, and nothing whose path
 //! contains `hidden`.
 
-use super::{Access, Action, Credentials, Future, Principal, Rights};
+use dray_access::{Access, Action, Credentials, Future, Principal, Rights};
 use dray_api::api_path::ApiPath;
 use dray_core::{End, Error, ErrorKind, Result};
 
 #[derive(Debug, Default)]
-pub(crate) struct Names;
+pub(super) struct Names;
 
 impl Access for Names {
     fn authenticate<'a>(&'a self, credentials: Credentials<'a>) -> Future<'a, Result<Principal>> {
