@@ -1,0 +1,249 @@
+use crate::{Config, EXAMPLE, Owners, Tier};
+use dray_api::Side;
+use dray_core::ErrorKind;
+
+const SMALL: &str = "name = \"a.example\"\nstate = \"/var/lib/dray\"\n\
+                     [[root]]\nname = \"data\"\npath = \"/data\"\nread = \"*\"\n";
+
+const ISSUER: &str = "[[issuer]]\nurl = \"https://i.example\"\naudiences = [\"a\"]\n";
+
+fn fails(text: &str) -> String {
+    let error = Config::parse("drayd.toml", text).expect_err(text);
+    assert_eq!(error.kind, ErrorKind::InvalidRequest);
+    assert!(!error.remedy.is_empty());
+    error.to_string()
+}
+
+#[test]
+fn a_root_is_a_folder_or_a_store() {
+    let store = SMALL.replace("path = \"/data\"", "store = \"root://h//d\"");
+    let config = Config::parse("drayd.toml", &store).expect("a store");
+    assert_eq!(config.root[0].store.as_deref(), Some("root://h//d"));
+    let both = SMALL.replace("read =", "store = \"root://h//d\"\nread =");
+    assert!(fails(&both).contains("either a path or a store"));
+    let neither = SMALL.replace("path = \"/data\"\n", "");
+    assert!(fails(&neither).contains("either a path or a store"));
+    for (key, line) in [
+        ("tier", "tier = \"slow\""),
+        ("targets", "targets = [\"a=b\"]"),
+        ("direct_io", "direct_io = true"),
+        ("preallocate", "preallocate = true"),
+    ] {
+        let error = fails(&format!("{store}{line}\n"));
+        assert!(error.contains(key) && error.contains("a store"), "{error}");
+    }
+    let error = fails(&format!("setuid = true\n{store}"));
+    assert!(error.contains("drop setuid"), "{error}");
+}
+
+#[test]
+fn the_example_is_read_and_names_every_section() {
+    let config = Config::parse("example", EXAMPLE).expect("good");
+    assert_eq!(config.root.len(), 2);
+    assert_eq!(config.root[0].tier, Some(Tier::Slow));
+    for key in [
+        "aliases",
+        "identity",
+        "listen_plain",
+        "client_ca",
+        "crl",
+        "peers_ca",
+        "issuer_local",
+        "administrators",
+        "share",
+        "tickets",
+        "history",
+        "janitor",
+        "metrics",
+        "audit",
+        "retry",
+        "setuid",
+        "setuid_min",
+        "limit_targets",
+        "direct_io",
+        "preallocate",
+        "threads",
+        "cache_seconds",
+        "stale_seconds",
+        "events_behind",
+        "rate_min",
+        "store",
+    ] {
+        assert!(EXAMPLE.contains(key), "{key} is not explained");
+    }
+}
+
+#[test]
+fn every_key_of_the_example_that_is_commented_out_can_be_uncommented() {
+    // A key in a comment is written `#key = value`, prose is `# Prose`.
+    let text: String = EXAMPLE
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(rest) if !rest.starts_with(' ') && !rest.is_empty() => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    Config::parse("example", &text).expect("good");
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let config = Config::parse("drayd.toml", SMALL).expect("good");
+    assert_eq!(config.listen[0].as_str(), "127.0.0.1:4735");
+    assert_eq!(config.limits.transfers_active, 50);
+    assert_eq!(config.limits.memory.0, 1 << 30);
+    assert_eq!(config.root[0].read, Some(Owners::All));
+    assert_eq!(config.root[0].write, None);
+    let named = Owners::Named(vec!["alice".to_owned()]);
+    assert!(named.include("alice") && !named.include("anybody"));
+    assert!(Owners::All.include("anybody"));
+    assert_eq!(config.identity_folder(), config.state);
+    assert!(config.is_own("A.Example:4735") && !config.is_own("b.example:4735"));
+}
+
+#[test]
+fn a_mistake_is_named_with_file_line_and_key() {
+    let unknown = format!("{SMALL}writ = \"*\"\n");
+    let said = fails(&unknown);
+    assert!(
+        said.contains("drayd.toml, line 7") && said.contains("`writ`"),
+        "{said}"
+    );
+    let said = fails(&format!("{SMALL}[limits]\nmemory = \"1 elephant\"\n"));
+    assert!(
+        said.contains("line 8") && said.contains("elephant"),
+        "{said}"
+    );
+    let said = fails(&SMALL.replace("\"data\"", "\"../x\""));
+    assert!(said.contains("line 4") && said.contains("../x"), "{said}");
+    let said = fails(&SMALL.replace("\"*\"", "\"alice\""));
+    assert!(
+        said.contains("line 6") && said.contains("[\"alice\"]"),
+        "{said}"
+    );
+    assert!(fails("name = [").contains("line 1"));
+    for threads in ["0", "65", "-1", "\"many\"", "1.5"] {
+        let said = fails(&format!("{SMALL}threads = {threads}\n"));
+        assert!(said.contains("1 to 64"), "{said}");
+    }
+    let auto = Config::parse("drayd.toml", &format!("{SMALL}threads = \"auto\"\n"));
+    let auto = auto.expect("good").root[0].threads.0;
+    assert_eq!(auto, dray_runtime::assembly::Threads::Tuned);
+}
+
+#[test]
+fn what_cannot_work_together_is_refused() {
+    let root = &SMALL[SMALL.find("[[root]]").expect("there")..];
+    for (text, word) in [
+        (format!("{SMALL}{root}"), "two roots"),
+        (SMALL.replace("\"/data\"", "\"data\""), "not absolute"),
+        (SMALL.replace(root, ""), "nothing to read"),
+        (format!("{SMALL}limit_targets = [\"x=1M\"]\n"), "no target"),
+        (format!("{SMALL}[tls]\nkey = \"/k\"\n"), "both"),
+        (
+            format!("{SMALL}[[share]]\nweight = 3\n"),
+            "peer or of an owner",
+        ),
+        (
+            format!("{SMALL}[limits]\ntransfers_active = 0\n"),
+            "can run concurrently",
+        ),
+        (
+            format!("{SMALL}[scheduling]\nmax_running = 0\n"),
+            "max_running is at least 1",
+        ),
+        (
+            format!("{SMALL}[scheduling]\nturns_of = \"pairs\"\n"),
+            "`turns_of` is now called `round_robin_by`",
+        ),
+        (
+            format!("{SMALL}[scheduling]\npolicy = \"lifo\"\n"),
+            "round_robin",
+        ),
+        (
+            format!("{SMALL}[[share]]\npeer = \"b\"\nactivities = {{ a = 1 }}\n"),
+            "an owner's",
+        ),
+        (format!("{SMALL}[tickets]\nlifetime = 0\n"), "lifetime_max"),
+        (format!("listen = []\n{SMALL}"), "any address"),
+        (format!("{SMALL}{ISSUER}base = \"/nope/x\"\n"), "in no root"),
+        (
+            format!("{SMALL}{ISSUER}keys = \"rel.jwks\"\n"),
+            "absolute path",
+        ),
+        (
+            SMALL.replace("a.example", "a.example:4735"),
+            "without a port",
+        ),
+    ] {
+        let said = fails(&text);
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+#[test]
+fn an_issuer_of_a_root_with_its_keys_is_good() {
+    for more in [
+        "base = \"/\"\nkeys = \"/k.jwks\"\n",
+        "base = \"/data\"\nkeys = \"https://i.example/k\"\n",
+        "base = \"/data/x/y\"\n",
+    ] {
+        Config::parse("drayd.toml", &format!("{SMALL}{ISSUER}{more}")).expect(more);
+    }
+}
+
+#[test]
+fn sizes_and_rates_have_units_or_are_numbers() {
+    let text = format!("rate = \"10GiB/s\"\n{SMALL}[limits]\nmemory = 1048576\n");
+    let config = Config::parse("drayd.toml", &text).expect("good");
+    assert_eq!(config.rate.map(|rate| rate.0), Some(10 << 30));
+    assert_eq!(config.limits.memory.0, 1 << 20);
+    assert!(fails(&format!("rate = 0\n{SMALL}")).contains("never ends"));
+    for streams in ["0", "65", "\"many\""] {
+        let said = fails(&format!("streams = {streams}\n{SMALL}"));
+        assert!(
+            said.contains("1 to 64") && said.contains("line 1"),
+            "{said}"
+        );
+    }
+    let auto = Config::parse("drayd.toml", &format!("streams = \"auto\"\n{SMALL}"));
+    assert_eq!(auto.expect("good").streams, dray_api::Streams::Auto);
+    let none = fails(&format!("{SMALL}[limits]\nstreams_per_session = 0\n"));
+    assert!(none.contains("1 to 256"), "{none}");
+    assert!(fails(&format!("rate = -5\n{SMALL}")).contains("line 1"));
+}
+
+#[test]
+fn own_names_are_local() {
+    let config = Config::parse(
+        "test",
+        "name = \"a.example\"\naliases = [\"b.example\"]\nstate = \"/s\"\n\
+         [[root]]\nname = \"data\"\npath = \"/data\"\n",
+    )
+    .expect("good");
+    let side = |url: &str| config.side(url);
+    for local in [
+        "/data/x",
+        "dray://a.example/data/x",
+        "dray://B.example:1/data/x",
+    ] {
+        assert!(side(local).expect("good").is_local(), "{local}");
+    }
+    match side("dray://c.example/data/x/").expect("good") {
+        Side::Remote { address, path } => {
+            assert_eq!(address, "c.example:4735");
+            assert!(path.is_folder);
+        }
+        Side::Local(path) => panic!("{path:?}"),
+    }
+    for bad in [
+        "",
+        "data",
+        "http://a/b",
+        "dray://a.example",
+        "dray:///data",
+        "dray://a b/c",
+    ] {
+        assert!(side(bad).is_err(), "{bad}");
+    }
+}
