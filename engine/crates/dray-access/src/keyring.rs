@@ -85,9 +85,9 @@ enum Need {
 
 /// See the module documentation.
 #[derive(Clone)]
-pub(super) struct Keyring(Arc<Shared>);
+pub(super) struct Keyring(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     issuers: RwLock<Issuers>,
     known: Vec<Known>,
 }
@@ -99,7 +99,7 @@ impl Keyring {
             source,
             asked: Mutex::default(),
         });
-        Self(Arc::new(Shared {
+        Self(Arc::new(Inner {
             issuers: RwLock::new(issuers),
             known: known.collect(),
         }))

@@ -38,7 +38,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// section 4).
 const DISCOVERY: &str = "/.well-known/openid-configuration";
 
-enum From {
+enum KeyLocation {
     File(PathBuf),
     /// The URL of the keys.
     Url(String),
@@ -47,29 +47,29 @@ enum From {
 }
 
 /// The place from which one issuer's keys are fetched.
-struct Place {
+struct IssuerKeys {
     issuer: String,
-    from: From,
+    from: KeyLocation,
     ca: Option<PathBuf>,
 }
 
 /// Returns the source of an issuer's keys, as configured.
 pub(super) fn source(issuer: &Issuer) -> Source {
     let from = match issuer.keys.as_deref() {
-        None => From::Discovery(format!("{}{DISCOVERY}", issuer.url.trim_end_matches('/'))),
-        Some(url) if url.starts_with("https://") => From::Url(url.to_owned()),
-        Some(file) => From::File(file.into()),
+        None => KeyLocation::Discovery(format!("{}{DISCOVERY}", issuer.url.trim_end_matches('/'))),
+        Some(url) if url.starts_with("https://") => KeyLocation::Url(url.to_owned()),
+        Some(file) => KeyLocation::File(file.into()),
     };
     let mut pace = match from {
-        From::File(_) => FILE_PACE,
-        From::Url(_) | From::Discovery(_) => URL_PACE,
+        KeyLocation::File(_) => FILE_PACE,
+        KeyLocation::Url(_) | KeyLocation::Discovery(_) => URL_PACE,
     };
     // A shorter `cache_seconds` raises the rate of requests.
     let cache = Duration::from_secs(issuer.cache_seconds.max(4));
     pace.asked = pace.asked.min(cache / 4);
     Source {
         issuer: issuer.url.clone(),
-        keys: Box::new(Place {
+        keys: Box::new(IssuerKeys {
             issuer: issuer.url.clone(),
             from,
             ca: issuer.ca.clone(),
@@ -95,13 +95,13 @@ pub(super) fn keys_missing(issuer: &Issuer) -> Option<String> {
     ))
 }
 
-impl Fetch for Place {
+impl Fetch for IssuerKeys {
     fn fetch(&self, now: u64) -> Future<'_, Result<KeySet>> {
         Box::pin(async move {
             let json = match &self.from {
-                From::File(path) => read(path)?,
-                From::Url(url) => self.load(url).await?.to_string().into_bytes(),
-                From::Discovery(url) => {
+                KeyLocation::File(path) => read(path)?,
+                KeyLocation::Url(url) => self.load(url).await?.to_string().into_bytes(),
+                KeyLocation::Discovery(url) => {
                     let document = self.load(url).await?;
                     let named = document.get("jwks_uri").and_then(Value::as_str);
                     let named = named
@@ -114,7 +114,7 @@ impl Fetch for Place {
     }
 }
 
-impl Place {
+impl IssuerKeys {
     async fn load(&self, url: &str) -> Result<Value> {
         let rest = url
             .strip_prefix("https://")

@@ -22,7 +22,7 @@ mod wish;
 
 pub(crate) use answer::NO_ROOM;
 pub use answer::{Given, NotAdmitted};
-pub use round::{Look, Seen, Told};
+pub use round::{Report, Round, SessionProgress};
 pub use settings::{IsOwn, RootRate, Settings, Share};
 pub use slots::{Lack, Mover, Standing};
 pub use wish::{Ask, Asked, asks_promise};
@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use wish::Places;
+use wish::Resources;
 
 /// Time that a transfer needs in addition to the time of its bytes: to start, to sync and to get
 /// its final name. A transfer is planned to have moved all bytes this long before its deadline.
@@ -94,7 +94,7 @@ pub struct Counts {
 
 /// A transfer that has a promise.
 #[derive(Debug, Clone)]
-struct Held {
+struct PromisedTransfer {
     id: Arc<str>,
     owner: Arc<str>,
     /// Size of the whole transfer, moved or not, as far as it is known.
@@ -104,15 +104,15 @@ struct Held {
 
 /// Promises of this endpoint; see the module's head.
 pub struct Promises {
-    places: Places,
-    desk: Mutex<Desk>,
+    places: Resources,
+    state: Mutex<BrokerState>,
     /// Counts of kept, missed and refused promises.
     pub counts: Counts,
 }
 
-struct Desk {
+struct BrokerState {
     broker: Broker,
-    held: BTreeMap<TransferKey, Held>,
+    held: BTreeMap<TransferKey, PromisedTransfer>,
     by_id: HashMap<String, TransferKey>,
     rates: BTreeMap<TransferKey, Rate>,
     /// The planned rates of which callers were notified last.
@@ -138,8 +138,8 @@ impl Promises {
     /// Creates the state without promises.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
-        let places = Places::new(settings);
-        let desk = Desk {
+        let places = Resources::new(settings);
+        let state = BrokerState {
             broker: places.broker(),
             held: BTreeMap::new(),
             by_id: HashMap::new(),
@@ -158,13 +158,13 @@ impl Promises {
         };
         Self {
             places,
-            desk: Mutex::new(desk),
+            state: Mutex::new(state),
             counts: Counts::default(),
         }
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock_unpoisoned()
+    fn state(&self) -> MutexGuard<'_, BrokerState> {
+        self.state.lock_unpoisoned()
     }
 
     /// Returns the answers that these requests would get; changes nothing.
@@ -172,10 +172,10 @@ impl Promises {
     /// # Errors
     /// If any request that must be promised cannot be: the refusal of the set, with alternatives.
     pub fn would(&self, asks: &[Ask<'_>], now: Timestamp) -> Result<Vec<Given>, Box<NotAdmitted>> {
-        let desk = self.desk();
-        let mut broker = desk.broker.clone();
-        let held = desk.held.clone();
-        drop(desk);
+        let state = self.state();
+        let mut broker = state.broker.clone();
+        let held = state.held.clone();
+        drop(state);
         self.decide(&mut broker, &held, asks, now)
     }
 
@@ -190,14 +190,14 @@ impl Promises {
             let plain = |_: &Ask<'_>| Given::unpromised(Vec::new());
             return Ok(asks.iter().map(plain).collect());
         }
-        let mut desk = self.desk();
-        let Some(given) = self.taken(&mut desk.broker, asks, now) else {
+        let mut state = self.state();
+        let Some(given) = self.taken(&mut state.broker, asks, now) else {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             return Err(asks.iter().map(Asked::from).collect());
         };
-        desk.is_changed = true;
+        state.is_changed = true;
         for (ask, given) in asks.iter().zip(&given) {
-            desk.give(ask, given);
+            state.give(ask, given);
         }
         Ok(given)
     }
@@ -245,10 +245,10 @@ impl Promises {
     #[must_use]
     pub fn explain(&self, asked: &[Asked], now: Timestamp) -> Box<NotAdmitted> {
         let asks: Vec<Ask<'_>> = asked.iter().map(Asked::ask).collect();
-        let desk = self.desk();
-        let mut broker = desk.broker.clone();
-        let held = desk.held.clone();
-        drop(desk);
+        let state = self.state();
+        let mut broker = state.broker.clone();
+        let held = state.held.clone();
+        drop(state);
         for ask in &asks {
             // A change would have replaced the wish of this key.
             broker.end(TransferKey(ask.key));
@@ -264,12 +264,12 @@ impl Promises {
                 Some((self.places.wish(ask), (TransferKey(ask.key), earliest)))
             })
             .unzip();
-        let mut desk = self.desk();
+        let mut state = self.state();
         // Transfers that already have a promise get no reservation for the alternative.
-        let is_free = |wish: &Wish| !desk.held.contains_key(&wish.key);
+        let is_free = |wish: &Wish| !state.held.contains_key(&wish.key);
         if !wishes.is_empty() && wishes.iter().all(is_free) {
-            desk.broker.remember(&wishes, &offers, time(now));
-            desk.is_changed = true;
+            state.broker.remember(&wishes, &offers, time(now));
+            state.is_changed = true;
         }
         refused
     }
@@ -281,14 +281,14 @@ impl Promises {
     /// As [`Promises::take`].
     pub fn change(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Given, Vec<Asked>> {
         let key = TransferKey(ask.key);
-        let mut desk = self.desk();
+        let mut state = self.state();
         if !ask.wants() {
-            desk.drop_promise(key);
+            state.drop_promise(key);
             return Ok(Given::default());
         }
         let wish = self.places.wish(ask);
-        let given = match desk.broker.change(&wish, time(now)) {
-            Some(grant) => self.given(&mut desk.broker, ask, &wish, &grant),
+        let given = match state.broker.change(&wish, time(now)) {
+            Some(grant) => self.given(&mut state.broker, ask, &wish, &grant),
             None if ask.is_best_effort() => Given::no_room(),
             None => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);
@@ -296,17 +296,17 @@ impl Promises {
             }
         };
         if given.promise.is_none() {
-            desk.drop_promise(key);
+            state.drop_promise(key);
         }
-        desk.is_changed = true;
-        desk.give(ask, &given);
+        state.is_changed = true;
+        state.give(ask, &given);
         Ok(given)
     }
 
     fn decide(
         &self,
         broker: &mut Broker,
-        held: &BTreeMap<TransferKey, Held>,
+        held: &BTreeMap<TransferKey, PromisedTransfer>,
         asks: &[Ask<'_>],
         now: Timestamp,
     ) -> Result<Vec<Given>, Box<NotAdmitted>> {
@@ -357,12 +357,12 @@ impl Promises {
     /// is true if the promise was kept, and `None` if that cannot be determined.
     pub fn end(&self, key: u64, in_time: Option<bool>) {
         let key = TransferKey(key);
-        let mut desk = self.desk();
-        if !desk.held.contains_key(&key) {
+        let mut state = self.state();
+        if !state.held.contains_key(&key) {
             return;
         }
-        desk.drop_promise(key);
-        drop(desk);
+        state.drop_promise(key);
+        drop(state);
         let counter = match in_time {
             Some(true) => &self.counts.kept,
             Some(false) => &self.counts.missed,
@@ -374,22 +374,22 @@ impl Promises {
     /// Returns true if a transfer has a promise.
     #[must_use]
     pub fn is_promised(&self, id: &str) -> bool {
-        self.desk().by_id.contains_key(id)
+        self.state().by_id.contains_key(id)
     }
 
     /// Returns the present state of a transfer's promise.
     #[must_use]
     pub fn view(&self, id: &str) -> View {
-        let desk = self.desk();
-        let Some(key) = desk.by_id.get(id) else {
+        let state = self.state();
+        let Some(key) = state.by_id.get(id) else {
             return View::default();
         };
-        let rate = desk.rates.get(key);
+        let rate = state.rates.get(key);
         View {
             is_promised: true,
             planned: rate.map(|rate| rate.planned.0),
             reason: rate.map(|rate| answer::reason_word(rate.reason)),
-            miss: desk.misses.get(key).cloned(),
+            miss: state.misses.get(key).cloned(),
         }
     }
 
@@ -398,18 +398,18 @@ impl Promises {
     /// returns `None` if there are too many promises for that.
     #[must_use]
     pub fn eta(&self, id: &str, now: Timestamp) -> Option<(Timestamp, Option<Timestamp>)> {
-        let desk = self.desk();
-        let key = *desk.by_id.get(id)?;
-        if desk.held.len() > ETA_PROMISES_MAX {
+        let state = self.state();
+        let key = *state.by_id.get(id)?;
+        if state.held.len() > ETA_PROMISES_MAX {
             return None;
         }
-        let deadline = desk.held.get(&key)?.promise.deadline;
-        let late = match desk.misses.get(&key) {
+        let deadline = state.held.get(&key)?.promise.deadline;
+        let late = match state.misses.get(&key) {
             Some(miss) => miss.earliest_finish,
             None => deadline,
         };
-        let broker = desk.broker.clone();
-        drop(desk);
+        let broker = state.broker.clone();
+        drop(state);
         let eta = broker.eta(key, time(now))?;
         Some((settled(eta.early), late))
     }
@@ -417,31 +417,31 @@ impl Promises {
     /// Returns, if newly known capacity may permit more promises, the number after which waiting
     /// transfers have not been asked for again since then.
     pub(crate) fn take_news(&self) -> Option<i64> {
-        self.desk().asks_from.take()
+        self.state().asks_from.take()
     }
 
     /// Notes that more waiting transfers follow after this number.
     pub(crate) fn more_news(&self, after: i64) {
-        let mut desk = self.desk();
-        desk.asks_from = Some(desk.asks_from.map_or(after, |from| from.min(after)));
+        let mut state = self.state();
+        state.asks_from = Some(state.asks_from.map_or(after, |from| from.min(after)));
     }
 
     /// Changes the class and the weight of a transfer among others; its promise stays the same.
     pub fn weigh(&self, key: u64, class: Class, weight: u32) {
         let key = TransferKey(key);
-        let mut desk = self.desk();
-        if desk.held.contains_key(&key) {
-            desk.broker.weigh(key, class, weight);
-            (desk.is_touched, desk.is_changed) = (true, true);
+        let mut state = self.state();
+        if state.held.contains_key(&key) {
+            state.broker.weigh(key, class, weight);
+            (state.is_touched, state.is_changed) = (true, true);
         }
     }
 }
 
-impl Desk {
+impl BrokerState {
     fn hold(&mut self, owner: &str, promise: Promise) {
         let key = TransferKey(promise.key);
         self.by_id.insert(promise.id.clone(), key);
-        let held = Held {
+        let held = PromisedTransfer {
             id: promise.id.as_str().into(),
             owner: owner.into(),
             bytes: promise.bytes,

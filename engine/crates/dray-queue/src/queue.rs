@@ -69,7 +69,7 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
-use writer::{Around, Effects, Writer};
+use writer::{Context, Effects, Writer};
 
 /// The database's name in the state folder.
 const DATABASE: &str = "queue.db";
@@ -172,7 +172,7 @@ impl Queue {
         let flushed = Arc::clone(&live);
         let promises = Arc::new(Promises::new(&settings.promises));
         let readers = Arc::new(Readers::open(path)?);
-        let around = Around {
+        let context = Context {
             readers: Arc::clone(&readers),
             hub: Arc::clone(&hub),
             commands: Arc::clone(&commands),
@@ -182,7 +182,7 @@ impl Queue {
         manifest::sweep(&connection, &transfers)?;
         promised::load(&connection, &promises)?;
         Ok(Arc::new(Self {
-            writer: Writer::start(connection, around)?,
+            writer: Writer::start(connection, context)?,
             readers,
             live,
             promises,

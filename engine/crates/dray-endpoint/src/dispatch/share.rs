@@ -13,7 +13,7 @@ use dray_core::rate::{BytesPerSecond, Class};
 use dray_link::clock::Clock;
 use dray_queue::Queue;
 use dray_queue::clock;
-use dray_queue::promises::{Look, Seen, Told};
+use dray_queue::promises::{Report, Round, SessionProgress};
 use dray_sched::shares::{Demand, NodeId, Share, Tree};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Shares {
         count
     }
 
-    fn is_bounded(&self, all: &[Arc<Moving>], look: &Look) -> bool {
+    fn is_bounded(&self, all: &[Arc<Moving>], look: &Round) -> bool {
         let is_bound = |moving: &Arc<Moving>| {
             let wish = moving.wish();
             wish.rate_max.is_some() || wish.rate_min.is_some()
@@ -117,7 +117,7 @@ impl Shares {
     }
 
     /// Runs the round of promises, and reports its events.
-    fn look(&mut self, all: &[Arc<Moving>], wants: &[Option<BytesPerSecond>]) -> Look {
+    fn look(&mut self, all: &[Arc<Moving>], wants: &[Option<BytesPerSecond>]) -> Round {
         let seen = all.iter().zip(wants).map(|(moving, wants)| {
             let own = moving.is_own.then(|| moving.transfer.as_str());
             let counted = own.and_then(|_| self.queue.counted(&moving.transfer));
@@ -125,7 +125,7 @@ impl Shares {
             let bytes = counted.bytes;
             let sent = bytes.resumed.saturating_add(bytes.sent);
             let on_the_way = sent.saturating_sub(bytes.durable).min(ON_THE_WAY_MAX);
-            Seen {
+            SessionProgress {
                 session: moving.number(),
                 own,
                 moved: moving.moved(),
@@ -135,9 +135,9 @@ impl Shares {
                 granted: moving.granted(),
             }
         });
-        let seen: Vec<Seen<'_>> = seen.collect();
+        let seen: Vec<SessionProgress<'_>> = seen.collect();
         let now = clock::now();
-        let look = self.queue.promises().look(&seen, now);
+        let look = self.queue.promises().replan(&seen, now);
         for told in &look.told {
             self.tell(told, now);
         }
@@ -147,9 +147,9 @@ impl Shares {
         look
     }
 
-    fn tell(&mut self, told: &Told, now: Timestamp) {
+    fn tell(&mut self, told: &Report, now: Timestamp) {
         match told {
-            Told::Rate {
+            Report::Rate {
                 id,
                 owner,
                 old,
@@ -168,7 +168,7 @@ impl Shares {
                 let owner = Some(owner.as_str().into());
                 self.queue.hub().publish(owner, event);
             }
-            Told::Miss { id, owner, miss } => {
+            Report::Miss { id, owner, miss } => {
                 let notice = match miss {
                     Some(miss) => {
                         let when = match miss.earliest_finish {
@@ -193,7 +193,7 @@ impl Shares {
         &self,
         all: &[Arc<Moving>],
         wants: &[Option<BytesPerSecond>],
-        look: &Look,
+        look: &Round,
     ) -> Vec<Option<u64>> {
         let planned: Vec<u64> = (all.iter())
             .map(|moving| look.planned.get(&moving.number()).copied().unwrap_or(0))
@@ -442,7 +442,7 @@ mod tests {
     use dray_queue::Queue;
     use dray_queue::clock;
     use dray_queue::events::Hub;
-    use dray_queue::promises::Look;
+    use dray_queue::promises::Round;
     use std::sync::Arc;
 
     const MEGA: u64 = 1_000_000;
@@ -481,7 +481,7 @@ mod tests {
             enter("three", "bob", "c.example"),
         ];
         let all: Vec<_> = seats.iter().map(|seat| Arc::clone(&seat.moving)).collect();
-        let rates = shares.fitted(&all, &[None; 3], &Look::default());
+        let rates = shares.fitted(&all, &[None; 3], &Round::default());
         let rates: Vec<u64> = rates
             .into_iter()
             .map(|rate| rate.expect("bounded"))

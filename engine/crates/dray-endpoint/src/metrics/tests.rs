@@ -59,7 +59,7 @@ fn id(text: &str) -> TransferId {
     TransferId::new(text).expect("good")
 }
 
-fn who(owner: &str) -> Actor {
+fn actor(owner: &str) -> Actor {
     Actor {
         owner: owner.to_owned(),
         is_administrator: owner == "root",
@@ -67,7 +67,7 @@ fn who(owner: &str) -> Actor {
 }
 
 fn begin(queue: &Queue, text: &str) {
-    let version = queue.show(&who("root"), text).expect("there").version;
+    let version = queue.show(&actor("root"), text).expect("there").version;
     let begun = queue.begin(&id(text), version).expect("written");
     begun.expect("still queued");
 }
@@ -145,13 +145,13 @@ fn metrics_say_who_is_held_and_how_promises_stand() {
     };
     queue.submit(by("alice", due("one", 60))).expect("fits");
     let now = clock::now();
-    queue.promises().look(&[], now);
+    queue.promises().replan(&[], now);
     assert_eq!(promised(), [1, 1, 0, 0]);
     let found = [("one", Lack::InAll)];
     queue.promises().seatless(&found, now);
     assert_eq!(promised(), [1, 1, 0, 1]);
     queue
-        .cancel(&who("alice"), "one", false)
+        .cancel(&actor("alice"), "one", false)
         .expect("cancelled");
     queue.promises().seatless(&[], now);
     assert_eq!(promised(), [0; 4]);

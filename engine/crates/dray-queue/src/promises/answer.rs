@@ -1,7 +1,7 @@
 //! Puts the broker's decisions into the API's terms.
 
-use super::wish::{Ask, Places};
-use super::{Held, Promise, SETTLE, settled};
+use super::wish::{Ask, Resources};
+use super::{Promise, PromisedTransfer, SETTLE, settled};
 use dray_api::Timestamp;
 use dray_api::{Admitted, MissAnswer, ObstacleAnswer, ReasonWord, Request};
 use dray_core::units::human;
@@ -87,15 +87,15 @@ pub(super) fn granted(grant: &Grant) -> Admitted {
 
 /// The names of transfers and resources in answers to one owner.
 pub(super) struct Names<'a> {
-    places: &'a Places,
+    places: &'a Resources,
     ids: BTreeMap<TransferKey, (&'a str, &'a str)>,
     owner: &'a str,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn new(
-        places: &'a Places,
-        held: &'a BTreeMap<TransferKey, Held>,
+        places: &'a Resources,
+        held: &'a BTreeMap<TransferKey, PromisedTransfer>,
         asks: &[Ask<'a>],
     ) -> Self {
         let kept = held.iter();

@@ -47,7 +47,7 @@ impl Link {
     /// A higher rate than before is believed immediately, because it was observed. A lower rate is
     /// believed slowly, and only from windows in which the gates let through enough all the time: a
     /// session without a gate, or with a low one, may move little for reasons of its own.
-    pub(super) fn look(&mut self, now: Time, moved: u64, shown: Shown) -> Option<u64> {
+    pub(super) fn measure(&mut self, now: Time, moved: u64, shown: Shown) -> Option<u64> {
         // A clock that was set back starts a new window.
         let window = self.window.filter(|(since, _)| *since <= now);
         let Some((since, before)) = window else {
@@ -96,36 +96,36 @@ mod tests {
     fn what_is_seen_is_believed_and_what_nobody_wanted_says_nothing() {
         let mut link = Link::default();
         let enough = Shown::Enough;
-        assert_eq!(link.look(at(0), 0, enough), None);
-        assert_eq!(link.look(at(1), 80 * MEGA, enough), Some(80 * MEGA));
+        assert_eq!(link.measure(at(0), 0, enough), None);
+        assert_eq!(link.measure(at(1), 80 * MEGA, enough), Some(80 * MEGA));
         // Idle.
-        assert_eq!(link.look(at(2), 81 * MEGA, Shown::Nothing), None);
+        assert_eq!(link.measure(at(2), 81 * MEGA, Shown::Nothing), None);
         assert_eq!(
-            link.look(at(3), 82 * MEGA, enough),
+            link.measure(at(3), 82 * MEGA, enough),
             None,
             "not all the time"
         );
-        assert_eq!(link.look(at(4), 182 * MEGA, enough), Some(100 * MEGA));
+        assert_eq!(link.measure(at(4), 182 * MEGA, enough), Some(100 * MEGA));
         let mut moved = 182 * MEGA;
         for second in 5..60 {
             moved += 50 * MEGA;
-            link.look(at(second), moved, enough);
+            link.measure(at(second), moved, enough);
         }
         let learned = link.rate().expect("known");
         assert!((50 * MEGA..52 * MEGA).contains(&learned), "{learned}");
         // A session ended, and its bytes are no longer counted.
-        assert_eq!(link.look(at(61), 5, enough), None);
+        assert_eq!(link.measure(at(61), 5, enough), None);
     }
 
     #[test]
     fn who_has_no_gate_teaches_more_and_never_less() {
         let mut link = Link::default();
         let perhaps = Shown::Perhaps;
-        link.look(at(0), 0, perhaps);
-        assert_eq!(link.look(at(1), 80 * MEGA, perhaps), Some(80 * MEGA));
-        assert_eq!(link.look(at(2), 180 * MEGA, perhaps), Some(100 * MEGA));
+        link.measure(at(0), 0, perhaps);
+        assert_eq!(link.measure(at(1), 80 * MEGA, perhaps), Some(80 * MEGA));
+        assert_eq!(link.measure(at(2), 180 * MEGA, perhaps), Some(100 * MEGA));
         for second in 3..60 {
-            assert_eq!(link.look(at(second), 180 * MEGA, perhaps), None);
+            assert_eq!(link.measure(at(second), 180 * MEGA, perhaps), None);
         }
         assert_eq!(link.rate(), Some(100 * MEGA));
     }

@@ -1,6 +1,6 @@
 //! Restores promises from the queue: at a start, and after a write was undone.
 
-use super::{Ask, Desk, Held, LINK, Promise, Promises, due, round, time};
+use super::{Ask, BrokerState, LINK, Promise, PromisedTransfer, Promises, due, round, time};
 use dray_api::Timestamp;
 use dray_core::rate::BytesPerSecond;
 use dray_sched::broker::{ResourceId, TransferKey};
@@ -11,22 +11,22 @@ impl Promises {
     /// promises.
     #[must_use]
     pub fn measured(&self) -> Option<u64> {
-        self.desk().link.rate()
+        self.state().link.rate()
     }
 
     /// Starts from the stored promises and drops all others. Rates, misses and measured uses of
     /// transfers that are still promised something are kept.
     pub fn restore(&self, kept: Vec<(Promise, Ask<'_>)>, measured: Option<u64>, now: Timestamp) {
-        let mut desk = self.desk();
-        let desk = &mut *desk;
-        desk.broker = self.places.broker();
-        let before = std::mem::take(&mut desk.held);
-        desk.by_id.clear();
-        if let Some(rate) = desk.link.rate().or(measured)
+        let mut state = self.state();
+        let state = &mut *state;
+        state.broker = self.places.broker();
+        let before = std::mem::take(&mut state.held);
+        state.by_id.clear();
+        if let Some(rate) = state.link.rate().or(measured)
             && self.places.is_measured()
         {
-            desk.link.set(rate);
-            let _ = desk.broker.measure(LINK, BytesPerSecond(rate), time(now));
+            state.link.set(rate);
+            let _ = state.broker.measure(LINK, BytesPerSecond(rate), time(now));
         }
         for (promise, ask) in kept {
             let mut wish = self.places.wish(&ask);
@@ -40,33 +40,33 @@ impl Promises {
             if let Some(id) = of_owner.filter(is_new) {
                 wish.resources.push(id);
             }
-            desk.broker.restore([wish]);
-            desk.hold(ask.owner, promise);
+            state.broker.restore([wish]);
+            state.hold(ask.owner, promise);
         }
-        desk.forget_all_but_held(&before);
+        state.forget_all_but_held(&before);
         // The dispatcher must know which transfers move by plan before the first round.
-        if desk.held.keys().any(|key| !desk.rates.contains_key(key)) {
-            let rates = desk.broker.rates(time(now)).rates;
-            desk.rates = rates.into_iter().map(|rate| (rate.key, rate)).collect();
+        if state.held.keys().any(|key| !state.rates.contains_key(key)) {
+            let rates = state.broker.rates(time(now)).rates;
+            state.rates = rates.into_iter().map(|rate| (rate.key, rate)).collect();
         }
-        desk.is_changed = true;
+        state.is_changed = true;
     }
 
     /// Starts to note whether a promise is made or dropped.
     pub(crate) fn mark(&self) {
-        self.desk().is_touched = false;
+        self.state().is_touched = false;
     }
 
     /// Returns true if a promise was made or dropped since [`Promises::mark`].
     pub(crate) fn is_touched(&self) -> bool {
-        self.desk().is_touched
+        self.state().is_touched
     }
 }
 
-impl Desk {
+impl BrokerState {
     /// Drops rates and misses of promises that no longer exist: the keys of undone promises are
     /// used again.
-    fn forget_all_but_held(&mut self, before: &BTreeMap<TransferKey, Held>) {
+    fn forget_all_but_held(&mut self, before: &BTreeMap<TransferKey, PromisedTransfer>) {
         let held = &self.held;
         let is_same = |key: &TransferKey| {
             let (old, new) = (before.get(key), held.get(key));

@@ -3,7 +3,7 @@
 
 use super::answer::{Names, reason_word};
 use super::link::Shown;
-use super::{Desk, LINK, Promises, time};
+use super::{BrokerState, LINK, Promises, time};
 use dray_api::Timestamp;
 use dray_api::{MissAnswer, ReasonWord};
 use dray_core::Time;
@@ -22,7 +22,7 @@ const TOLD_PERCENT: u64 = 5;
 
 /// A session, as a round sees it.
 #[derive(Debug, Clone)]
-pub struct Seen<'a> {
+pub struct SessionProgress<'a> {
     /// The session's number.
     pub session: u64,
     /// Id of its transfer, if this endpoint drives the transfer.
@@ -41,7 +41,7 @@ pub struct Seen<'a> {
 
 /// The result of a round.
 #[derive(Debug, Clone, Default)]
-pub struct Look {
+pub struct Round {
     /// The planned rate of each session that has one, in bytes per second.
     pub planned: HashMap<u64, u64>,
     /// Measured capacity of the link in bytes per second, if it is known and something is promised.
@@ -49,12 +49,12 @@ pub struct Look {
     /// True if the plan has a transfer move that did not move before.
     pub has_begun: bool,
     /// Events to report.
-    pub told: Vec<Told>,
+    pub told: Vec<Report>,
 }
 
 /// An event that callers are notified of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum Report {
     /// A planned rate changed.
     Rate {
         /// The transfer.
@@ -91,7 +91,7 @@ pub(super) struct Use {
 
 impl Use {
     /// Returns the bytes moved since the last round.
-    fn look(&mut self, seen: &Seen<'_>, now: Time) -> u64 {
+    fn measure(&mut self, seen: &SessionProgress<'_>, now: Time) -> u64 {
         if (self.samples.back()).is_some_and(|(at, _)| *at > now) {
             self.samples.clear();
         }
@@ -145,47 +145,47 @@ impl Use {
 impl Promises {
     /// Runs one round. Asks the broker for rates again if a promise came, ended or changed, or if
     /// the broker's wake time has come.
-    pub fn look(&self, seen: &[Seen<'_>], now: Timestamp) -> Look {
+    pub fn replan(&self, seen: &[SessionProgress<'_>], now: Timestamp) -> Round {
         let at = time(now);
-        let mut desk = self.desk();
-        let desk = &mut *desk;
+        let mut state = self.state();
+        let state = &mut *state;
         // A clock that was set back: the broker's wake time may be hours away.
-        desk.is_changed |= at < std::mem::replace(&mut desk.at, at);
-        desk.follow(seen, at, self.places.is_measured());
-        let is_due = desk.wake_at.is_some_and(|wake| wake <= at);
+        state.is_changed |= at < std::mem::replace(&mut state.at, at);
+        state.follow(seen, at, self.places.is_measured());
+        let is_due = state.wake_at.is_some_and(|wake| wake <= at);
         let mut has_begun = false;
-        let told = if desk.is_changed || is_due {
-            desk.is_changed = false;
-            let rates = desk.broker.rates(at);
-            desk.wake_at = rates.wake_at;
-            has_begun = desk.plan(&rates);
-            self.tell(desk, &rates)
+        let told = if state.is_changed || is_due {
+            state.is_changed = false;
+            let rates = state.broker.rates(at);
+            state.wake_at = rates.wake_at;
+            has_begun = state.plan(&rates);
+            self.tell(state, &rates)
         } else {
             Vec::new()
         };
         let planned = seen.iter().filter_map(|seen| {
-            let key = desk.by_id.get(seen.own?)?;
-            Some((seen.session, desk.rates.get(key)?.planned.0))
+            let key = state.by_id.get(seen.own?)?;
+            Some((seen.session, state.rates.get(key)?.planned.0))
         });
-        Look {
+        Round {
             planned: planned.collect(),
-            link: desk.link.rate().filter(|_| !desk.held.is_empty()),
+            link: state.link.rate().filter(|_| !state.held.is_empty()),
             has_begun,
             told,
         }
     }
 
-    fn tell(&self, desk: &mut Desk, rates: &Rates) -> Vec<Told> {
+    fn tell(&self, state: &mut BrokerState, rates: &Rates) -> Vec<Report> {
         let mut told = Vec::new();
         for rate in &rates.rates {
-            let Some(held) = desk.held.get(&rate.key) else {
+            let Some(held) = state.held.get(&rate.key) else {
                 continue;
             };
-            let old = desk.told.get(&rate.key).copied().unwrap_or(0);
+            let old = state.told.get(&rate.key).copied().unwrap_or(0);
             let new = rate.planned.0;
             if old.abs_diff(new) > old.max(new) / 100 * TOLD_PERCENT {
-                desk.told.insert(rate.key, new);
-                told.push(Told::Rate {
+                state.told.insert(rate.key, new);
+                told.push(Report::Rate {
                     id: held.id.to_string(),
                     owner: held.owner.to_string(),
                     old,
@@ -194,33 +194,33 @@ impl Promises {
                 });
             }
         }
-        let names = Names::new(&self.places, &desk.held, &[]);
+        let names = Names::new(&self.places, &state.held, &[]);
         let mut misses: Vec<(TransferKey, MissAnswer)> = Vec::new();
         for miss in &rates.misses {
-            if let Some(held) = desk.held.get(&miss.key) {
+            if let Some(held) = state.held.get(&miss.key) {
                 misses.push((miss.key, names.miss(miss, held.promise.deadline)));
             }
         }
-        desk.add_unseated(&mut misses);
+        state.add_unseated(&mut misses);
         let missed: Vec<TransferKey> = misses.iter().map(|(key, _)| *key).collect();
         for (key, miss) in misses {
-            let old = desk.misses.insert(key, miss.clone());
+            let old = state.misses.insert(key, miss.clone());
             if old.is_some_and(|old| old.cause == miss.cause) {
                 continue;
             }
             self.counts.foretold.fetch_add(1, Ordering::Relaxed);
-            told.extend(desk.held.get(&key).map(|held| Told::Miss {
+            told.extend(state.held.get(&key).map(|held| Report::Miss {
                 id: held.id.to_string(),
                 owner: held.owner.to_string(),
                 miss: Some(miss),
             }));
         }
-        let over: Vec<TransferKey> = (desk.misses.keys().copied())
+        let over: Vec<TransferKey> = (state.misses.keys().copied())
             .filter(|key| !missed.contains(key))
             .collect();
         for key in over {
-            desk.misses.remove(&key);
-            told.extend(desk.held.get(&key).map(|held| Told::Miss {
+            state.misses.remove(&key);
+            told.extend(state.held.get(&key).map(|held| Report::Miss {
                 id: held.id.to_string(),
                 owner: held.owner.to_string(),
                 miss: None,
@@ -230,9 +230,9 @@ impl Promises {
     }
 }
 
-impl Desk {
+impl BrokerState {
     /// Takes the progress of the sessions since the last round.
-    fn follow(&mut self, seen: &[Seen<'_>], at: Time, is_measured: bool) {
+    fn follow(&mut self, seen: &[SessionProgress<'_>], at: Time, is_measured: bool) {
         let mut moved = 0;
         let mut uses = HashMap::new();
         let shown = self.shown(seen);
@@ -242,7 +242,7 @@ impl Desk {
                 last: one.moved,
                 ..Use::default()
             });
-            moved += used.look(one, at);
+            moved += used.measure(one, at);
             if let Some(key) = one.own.and_then(|id| self.by_id.get(id)).copied() {
                 if let Some(bound) = used.news(at) {
                     used.slow = bound.map(|_| key);
@@ -261,7 +261,7 @@ impl Desk {
             }
         }
         self.moved = self.moved.saturating_add(moved);
-        if is_measured && let Some(rate) = self.link.look(at, self.moved, shown) {
+        if is_measured && let Some(rate) = self.link.measure(at, self.moved, shown) {
             let link = self.broker.capacity(LINK);
             if link.is_none_or(|link| link.present().is_none()) {
                 self.asks_from = Some(0);
@@ -285,7 +285,7 @@ impl Desk {
     }
 
     /// Returns the evidence of these sessions about the link.
-    fn shown(&self, seen: &[Seen<'_>]) -> Shown {
+    fn shown(&self, seen: &[SessionProgress<'_>]) -> Shown {
         let hungry = || seen.iter().filter(|seen| seen.is_hungry);
         let granted = seen.iter().filter_map(|seen| seen.granted);
         let granted = granted.fold(0u64, u64::saturating_add);
@@ -301,7 +301,7 @@ impl Desk {
         }
     }
 
-    fn progress(&mut self, key: TransferKey, seen: &Seen<'_>) {
+    fn progress(&mut self, key: TransferKey, seen: &SessionProgress<'_>) {
         let Some(held) = self.held.get_mut(&key) else {
             return;
         };

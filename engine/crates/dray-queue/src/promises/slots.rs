@@ -1,7 +1,7 @@
 //! Promised transfers that should move by plan but have no session: the plan counts bytes, not
 //! session slots.
 
-use super::{Desk, Promises, time};
+use super::{BrokerState, Promises, time};
 use dray_api::MissAnswer;
 use dray_api::Timestamp;
 use dray_core::Time;
@@ -65,16 +65,16 @@ impl Promises {
     #[must_use]
     pub fn movers(&self, now: Timestamp) -> Vec<Mover> {
         let at = time(now);
-        let desk = self.desk();
-        let moving = desk.held.iter().filter(|(key, _)| desk.moves(**key));
+        let state = self.state();
+        let moving = state.held.iter().filter(|(key, _)| state.moves(**key));
         let mut movers: Vec<Mover> = moving
             .map(|(key, held)| Mover {
                 id: Arc::clone(&held.id),
                 owner: Arc::clone(&held.owner),
-                latest_start: desk.broker.latest_start(*key, at).unwrap_or(at),
+                latest_start: state.broker.latest_start(*key, at).unwrap_or(at),
             })
             .collect();
-        drop(desk);
+        drop(state);
         // The sort is stable: with equal latest starts the order of submission stays.
         movers.sort_by_key(|mover| mover.latest_start);
         movers
@@ -82,19 +82,19 @@ impl Promises {
 
     #[cfg(test)]
     pub(crate) fn is_moving(&self, id: &str) -> bool {
-        let desk = self.desk();
-        desk.by_id.get(id).is_some_and(|key| desk.moves(*key))
+        let state = self.state();
+        state.by_id.get(id).is_some_and(|key| state.moves(*key))
     }
 
     /// Returns the number of promises, and of those in each state.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        let desk = self.desk();
+        let state = self.state();
         Standing {
-            held: desk.held.len(),
-            moving: desk.held.keys().filter(|key| desk.moves(**key)).count(),
-            missing: desk.misses.len(),
-            seatless: desk.unseated.len(),
+            held: state.held.len(),
+            moving: state.held.keys().filter(|key| state.moves(**key)).count(),
+            missing: state.misses.len(),
+            seatless: state.unseated.len(),
         }
     }
 
@@ -102,23 +102,23 @@ impl Promises {
     /// the exhausted limit.
     pub fn seatless(&self, found: &[(&str, Lack)], now: Timestamp) {
         let at = time(now);
-        let mut desk = self.desk();
-        let desk = &mut *desk;
-        let mut before = std::mem::take(&mut desk.unseated);
+        let mut state = self.state();
+        let state = &mut *state;
+        let mut before = std::mem::take(&mut state.unseated);
         let mut is_news = false;
         for (id, lack) in found {
-            let Some(key) = desk.by_id.get(*id).copied() else {
+            let Some(key) = state.by_id.get(*id).copied() else {
                 continue;
             };
             let old = before.remove(&key);
             let since = old.map_or(at, |old| old.since);
             let is_late =
-                (desk.broker.latest_start(key, at)).is_some_and(|start| start <= at + SEATLESS);
+                (state.broker.latest_start(key, at)).is_some_and(|start| start <= at + SEATLESS);
             let was_told = old.is_some_and(|old| old.is_told);
             let is_told = was_told || is_late && at.since(since) >= SEATLESS;
             is_news |= is_told != was_told;
             let lack = *lack;
-            desk.unseated.insert(
+            state.unseated.insert(
                 key,
                 Seatless {
                     since,
@@ -127,11 +127,11 @@ impl Promises {
                 },
             );
         }
-        desk.is_changed |= is_news || before.values().any(|old| old.is_told);
+        state.is_changed |= is_news || before.values().any(|old| old.is_told);
     }
 }
 
-impl Desk {
+impl BrokerState {
     /// Adds the transfers that will be missed because they have no session; this replaces another
     /// cause.
     pub(super) fn add_unseated(&self, misses: &mut Vec<(TransferKey, MissAnswer)>) {

@@ -1,6 +1,8 @@
 //! Tests of promises, planned rates and reports of misses.
 
-use super::{Ask, NotAdmitted, Promise, Promises, RootRate, Seen, Settings, Share, Told};
+use super::{
+    Ask, NotAdmitted, Promise, Promises, Report, RootRate, SessionProgress, Settings, Share,
+};
 use crate::promises::Lack;
 use dray_api::Timestamp;
 use dray_api::{ReasonWord, Request};
@@ -87,8 +89,8 @@ fn refused(promises: &Promises, asks: &[Ask<'_>]) -> Box<NotAdmitted> {
     promises.explain(&asked, noon())
 }
 
-fn moves(session: u64, id: &str, moved: u64, is_hungry: bool) -> Seen<'_> {
-    Seen {
+fn moves(session: u64, id: &str, moved: u64, is_hungry: bool) -> SessionProgress<'_> {
+    SessionProgress {
         session,
         own: Some(id),
         moved,
@@ -228,10 +230,10 @@ fn a_root_and_a_floor_of_others_bound_what_is_promised() {
 fn rates_follow_the_plan_and_are_told() {
     let promises = link();
     assert!(take(&promises, 1, "one", &due(6_000, 101)));
-    let look = promises.look(&[moves(7, "one", 0, true)], noon());
+    let look = promises.replan(&[moves(7, "one", 0, true)], noon());
     let planned = look.planned[&7];
     assert!((60 * MEGA..62 * MEGA).contains(&planned), "{planned}");
-    let Some(Told::Rate { id, old, new, .. }) = look.told.first() else {
+    let Some(Report::Rate { id, old, new, .. }) = look.told.first() else {
         panic!("{:?}", look.told);
     };
     assert_eq!((id.as_str(), *old, *new), ("one", 0, planned));
@@ -239,7 +241,7 @@ fn rates_follow_the_plan_and_are_told() {
     assert_eq!((view.is_promised, view.planned), (true, Some(planned)));
     assert_ne!(view.reason, Some(ReasonWord::Suspended));
     // The transfer moved more than was planned, so the rest may move more slowly.
-    let look = promises.look(&[moves(7, "one", 4_000 * MEGA, true)], at(50));
+    let look = promises.replan(&[moves(7, "one", 4_000 * MEGA, true)], at(50));
     assert!(
         (40 * MEGA..42 * MEGA).contains(&look.planned[&7]),
         "{look:?}"
@@ -265,10 +267,10 @@ fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
     // 20 MB/s, whatever rate the transfer is given.
     for tenth in 0..100 {
         let now = noon().after(Duration::from_millis(tenth * 200));
-        let look = promises.look(&[moves(7, "one", tenth * 4 * MEGA, false)], now);
+        let look = promises.replan(&[moves(7, "one", tenth * 4 * MEGA, false)], now);
         let misses = look.told.into_iter().filter_map(|told| match told {
-            Told::Miss { miss, .. } => Some((tenth, miss)),
-            Told::Rate { .. } => None,
+            Report::Miss { miss, .. } => Some((tenth, miss)),
+            Report::Rate { .. } => None,
         });
         told.extend(misses);
     }
@@ -284,19 +286,19 @@ fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
         Some(miss.cause.clone())
     );
     // It now uses its whole rate, so it may be in time again.
-    let look = promises.look(&[moves(7, "one", 480 * MEGA, true)], at(21));
+    let look = promises.replan(&[moves(7, "one", 480 * MEGA, true)], at(21));
     assert!(
         matches!(
             look.told.as_slice(),
-            [Told::Miss { miss: None, .. }, ..] | [.., Told::Miss { miss: None, .. }]
+            [Report::Miss { miss: None, .. }, ..] | [.., Report::Miss { miss: None, .. }]
         ),
         "{look:?}"
     );
 }
 
 /// A session of a transfer that another endpoint drives, which has moved `moved` bytes.
-fn strangers(moved: u64) -> Seen<'static> {
-    Seen {
+fn strangers(moved: u64) -> SessionProgress<'static> {
+    SessionProgress {
         session: 1,
         own: None,
         moved,
@@ -310,7 +312,7 @@ fn strangers(moved: u64) -> Seen<'static> {
 /// Lets such a session fill the link for five seconds.
 fn fill_link(promises: &Promises) {
     for second in 0..5 {
-        promises.look(&[strangers(second * 80 * MEGA)], at(second));
+        promises.replan(&[strangers(second * 80 * MEGA)], at(second));
     }
 }
 
@@ -330,9 +332,9 @@ fn a_session_that_comes_back_has_not_moved_all_of_it_just_now() {
     let promises = promises(None, &[]);
     fill_link(&promises);
     // The session is held for a while and then resumes.
-    promises.look(&[], at(5));
-    promises.look(&[strangers(900_000 * MEGA)], at(6));
-    promises.look(&[strangers(900_080 * MEGA)], at(7));
+    promises.replan(&[], at(5));
+    promises.replan(&[strangers(900_000 * MEGA)], at(6));
+    promises.replan(&[strangers(900_080 * MEGA)], at(7));
     assert!(!take(&promises, 1, "one", &due(9_000, 107)));
 }
 
@@ -341,7 +343,7 @@ fn who_asks_for_more_and_is_refused_keeps_what_was_promised() {
     let promises = link();
     assert!(take(&promises, 1, "one", &due(6_000, 101)));
     let planned = |now| {
-        let look = promises.look(&[moves(7, "one", 0, true)], now);
+        let look = promises.replan(&[moves(7, "one", 0, true)], now);
         look.planned.get(&7).copied().unwrap_or(0)
     };
     assert!(planned(noon()) >= 60 * MEGA);
@@ -356,7 +358,7 @@ fn who_asks_for_more_and_is_refused_keeps_what_was_promised() {
 fn who_has_no_gate_or_a_low_one_does_not_teach_that_the_link_gives_less() {
     for granted in [None, Some(10 * MEGA)] {
         let promises = promises(None, &[]);
-        let session = |moved, granted| Seen {
+        let session = |moved, granted| SessionProgress {
             session: 1,
             own: None,
             moved,
@@ -366,18 +368,18 @@ fn who_has_no_gate_or_a_low_one_does_not_teach_that_the_link_gives_less() {
             granted,
         };
         for second in 0..5 {
-            promises.look(&[session(second * 80 * MEGA, None)], at(second));
+            promises.replan(&[session(second * 80 * MEGA, None)], at(second));
         }
         // The session lists a tree, or its own `rate_max` is low.
         for second in 5..200 {
             let moved = (400 + 10 * (second - 5)) * MEGA;
-            promises.look(&[session(moved, granted)], at(second));
+            promises.replan(&[session(moved, granted)], at(second));
         }
         assert_eq!(promises.measured(), Some(80 * MEGA), "{granted:?}");
         // A session that uses up a gate as wide as the link is evidence.
         for second in 200..300 {
             let moved = (2_340 + 40 * (second - 199)) * MEGA;
-            promises.look(&[session(moved, Some(90 * MEGA))], at(second));
+            promises.replan(&[session(moved, Some(90 * MEGA))], at(second));
         }
         let measured = promises.measured().expect("known");
         assert!((40 * MEGA..42 * MEGA).contains(&measured), "{measured}");
@@ -452,8 +454,8 @@ fn what_is_planned_for_later_does_not_move_before() {
     promises.restore(rows, None, noon());
     assert!(promises.is_moving("soon") && !promises.is_moving("late"));
     // Then its `not_before` comes.
-    assert!(!promises.look(&[], at(3_599)).has_begun);
-    assert!(promises.look(&[], at(3_601)).has_begun);
+    assert!(!promises.replan(&[], at(3_599)).has_begun);
+    assert!(promises.replan(&[], at(3_601)).has_begun);
     assert!(promises.is_moving("late"));
 }
 
@@ -483,13 +485,13 @@ fn a_change_does_not_forget_who_is_slow() {
     assert!(take(&promises, 1, "one", &due(6_000, 101)));
     let round = |tenth: u64| {
         let now = noon().after(Duration::from_millis(tenth * 200));
-        promises.look(&[moves(7, "one", tenth * 4 * MEGA, false)], now)
+        promises.replan(&[moves(7, "one", tenth * 4 * MEGA, false)], now)
     };
     (0..50).for_each(|tenth| drop(round(tenth)));
     assert!(promises.view("one").miss.is_some());
-    let withdrawn = |look: &super::Look| {
+    let withdrawn = |look: &super::Round| {
         let told = look.told.iter();
-        told.filter(|told| matches!(told, Told::Miss { .. }))
+        told.filter(|told| matches!(told, Report::Miss { .. }))
             .count()
             > 0
     };
@@ -519,7 +521,7 @@ fn a_change_does_not_forget_who_is_slow() {
 fn what_was_undone_leaves_no_rate_to_who_comes_after() {
     let promises = link();
     assert!(take(&promises, 1, "one", &due(6_000, 101)));
-    promises.look(&[moves(7, "one", 0, true)], noon());
+    promises.replan(&[moves(7, "one", 0, true)], noon());
     promises.restore(Vec::new(), None, noon());
     let later = request(
         6_000,
@@ -540,7 +542,7 @@ fn what_was_undone_leaves_no_rate_to_who_comes_after() {
 #[test]
 fn a_clock_that_is_set_back_does_not_stop_the_plans() {
     let promises = promises(None, &[]);
-    let other = |moved| Seen {
+    let other = |moved| SessionProgress {
         session: 1,
         own: None,
         moved,
@@ -550,18 +552,18 @@ fn a_clock_that_is_set_back_does_not_stop_the_plans() {
         granted: None,
     };
     for second in 3_600..3_605 {
-        promises.look(&[other((second - 3_600) * 80 * MEGA)], at(second));
+        promises.replan(&[other((second - 3_600) * 80 * MEGA)], at(second));
     }
     assert!(take(&promises, 1, "one", &due(6_000, 3_710)));
-    let look = promises.look(&[moves(7, "one", 0, true)], at(3_605));
+    let look = promises.replan(&[moves(7, "one", 0, true)], at(3_605));
     let before = look.planned[&7];
     // The remaining time is as long as before, for half of the bytes.
-    promises.look(&[moves(7, "one", 3_000 * MEGA, true)], at(5));
-    let look = promises.look(&[moves(7, "one", 3_000 * MEGA, true)], at(6));
+    promises.replan(&[moves(7, "one", 3_000 * MEGA, true)], at(5));
+    let look = promises.replan(&[moves(7, "one", 3_000 * MEGA, true)], at(6));
     assert!(look.planned[&7] < before / 10, "{look:?}");
     for second in 6..10 {
         let moved = (3_000 + (second - 6) * 160) * MEGA;
-        promises.look(&[moves(7, "one", moved, true)], at(second));
+        promises.replan(&[moves(7, "one", moved, true)], at(second));
     }
     assert!(promises.measured() >= Some(160 * MEGA));
 }
@@ -580,11 +582,11 @@ fn who_finds_no_place_until_its_latest_start_is_told_so() {
     let told = |seconds: u64| {
         let lacks = [("soon", Lack::InAll), ("later", Lack::OfOwner)];
         promises.seatless(&lacks, at(seconds));
-        let told = promises.look(&[], at(seconds)).told;
+        let told = promises.replan(&[], at(seconds)).told;
         told.into_iter()
             .filter_map(|told| match told {
-                Told::Miss { id, miss, .. } => Some((id, miss.map(|miss| miss.cause))),
-                Told::Rate { .. } => None,
+                Report::Miss { id, miss, .. } => Some((id, miss.map(|miss| miss.cause))),
+                Report::Rate { .. } => None,
             })
             .collect::<Vec<_>>()
     };
@@ -603,7 +605,8 @@ fn who_finds_no_place_until_its_latest_start_is_told_so() {
     assert_eq!(told(15), [], "it is said once");
     // The transfer has found a session.
     promises.seatless(&[], at(16));
-    let look = promises.look(&[], at(16));
-    let is_over = |told: &Told| matches!(told, Told::Miss { id, miss: None, .. } if id == "soon");
+    let look = promises.replan(&[], at(16));
+    let is_over =
+        |told: &Report| matches!(told, Report::Miss { id, miss: None, .. } if id == "soon");
     assert!(look.told.iter().any(is_over), "{:?}", look.told);
 }

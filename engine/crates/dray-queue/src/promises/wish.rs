@@ -89,7 +89,7 @@ impl Ask<'_> {
 
 /// A resource: its name, its description and its capacity.
 #[derive(Debug, Clone)]
-struct Place {
+struct Resource {
     /// `link`, `root:NAME`, `peer:NAME` or `owner:NAME`.
     name: String,
     words: String,
@@ -103,12 +103,12 @@ fn owners(owner: &str) -> String {
 
 /// The resources of this endpoint that promises use up.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct Resources {
     settings: Settings,
-    places: Vec<Place>,
+    places: Vec<Resource>,
 }
 
-impl Places {
+impl Resources {
     pub(super) fn new(settings: &Settings) -> Self {
         // The minimum rates of shares are not promised to others: the rate must be free when its
         // owner or peer comes.
@@ -116,13 +116,13 @@ impl Places {
             .filter_map(|share| share.rate_min)
             .fold(0, |sum, rate| sum.saturating_add(rate));
         let link = settings.rate.map(|rate| rate.saturating_sub(owed).max(1));
-        let mut places = vec![Place {
+        let mut places = vec![Resource {
             name: "link".to_owned(),
             words: "the endpoint's rate".to_owned(),
             ceiling: link,
         }];
         for root in &settings.roots {
-            places.push(Place {
+            places.push(Resource {
                 name: format!("root:{}", root.name),
                 words: format!("the rate of the root {}", root.name),
                 ceiling: root.rate,
@@ -138,7 +138,7 @@ impl Places {
                 (None, Some(owner)) => (owners(owner), format!("the share of {owner}")),
                 (None, None) => continue,
             };
-            places.push(Place {
+            places.push(Resource {
                 name,
                 words,
                 ceiling: Some(rate),

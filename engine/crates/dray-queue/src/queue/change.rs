@@ -1,7 +1,7 @@
 //! Changes by callers: pause, resume, cancel, retry, patch, delete.
 
 use super::actor::Actor;
-use super::quota::Room;
+use super::quota::Quota;
 use super::refused::Refused;
 use super::row::Row;
 use super::states::{Command, Standing, Step, next};
@@ -76,13 +76,13 @@ impl Queue {
     /// # Errors
     /// As [`Queue::cancel`]; `Busy` if the queue is full.
     pub fn retry(&self, caller: &Actor, id: &str) -> Result<Transfer> {
-        let places = self.settings.places();
+        let limits = self.settings.limits();
         self.change_if(caller, id, Command::Retry, move |connection, row| match row
             .standing
             .state
             .is_terminal()
         {
-            true => Room::look(connection, places, "try the transfer again")?
+            true => Quota::count(connection, limits, "try the transfer again")?
                 .take(connection, &row.owner),
             false => Ok(()),
         })

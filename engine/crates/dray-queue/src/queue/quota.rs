@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// Maximum numbers of transfers that have not ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Places {
+pub(super) struct Limits {
     /// Maximum in all.
     pub(super) all: u64,
     /// Maximum of one owner: without it one owner could fill the queue.
@@ -16,22 +16,22 @@ pub(super) struct Places {
 
 /// The quota that is left within one write.
 #[derive(Debug)]
-pub(super) struct Room {
-    places: Places,
+pub(super) struct Quota {
+    limits: Limits,
     /// The operation that error messages name.
     operation: &'static str,
     live: u64,
     of_owners: HashMap<String, u64>,
 }
 
-impl Room {
-    pub(super) fn look(
+impl Quota {
+    pub(super) fn count(
         connection: &Connection,
-        places: Places,
+        limits: Limits,
         operation: &'static str,
     ) -> Result<Self> {
         Ok(Self {
-            places,
+            limits,
             operation,
             live: count(
                 connection,
@@ -55,7 +55,7 @@ impl Room {
                     "try again when some have ended, or ask for a higher limits.{limit}"
                 ))
         };
-        if self.live >= self.places.all {
+        if self.live >= self.limits.all {
             return Err(full("the queue is full".to_owned(), "transfers_queued"));
         }
         let of_owner = match self.of_owners.get_mut(owner) {
@@ -69,7 +69,7 @@ impl Room {
                 self.of_owners.entry(owner.to_owned()).or_insert(live)
             }
         };
-        if *of_owner >= self.places.of_owner {
+        if *of_owner >= self.limits.of_owner {
             let cause =
                 format!("{of_owner} transfers of {owner} have not ended, which is the limit");
             return Err(full(cause, "per_owner_queued"));

@@ -1,6 +1,6 @@
 //! The settings of the queue.
 
-use super::quota::Places;
+use super::quota::Limits;
 use crate::promises;
 use dray_api::RetryWish;
 use std::path::PathBuf;
@@ -29,8 +29,8 @@ pub struct Settings {
 
 impl Settings {
     /// Returns the maximum numbers of transfers.
-    pub(super) const fn places(&self) -> Places {
-        Places {
+    pub(super) const fn limits(&self) -> Limits {
+        Limits {
             all: self.transfers,
             of_owner: self.transfers_of_owner,
         }

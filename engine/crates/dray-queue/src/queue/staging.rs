@@ -1,7 +1,7 @@
 //! The table of staged copies: the transfer of each copy, and its lifetime.
 
 use super::actor::Actor;
-use super::quota::Room;
+use super::quota::Quota;
 use super::refused::Refused;
 use super::row::{Row, SELECT};
 use super::sqlite::sql;
@@ -39,15 +39,15 @@ impl Queue {
         submission: Submission,
         staged: StagedRow,
     ) -> std::result::Result<Submitted, Refused> {
-        let places = self.settings.places();
+        let limits = self.settings.limits();
         let taken = self.write(move |connection, effects| {
-            let mut room = Room::look(connection, places, submit::SUBMIT)?;
+            let mut quota = Quota::count(connection, limits, submit::SUBMIT)?;
             let now = clock::now();
             let taken = submit::take(
                 connection,
                 effects,
                 (submission, Some(&staged)),
-                &mut room,
+                &mut quota,
                 Promising::Alone,
                 now,
             );

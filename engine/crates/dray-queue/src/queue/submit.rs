@@ -1,7 +1,7 @@
 //! Submits requests: each becomes a new transfer, a new attempt, a match with a running transfer,
 //! or a conflict.
 
-use super::quota::{Places, Room};
+use super::quota::{Limits, Quota};
 use super::refused::Refused;
 use super::row::{self, Row};
 use super::sqlite::{json, sql};
@@ -59,9 +59,9 @@ impl Queue {
         submissions: Vec<Result<Submission>>,
         atomic: bool,
     ) -> Result<Vec<std::result::Result<Submitted, Refused>>> {
-        let places = self.settings.places();
+        let limits = self.settings.limits();
         let taken = self.write(move |connection, effects| {
-            take_all(connection, effects, submissions, atomic, places)
+            take_all(connection, effects, submissions, atomic, limits)
         })?;
         let mut taken = taken;
         for at in 0..taken.len() {
@@ -99,10 +99,10 @@ fn take_all(
     effects: &mut Effects,
     submissions: Vec<Result<Submission>>,
     atomic: bool,
-    places: Places,
+    limits: Limits,
 ) -> Result<Vec<Taken>> {
     let failed = sql("submit the transfers");
-    let mut room = Room::look(connection, places, SUBMIT)?;
+    let mut quota = Quota::count(connection, limits, SUBMIT)?;
     let now = clock::now();
     connection
         .execute_batch("SAVEPOINT batch")
@@ -116,7 +116,7 @@ fn take_all(
         .into_iter()
         .map(|submission| {
             let parts = (submission?, None);
-            take(connection, &mut own, parts, &mut room, promising, now)
+            take(connection, &mut own, parts, &mut quota, promising, now)
         })
         .collect();
     if atomic && taken.iter().all(Result::is_ok) {
@@ -187,7 +187,7 @@ pub(super) fn take(
     connection: &Connection,
     effects: &mut Effects,
     parts: (Submission, Option<&StagedRow>),
-    room: &mut Room,
+    quota: &mut Quota,
     promising: Promising,
     now: Timestamp,
 ) -> Taken {
@@ -195,7 +195,7 @@ pub(super) fn take(
     connection
         .execute_batch("SAVEPOINT taken")
         .map_err(&failed)?;
-    let taken = take_one(connection, effects, parts, room, promising, now);
+    let taken = take_one(connection, effects, parts, quota, promising, now);
     let end = match &taken {
         Ok(_) => "RELEASE taken",
         Err(_) => "ROLLBACK TO taken; RELEASE taken",
@@ -212,7 +212,7 @@ fn take_one(
     connection: &Connection,
     effects: &mut Effects,
     (submission, staged): (Submission, Option<&StagedRow>),
-    room: &mut Room,
+    quota: &mut Quota,
     promising: Promising,
     now: Timestamp,
 ) -> Taken {
@@ -227,7 +227,7 @@ fn take_one(
     let Some(mut found) = Row::find(connection, id.as_str())? else {
         staged::check_reuse(connection, id.as_str(), &owner, staged)?;
         let seq = next_seq(connection)?;
-        room.take(connection, &owner)?;
+        quota.take(connection, &owner)?;
         let row = Row {
             owner,
             principal,
@@ -237,7 +237,7 @@ fn take_one(
         };
         let owner = row.owner.clone();
         let kept = keep_new(connection, effects, row, promising, now);
-        return kept.inspect_err(|_| room.give_back(&owner));
+        return kept.inspect_err(|_| quota.give_back(&owner));
     };
     if found.owner != owner {
         // The error does not reveal the state of another owner's transfer.
@@ -257,9 +257,9 @@ fn take_one(
         found.secrets = secrets;
         renew(connection, &mut found, now)?;
         // Last, so that a refusal above has used no quota.
-        room.take(connection, &owner)?;
+        quota.take(connection, &owner)?;
         let kept = keep_new(connection, effects, found, promising, now);
-        return kept.inspect_err(|_| room.give_back(&owner));
+        return kept.inspect_err(|_| quota.give_back(&owner));
     }
     if found.standing.is_leaving() {
         // A caller that attached now would see the transfer cancelled, and it would not continue.

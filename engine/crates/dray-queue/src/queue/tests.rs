@@ -51,28 +51,28 @@ fn open(state: &Path) -> Arc<Queue> {
     Queue::open(settings(state), hub).expect("opened")
 }
 
-struct Place {
+struct QueueInFolder {
     _folder: tempfile::TempDir,
     queue: Arc<Queue>,
 }
 
-fn queue() -> Place {
+fn queue() -> QueueInFolder {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(&folder.path().join("state"));
-    Place {
+    QueueInFolder {
         _folder: folder,
         queue,
     }
 }
 
-impl std::ops::Deref for Place {
+impl std::ops::Deref for QueueInFolder {
     type Target = Queue;
     fn deref(&self) -> &Queue {
         &self.queue
     }
 }
 
-fn who(owner: &str) -> Actor {
+fn actor(owner: &str) -> Actor {
     Actor {
         owner: owner.to_owned(),
         is_administrator: owner == "root",
@@ -101,7 +101,7 @@ fn id(text: &str) -> TransferId {
 }
 
 fn begin(queue: &Queue, text: &str) -> super::Job {
-    let version = queue.show(&who("root"), text).expect("there").version;
+    let version = queue.show(&actor("root"), text).expect("there").version;
     queue
         .begin(&id(text), version)
         .expect("written")
@@ -123,7 +123,7 @@ fn broken(has_progressed: bool) -> Ending {
 #[test]
 fn submission_follows_the_table() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     let first = queue.submit(by("alice", request("t"))).expect("taken");
     assert!(first.is_new && !first.transfer.attached);
     assert_eq!((first.transfer.attempt, first.transfer.version), (1, 1));
@@ -148,7 +148,7 @@ fn submission_follows_the_table() {
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
     assert!(!error.to_string().contains("alice") && !error.to_string().contains("active"));
     assert_eq!(
-        queue.show(&who("bob"), "t").expect_err("hidden").kind,
+        queue.show(&actor("bob"), "t").expect_err("hidden").kind,
         ErrorKind::NotFound
     );
 
@@ -171,7 +171,7 @@ fn submission_follows_the_table() {
 #[test]
 fn a_patched_transfer_is_still_the_same_request() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", request("t"))).expect("taken");
     let patch: Patch =
         serde_json::from_value(json!({"priority": 9, "rate_max": 5, "labels": {"a": "b"}}))
@@ -218,16 +218,16 @@ fn a_batch_is_all_or_none_when_asked() {
             ErrorKind::Unreachable
         ]
     );
-    assert!(queue.show(&who("alice"), "one").is_err());
+    assert!(queue.show(&actor("alice"), "one").is_err());
     let some = queue.submit_all(batch(), false).expect("answered");
     assert!(some[0].is_ok() && some[1].is_err() && some[2].is_err());
-    assert!(queue.show(&who("alice"), "one").is_ok());
+    assert!(queue.show(&actor("alice"), "one").is_ok());
 }
 
 #[test]
 fn who_cancels_what_it_has_seen_cancels_nothing_else() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     let seen = queue.submit(by("alice", request("t"))).expect("taken");
     let seen = seen.transfer.version;
     let patch = Patch {
@@ -265,7 +265,9 @@ fn who_is_refused_a_new_attempt_takes_no_place() {
     queue
         .ended(&id("purged"), Ending::Failed(lost()))
         .expect("ended");
-    queue.cancel(&who("alice"), "purged", true).expect("asked");
+    queue
+        .cancel(&actor("alice"), "purged", true)
+        .expect("asked");
     let many = (0..1999).map(|at| Ok(by("alice", request(&format!("t{at}")))));
     let taken = queue.submit_all(many.collect(), false).expect("answered");
     assert!(taken.iter().all(Result::is_ok));
@@ -283,9 +285,11 @@ fn who_is_refused_a_new_attempt_takes_no_place() {
         kinds,
         [Some(ErrorKind::AlreadyExists), None, Some(ErrorKind::Busy)]
     );
-    queue.cancel(&who("alice"), "t7", false).expect("cancelled");
+    queue
+        .cancel(&actor("alice"), "t7", false)
+        .expect("cancelled");
     queue.submit(by("alice", request("more"))).expect("taken");
-    let full = queue.retry(&who("alice"), "t7").expect_err("full");
+    let full = queue.retry(&actor("alice"), "t7").expect_err("full");
     assert!(
         full.to_string().contains("try the transfer again"),
         "{full}"
@@ -325,7 +329,7 @@ fn one_owner_fills_neither_the_queue_nor_the_tickets() {
     );
 
     let again = queue
-        .retry(&who("alice"), "a")
+        .retry(&actor("alice"), "a")
         .expect_err("by hand neither");
     assert_eq!(again.kind, ErrorKind::Busy);
 
@@ -363,7 +367,7 @@ fn pages_are_stable_while_others_submit() {
             .submit(by(owner, request(&format!("t{at}"))))
             .expect("taken");
     }
-    let alice = who("alice");
+    let alice = actor("alice");
     let mut query = TransferQuery {
         limit: 2,
         ..TransferQuery::default()
@@ -389,7 +393,7 @@ fn pages_are_stable_while_others_submit() {
     };
     assert_eq!(
         queue
-            .list(&who("root"), &all)
+            .list(&actor("root"), &all)
             .expect("listed")
             .transfers
             .len(),
@@ -406,7 +410,7 @@ fn filters_find_what_they_name() {
     queue.submit(by("alice", labelled)).expect("taken");
     queue.submit(by("alice", request("two"))).expect("taken");
     begin(&queue, "two");
-    let alice = who("alice");
+    let alice = actor("alice");
     let count = |change: &dyn Fn(&mut TransferQuery)| {
         let mut query = TransferQuery {
             limit: 10,
@@ -469,7 +473,7 @@ fn what_is_asked_of_a_running_transfer_reaches_its_dispatcher() {
     let queue = queue();
     let heard = Arc::new(Heard::default());
     queue.set_commands(Arc::clone(&heard) as Arc<dyn Commands>);
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", request("t"))).expect("taken");
     assert_eq!(heard.take(), ["wake"]);
     begin(&queue, "t");
@@ -508,7 +512,7 @@ fn what_is_asked_of_a_running_transfer_reaches_its_dispatcher() {
 #[test]
 fn what_never_began_has_nothing_to_be_purged_unless_it_began_before() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     let purges = |queue: &Queue| {
         let jobs = queue.to_purge(10).expect("read");
         let told = jobs.iter().map(|job| (job.id.to_string(), job.has_begun));
@@ -545,7 +549,7 @@ fn what_never_began_has_nothing_to_be_purged_unless_it_began_before() {
 #[test]
 fn partial_data_of_what_failed_can_be_given_up() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     let endings = [
         ("failed", Ending::Failed(lost())),
         ("incomplete", Ending::Incomplete),
@@ -583,7 +587,7 @@ fn partial_data_of_what_failed_can_be_given_up() {
 #[test]
 fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     let full = Ending::TurnedAway {
         error: Error::new(ErrorKind::NoPlace, End::Sink, "begin a session"),
         source: None,
@@ -625,7 +629,7 @@ fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
 #[test]
 fn what_is_being_cancelled_is_neither_retried_nor_attached_to() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", request("t"))).expect("taken");
     begin(&queue, "t");
     queue.cancel(&alice, "t", false).expect("asked");
@@ -643,7 +647,7 @@ fn what_is_being_cancelled_is_neither_retried_nor_attached_to() {
 #[test]
 fn a_transfer_that_breaks_off_waits_and_then_fails() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", request("t"))).expect("taken");
     begin(&queue, "t");
     let state = queue.ended(&id("t"), broken(false)).expect("ended");
@@ -680,7 +684,7 @@ fn a_transfer_that_breaks_off_waits_and_then_fails() {
 fn a_killed_process_loses_nothing_it_said() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state");
-    let alice = who("alice");
+    let alice = actor("alice");
     let queue = open(&state);
     for name in ["a", "b", "c", "d"] {
         queue.submit(by("alice", request(name))).expect("taken");
@@ -718,7 +722,7 @@ fn a_killed_process_loses_nothing_it_said() {
 #[test]
 fn counters_of_sessions_add_up_and_survive() {
     let folder = tempfile::tempdir().expect("a folder");
-    let alice = who("alice");
+    let alice = actor("alice");
     let queue = open(folder.path());
     queue.submit(by("alice", request("t"))).expect("taken");
     let job = begin(&queue, "t");
@@ -766,12 +770,12 @@ fn nobody_asks_for_it_and_it_is_cancelled() {
     queue.submit(by("alice", request("free"))).expect("taken");
     assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 0);
     std::thread::sleep(Duration::from_millis(600));
-    queue.show(&who("alice"), "bound").expect("asked for");
+    queue.show(&actor("alice"), "bound").expect("asked for");
     std::thread::sleep(Duration::from_millis(600));
     assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 0);
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 1);
-    let shown = queue.show(&who("alice"), "bound").expect("there");
+    let shown = queue.show(&actor("alice"), "bound").expect("there");
     assert_eq!(shown.state, State::Cancelled);
     assert!(shown.notices[0].contains("no caller"));
 }
@@ -787,7 +791,7 @@ fn what_ran_says_too_that_nobody_asked_for_it() {
     std::thread::sleep(Duration::from_millis(1100));
     assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 1);
     queue.ended(&job.id, Ending::Stopped).expect("ended");
-    let shown = queue.show(&who("alice"), "bound").expect("there");
+    let shown = queue.show(&actor("alice"), "bound").expect("there");
     assert_eq!(shown.state, State::Cancelled);
     let said: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
     assert_eq!(
@@ -799,7 +803,7 @@ fn what_ran_says_too_that_nobody_asked_for_it() {
 #[test]
 fn history_forgets_the_oldest() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     for at in 0..8 {
         let name = format!("t{at}");
         queue.submit(by("alice", request(&name))).expect("taken");
@@ -826,7 +830,7 @@ fn many_callers_share_syncs_and_versions_grow() {
                 for at in 0..25 {
                     let name = format!("t{thread}-{at}");
                     shared.submit(by("alice", request(&name))).expect("taken");
-                    let paused = shared.pause(&who("alice"), &name).expect("paused");
+                    let paused = shared.pause(&actor("alice"), &name).expect("paused");
                     assert_eq!(paused.version, 2);
                 }
             });
@@ -911,11 +915,11 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
     let taken = queue.write(move |connection, effects| {
         let (submission, now) = (by("alice", bound), clock::now());
         let alone = super::submit::Promising::Alone;
-        let places = super::quota::Places {
+        let places = super::quota::Limits {
             all: 1,
             of_owner: 1,
         };
-        let mut room = super::quota::Room::look(connection, places, super::submit::SUBMIT)?;
+        let mut room = super::quota::Quota::count(connection, places, super::submit::SUBMIT)?;
         super::submit::take(
             connection,
             effects,
@@ -928,14 +932,14 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
     });
     assert!(taken.expect("taken").1);
     assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 0);
-    let shown = queue.show(&who("root"), "bound").expect("there");
+    let shown = queue.show(&actor("root"), "bound").expect("there");
     assert_eq!(shown.state, State::Queued);
 }
 
 #[test]
 fn counters_never_fall() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", request("t"))).expect("taken");
     let job = begin(&queue, "t");
     let mut counters = Counters::default();
@@ -965,7 +969,7 @@ fn counters_never_fall() {
 #[test]
 fn what_is_held_says_so_to_who_asks_and_who_listens() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", request("t"))).expect("taken");
     begin(&queue, "t");
     queue.granted(&id("t"), Some(9));

@@ -57,17 +57,17 @@ pub(super) struct Effects {
 type Reply = Box<dyn FnOnce(Result<()>) + Send>;
 /// Performs one write, if there is a transaction for it; returns true if the write is to be kept,
 /// with the reply.
-type Job = Box<dyn FnOnce(Option<(&Connection, &mut Effects)>) -> (bool, Reply) + Send>;
+type Write = Box<dyn FnOnce(Option<(&Connection, &mut Effects)>) -> (bool, Reply) + Send>;
 
 pub(super) struct Writer {
-    sender: Option<SyncSender<Job>>,
+    sender: Option<SyncSender<Write>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Writes the counters to the database.
 type Flush = Box<dyn Fn(&Connection) -> Result<()> + Send>;
 
-pub(super) struct Around {
+pub(super) struct Context {
     pub(super) readers: Arc<Readers>,
     pub(super) hub: Arc<Hub>,
     pub(super) commands: Arc<OnceLock<Arc<dyn Commands>>>,
@@ -76,11 +76,11 @@ pub(super) struct Around {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, around: Around) -> Result<Self> {
+    pub(super) fn start(connection: Connection, context: Context) -> Result<Self> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new()
             .name("queue".to_owned())
-            .spawn(move || run(connection, &receiver, &around))
+            .spawn(move || run(connection, &receiver, &context))
             .map_err(|error| refused(&error))?;
         Ok(Self {
             sender: Some(sender),
@@ -99,7 +99,7 @@ impl Writer {
                 .remedy("try again when it is back")
         };
         let (answer, answered) = sync_channel(1);
-        let job: Job = Box::new(move |transaction| {
+        let job: Write = Box::new(move |transaction| {
             let broken = || {
                 Err(Error::new(
                     ErrorKind::Internal,
@@ -141,7 +141,7 @@ impl Drop for Writer {
     }
 }
 
-fn run(mut connection: Connection, jobs: &Receiver<Job>, around: &Around) {
+fn run(mut connection: Connection, jobs: &Receiver<Write>, context: &Context) {
     let mut stuck = Stuck::default();
     let mut flushed = Instant::now();
     let mut is_open = true;
@@ -167,7 +167,7 @@ fn run(mut connection: Connection, jobs: &Receiver<Job>, around: &Around) {
         }
         if stuck.is_stuck() {
             tracing::error!("a lock of the queue's database is stuck: opening it again");
-            if let Err(error) = around.readers.reopen(&mut connection) {
+            if let Err(error) = context.readers.reopen(&mut connection) {
                 refuse(group, &error);
                 continue;
             }
@@ -176,9 +176,9 @@ fn run(mut connection: Connection, jobs: &Receiver<Job>, around: &Around) {
         }
         let connection = &connection;
         if !is_promised {
-            is_promised = promise_as_written(connection, around);
+            is_promised = promise_as_written(connection, context);
         }
-        let write = || write_group(connection, group, is_due, around, &mut stuck);
+        let write = || write_group(connection, group, is_due, context, &mut stuck);
         let written = catch_unwind(AssertUnwindSafe(write));
         if let Ok(is_as_written) = written {
             is_promised &= is_as_written;
@@ -188,7 +188,7 @@ fn run(mut connection: Connection, jobs: &Receiver<Job>, around: &Around) {
             tracing::error!("a defect while the queue was written to");
             // There is nothing to roll back if the group was committed.
             let _ = connection.execute_batch("ROLLBACK");
-            is_promised = promise_as_written(connection, around);
+            is_promised = promise_as_written(connection, context);
         }
     }
 }
@@ -196,22 +196,22 @@ fn run(mut connection: Connection, jobs: &Receiver<Job>, around: &Around) {
 /// Writes one group; returns true if the promises in memory agree with the rows.
 fn write_group(
     connection: &Connection,
-    group: Vec<Job>,
+    group: Vec<Write>,
     is_due: bool,
-    around: &Around,
+    context: &Context,
     stuck: &mut Stuck,
 ) -> bool {
     let mut is_promised = true;
     let failed = sql("write to the queue");
     let mut replies = Vec::with_capacity(group.len());
-    let mut effects = Effects::new(&around.promises);
+    let mut effects = Effects::new(&context.promises);
     let mut is_promised_else = false;
     let begun = connection.execute_batch("BEGIN IMMEDIATE");
     stuck.note(&begun);
     let mut written = begun.map_err(&failed);
     if written.is_ok() && is_due {
         // Counters that cannot be written now are written next time.
-        let _ = savepoint(connection, || (around.flush)(connection));
+        let _ = savepoint(connection, || (context.flush)(connection));
     }
     for job in group {
         if written.is_err() {
@@ -219,8 +219,8 @@ fn write_group(
             replies.push(job(None).1);
             continue;
         }
-        let mut own = Effects::new(&around.promises);
-        around.promises.mark();
+        let mut own = Effects::new(&context.promises);
+        context.promises.mark();
         let opened = connection.execute_batch("SAVEPOINT job").map_err(&failed);
         let (is_kept, reply) = job(Some((connection, &mut own)));
         let closed = opened.and_then(|()| {
@@ -231,12 +231,12 @@ fn write_group(
             };
             connection.execute_batch(end).map_err(&failed)
         });
-        let is_touched = around.promises.is_touched();
+        let is_touched = context.promises.is_touched();
         is_promised_else |= is_touched;
         if is_kept {
             effects.join(own);
         } else if is_touched {
-            is_promised &= promise_as_written(connection, around);
+            is_promised &= promise_as_written(connection, context);
         }
         written = closed;
         replies.push(reply);
@@ -248,10 +248,10 @@ fn write_group(
         // There is nothing to roll back if BEGIN failed.
         let _ = connection.execute_batch("ROLLBACK");
         if is_promised_else {
-            is_promised = promise_as_written(connection, around);
+            is_promised = promise_as_written(connection, context);
         }
     } else {
-        effects.tell(around);
+        effects.tell(context);
     }
     for reply in replies {
         reply(written.clone());
@@ -260,15 +260,15 @@ fn write_group(
 }
 
 /// Answers a group of writes with an error.
-fn refuse(group: Vec<Job>, error: &Error) {
+fn refuse(group: Vec<Write>, error: &Error) {
     for job in group {
         job(None).1(Err(error.clone()));
     }
 }
 
 /// Loads the promises again after a write was undone. Returns true if that succeeded.
-fn promise_as_written(connection: &Connection, around: &Around) -> bool {
-    let loaded = super::promised::load(connection, &around.promises);
+fn promise_as_written(connection: &Connection, context: &Context) -> bool {
+    let loaded = super::promised::load(connection, &context.promises);
     if let Err(error) = &loaded {
         tracing::error!("cannot read again what is promised: {error}");
     }
@@ -311,11 +311,11 @@ impl Effects {
 
     /// Publishes effects of committed writes only: a listener never receives an event that a crash
     /// undoes.
-    fn tell(self, around: &Around) {
+    fn tell(self, context: &Context) {
         for (owner, event) in self.events {
-            around.hub.publish(Some(owner), event);
+            context.hub.publish(Some(owner), event);
         }
-        let Some(commands) = around.commands.get() else {
+        let Some(commands) = context.commands.get() else {
             return;
         };
         for (id, wish) in &self.stops {

@@ -1,6 +1,6 @@
 //! Every line is read, however long the others are.
 
-use super::{by, id, open, queue, request, who};
+use super::{actor, by, id, open, queue, request};
 use crate::clock;
 use crate::queue::{CandidateQuery, Counters, Ending, Queue, QueuedTransfer};
 use dray_api::Timestamp;
@@ -103,10 +103,10 @@ fn a_line_stands_in_the_order_of_deadlines_then_of_submission() {
     assert_eq!(all(&queue)[0].deadline, Some(soon));
     // A patch changes the order in the table too.
     let patch: Patch = serde_json::from_value(json!({"priority": 4})).expect("good");
-    queue.patch(&who("alice"), "d", &patch).expect("changed");
+    queue.patch(&actor("alice"), "d", &patch).expect("changed");
     assert_eq!(ids(&all(&queue)), "d a b c");
     super::begin(&queue, "d");
-    queue.pause(&who("alice"), "b").expect("paused");
+    queue.pause(&actor("alice"), "b").expect("paused");
     assert_eq!(ids(&all(&queue)), "a c");
 }
 

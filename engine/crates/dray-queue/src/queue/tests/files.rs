@@ -1,6 +1,6 @@
 //! Lists of files: paged, complete, and never another transfer's.
 
-use super::{begin, by, id, open, queue, request, who};
+use super::{actor, begin, by, id, open, queue, request};
 use crate::queue::{Ending, Queue};
 use dray_api::{FileOutcome, FileState, FilesQuery};
 
@@ -22,7 +22,7 @@ pub(super) fn outcome(path: &str) -> FileOutcome {
 #[test]
 fn files_are_paged_and_a_torn_line_hides_no_other() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", request("..x"))).expect("taken");
     let page = |state, limit, cursor: Option<String>| {
         let query = FilesQuery {
@@ -59,7 +59,7 @@ fn files_are_paged_and_a_torn_line_hides_no_other() {
         state: None,
     };
     assert!(queue.files(&alice, "..x", &bad).is_err());
-    assert!(queue.files(&who("bob"), "..x", &bad).is_err());
+    assert!(queue.files(&actor("bob"), "..x", &bad).is_err());
 }
 
 /// Ends a transfer with one file in its list.
@@ -77,7 +77,7 @@ fn listed(queue: &Queue) -> Vec<String> {
         limit: 10,
         cursor: None,
     };
-    let page = queue.files(&who("alice"), "t", &query).expect("listed");
+    let page = queue.files(&actor("alice"), "t", &query).expect("listed");
     page.files.into_iter().map(|file| file.path).collect()
 }
 
@@ -90,13 +90,13 @@ fn the_lists_of_a_forgotten_transfer_go_without_those_of_the_next_of_its_id() {
         let new = format!("new{round}");
         std::thread::scope(|scope| {
             // The old lists are removed while the next transfer writes its own.
-            scope.spawn(|| queue.delete(&who("alice"), "t").expect("forgotten"));
+            scope.spawn(|| queue.delete(&actor("alice"), "t").expect("forgotten"));
             while queue.is_known(&id("t")).expect("asked") {}
             queue.submit(by("alice", request("t"))).expect("taken");
             end(&queue, &new);
         });
         assert_eq!(listed(&queue), [new]);
-        queue.delete(&who("alice"), "t").expect("forgotten");
+        queue.delete(&actor("alice"), "t").expect("forgotten");
     }
     let left = std::fs::read_dir(queue.folder.join("transfers")).expect("read");
     assert_eq!(left.count(), 0);

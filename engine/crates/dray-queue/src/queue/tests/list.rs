@@ -1,6 +1,6 @@
 //! Pages and queries of large transfers.
 
-use super::{by, queue, request, who};
+use super::{actor, by, queue, request};
 use dray_api::{Request, TransferQuery};
 use dray_core::ErrorKind;
 
@@ -19,7 +19,7 @@ fn pages_are_bounded_in_bytes_and_a_query_too() {
     let all = (0..COUNT).map(|number| Ok(by("alice", large(number))));
     let taken = queue.submit_all(all.collect(), false).expect("answered");
     assert!(taken.iter().all(Result::is_ok));
-    let alice = who("alice");
+    let alice = actor("alice");
     let mut query = TransferQuery {
         limit: 1000,
         ..TransferQuery::default()
@@ -48,6 +48,6 @@ fn pages_are_bounded_in_bytes_and_a_query_too() {
     let some = &newest_first[..100];
     assert_eq!(queue.query(&alice, some).expect("some").len(), 100);
     // Transfers of other owners do not count against the limit.
-    let others = queue.query(&who("bob"), &newest_first).expect("none");
+    let others = queue.query(&actor("bob"), &newest_first).expect("none");
     assert!(others.len() == COUNT && others.values().all(|one| one.0.is_none()));
 }

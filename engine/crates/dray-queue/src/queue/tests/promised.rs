@@ -1,9 +1,9 @@
 //! Promises are stored with their transfers, and exist once or not at all.
 
-use super::{begin, by, id, request, staging, who};
+use super::{actor, begin, by, id, request, staging};
 use crate::clock;
 use crate::events::Hub;
-use crate::promises::{Ask, NO_ROOM, Seen};
+use crate::promises::{Ask, NO_ROOM, SessionProgress};
 use crate::queue::{Counters, Ending, FAILURES_MAX, Queue, Settings};
 use dray_api::{AdmissionWord, Patch, Request, RetryWish, State};
 use dray_core::ErrorKind;
@@ -100,10 +100,10 @@ fn an_atomic_batch_is_a_set() {
     let taken: Vec<bool> = some.iter().map(Result::is_ok).collect();
     assert_eq!(taken, [true, true, false]);
     queue
-        .cancel(&who("alice"), "one", false)
+        .cancel(&actor("alice"), "one", false)
         .expect("cancelled");
     queue
-        .cancel(&who("alice"), "plain", false)
+        .cancel(&actor("alice"), "plain", false)
         .expect("cancelled");
     let all = queue.submit_all(batch(60, 30), true).expect("answered");
     assert!(all.iter().all(Result::is_ok), "{all:?}");
@@ -114,7 +114,7 @@ fn promises_are_there_again_after_a_restart_with_what_is_left() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     queue.submit(by("alice", due("one", 60))).expect("fits");
-    let shown = queue.show(&who("alice"), "one").expect("there");
+    let shown = queue.show(&actor("alice"), "one").expect("there");
     let job = queue
         .begin(&id("one"), shown.version)
         .expect("asked")
@@ -125,7 +125,7 @@ fn promises_are_there_again_after_a_restart_with_what_is_left() {
     queue.ended(&job.id, Ending::Stopped).expect("noted");
     drop(queue);
     let queue = open(folder.path(), RATE);
-    assert!(queue.show(&who("alice"), "one").expect("there").promised);
+    assert!(queue.show(&actor("alice"), "one").expect("there").promised);
     // Only 5 MB/s are still needed.
     queue.submit(by("alice", due("two", 90))).expect("fits");
     let refused = queue
@@ -138,7 +138,7 @@ fn promises_are_there_again_after_a_restart_with_what_is_left() {
 fn what_ends_or_pauses_gives_its_promise_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", due("one", 60))).expect("fits");
     assert!(queue.submit(by("alice", due("two", 60))).is_err());
     assert!(!queue.pause(&alice, "one").expect("paused").promised);
@@ -169,7 +169,7 @@ fn what_ends_or_pauses_gives_its_promise_up() {
 fn a_change_is_asked_for_and_what_cannot_be_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
-    let alice = who("alice");
+    let alice = actor("alice");
     let before = queue
         .submit(by("alice", due("one", 60)))
         .expect("fits")
@@ -213,7 +213,7 @@ fn a_change_is_asked_for_and_what_cannot_be_changes_nothing() {
 fn a_retry_goes_on_without_what_cannot_be_promised_any_more() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", due("one", 60))).expect("fits");
     queue.cancel(&alice, "one", false).expect("cancelled");
     queue.submit(by("alice", due("two", 60))).expect("fits");
@@ -231,7 +231,7 @@ fn a_retry_goes_on_without_what_cannot_be_promised_any_more() {
 fn who_is_not_promised_is_told_so_however_many_notices_there_are() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
-    let alice = who("alice");
+    let alice = actor("alice");
     let unknown = Request {
         bytes_expected: None,
         ..due("one", 60)
@@ -268,7 +268,7 @@ fn who_is_not_promised_is_told_so_however_many_notices_there_are() {
 fn a_size_that_becomes_known_is_promised() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
-    let alice = who("alice");
+    let alice = actor("alice");
     let unknown = Request {
         bytes_expected: None,
         ..due("one", 60)
@@ -290,7 +290,7 @@ fn a_size_that_becomes_known_is_promised() {
 /// Has the link measured at 80 megabytes per second.
 fn measure(queue: &Queue) {
     for second in 0..4 {
-        let seen = Seen {
+        let seen = SessionProgress {
             session: 1,
             own: None,
             moved: second * 80 * MEGA,
@@ -300,7 +300,7 @@ fn measure(queue: &Queue) {
             granted: None,
         };
         let at = clock::now().after(Duration::from_secs(second));
-        queue.promises().look(&[seen], at);
+        queue.promises().replan(&[seen], at);
     }
 }
 
@@ -323,7 +323,7 @@ fn all_that_wait_for_a_capacity_are_asked_again_however_many() {
     }
     let has_none = |name: &&String| !queue.promises().is_promised(name);
     assert_eq!(names.iter().find(has_none), None);
-    let large = queue.show(&who("alice"), "large").expect("there");
+    let large = queue.show(&actor("alice"), "large").expect("there");
     assert!(
         (large.notices.iter()).any(|notice| notice.contains("does not fit")),
         "{large:?}"
@@ -353,7 +353,7 @@ fn what_is_to_move_now_is_found_behind_many_that_are_not() {
             .promised
     );
     let over = clock::now().after(Duration::from_secs(1_500));
-    queue.promises().look(&[], over);
+    queue.promises().replan(&[], over);
     let movers = queue.promises().movers(over);
     let movers: Vec<&str> = movers.iter().map(|one| &*one.id).collect();
     assert_eq!(movers, ["now"]);
@@ -378,7 +378,7 @@ fn what_is_to_move_now_is_found_behind_many_that_are_not() {
 fn a_deadline_that_is_set_before_the_files_are_listed_is_promised_then() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
-    let alice = who("alice");
+    let alice = actor("alice");
     let taken = queue.submit(by("alice", request("one"))).expect("taken");
     let job = queue
         .begin(&id("one"), taken.transfer.version)
@@ -402,7 +402,7 @@ fn a_deadline_that_is_set_before_the_files_are_listed_is_promised_then() {
 fn a_weight_or_a_class_asks_for_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", due("one", 60))).expect("fits");
     queue.cancel(&alice, "one", false).expect("cancelled");
     queue.submit(by("alice", due("two", 60))).expect("fits");
@@ -423,7 +423,7 @@ fn a_weight_or_a_class_asks_for_nothing() {
 fn a_miss_is_told_though_nothing_can_be_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", due("one", 60))).expect("fits");
     let before = queue.hub().last();
     let (free, busy) = std::sync::mpsc::channel::<()>();
@@ -461,13 +461,13 @@ fn what_stages_and_cannot_be_promised_is_told_all_that_a_transfer_is() {
     assert!(!refused.cause.is_empty() && !refused.remedy.is_empty());
     let offer = refused.admission.clone().expect("an offer");
     assert!(!queue.is_known(&id("two")).expect("asked"));
-    assert!(queue.staging().show(&who("root"), "two").is_err());
+    assert!(queue.staging().show(&actor("root"), "two").is_err());
     let again = Request {
         deadline: offer.earliest_finish,
         ..due("two", 60)
     };
     assert!(stage(again).expect("as offered").transfer.promised);
-    assert!(queue.staging().show(&who("root"), "two").is_ok());
+    assert!(queue.staging().show(&actor("root"), "two").is_ok());
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
     assert!(taken.expect("fits").transfer.promised);
     begin(&queue, "s");
     queue.ended(&id("s"), Ending::Done).expect("ended");
-    let shown = || queue.staging().show(&who("root"), "s").expect("there").0;
+    let shown = || queue.staging().show(&actor("root"), "s").expect("there").0;
     let before = shown();
     assert!(before.staged_at.is_some() && before.expires_at.is_some());
     let refused = queue.submit(by("alice", due("s", 1_000)));
@@ -498,7 +498,7 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
     assert!(taken[0].is_err() && taken[1].is_ok());
     assert_eq!(shown(), before);
     // No other transfer gets the number of a refused one.
-    let transfer = queue.show(&who("alice"), "s").expect("there");
+    let transfer = queue.show(&actor("alice"), "s").expect("there");
     assert_eq!((transfer.state, transfer.attempt), (State::Done, 1));
 }
 
@@ -533,7 +533,7 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
 fn what_is_noted_of_a_running_one_is_shown_and_stays() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
-    let alice = who("alice");
+    let alice = actor("alice");
     queue.submit(by("alice", due("one", 60))).expect("fits");
     let wanted = Request {
         deadline: None,

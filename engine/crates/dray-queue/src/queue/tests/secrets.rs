@@ -1,6 +1,6 @@
 //! Tickets of a transfer are kept for its next attempt, for a limited time.
 
-use super::{begin, by, id, lost, queue, request, who};
+use super::{actor, begin, by, id, lost, queue, request};
 use crate::clock;
 use crate::queue::Ending;
 use dray_api::State;
@@ -21,7 +21,9 @@ fn tickets_of_what_ended_a_day_ago_are_forgotten() {
     queue
         .ended(&id("purged"), Ending::Failed(lost()))
         .expect("ended");
-    queue.cancel(&who("alice"), "purged", true).expect("asked");
+    queue
+        .cancel(&actor("alice"), "purged", true)
+        .expect("asked");
     let tick = |hours: u64| {
         let then = clock::now().after(Duration::from_secs(hours * 3_600));
         queue.tick(then).expect("looked after");
@@ -35,7 +37,7 @@ fn tickets_of_what_ended_a_day_ago_are_forgotten() {
         ticket("purged").is_some(),
         "what it left elsewhere is still to go"
     );
-    let shown = queue.show(&who("alice"), "ended").expect("there");
+    let shown = queue.show(&actor("alice"), "ended").expect("there");
     assert_eq!((shown.state, shown.attempt), (State::Done, 1));
     // The next transfer that ends is found too.
     queue.ended(&id("lives"), Ending::Done).expect("ended");

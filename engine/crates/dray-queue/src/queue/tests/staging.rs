@@ -1,6 +1,6 @@
 //! The life of a staged copy: created with its transfer, kept without it, ended by an eviction.
 
-use super::{begin, by, id, lost, open, queue, request, who};
+use super::{actor, begin, by, id, lost, open, queue, request};
 use crate::clock;
 use crate::queue::{Ending, Queue, Refused, StagedRow, Submitted};
 use dray_api::{Staged, StagedDirection, StagedState, StagingRequest};
@@ -31,7 +31,7 @@ fn stage(queue: &Queue, name: &str, owner: &str, fast: &str) -> Result<Submitted
 }
 
 fn shown(queue: &Queue, name: &str) -> Staged {
-    let shown = queue.staging().show(&who("root"), name);
+    let shown = queue.staging().show(&actor("root"), name);
     shown.expect("there").1
 }
 
@@ -54,13 +54,13 @@ fn a_transfer_and_what_it_stages_are_kept_together_or_not_at_all() {
     }
     let after = open(&left);
     assert_eq!(shown(&after, "s").state, StagedState::Queued);
-    assert!(after.show(&who("alice"), "s").is_ok());
+    assert!(after.show(&actor("alice"), "s").is_ok());
     let again = stage(&after, "s", "alice", "/fast/x").expect("attached");
     assert!(!again.is_new);
 
     // An existing row of another owner refuses the transfer as well.
     done(&queue, "s");
-    queue.delete(&who("alice"), "s").expect("forgotten");
+    queue.delete(&actor("alice"), "s").expect("forgotten");
     let error = stage(&queue, "s", "bob", "/fast/y").expect_err("alice's");
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
     assert!(
@@ -86,7 +86,7 @@ fn pin_and_lifetime_outlive_the_transfer_and_the_process() {
     assert!(pin >= before.after(Duration::from_secs(60)));
     let lifetime = staged.expires_at.expect("a lifetime");
     assert_eq!(lifetime, pin.after(Duration::from_secs(30)));
-    queue.delete(&who("alice"), "s").expect("forgotten");
+    queue.delete(&actor("alice"), "s").expect("forgotten");
     drop(queue);
     let queue = open(folder.path());
     let kept = shown(&queue, "s");
@@ -103,13 +103,13 @@ fn pin_and_lifetime_outlive_the_transfer_and_the_process() {
     assert_eq!(shown(&queue, "s").state, StagedState::Evicted);
     let later = clock::now().after(Duration::from_secs(31 * 86_400));
     queue.tick(later).expect("ticked");
-    assert!(queue.staging().show(&who("alice"), "s").is_err());
+    assert!(queue.staging().show(&actor("alice"), "s").is_err());
 }
 
 #[test]
 fn what_failed_goes_with_its_transfer_and_a_new_attempt_begins_anew() {
     let queue = queue();
-    let alice = who("alice");
+    let alice = actor("alice");
     stage(&queue, "s", "alice", "/fast/x").expect("taken");
     begin(&queue, "s");
     queue
@@ -158,7 +158,7 @@ fn the_id_of_a_copy_that_is_there_names_nothing_else() {
         .evicted("/fast/x", clock::now())
         .expect("noted");
     queue.submit(by("alice", other)).expect("free again");
-    assert!(queue.staging().show(&who("alice"), "s").is_err());
+    assert!(queue.staging().show(&actor("alice"), "s").is_err());
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_pin_or_a_copy_on_its_way_holds_whoever_staged_it() {
     assert_eq!(at(&["/fast/x"]), "", "a pin that is over holds nothing");
     stage(&queue, "s", "alice", "/fast/x").expect("taken");
     assert!(at(&["/fast/x"]).contains("being staged"));
-    queue.delete(&who("alice"), "s").expect_err("it runs");
+    queue.delete(&actor("alice"), "s").expect_err("it runs");
 }
 
 #[test]
