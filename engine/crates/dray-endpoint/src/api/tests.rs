@@ -230,7 +230,7 @@ fn every_call_of_the_reference_is_in_the_document() {
             documented.push(format!("{} {path}", method.to_uppercase()));
         }
     }
-    let reference = include_str!("../../../../../../docs/reference/api.md");
+    let reference = include_str!("../../../../../docs/reference/api.md");
     let mut named = Vec::new();
     // `POST /v1/a`, `/b` means POST /v1/a and POST /v1/b; a query after ? is dropped.
     for line in reference.lines() {
