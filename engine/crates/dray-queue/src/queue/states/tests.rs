@@ -139,11 +139,26 @@ fn tries_without_anything_safe_are_counted() {
     };
     let first = after_break(retry, 0, Status::Temporary, false);
     assert!(first.is_tried);
-    let second = after_break(retry, first.tries_without_progress, Status::Temporary, false);
+    let second = after_break(
+        retry,
+        first.tries_without_progress,
+        Status::Temporary,
+        false,
+    );
     assert!(second.is_tried);
-    let third = after_break(retry, second.tries_without_progress, Status::Temporary, false);
+    let third = after_break(
+        retry,
+        second.tries_without_progress,
+        Status::Temporary,
+        false,
+    );
     assert!(!third.is_tried, "two tries after the first session");
-    let saved = after_break(retry, second.tries_without_progress, Status::Temporary, true);
+    let saved = after_break(
+        retry,
+        second.tries_without_progress,
+        Status::Temporary,
+        true,
+    );
     assert!(saved.is_tried && saved.tries_without_progress == 0);
     assert!(!after_break(retry, 0, Status::Permanent, true).is_tried);
 }
