@@ -17,9 +17,6 @@ const LONG_FILES: &[LongFile] = &[];
 /// Import circles that exist already. An entry may only shrink.
 const KNOWN_CIRCLES: &[KnownCircle] = &[];
 
-/// Crates whose modules do not have the one style yet.
-const OTHER_STYLE: &[&str] = &["dray-endpoint"];
-
 const SOURCE_ENDINGS: &[&str] = &[
     "rs", "py", "pyi", "sh", "cc", "hh", "h", "cmake", "toml", "cfg",
 ];
@@ -156,11 +153,7 @@ fn files_are_short_enough_to_read() {
 fn modules_and_unit_tests_have_one_style() {
     let findings: Vec<_> = read(&["rs"])
         .iter()
-        .filter(|(path, _)| {
-            in_crate(path).is_some_and(|(name, rest)| {
-                rest.starts_with("src/") && !OTHER_STYLE.contains(&name)
-            })
-        })
+        .filter(|(path, _)| in_crate(path).is_some_and(|(_, rest)| rest.starts_with("src/")))
         .flat_map(|(path, source)| sources::check_module(path, source))
         .collect();
     assert_none(&findings);
