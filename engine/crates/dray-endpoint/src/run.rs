@@ -194,6 +194,11 @@ fn expiry(
     }
 }
 
+fn open_queue(config: &Config) -> Result<Arc<Queue>> {
+    let hub = Hub::new(config.limits.events_listeners_per_owner, clock::now());
+    Queue::open(queue_settings(config), Arc::new(hub))
+}
+
 /// Opens the audit log and the rules of access.
 fn open_access(config: &Config, roots: &Roots) -> Result<(Arc<Audit>, Arc<dyn Access>)> {
     let audit = config.audit.as_ref().map(|audit| audit.file.as_path());
@@ -247,11 +252,7 @@ impl Endpoint {
         let listener = listen(&config, &identity, &bounds)?;
         config.listens_at(listener.addresses());
         let config = Arc::new(config);
-        let listeners = config.limits.events_listeners_per_owner;
-        let queue = Queue::open(
-            queue_settings(&config),
-            Arc::new(Hub::new(listeners, clock::now())),
-        )?;
+        let queue = open_queue(&config)?;
         let runner = session_runner(&config, &roots, &identity, &accounts)?;
         let address = config.advertised(listener.addresses());
         let book = Arc::new(TicketStore::new(
