@@ -20,7 +20,7 @@ pub use values::{
     Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, ThreadsOf, Tier,
 };
 
-use dray_api::{Side, Streams};
+use dray_api::{Request, Route, Streams};
 use dray_auth::Mapping;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -253,12 +253,12 @@ impl Config {
         self.own_addresses = addresses.to_vec();
     }
 
-    /// Parses the URL of a side of a transfer as this endpoint sees it.
+    /// Resolves the URLs of a request as this endpoint sees them now.
     ///
     /// # Errors
-    /// As [`Side::parse`].
-    pub fn side(&self, url: &str) -> dray_core::Result<Side> {
-        Side::parse(url, |address| self.is_own(address))
+    /// As [`Route::parse`].
+    pub fn route(&self, request: &Request) -> dray_core::Result<Route> {
+        Route::parse(request, |address| self.is_own(address))
     }
 
     /// Returns true if `HOST:PORT` of a URL is this endpoint.

@@ -22,21 +22,19 @@ pub use share::Shares;
 
 use crate::audit::{Audit, Deed};
 use crate::live::{Live, Moving, Seat, Way};
-use crate::session::{Job as Session, SessionRunner};
+use crate::session::{SessionBudget, SessionRunner};
 use crate::supervisor::Supervisor;
 use crate::traits::Scheduler;
 use choose::{Chooser, Plan, TransferView};
 use dray_access::{Access, Action};
-use dray_api::RateWish;
-use dray_api::api_path::Side;
 use dray_api::timestamp::time;
-use dray_api::{Request, Scheduling, SchedulingPatch, State as TransferState};
+use dray_api::{RateWish, Request, Scheduling, SchedulingPatch, Side, State as TransferState};
 use dray_config::Config;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, Time, TransferId};
 use dray_link::threads;
 use dray_queue::clock;
-use dray_queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
+use dray_queue::{Commands, Ending, Queue, QueuedTransfer, SessionInput, Wish};
 use dray_runtime::drive;
 use dray_sched::policy::Phase;
 use monitor::Monitor;
@@ -277,7 +275,7 @@ impl Dispatcher {
             return Ok(());
         };
         let is_staging = shared.queue.staging().is_staging(&chosen.id)?;
-        let allowed = shared.ask_again(chosen, &request, is_staging);
+        let allowed = shared.ask_again(chosen, is_staging);
         let seat = match allowed.and_then(|()| shared.seat(chosen, &request)) {
             Ok(seat) => seat,
             Err(error) if error.kind == ErrorKind::NoPlace => return Ok(()),
@@ -290,17 +288,17 @@ impl Dispatcher {
                 return Ok(());
             }
         };
-        let Some(job) = shared.queue.begin(&chosen.id, chosen.version)? else {
+        let Some(input) = shared.queue.begin(&chosen.id, chosen.version)? else {
             return Ok(());
         };
-        self.start(job, chosen, seat);
+        self.start(input, chosen, seat);
         Ok(())
     }
 
     /// Starts a session in a thread of its own.
-    fn start(&self, job: Job, chosen: &QueuedTransfer, seat: Seat) {
+    fn start(&self, input: SessionInput, chosen: &QueuedTransfer, seat: Seat) {
         let shared = Arc::clone(&self.0);
-        let id = job.id.clone();
+        let id = input.id.clone();
         let seen = shared.chooser().waiting(chosen, &shared.config);
         {
             let mut state = shared.state();
@@ -313,7 +311,7 @@ impl Dispatcher {
                     since: clock::now(),
                     ..seen
                 },
-                base: job.counters.bytes.sent,
+                base: input.counters.bytes.sent,
                 is_leaving: false,
                 // The request may have changed since it was read.
                 is_stale: true,
@@ -325,7 +323,7 @@ impl Dispatcher {
         let name = "dray-carry".to_owned();
         let spawned = std::thread::Builder::new().name(name).spawn({
             let shared = Arc::clone(&shared);
-            move || shared.session(&job, seat)
+            move || shared.session(&input, seat)
         });
         if let Err(error) = spawned {
             let broken = Ending::Broken {
@@ -412,23 +410,14 @@ impl DispatcherInner {
         self.state().is_stopping
     }
 
-    /// Returns the other endpoint of a transfer, for the source that its next session uses.
-    fn peer(&self, one: &QueuedTransfer) -> Option<String> {
-        [&one.source_url, &one.destination_url]
-            .into_iter()
-            .filter_map(|url| self.config.side(url).ok())
-            .find_map(|side| match side {
-                Side::Remote { address, .. } => Some(address),
-                Side::Local(_) => None,
-            })
-    }
-
-    /// Checks that the access that was allowed at submission is still allowed.
-    fn ask_again(&self, one: &QueuedTransfer, request: &Request, is_staging: bool) -> Result<()> {
-        let ask = |action, url: &str| match self.config.side(url)? {
+    /// Checks that the roots of the submission still exist, and that the access that was allowed
+    /// then is still allowed.
+    fn ask_again(&self, one: &QueuedTransfer, is_staging: bool) -> Result<()> {
+        self.runner.check_roots(&one.route)?;
+        let ask = |action, side: &Side| match side {
             Side::Local(path) => {
                 let access = &self.access;
-                access.still_allow(&one.owner, &one.principal, action, &path)
+                access.still_allow(&one.owner, &one.principal, action, path)
             }
             Side::Remote { .. } => Ok(()),
         };
@@ -436,21 +425,21 @@ impl DispatcherInner {
             true => Action::Stage,
             false => Action::Read,
         };
-        for source in request.origin_places() {
-            ask(reading, &source.url)?;
+        for source in one.route.origin_sides() {
+            ask(reading, source)?;
         }
-        ask(Action::Modify, &request.destination.url)
+        ask(Action::Modify, one.route.destination())
     }
 
     fn seat(&self, one: &QueuedTransfer, request: &Request) -> Result<Seat> {
-        let from = self.config.side(&one.source_url)?;
-        let to = self.config.side(&request.destination.url)?;
-        let way = match (from.is_local(), to.is_local()) {
+        let (route, source) = (&one.route, one.source as usize);
+        let reads = route.source(source).is_some_and(Side::is_local);
+        let way = match (reads, route.destination().is_local()) {
             (true, true) => Way::Within,
             (true, false) => Way::Out,
             (false, _) => Way::In,
         };
-        let peer = self.peer(one).unwrap_or_default();
+        let peer = route.peer(source).unwrap_or_default().to_owned();
         let wish = RateWish {
             weight: request.weight,
             rate_min: request.rate_min,
@@ -459,44 +448,38 @@ impl DispatcherInner {
         };
         let mut moving = Moving::new(one.id.clone(), one.owner.clone(), peer, way, wish);
         moving.is_own = true;
-        moving.roots = [&from, &to].into_iter().filter_map(Side::root).collect();
+        moving.roots = route.ends(source).filter_map(Side::root).collect();
         moving.grain = request.object_size.unwrap_or(moving.grain);
         self.live.enter(moving)
     }
 
     /// Runs one session and records how it ended.
-    fn session(self: &Arc<Self>, job: &Job, seat: Seat) {
-        let source = job.source as usize;
-        let session = Session {
-            transfer: job.id.clone(),
-            request: job.request.clone(),
-            owner: job.owner.clone(),
-            session: job.attempt.saturating_mul(1_000).saturating_add(job.tries),
-            source,
+    fn session(self: &Arc<Self>, input: &SessionInput, seat: Seat) {
+        let budget = SessionBudget {
             memory: seat.memory,
             live_entries: seat.live_entries,
         };
-        let monitor = Monitor::new(&self.queue, job, Arc::clone(&seat.moving));
+        let monitor = Monitor::new(&self.queue, input, Arc::clone(&seat.moving));
         // A request to stop may have come between the start of the transfer and its entry in the
         // table.
-        if let Ok(Some(wish)) = self.queue.wish(&job.id) {
+        if let Ok(Some(wish)) = self.queue.wish(&input.id) {
             stop(&seat.moving, wish);
         }
-        let carry = || self.runner.run(&session, &seat.moving.handle, &monitor);
+        let carry = || (self.runner).run(input, budget, &seat.moving.handle, &monitor);
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(carry));
         let ended = ran.unwrap_or_else(|_| outcome::panicked());
         let report = monitor.finish(&ended);
         let is_stopped = seat.moving.handle.is_stopped();
-        let ending = outcome::ending(job, &ended, &report, is_stopped);
-        let is_leaving = (self.state().running.get(&job.id)).is_some_and(|one| one.is_leaving);
+        let ending = outcome::ending(input, &ended, &report, is_stopped);
+        let is_leaving = (self.state().running.get(&input.id)).is_some_and(|one| one.is_leaving);
         if outcome::has_let_go(&ending, is_leaving) {
-            self.queue.lets_go(&job.id);
+            self.queue.lets_go(&input.id);
         }
-        self.tell(job, &ended, &seat.moving);
+        self.tell(input, &ended, &seat.moving);
         // The slot is freed first, so that the next transfer finds it free.
         drop(seat);
-        let state = self.write_down(&job.id, ending);
-        self.leave(&job.id, state.is_some_and(TransferState::is_terminal));
+        let state = self.write_down(&input.id, ending);
+        self.leave(&input.id, state.is_some_and(TransferState::is_terminal));
     }
 
     fn leave(&self, id: &TransferId, has_ended: bool) {
@@ -546,7 +529,7 @@ impl DispatcherInner {
         }
     }
 
-    fn tell(&self, job: &Job, ended: &drive::Ended, moving: &Moving) {
+    fn tell(&self, input: &SessionInput, ended: &drive::Ended, moving: &Moving) {
         let error = match &ended.ending {
             drive::Ending::Refused(error)
             | drive::Ending::Unreachable(error)
@@ -554,8 +537,8 @@ impl DispatcherInner {
             drive::Ending::Done { .. } | drive::Ending::Cancelled => None,
         };
         let deed = Deed {
-            owner: job.owner.clone(),
-            principal: job.principal.clone(),
+            owner: input.owner.clone(),
+            principal: input.principal.clone(),
             peer: moving.peer.clone(),
             what: match moving.way {
                 Way::Out => "push",
@@ -563,12 +546,12 @@ impl DispatcherInner {
                 Way::Within => "copy",
             }
             .to_owned(),
-            transfer: Some(job.id.to_string()),
-            paths: job
+            transfer: Some(input.id.to_string()),
+            paths: input
                 .request
-                .origin(job.source as usize)
+                .origin(input.source as usize)
                 .iter()
-                .chain([&job.request.destination])
+                .chain([&input.request.destination])
                 .map(|place| place.url.clone())
                 .collect(),
         };

@@ -12,6 +12,7 @@ const SECONDS_OF_DAY: u64 = 86_400;
 /// Returns the settings of the endpoint's queue.
 #[must_use]
 pub(crate) fn queue_settings(config: &Config) -> Settings {
+    let own = config.clone();
     Settings {
         state: config.state.clone(),
         transfers: config.limits.transfers_queued,
@@ -24,6 +25,7 @@ pub(crate) fn queue_settings(config: &Config) -> Settings {
         keep: Duration::from_secs(u64::from(config.history.keep_days) * SECONDS_OF_DAY),
         keep_count: config.history.keep_count,
         promises: promise_settings(config),
+        is_own: Arc::new(move |address| own.is_own(address)),
     }
 }
 
@@ -40,12 +42,10 @@ fn promise_settings(config: &Config) -> promises::Settings {
         rate_min: share.rate_min.map(per_second),
         rate_max: share.rate_max.map(per_second),
     };
-    let own = config.clone();
     promises::Settings {
         transfers_max: config.limits.transfers_queued,
         rate: config.rate.map(per_second),
         roots: roots.collect(),
         shares: config.share.iter().map(share).collect(),
-        is_own: Arc::new(move |address| own.is_own(address)),
     }
 }

@@ -1,23 +1,19 @@
-//! One session of one transfer, driven by this endpoint: makes the input of dray-runtime from the
-//! request, and returns the outcome.
+//! One session of one transfer, driven by this endpoint: makes the task of dray-runtime from the
+//! request and its route, and returns the outcome.
 //!
 //! Not for: the time at which a transfer runs, and the consequences of its outcome (`dispatch`).
 
 use crate::accounts::Accounts;
 use crate::live::Bounds;
-use dray_api::Streams;
-use dray_api::api_path::{ApiPath, Side};
 use dray_api::timestamp::time;
-use dray_api::{Place, Request};
+use dray_api::{ApiPath, Place, Request, Route, Side, Streams};
 use dray_config::Config;
 use dray_config::roots::{Root, Roots};
 use dray_core::options::Options;
-use dray_core::{
-    ByteRange, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,
-};
+use dray_core::{ByteRange, End, Error, ErrorKind, FileKind, Name, RelPath, Result, plan};
 use dray_net::{Authority, Dial, Fingerprint, Identity, Token, Trust};
 use dray_open::export::Within;
-use dray_queue::clock;
+use dray_queue::{SessionInput, clock};
 use dray_runtime::assembly::{self, Buffers, Content, Threads, TransferPlan};
 use dray_runtime::drive::{self, Ended, Ending, StreamCount, Task, Tuning, Watch};
 use dray_runtime::handle::Handle;
@@ -29,23 +25,22 @@ use dray_session::{Event, Progress};
 use dray_wire::message::Selection;
 use std::sync::Arc;
 
-/// The input of one session.
-#[derive(Debug, Clone)]
-pub struct Job {
-    /// The transfer.
-    pub transfer: TransferId,
-    /// The request as submitted, with its tickets.
-    pub request: Request,
-    /// The owner of the transfer.
-    pub owner: String,
-    /// Number of this session.
-    pub session: u32,
-    /// Index of the source.
-    pub source: usize,
+/// The part of the endpoint's memory that a session may use.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionBudget {
     /// Bytes of the session's buffers.
     pub memory: u64,
     /// Maximum number of entries that are announced and not closed.
     pub live_entries: u32,
+}
+
+/// One call of [`SessionRunner::run`].
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    input: &'a SessionInput,
+    budget: SessionBudget,
+    handle: &'a Handle,
+    watch: &'a dyn Watch,
 }
 
 /// Runs sessions.
@@ -101,9 +96,20 @@ impl SessionRunner {
     }
 
     /// Runs a session to its end, on the calling thread.
-    pub fn run(&self, job: &Job, handle: &Handle, watch: &dyn Watch) -> Ended {
-        let session = || self.session(job, handle, watch);
-        let ended = self.accounts.act_as(&job.owner, session);
+    pub fn run(
+        &self,
+        input: &SessionInput,
+        budget: SessionBudget,
+        handle: &Handle,
+        watch: &dyn Watch,
+    ) -> Ended {
+        let call = Call {
+            input,
+            budget,
+            handle,
+            watch,
+        };
+        let ended = self.accounts.act_as(&input.owner, || self.session(call));
         let ended = ended.unwrap_or_else(|error| {
             let ending = match error.kind {
                 ErrorKind::Unreachable | ErrorKind::TimedOut => Ending::Unreachable(error),
@@ -116,40 +122,61 @@ impl SessionRunner {
             }
         });
         // `act_as` has returned, so this writes as the endpoint's account.
-        if let (Some(found), Ok(Some(pair))) = (ended.found, self.pair(job)) {
+        if let (Some(found), Ok(Some(pair))) = (ended.found, self.pair(input)) {
             self.pairs.keep(pair, found, time(clock::now()));
         }
         ended
     }
 
+    /// Checks that each side at this endpoint is in an existing root: the configuration may have
+    /// changed since the submission.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`], which names the root.
+    pub fn check_roots(&self, route: &Route) -> Result<()> {
+        for root in route.sides().filter_map(Side::root) {
+            self.roots.named(&root).map_err(|error| {
+                error
+                    .cause(format!(
+                        "this endpoint exports no root {root:?} any more; its configuration has changed"
+                    ))
+                    .remedy("export it again and retry the transfer, or submit it with another root")
+            })?;
+        }
+        Ok(())
+    }
+
     /// Returns this endpoint and the other one, in the direction of the bytes; `None` for a copy
     /// within this endpoint. The other one is named by its key or, if it is checked by an
     /// authority, by the dialled address.
-    fn pair(&self, job: &Job) -> Result<Option<Pair>> {
-        let request = &job.request;
-        let Some(from) = request.origin(job.source).first() else {
-            return Ok(None);
-        };
-        for (place, reads_here) in [(&request.destination, true), (from, false)] {
-            if let Side::Remote { address, .. } = self.config.side(&place.url)? {
+    fn pair(&self, input: &SessionInput) -> Result<Option<Pair>> {
+        let (request, route, source) = (&input.request, &input.route, input.source as usize);
+        let to = (&request.destination, route.destination(), true);
+        let from = request.origin(source).iter().zip(route.origin(source));
+        let from = from.map(|(place, side)| (place, side, false)).next();
+        for (place, side, reads_here) in std::iter::once(to).chain(from) {
+            if let Some(address) = side.address() {
                 let key: Option<Fingerprint> = place.key.as_deref().map(str::parse).transpose()?;
-                let address = place.address.as_ref().unwrap_or(&address);
-                let other = key.map_or_else(|| address.clone(), |key| key.to_string());
+                let address = place.address.as_deref().unwrap_or(address);
+                let other = key.map_or_else(|| address.to_owned(), |key| key.to_string());
                 return Ok(Some(memory::pair(&other, reads_here)));
             }
         }
         Ok(None)
     }
 
-    fn session(&self, job: &Job, handle: &Handle, watch: &dyn Watch) -> Result<Ended> {
-        let request = &job.request;
-        let origin = request.origin(job.source);
-        let from = origin.first().ok_or_else(|| {
-            Error::new(ErrorKind::Internal, End::Here, "choose a source").cause("there is none")
-        })?;
-        let source = self.config.side(&from.url)?;
-        let to = self.config.side(&request.destination.url)?;
-        let paths = self.paths(origin)?;
+    fn session(&self, call: Call<'_>) -> Result<Ended> {
+        let (handle, watch) = (call.handle, call.watch);
+        let SessionInput { request, route, .. } = call.input;
+        let origin = call.input.source as usize;
+        let sources = route.origin(origin);
+        let (from, source) = (request.origin(origin).first())
+            .zip(sources.first())
+            .ok_or_else(|| {
+                Error::new(ErrorKind::Internal, End::Here, "choose a source").cause("there is none")
+            })?;
+        let to = route.destination();
+        let paths: Vec<&ApiPath> = sources.iter().map(Side::path).collect();
         let place = destination(request, &paths, to.path())?;
         if !(source.is_local() && to.is_local()) {
             check_clear_data(request, &self.config)?;
@@ -161,22 +188,20 @@ impl SessionRunner {
         {
             watch.event(&Event::Notice(smaller_objects(asked, object_bytes_max)));
         }
-        let mut task = task(job, &place, object_bytes_max, self.streams(job)?);
+        let mut task = task(call, &place, object_bytes_max, self.streams(call.input)?);
         if request.origins() > 1 {
-            task.selection.size = task.selection.size.or(self.agreed_size(request)?);
+            task.selection.size = task.selection.size.or(self.agreed_size(call.input)?);
         }
         // With one local side. If both are local, `copy` takes the threads of each side's root.
         if let (Side::Local(own), Side::Remote { .. }) | (Side::Remote { .. }, Side::Local(own)) =
-            (&source, &to)
+            (source, to)
         {
             task.threads = self.threads(own)?;
         }
-        match (&source, &to) {
-            (Side::Local(_), Side::Local(to)) => {
-                self.copy(job, &task, &paths, to, place, handle, watch)
-            }
+        match (source, to) {
+            (Side::Local(_), Side::Local(to)) => self.copy(call, &task, &paths, to, &place),
             (Side::Local(_), Side::Remote { address, path }) => {
-                let dial = self.dial(&request.destination, address, job, &task)?;
+                let dial = self.dial(&request.destination, address, call, &task)?;
                 let folder = session_path(&path.root, &place.folder, true);
                 let claims = place.claims.iter().map(|claim| claim.as_bytes().to_vec());
                 let written: Vec<_> = std::iter::once(folder).chain(claims).collect();
@@ -184,10 +209,10 @@ impl SessionRunner {
                 drive::push(&task, &dial, &written, open, handle, watch)
             }
             (Side::Remote { address, .. }, Side::Local(to)) => {
-                let dial = self.dial(from, address, job, &task)?;
-                let path = |path: &ApiPath| session_path(&path.root, &path.path, path.is_folder);
+                let dial = self.dial(from, address, call, &task)?;
+                let path = |path: &&ApiPath| session_path(&path.root, &path.path, path.is_folder);
                 let paths: Vec<_> = paths.iter().map(path).collect();
-                let open = || self.write(job, &task.options, to, &place);
+                let open = || self.write(call.input, &task.options, to, &place);
                 drive::pull(&task, &dial, &paths, open, handle, watch)
             }
             (Side::Remote { .. }, Side::Remote { .. }) => Err(neither_is_local()),
@@ -200,14 +225,14 @@ impl SessionRunner {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`], which names two replicas of different size.
-    fn agreed_size(&self, request: &Request) -> Result<Option<u64>> {
+    fn agreed_size(&self, input: &SessionInput) -> Result<Option<u64>> {
+        let request = &input.request;
         let mut known: Option<(&str, u64)> = None;
-        for place in request
-            .origin_places()
+        for (place, side) in (request.origin_places().zip(input.route.origin_sides()))
             .filter(|_| !request.selection.recursive)
         {
-            let size = match self.config.side(&place.url)? {
-                Side::Local(path) => self.size_of(&path).or(place.size),
+            let size = match side {
+                Side::Local(path) => self.size_of(path).or(place.size),
                 Side::Remote { .. } => place.size,
             };
             let Some(size) = size else { continue };
@@ -232,19 +257,13 @@ impl SessionRunner {
         (state.kind == FileKind::File).then_some(state.size)
     }
 
-    /// Returns the paths of an origin, whose places are in one root.
-    fn paths(&self, origin: &[Place]) -> Result<Vec<ApiPath>> {
-        let path = |place: &Place| Ok(self.config.side(&place.url)?.path().clone());
-        origin.iter().map(path).collect()
-    }
-
     /// Returns the number of data streams, at most the configured number per session.
-    fn streams(&self, job: &Job) -> Result<(StreamCount, Tuning)> {
+    fn streams(&self, input: &SessionInput) -> Result<(StreamCount, Tuning)> {
         let streams_most = self.config.limits.streams_per_session;
-        let (count, known) = match job.request.streams.unwrap_or(self.config.streams) {
+        let (count, known) = match input.request.streams.unwrap_or(self.config.streams) {
             Streams::Count(count) => (StreamCount::Fixed(count.min(streams_most)), None),
             Streams::Auto => {
-                let pair = self.pair(job)?;
+                let pair = self.pair(input)?;
                 let known = pair.and_then(|pair| self.pairs.of(&pair, time(clock::now())));
                 (StreamCount::Tuned, known)
             }
@@ -262,23 +281,23 @@ impl SessionRunner {
     /// # Errors
     /// As [`dray_runtime::sink::DestinationRequest::purge`], and those of the account and of the
     /// root.
-    pub fn purge(&self, job: &Job) -> Result<Option<Purged>> {
-        let Side::Local(to) = self.config.side(&job.request.destination.url)? else {
+    pub fn purge(&self, input: &SessionInput) -> Result<Option<Purged>> {
+        let Side::Local(to) = input.route.destination() else {
             return Ok(None);
         };
-        let sources = self.paths(&job.request.sources)?;
-        let place = destination(&job.request, &sources, &to)?;
+        let sources: Vec<&ApiPath> = input.route.origin(0).iter().map(Side::path).collect();
+        let place = destination(&input.request, &sources, to)?;
         let purge = || {
-            let root = self.writable(&to)?;
-            self.accounts.root(root)?.export.purge(within(job, &place))
+            let root = self.writable(to)?;
+            (self.accounts.root(root)?.export).purge(within(input, &place))
         };
-        self.accounts.act_as(&job.owner, purge).map(Some)
+        self.accounts.act_as(&input.owner, purge).map(Some)
     }
 
-    fn read(&self, sources: &[ApiPath], request: &Request) -> Result<Vec<source::Root>> {
+    fn read(&self, sources: &[&ApiPath], request: &Request) -> Result<Vec<source::Root>> {
         let first = sources.first().ok_or_else(neither_is_local)?;
         let root = self.roots.find(first)?;
-        let path = |source: &ApiPath| with_slash(source.path.as_bytes(), source.is_folder);
+        let path = |source: &&ApiPath| with_slash(source.path.as_bytes(), source.is_folder);
         let paths: Vec<_> = sources.iter().map(path).collect();
         self.accounts
             .root(root)?
@@ -288,13 +307,13 @@ impl SessionRunner {
 
     fn write(
         &self,
-        job: &Job,
+        input: &SessionInput,
         options: &Options,
         to: &ApiPath,
         place: &Destination,
     ) -> Result<(sink::Destination, dray_store::Capabilities)> {
         let root = self.writable(to)?;
-        let asked = &job.request.selection;
+        let asked = &input.request.selection;
         let selection = Selection {
             include: asked.include.clone(),
             exclude: asked.exclude.clone(),
@@ -302,7 +321,8 @@ impl SessionRunner {
         };
         let root = self.accounts.root(root)?;
         root.export.refuse_options(options)?;
-        root.export.destination_for(within(job, place), &selection)
+        root.export
+            .destination_for(within(input, place), &selection)
     }
 
     fn threads(&self, path: &ApiPath) -> Result<Threads> {
@@ -321,34 +341,29 @@ impl SessionRunner {
         Ok(root)
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "both sides of a copy are parsed once"
-    )]
     fn copy(
         &self,
-        job: &Job,
+        call: Call<'_>,
         task: &Task,
-        sources: &[ApiPath],
+        sources: &[&ApiPath],
         to: &ApiPath,
-        place: Destination,
-        handle: &Handle,
-        watch: &dyn Watch,
+        place: &Destination,
     ) -> Result<Ended> {
-        let (destination, _) = self.write(job, &task.options, to, &place)?;
+        let input = call.input;
+        let (destination, _) = self.write(input, &task.options, to, place)?;
         let (options, content) = (task.options.clone(), task.content.clone());
         let pool = task.pool_bytes;
-        let plan = TransferPlan::local(options, content, pool, &destination, job.session)
-            .with_live_entries(job.live_entries);
-        let roots = self.read(sources, &job.request)?;
+        let plan = TransferPlan::local(options, content, pool, &destination, input.session)
+            .with_live_entries(call.budget.live_entries);
+        let roots = self.read(sources, &input.request)?;
         let from = sources.first().ok_or_else(neither_is_local)?;
         let source_can = roots.first().map(|root| root.store.capabilities());
         let source = plan.source(roots, task.selection.clone(), self.threads(from)?);
         let sink = plan.sink(destination, source_can, self.threads(to)?);
-        drive::copy(source, sink, handle, watch)
+        drive::copy(source, sink, call.handle, call.watch)
     }
 
-    fn dial(&self, place: &Place, address: &str, job: &Job, task: &Task) -> Result<Dial> {
+    fn dial(&self, place: &Place, address: &str, call: Call<'_>, task: &Task) -> Result<Dial> {
         let trust = match (&place.key, &self.authority) {
             (Some(key), _) => Trust::Key(key.parse()?),
             (None, Some(authority)) => Trust::Authority(authority.clone()),
@@ -377,10 +392,10 @@ impl SessionRunner {
         let address = place.address.as_deref().unwrap_or(address);
         let mut dial = Dial::new(address, trust, Token::new(ticket.as_bytes())?);
         dial.identity = Some(Arc::clone(&self.identity));
-        dial.bind.clone_from(&job.request.bind);
+        dial.bind.clone_from(&call.input.request.bind);
         let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
         dial.limits = assembly::limits(buffers);
-        dial.limits.live_entries_max = job.live_entries;
+        dial.limits.live_entries_max = call.budget.live_entries;
         Ok(dial)
     }
 }
@@ -409,13 +424,13 @@ pub fn neither_is_local() -> Error {
         .remedy("submit it to the endpoint of its source or of its destination")
 }
 
-fn within(job: &Job, place: &Destination) -> Within {
+fn within(input: &SessionInput, place: &Destination) -> Within {
     Within {
         folder: place.folder.as_bytes().to_vec(),
         claims: place.claims.clone(),
-        transfer: job.transfer.clone(),
-        owner: job.owner.clone().into_bytes(),
-        durability: job.request.durability,
+        transfer: input.id.clone(),
+        owner: input.owner.clone().into_bytes(),
+        durability: input.request.durability,
     }
 }
 
@@ -431,12 +446,12 @@ fn smaller_objects(asked: u64, object_bytes_max: u64) -> Error {
 }
 
 fn task(
-    job: &Job,
+    call: Call<'_>,
     place: &Destination,
     object_bytes_max: u64,
     (streams, tuning): (StreamCount, Tuning),
 ) -> Task {
-    let request = &job.request;
+    let request = &call.input.request;
     let selection = &request.selection;
     let range = selection.range.map(|range| ByteRange {
         offset: range.offset,
@@ -444,8 +459,8 @@ fn task(
     });
     let content = request.content.as_ref();
     Task {
-        transfer: job.transfer.clone(),
-        first_session: job.session,
+        transfer: call.input.id.clone(),
+        first_session: call.input.session,
         selection: Selection {
             recursive: selection.recursive,
             include: selection.include.clone(),
@@ -475,7 +490,7 @@ fn task(
             range,
             ..Content::default()
         },
-        pool_bytes: job.memory,
+        pool_bytes: call.budget.memory,
         streams,
         tuning,
         threads: Threads::Usual,
@@ -487,7 +502,7 @@ fn task(
 
 /// Interprets the destination, as `dray cp` does: a folder if the request copies into a folder or
 /// the URL ends with a slash, otherwise the new name of the one file.
-fn destination(request: &Request, sources: &[ApiPath], to: &ApiPath) -> Result<Destination> {
+fn destination(request: &Request, sources: &[&ApiPath], to: &ApiPath) -> Result<Destination> {
     let is_about_one = request.content.is_some() || request.selection.range.is_some();
     if is_about_one && request.selection.recursive {
         return Err(

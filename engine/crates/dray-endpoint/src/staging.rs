@@ -16,7 +16,9 @@ use crate::actor::actor;
 use crate::storage::{self, Freed, Given, Seen};
 use dray_access::{Access, Action, Principal};
 use dray_api::api_path::ApiPath;
-use dray_api::{Place, Request, Selection, Staged, StagedDirection, StagedState, StagingRequest};
+use dray_api::{
+    Place, Request, Route, Selection, Staged, StagedDirection, StagedState, StagingRequest,
+};
 use dray_config::Tier;
 use dray_config::roots::{Root, Roots};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
@@ -100,8 +102,11 @@ impl Stager<'_> {
         };
         request.id = Some(id.to_string());
         request.to = Some(to.text());
+        let transfer = transfer(id.clone(), &request, &from, &to)?;
         let submission = Submission {
-            request: transfer(id.clone(), &request, &from, &to)?,
+            // Both sides are paths of this endpoint.
+            route: Route::parse(&transfer, |_| false)?,
+            request: transfer,
             owner: caller.owner.clone(),
             principal: caller.name.clone(),
         };

@@ -15,7 +15,7 @@ mod queue;
 
 pub use queue::{
     Actor, Asking, CandidateQuery, Command, Commands, Counters, EndKind, Ending, FAILURES_MAX,
-    Holds, Job, Manifest, PurgeJob, PurgeReport, Queue, QueuedTransfer, Refused, Settings,
-    StagedRow, Staging, Standing, Step, Submission, Submitted, Ticked, TicketRow, TicketTable,
-    Verdict, Wish, after_break, after_turned_away, next,
+    Holds, IsOwn, Manifest, PurgeJob, PurgeReport, Queue, QueuedTransfer, Refused, SessionInput,
+    Settings, StagedRow, Staging, Standing, Step, Submission, Submitted, Ticked, TicketHolder,
+    TicketRow, TicketTable, Verdict, Wish, after_break, after_turned_away, next,
 };

@@ -15,6 +15,7 @@ mod candidates;
 mod change;
 mod connections;
 mod damage;
+mod input;
 mod list;
 mod live;
 mod manifest;
@@ -22,6 +23,7 @@ mod promised;
 mod purges;
 mod quota;
 mod refused;
+mod routes;
 mod row;
 mod run;
 mod schema;
@@ -37,12 +39,13 @@ mod writer;
 
 pub use actor::Actor;
 pub use candidates::{CandidateQuery, QueuedTransfer};
+pub use input::{SessionInput, TicketHolder};
 pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
 pub use purges::{PurgeJob, PurgeReport};
 pub use refused::Refused;
-pub use run::{Ending, Job, Ticked};
-pub use settings::Settings;
+pub use run::{Ending, Ticked};
+pub use settings::{IsOwn, Settings};
 pub use staged::StagedRow;
 pub use staging::Staging;
 pub use states::{
@@ -166,7 +169,8 @@ impl Queue {
         // Created here for its mode, which SQLite also gives to the files beside it.
         damage::look_before(&path)?;
         private_file(&path)?;
-        let connection = schema::open(&path)?;
+        let mut connection = schema::open(&path)?;
+        routes::resolve(&mut connection, &path, |address| (settings.is_own)(address))?;
         let live = Arc::new(Live::default());
         let commands = Arc::new(OnceLock::new());
         let flushed = Arc::clone(&live);

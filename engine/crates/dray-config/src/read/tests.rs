@@ -221,7 +221,7 @@ fn own_names_are_local() {
          [[root]]\nname = \"data\"\npath = \"/data\"\n",
     )
     .expect("good");
-    let side = |url: &str| config.side(url);
+    let side = |url: &str| Side::parse(url, |address| config.is_own(address));
     for local in [
         "/data/x",
         "dray://a.example/data/x",

@@ -14,7 +14,7 @@ use dray_api::{
     AdmissionAnswer, AdmissionRequest, EndpointAnswer, ErrorAnswer, Health, LimitsAnswer, PAGE_MAX,
     RootAnswer, Scheduling, SchedulingPatch, You,
 };
-use dray_core::{End, Error, ErrorKind, RelPath};
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use std::sync::Arc;
 
 type Shared = State<Arc<Api>>;
@@ -147,13 +147,12 @@ pub(super) async fn admission(
 ) -> Answer<Json<AdmissionAnswer>> {
     let principal = caller.clone();
     api.call(move |api| {
-        for one in &request.transfers {
-            api.submission(&principal, one.clone())?;
-        }
-        Ok(api
-            .queue
-            .promises()
-            .admission(&principal.owner, &request.transfers))
+        let checked = request.transfers.into_iter().map(|one| {
+            let submission = api.submission(&principal, one)?;
+            Ok((submission.request, submission.route))
+        });
+        let checked = checked.collect::<Result<Vec<_>>>()?;
+        Ok(api.queue.promises().admission(&principal.owner, &checked))
     })
     .await
     .map(Json)

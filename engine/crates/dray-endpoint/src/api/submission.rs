@@ -1,11 +1,11 @@
-//! Checks a request and makes a submission of it: the places of its sides, and the caller's
-//! permissions.
+//! Checks a request and makes a submission of it: resolves its URLs to a route, and checks the
+//! caller's permissions.
 
 use super::Api;
 use crate::session::check_clear_data;
 use dray_access::{Action, Principal};
 use dray_api::api_path::{ApiPath, Side};
-use dray_api::{Check, Request};
+use dray_api::{Check, Request, Route};
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_open::prepare::new_transfer_id;
@@ -40,17 +40,7 @@ impl Api {
     ) -> Result<Submission> {
         request.check()?;
         check_size(&request)?;
-        let side = |url: &str| self.config.side(url);
-        let destination = side(&request.destination.url)?;
-        let sources = request.origin_places().map(|place| side(&place.url));
-        let sources = sources.collect::<Result<Vec<_>>>()?;
-        check_one_root(sources.get(..request.sources.len()).unwrap_or_default())?;
-        if !destination.is_local() && !sources.iter().all(Side::is_local) {
-            return Err(refused(
-                "neither side is at this endpoint",
-                "submit it to the endpoint of one of the two sides",
-            ));
-        }
+        let route = self.config.route(&request)?;
         let patterns = Selection {
             recursive: request.selection.recursive,
             include: request.selection.include.clone(),
@@ -59,46 +49,36 @@ impl Api {
             ..Selection::default()
         };
         Filter::new(&patterns)?;
-        if !destination.is_local() || !sources.iter().all(Side::is_local) {
+        if !route.sides().all(Side::is_local) {
             check_clear_data(&request, &self.config)?;
         }
-        if let Side::Local(path) = &destination {
-            self.roots.find(path)?;
-            self.access
-                .allow(caller, writing(request.overwrite), path)?;
-        }
-        for source in &sources {
-            if let Side::Local(path) = source {
-                self.roots.find(path)?;
-                self.access.allow(caller, Action::Read, path)?;
-                refuse_itself(path, &destination, request.selection.recursive)?;
-            }
-        }
+        self.check_access(caller, &request, &route)?;
         if request.id.is_none() {
             request.id = Some(new_transfer_id()?);
         }
         Ok(Submission {
             request,
+            route,
             owner: caller.owner.clone(),
             principal: caller.name.clone(),
         })
     }
-}
 
-/// Checks that all sources are in one root: one session reads them from one store.
-fn check_one_root(sources: &[Side]) -> Result<()> {
-    let root = |side: &Side| match side {
-        Side::Local(path) => (None, path.root.clone()),
-        Side::Remote { address, path } => (Some(address.clone()), path.root.clone()),
-    };
-    let mut roots = sources.iter().map(root);
-    let first = roots.next();
-    match roots.all(|other| Some(other) == first) {
-        true => Ok(()),
-        false => Err(refused(
-            "the sources are at several endpoints or in several roots",
-            "submit one transfer for each root; name equal copies in `replicas`",
-        )),
+    fn check_access(&self, caller: &Principal, request: &Request, route: &Route) -> Result<()> {
+        let destination = route.destination();
+        if let Side::Local(path) = destination {
+            self.roots.find(path)?;
+            self.access
+                .allow(caller, writing(request.overwrite), path)?;
+        }
+        for source in route.origin_sides() {
+            if let Side::Local(path) = source {
+                self.roots.find(path)?;
+                self.access.allow(caller, Action::Read, path)?;
+                refuse_itself(path, destination, request.selection.recursive)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -276,8 +276,8 @@ pub(super) async fn retry(
     api.call(move |api| {
         // The permissions may have changed since the first submission.
         let transfer = api.queue.show(&actor(&principal), &id)?;
-        api.submission(&principal, transfer.request)?;
-        api.queue.retry(&actor(&principal), &id)
+        let submission = api.submission(&principal, transfer.request)?;
+        (api.queue).retry(&actor(&principal), &id, submission.route)
     })
     .await
     .map(Json)

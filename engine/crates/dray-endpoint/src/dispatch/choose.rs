@@ -7,8 +7,8 @@
 
 use super::rules::{SessionPhase, limits, limits_beside, max_running, settings};
 use super::time;
+use dray_api::Side;
 use dray_api::Timestamp;
-use dray_api::api_path::Side;
 use dray_api::{Scheduling, SchedulingPatch};
 use dray_config::Config;
 use dray_core::rate::Class;
@@ -175,11 +175,9 @@ impl Chooser {
             false => one.waits_since,
             true => self.left.get(&one.id).copied().unwrap_or(self.began),
         };
-        let end = |url: &str| match config.side(url) {
-            Ok(Side::Remote { address, .. }) => Some(address),
-            Ok(Side::Local(_)) | Err(_) => None,
-        };
-        let (source, sink) = (end(&one.source_url), end(&one.destination_url));
+        let address = |side: &Side| side.address().map(str::to_owned);
+        let source = one.route.source(one.source as usize).and_then(address);
+        let sink = address(one.route.destination());
         TransferView {
             id: one.id.clone(),
             owner: one.owner.clone(),

@@ -6,7 +6,7 @@ use dray_api::{Bytes, ErrorParts, FileOutcome, FileState, Files, Objects};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, Result, Status, StreamId, TransferId};
 use dray_queue::promises::asks_promise;
-use dray_queue::{Counters, Job, Manifest, Queue};
+use dray_queue::{Counters, Manifest, Queue, SessionInput};
 use dray_runtime::drive::{Ended, Watch};
 use dray_runtime::observe::Observer;
 use dray_session::{Event, Progress};
@@ -50,14 +50,14 @@ pub(super) struct Monitor<'q> {
 }
 
 impl<'q> Monitor<'q> {
-    pub(super) fn new(queue: &'q Queue, job: &Job, moving: Arc<Moving>) -> Self {
-        let manifest = queue.manifest(&job.id, job.attempt);
+    pub(super) fn new(queue: &'q Queue, input: &SessionInput, moving: Arc<Moving>) -> Self {
+        let manifest = queue.manifest(&input.id, input.attempt);
         let manifest = manifest
-            .inspect_err(|error| tracing::error!(transfer = %job.id, "{error}"))
+            .inspect_err(|error| tracing::error!(transfer = %input.id, "{error}"))
             .ok();
         Self {
             queue,
-            id: job.id.clone(),
+            id: input.id.clone(),
             moving,
             notes: Mutex::new(Notes {
                 manifest,

@@ -129,13 +129,15 @@ mod tests {
         let queue = Queue::open(queue_settings(&config), Arc::new(Hub::new(4, clock::now())))
             .expect("opened");
         let mut notes = Notes::new(Arc::clone(&queue));
-        let request = serde_json::json!({
+        let request = serde_json::from_value(serde_json::json!({
             "id": "one",
             "sources": [{"url": "dray://b.example/data/x"}],
             "destination": {"url": "/data/x"},
-        });
+        }))
+        .expect("good");
         let submission = dray_queue::Submission {
-            request: serde_json::from_value(request).expect("good"),
+            route: config.route(&request).expect("good"),
+            request,
             owner: "alice".to_owned(),
             principal: "alice@test".to_owned(),
         };

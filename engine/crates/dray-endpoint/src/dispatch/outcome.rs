@@ -2,7 +2,7 @@
 
 use super::monitor::Report;
 use dray_core::{End, Error, ErrorKind, Status};
-use dray_queue::{Ending, Job};
+use dray_queue::{Ending, SessionInput};
 use dray_runtime::drive::{self, Ended};
 use dray_session::Progress;
 
@@ -24,16 +24,21 @@ pub(super) const fn has_let_go(ending: &Ending, is_leaving: bool) -> bool {
     is_leaving && matches!(ending, Ending::Stopped)
 }
 
-/// Decides how `job` continues after its session ended.
-pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool) -> Ending {
-    let before = &job.counters;
+/// Decides how a transfer continues after its session ended.
+pub(super) fn ending(
+    input: &SessionInput,
+    ended: &Ended,
+    report: &Report,
+    is_stopped: bool,
+) -> Ending {
+    let before = &input.counters;
     let has_progressed = report.counters.bytes.durable > before.bytes.durable
         || report.counters.files.done > before.files.done;
     let broken = |error: Error, is_sources: bool| {
         // If a replica failed by itself, the next one is tried. After the last replica the first is
         // tried again, unless a retry cannot help.
-        let count = u32::try_from(job.request.origins()).unwrap_or(1);
-        let next = job.source + 1;
+        let count = u32::try_from(input.request.origins()).unwrap_or(1);
+        let next = input.source + 1;
         let has_next = is_sources && next < count;
         Ending::Broken {
             error: match has_next {
@@ -47,7 +52,7 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
     match &ended.ending {
         drive::Ending::Done { failed: 0 } => Ending::Done,
         drive::Ending::Done { .. } => {
-            let many = job.request.origins() > 1;
+            let many = input.request.origins() > 1;
             match (&report.temporary, &report.first) {
                 (Some(error), _) => broken(error.clone(), many && report.is_sources),
                 (None, Some(error)) if many && report.is_sources => broken(error.clone(), true),
@@ -75,17 +80,17 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
         | drive::Ending::Interrupted(error)
             if error.kind == ErrorKind::NoPlace =>
         {
-            let count = u32::try_from(job.request.origins()).unwrap_or(1);
+            let count = u32::try_from(input.request.origins()).unwrap_or(1);
             Ending::TurnedAway {
                 error: error.clone(),
                 // Another replica may have a free slot.
-                source: (error.end != End::Sink).then(|| (job.source + 1) % count.max(1)),
+                source: (error.end != End::Sink).then(|| (input.source + 1) % count.max(1)),
             }
         }
         drive::Ending::Unreachable(error) => broken(error.clone(), true),
         drive::Ending::Refused(error) | drive::Ending::Interrupted(error) => {
             let is_sources = matches!(error.end, End::Source | End::Network);
-            broken(error.clone(), is_sources && job.request.origins() > 1)
+            broken(error.clone(), is_sources && input.request.origins() > 1)
         }
     }
 }

@@ -6,9 +6,9 @@
 //! one that is cancelled as it starts.
 
 use super::{DispatcherInner, outcome};
-use crate::session::Job as Session;
+use crate::session::SessionBudget;
 use dray_core::Result;
-use dray_queue::{PurgeJob, PurgeReport};
+use dray_queue::{PurgeJob, PurgeReport, SessionInput};
 use dray_runtime::drive;
 use dray_runtime::handle::Handle;
 use dray_runtime::sweep::Purged;
@@ -18,9 +18,6 @@ use std::sync::Arc;
 
 /// Maximum number of cancelled transfers whose partial data one round starts to remove.
 const PURGES_MAX: u32 = 8;
-
-/// Number of the session that purges: higher than all sessions that moved data.
-const SESSION: u32 = u32::MAX - 1;
 
 /// Starts a thread for each transfer that waits for its purge.
 pub(super) fn begin(shared: &Arc<DispatcherInner>) {
@@ -41,11 +38,11 @@ pub(super) fn begin(shared: &Arc<DispatcherInner>) {
             continue;
         }
         let mut state = shared.state();
-        if state.is_stopping || !state.purging.insert(job.id.clone()) {
+        if state.is_stopping || !state.purging.insert(job.input.id.clone()) {
             continue;
         }
         drop(state);
-        let (id, name) = (job.id.clone(), "dray-purge".to_owned());
+        let (id, name) = (job.input.id.clone(), "dray-purge".to_owned());
         let spawned = std::thread::Builder::new().name(name).spawn({
             let shared = Arc::clone(shared);
             move || {
@@ -60,7 +57,7 @@ pub(super) fn begin(shared: &Arc<DispatcherInner>) {
                     }
                 };
                 note(&shared, &job, report);
-                shared.state().purging.remove(&job.id);
+                shared.state().purging.remove(&job.input.id);
                 shared.woken.notify_all();
             }
         });
@@ -73,36 +70,27 @@ pub(super) fn begin(shared: &Arc<DispatcherInner>) {
 fn note(shared: &DispatcherInner, job: &PurgeJob, report: PurgeReport) {
     let told = shared.audit.swept(json!({
         "did": "purge",
-        "owner": job.owner,
-        "transfer": job.id.as_str(),
-        "path": job.request.destination.url,
+        "owner": job.input.owner,
+        "transfer": job.input.id.as_str(),
+        "path": job.input.request.destination.url,
         "what": report.notice,
     }));
     if let Err(error) = told {
         // The audit log already has the owner's request.
         tracing::error!("{error}");
     }
-    if let Err(error) = shared.queue.purged(&job.id, Some(report)) {
+    if let Err(error) = shared.queue.purged(&job.input.id, Some(report)) {
         tracing::error!("cannot note what was purged: {error}");
     }
 }
 
 fn purge(shared: &DispatcherInner, job: &PurgeJob) -> Result<PurgeReport> {
-    let session = Session {
-        transfer: job.id.clone(),
-        session: SESSION,
-        source: 0,
-        memory: shared.config.limits.memory.0 / 64,
-        live_entries: 1,
-        request: job.request.clone(),
-        owner: job.owner.clone(),
-    };
-    match shared.runner.purge(&session)? {
+    match shared.runner.purge(&job.input)? {
         Some(purged) => Ok(PurgeReport {
             notice: words(&purged),
             is_purged: matches!(purged, Purged::All { .. } | Purged::Nothing),
         }),
-        None => elsewhere(shared, &session),
+        None => elsewhere(shared, &job.input),
     }
 }
 
@@ -122,10 +110,14 @@ fn words(purged: &Purged) -> String {
     }
 }
 
-fn elsewhere(shared: &DispatcherInner, session: &Session) -> Result<PurgeReport> {
+fn elsewhere(shared: &DispatcherInner, input: &SessionInput) -> Result<PurgeReport> {
     let handle = Handle::default();
     handle.cancel(true);
-    let carry = || shared.runner.run(session, &handle, &Nobody);
+    let budget = SessionBudget {
+        memory: shared.config.limits.memory.0 / 64,
+        live_entries: 1,
+    };
+    let carry = || shared.runner.run(input, budget, &handle, &Nobody);
     let ended = catch_unwind(AssertUnwindSafe(carry)).unwrap_or_else(|_| outcome::panicked());
     match ended.ending {
         drive::Ending::Cancelled | drive::Ending::Done { .. } => {

@@ -2,12 +2,11 @@
 
 use super::DispatcherInner;
 use dray_api::Timestamp;
-use dray_api::api_path::Side;
-use dray_api::{Place, Request};
+use dray_api::{Place, Side};
 use dray_client::{Client, Keeper};
 use dray_core::TransferId;
 use dray_net::Trust;
-use dray_queue::clock;
+use dray_queue::{TicketHolder, clock};
 use dray_runtime::drive;
 use hyper::Method;
 use serde_json::{Value, json};
@@ -67,22 +66,18 @@ pub(super) fn run(shared: &Arc<DispatcherInner>) {
 }
 
 /// Renews the due tickets of a page; returns the number of the last transfer that was handled.
-fn look(
-    shared: &DispatcherInner,
-    due: &mut Due,
-    page: Vec<(i64, TransferId, Request)>,
-) -> Option<i64> {
+fn look(shared: &DispatcherInner, due: &mut Due, page: Vec<TicketHolder>) -> Option<i64> {
     let now = clock::now();
     let mut calls = 0;
     let mut last = None;
     // Endpoints that do not answer in this round: one timeout for each is enough.
     let mut away = BTreeSet::new();
-    for (seq, id, request) in page {
+    for holder in page {
         if calls >= CALLS_MAX || shared.is_stopping() {
             return last;
         }
-        last = Some(seq);
-        let before = due.get(&id).copied();
+        last = Some(holder.seq);
+        let before = due.get(&holder.id).copied();
         if before.is_some_and(|kept| kept.next > now) {
             continue;
         }
@@ -91,14 +86,16 @@ fn look(
             next: now.after(Duration::from_secs(24 * 3_600)),
             expires: None,
         };
+        let request = &holder.request;
         let places = request.origin_places().chain([&request.destination]);
-        for place in places.filter(|place| place.ticket.is_some()) {
+        let tickets = places.zip(holder.route.sides());
+        for (place, side) in tickets.filter(|(place, _)| place.ticket.is_some()) {
             let address = place.address.as_ref().unwrap_or(&place.url);
             let renewed = match away.contains(address) {
                 true => None,
                 false => {
                     calls += 1;
-                    renew(shared, place).unwrap_or_else(|Away| {
+                    renew(shared, place, side).unwrap_or_else(|Away| {
                         away.insert(address.clone());
                         None
                     })
@@ -111,7 +108,7 @@ fn look(
             kept.next = kept.next.min(next);
             kept.expires = [kept.expires, expires].into_iter().flatten().min();
         }
-        due.insert(id, kept);
+        due.insert(holder.id, kept);
     }
     last
 }
@@ -120,8 +117,8 @@ fn look(
 struct Away;
 
 /// Renews one ticket; returns its new end, if the ticket could be renewed.
-fn renew(shared: &DispatcherInner, place: &Place) -> Result<Option<Timestamp>, Away> {
-    let Ok(Side::Remote { address, .. }) = shared.config.side(&place.url) else {
+fn renew(shared: &DispatcherInner, place: &Place, side: &Side) -> Result<Option<Timestamp>, Away> {
+    let Some(address) = side.address() else {
         return Ok(None);
     };
     let trust = match (&place.key, shared.runner.authority()) {
@@ -132,7 +129,7 @@ fn renew(shared: &DispatcherInner, place: &Place) -> Result<Option<Timestamp>, A
         return Ok(None);
     };
     let client = Client {
-        address: place.address.clone().unwrap_or(address),
+        address: (place.address.as_deref()).unwrap_or(address).to_owned(),
         trust,
         identity: Some(Arc::clone(shared.runner.identity())),
         token: None,

@@ -3,7 +3,7 @@
 use super::Metrics;
 use crate::queue_settings::queue_settings;
 use axum::http::Method;
-use dray_api::Request;
+use dray_api::{Request, Route};
 use dray_config::Config;
 use dray_core::TransferId;
 use dray_queue::clock;
@@ -49,6 +49,7 @@ fn due(name: &str, megas: u64) -> Request {
 
 fn by(owner: &str, request: Request) -> Submission {
     Submission {
+        route: Route::parse(&request, |_| false).expect("good"),
         request,
         owner: owner.to_owned(),
         principal: format!("{owner}@test"),

@@ -177,17 +177,20 @@ fn a_stop_lets_calls_end_and_takes_no_more() {
 
 #[test]
 fn answers_stay_quick_while_many_are_queued_and_run() {
+    use dray_api::Route;
     use dray_queue::{Counters, Submission};
     let running = run();
     let queue = Arc::clone(&running.house.api.queue);
     let submission = |at: usize| {
+        let request = serde_json::from_value(serde_json::json!({
+            "id": format!("t{at}"),
+            "sources": [{"url": "/slow/x"}],
+            "destination": {"url": "dray://b.example/data/x"},
+        }))
+        .expect("good");
         Ok(Submission {
-            request: serde_json::from_value(serde_json::json!({
-                "id": format!("t{at}"),
-                "sources": [{"url": "/slow/x"}],
-                "destination": {"url": "dray://b.example/data/x"},
-            }))
-            .expect("good"),
+            route: Route::parse(&request, |_| false).expect("good"),
+            request,
             owner: "alice".to_owned(),
             principal: "alice@test".to_owned(),
         })

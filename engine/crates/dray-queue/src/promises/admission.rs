@@ -2,15 +2,15 @@
 
 use super::{Ask, Given, Promises};
 use crate::clock;
-use dray_api::{AdmissionAnswer, Decision, Request};
+use dray_api::{AdmissionAnswer, Decision, Request, Route};
 use dray_core::TransferId;
 
 impl Promises {
     /// Returns the promise that each of these requests of `owner` would get.
     #[must_use]
-    pub fn admission(&self, owner: &str, requests: &[Request]) -> AdmissionAnswer {
+    pub fn admission(&self, owner: &str, requests: &[(Request, Route)]) -> AdmissionAnswer {
         let ids: Vec<String> = (requests.iter().enumerate())
-            .map(|(at, request)| match &request.id {
+            .map(|(at, (request, _))| match &request.id {
                 Some(id) => TransferId::as_str(id).to_owned(),
                 None => format!("number {}", at + 1),
             })
@@ -18,11 +18,12 @@ impl Promises {
         // Transfers have numbers from one upwards, so no transfer has these keys.
         let keys = (0..requests.len()).map(|at| u64::MAX - at as u64);
         let asks = requests.iter().zip(&ids).zip(keys);
-        let asks = asks.map(|((request, id), key)| Ask {
+        let asks = asks.map(|(((request, route), id), key)| Ask {
             key,
             id,
             owner,
             request,
+            route,
             source: 0,
             bytes: request.bytes_said(),
             done: 0,

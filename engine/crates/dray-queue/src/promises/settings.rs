@@ -1,14 +1,9 @@
 //! The configured rates from which promises are made.
 
-use dray_api::{Side, names_peer};
-use dray_core::Result;
-use std::sync::Arc;
-
-/// Returns true for an address `HOST:PORT` of this endpoint.
-pub type IsOwn = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+use dray_api::names_peer;
 
 /// The settings of promises.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Maximum number of transfers that have not ended.
     pub transfers_max: u64,
@@ -18,18 +13,6 @@ pub struct Settings {
     pub roots: Vec<RootRate>,
     /// Shares of the rate.
     pub shares: Vec<Share>,
-    /// Recognizes the addresses of this endpoint.
-    pub is_own: IsOwn,
-}
-
-impl std::fmt::Debug for Settings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Settings({:?}, {:?}, {:?})",
-            self.rate, self.roots, self.shares
-        )
-    }
 }
 
 /// The rate of an exported root.
@@ -57,11 +40,6 @@ pub struct Share {
 }
 
 impl Settings {
-    /// Parses the URL of a side of a transfer.
-    pub(super) fn side(&self, url: &str) -> Result<Side> {
-        Side::parse(url, |address| (self.is_own)(address))
-    }
-
     /// Returns the share of a peer (`HOST` or `HOST:PORT`).
     pub(super) fn share_of_peer(&self, address: &str) -> Option<&Share> {
         let is_of_peer = |share: &&Share| {

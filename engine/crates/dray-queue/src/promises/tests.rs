@@ -5,10 +5,10 @@ use super::{
 };
 use crate::promises::Lack;
 use dray_api::Timestamp;
-use dray_api::{ReasonWord, Request};
+use dray_api::{ReasonWord, Request, Route};
 use dray_core::ErrorKind;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -24,7 +24,6 @@ fn promises(rate: Option<u64>, shares: &[Share]) -> Promises {
         rate,
         roots: vec![root("data", None), root("tape", Some(20 * MEGA))],
         shares: shares.to_vec(),
-        is_own: Arc::new(|address| address.starts_with("a.example:")),
     })
 }
 
@@ -67,12 +66,17 @@ fn due(megas: u64, seconds: u64) -> Request {
     request(megas, json!({"deadline": at(seconds)}))
 }
 
+/// The route of every [`request`].
+static ROUTE: LazyLock<Route> =
+    LazyLock::new(|| Route::parse(&request(1, json!({})), |_| false).expect("good"));
+
 fn ask<'a>(key: u64, id: &'a str, request: &'a Request) -> Ask<'a> {
     Ask {
         key,
         id,
         owner: "alice",
         request,
+        route: &ROUTE,
         source: 0,
         bytes: request.bytes_said(),
         done: 0,
@@ -218,7 +222,12 @@ fn a_root_and_a_floor_of_others_bound_what_is_promised() {
     let promises = link();
     let mut tape = due(3_000, 101);
     tape.destination.url = "/tape/x".to_owned();
-    let refused = refused(&promises, &[ask(1, "one", &tape)]);
+    let route = Route::parse(&tape, |_| false).expect("good");
+    let wanted = Ask {
+        route: &route,
+        ..ask(1, "one", &tape)
+    };
+    let refused = refused(&promises, &[wanted]);
     let obstacle = refused.answers[0].obstacle.clone().expect("named");
     assert_eq!(obstacle.resource.as_deref(), Some("root:tape"));
     let owed = self::promises(Some(100 * MEGA), &[share("bob", Some(50 * MEGA), None)]);

@@ -2,8 +2,7 @@
 
 use super::settings::Settings;
 use super::{LINK, due, time};
-use dray_api::api_path::Side;
-use dray_api::{AdmissionWord, Request};
+use dray_api::{AdmissionWord, Request, Route, Side};
 use dray_core::rate::BytesPerSecond;
 use dray_core::units::human;
 use dray_sched::broker::{Broker, Config as BrokerConfig, ResourceId, TransferKey, Wish};
@@ -19,6 +18,8 @@ pub struct Ask<'a> {
     pub owner: &'a str,
     /// The request.
     pub request: &'a Request,
+    /// The sides of the request.
+    pub route: &'a Route,
     /// Index of the source in use.
     pub source: u32,
     /// Size of the transfer in bytes, if it is known.
@@ -34,6 +35,7 @@ pub struct Asked {
     id: String,
     owner: String,
     request: Request,
+    route: Route,
     source: u32,
     bytes: Option<u64>,
     done: u64,
@@ -46,6 +48,7 @@ impl Asked {
             id: &self.id,
             owner: &self.owner,
             request: &self.request,
+            route: &self.route,
             source: self.source,
             bytes: self.bytes,
             done: self.done,
@@ -60,6 +63,7 @@ impl From<&Ask<'_>> for Asked {
             id: ask.id.to_owned(),
             owner: ask.owner.to_owned(),
             request: ask.request.clone(),
+            route: ask.route.clone(),
             source: ask.source,
             bytes: ask.bytes,
             done: ask.done,
@@ -203,16 +207,11 @@ impl Resources {
     }
 
     /// Returns the resources of this endpoint that the bytes of an owner's transfer pass.
-    fn passes(&self, owner: &str, request: &Request, source: u32) -> Vec<ResourceId> {
+    fn passes(&self, owner: &str, route: &Route, source: u32) -> Vec<ResourceId> {
         let mut passed = vec![LINK];
         passed.extend(self.of_owner(owner));
-        let origin = request.origin(source as usize).first();
-        let urls = origin
-            .or(request.sources.first())
-            .into_iter()
-            .chain([&request.destination]);
-        for side in urls.filter_map(|place| self.settings.side(&place.url).ok()) {
-            let found = match &side {
+        for side in route.ends(source as usize) {
+            let found = match side {
                 Side::Local(path) => self.find(&format!("root:{}", path.root)),
                 Side::Remote { address, .. } => {
                     let share = self.settings.share_of_peer(address);
@@ -227,7 +226,7 @@ impl Resources {
 
     pub(super) fn wish(&self, ask: &Ask<'_>) -> Wish {
         let request = ask.request;
-        let resources = self.passes(ask.owner, request, ask.source);
+        let resources = self.passes(ask.owner, ask.route, ask.source);
         let share = self.settings.share_of_owner(ask.owner);
         let mut wish = Wish::new(TransferKey(ask.key), 0, &resources);
         wish.class = request.class();

@@ -9,7 +9,7 @@
 
 use super::Queue;
 use super::sqlite::sql;
-use dray_api::Timestamp;
+use dray_api::{Route, Timestamp};
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId};
 use dray_sched::policy::{Lines, PRIORITY_MAX};
@@ -50,10 +50,10 @@ pub struct QueuedTransfer {
     pub seq: i64,
     /// Bytes that the sessions of this attempt have sent.
     pub sent: u64,
-    /// URL of the source that the next session uses.
-    pub source_url: String,
-    /// URL of the destination.
-    pub destination_url: String,
+    /// Index of the source that the next session reads.
+    pub source: u32,
+    /// The sides of the request.
+    pub route: Route,
 }
 
 /// The number of transfers to read from the lines.
@@ -245,10 +245,8 @@ pub(super) fn read(
 ) -> Result<()> {
     let failed = sql("look at the queue");
     let statement = format!(
-        "SELECT id, version, deadline, seq,
-         coalesce(CASE WHEN source > 0 THEN
-             json_extract(request, '$.replicas[' || (source - 1) || '].url') END, source_url),
-         destination_url, principal, owner, coalesce(activity, ''), class, priority,
+        "SELECT id, version, deadline, seq, source, route, principal, owner,
+         coalesce(activity, ''), class, priority,
          max(submitted_at, coalesce(not_before, submitted_at)),
          started_at IS NOT NULL,
          coalesce((SELECT json_extract(body, '$.bytes.sent') FROM counters
@@ -261,6 +259,7 @@ pub(super) fn read(
         let id: String = row.get(0).map_err(&failed)?;
         let deadline: Option<i64> = row.get(2).map_err(&failed)?;
         let class: String = row.get(9).map_err(&failed)?;
+        let route: String = row.get(5).map_err(&failed)?;
         seen.push(QueuedTransfer {
             id: TransferId::new(id)?,
             version: row.get(1).map_err(&failed)?,
@@ -274,8 +273,8 @@ pub(super) fn read(
             has_run: row.get(12).map_err(&failed)?,
             seq: row.get(3).map_err(&failed)?,
             sent: row.get(13).map_err(&failed)?,
-            source_url: row.get(4).map_err(&failed)?,
-            destination_url: row.get(5).map_err(&failed)?,
+            source: row.get(4).map_err(&failed)?,
+            route: super::row::unjson(&route).map_err(&failed)?,
         });
     }
     Ok(())

@@ -10,7 +10,7 @@ use super::{Effects, Queue, not_found, promised};
 use crate::clock;
 use crate::promises::asks_promise;
 use dray_api::Timestamp;
-use dray_api::{Check, Patch, Request, State, Transfer};
+use dray_api::{Check, Patch, Request, Route, State, Transfer};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 
@@ -71,20 +71,18 @@ impl Queue {
         self.change(caller, id, Command::Resume)
     }
 
-    /// Starts a new attempt of a transfer that has ended.
+    /// Starts a new attempt of a transfer that has ended, along the present route of its request.
     ///
     /// # Errors
     /// As [`Queue::cancel`]; `Busy` if the queue is full.
-    pub fn retry(&self, caller: &Actor, id: &str) -> Result<Transfer> {
+    pub fn retry(&self, caller: &Actor, id: &str, route: Route) -> Result<Transfer> {
         let limits = self.settings.limits();
-        self.change_if(caller, id, Command::Retry, move |connection, row| match row
-            .standing
-            .state
-            .is_terminal()
-        {
-            true => Quota::count(connection, limits, "try the transfer again")?
-                .take(connection, &row.owner),
-            false => Ok(()),
+        self.change_if(caller, id, Command::Retry, move |connection, row| {
+            if !row.standing.state.is_terminal() {
+                return Ok(());
+            }
+            row.route = Some(route);
+            Quota::count(connection, limits, "try the transfer again")?.take(connection, &row.owner)
         })
     }
 
@@ -121,8 +119,7 @@ impl Queue {
                     Err(refused) => return Ok(Err(refused)),
                 }
             } else {
-                let key = promised::ask(&row).key;
-                promises.weigh(key, row.request.class(), row.request.weight);
+                promises.weigh(promised::key(&row), row.request.class(), row.request.weight);
             }
             // A running transfer's notices are kept with its counters. Its row gets them at the end
             // of the session.
@@ -191,12 +188,12 @@ impl Queue {
         caller: &Actor,
         id: &str,
         command: Command,
-        may: impl FnOnce(&Connection, &Row) -> Result<()> + Send + 'static,
+        may: impl FnOnce(&Connection, &mut Row) -> Result<()> + Send + 'static,
     ) -> Result<Transfer> {
         let (caller, id) = (caller.clone(), id.to_owned());
         let row = self.write(move |connection, effects| {
             let mut row = find(connection, &caller, &id)?;
-            may(connection, &row)?;
+            may(connection, &mut row)?;
             apply(connection, effects, &mut row, command, clock::now())?;
             Ok(row)
         })?;

@@ -21,21 +21,27 @@ const AGAIN_MAX: usize = 100;
 /// Maximum number of notices in one write: other calls wait for it.
 const NOTED_MAX: usize = 500;
 
+/// Returns the broker's key of a row.
+pub(super) fn key(row: &Row) -> u64 {
+    u64::try_from(row.seq).unwrap_or(0)
+}
+
 /// Returns the broker's view of a row.
-pub(super) fn ask(row: &Row) -> Ask<'_> {
+fn ask(row: &Row) -> Result<Ask<'_>> {
     let counted = row.counters.files.listing_done;
-    Ask {
-        key: u64::try_from(row.seq).unwrap_or(0),
+    Ok(Ask {
+        key: key(row),
         id: &row.id,
         owner: &row.owner,
         request: &row.request,
+        route: row.route()?,
         source: row.source,
         bytes: match counted {
             true => Some(row.counters.bytes.listed),
             false => row.request.bytes_said(),
         },
         done: row.counters.bytes.durable,
-    }
+    })
 }
 
 /// The reasons for a missing promise, for the caller. The function that asks stores them in the
@@ -61,7 +67,7 @@ pub(super) fn take_set(
     rows: &[&Row],
     now: Timestamp,
 ) -> std::result::Result<Vec<Notices>, Box<NotPromised>> {
-    let asks: Vec<Ask<'_>> = rows.iter().map(|row| ask(row)).collect();
+    let asks: Vec<Ask<'_>> = rows.iter().map(|row| ask(row)).collect::<Result<_>>()?;
     let given = promises.take(&asks, now)?;
     let noted = rows.iter().zip(given);
     let noted = noted.map(|(row, given)| write_given(connection, row, given, now));
@@ -128,7 +134,7 @@ pub(super) fn change(
     row: &Row,
     now: Timestamp,
 ) -> std::result::Result<Notices, Refused> {
-    let changed = promises.change(&ask(row), now);
+    let changed = promises.change(&ask(row)?, now);
     let given = changed.map_err(|asked| NotPromised::Refused(asked).into_refused())?;
     remove(connection, &row.id)?;
     Ok(write_given(connection, row, given, now)?)
@@ -168,7 +174,7 @@ pub(super) fn follow(
             (State::Incomplete | State::Failed, _) => Some(false),
             _ => None,
         };
-        promises.end(ask(row).key, in_time);
+        promises.end(key(row), in_time);
         remove(connection, &row.id)?;
     } else if from == State::Paused {
         row.note_all(ask_again(connection, promises, row, now)?);
@@ -242,8 +248,9 @@ pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
         .map_err(&failed)?;
     let held = rows
         .iter()
-        .map(|(promise, row)| (promise.clone(), ask(row)));
-    promises.restore(held.collect(), measured, clock::now());
+        .map(|(promise, row)| Ok((promise.clone(), ask(row)?)));
+    let held = held.collect::<Result<Vec<_>>>()?;
+    promises.restore(held, measured, clock::now());
     Ok(())
 }
 

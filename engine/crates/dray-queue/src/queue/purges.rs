@@ -1,17 +1,12 @@
 //! Transfers whose partial data is to be removed, and the outcome.
 
-use dray_api::Request;
-use dray_core::TransferId;
+use super::input::SessionInput;
 
 /// A cancelled transfer whose partial data is to be removed.
 #[derive(Debug, Clone)]
 pub struct PurgeJob {
-    /// The transfer's id.
-    pub id: TransferId,
-    /// Owner of the transfer.
-    pub owner: String,
-    /// The request with patches and tickets.
-    pub request: Request,
+    /// The input of the session that purges.
+    pub input: SessionInput,
     /// True if the transfer ever ran; otherwise it has no partial data.
     pub has_begun: bool,
 }

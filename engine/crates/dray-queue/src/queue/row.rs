@@ -7,10 +7,10 @@ use crate::clock;
 use crate::promises::View;
 use dray_api::Timestamp;
 use dray_api::{
-    ErrorParts, PathError, Place, ProfileAnswer, Rates, Request, StageWord, State, Transfer,
+    ErrorParts, PathError, Place, ProfileAnswer, Rates, Request, Route, StageWord, State, Transfer,
 };
 use dray_core::rate::Class;
-use dray_core::{Error, Result, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub(super) const SELECT: &str = "SELECT t.*, c.body AS counters FROM transfers t
                                  LEFT JOIN counters c ON c.transfer = t.id";
 
 /// Every column, in the order of the values in [`Row::write`].
-const COLUMNS: [&str; 32] = [
+const COLUMNS: [&str; 33] = [
     "id",
     "seq",
     "owner",
@@ -54,6 +54,7 @@ const COLUMNS: [&str; 32] = [
     "held_until",
     "number",
     "purged",
+    "route",
 ];
 
 // Not REPLACE: that deletes the row first, and with it the labels and counters.
@@ -101,6 +102,9 @@ pub(super) struct Row {
     /// The request with patches, without tickets.
     pub(super) request: Request,
     pub(super) secrets: Vec<Secret>,
+    /// The sides of the request as they were resolved at its submission. `None` in rows of older
+    /// versions that have ended, if this version cannot read their URLs.
+    pub(super) route: Option<Route>,
     pub(super) submitted_at: Timestamp,
     pub(super) started_at: Option<Timestamp>,
     pub(super) ended_at: Option<Timestamp>,
@@ -113,7 +117,7 @@ pub(super) struct Row {
     pub(super) counters: Counters,
 }
 
-fn unjson<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
+pub(super) fn unjson<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
     serde_json::from_str(text).map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
     })
@@ -134,7 +138,8 @@ fn moment(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<Time
 }
 
 impl Row {
-    /// Returns the row of a new transfer. Its owner, principal, essence and secrets are empty.
+    /// Returns the row of a new transfer. Its owner, principal, essence, secrets and route are
+    /// empty.
     pub(super) fn queued(id: &TransferId, seq: i64, request: Request, now: Timestamp) -> Self {
         Self {
             id: id.to_string(),
@@ -151,6 +156,7 @@ impl Row {
             essence: String::new(),
             request,
             secrets: Vec::new(),
+            route: None,
             submitted_at: now,
             started_at: None,
             ended_at: None,
@@ -172,6 +178,7 @@ impl Row {
             .transpose()?;
         let error: Option<String> = row.get("error")?;
         let counters: Option<String> = row.get("counters")?;
+        let route: Option<String> = row.get("route")?;
         Ok(Self {
             id: text("id")?,
             seq: row.get("seq")?,
@@ -190,6 +197,7 @@ impl Row {
             essence: text("essence")?,
             request: unjson(&text("request")?)?,
             secrets: unjson(&text("tickets")?)?,
+            route: route.map(|text| unjson(&text)).transpose()?,
             submitted_at: Timestamp::from_ms(row.get("submitted_at")?),
             started_at: moment(row, "started_at")?,
             ended_at: moment(row, "ended_at")?,
@@ -254,6 +262,7 @@ impl Row {
                     ms(self.held_until(clock::now())),
                     self.number,
                     self.is_purged,
+                    self.route.as_ref().map(json).transpose().map_err(to_sql)?,
                 ])
             })
             .map_err(sql("write the transfer down"))?;
@@ -304,6 +313,18 @@ impl Row {
             put(place, secret);
         }
         request
+    }
+
+    /// Returns the route; each transfer that has not ended has one.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for a row of an older version whose URLs this version cannot read.
+    pub(super) fn route(&self) -> Result<&Route> {
+        self.route.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "run the transfer")
+                .cause("an older version stored it, and its URLs cannot be read")
+                .remedy("submit it again")
+        })
     }
 
     /// Returns the transfer as callers see it. `run` has the newer values in memory if the transfer
@@ -374,7 +395,7 @@ pub(super) fn rows(
     rows.collect::<rusqlite::Result<_>>().map_err(&failed)
 }
 
-fn to_sql(error: Error) -> rusqlite::Error {
+pub(super) fn to_sql(error: Error) -> rusqlite::Error {
     rusqlite::Error::ToSqlConversionFailure(Box::new(error))
 }
 

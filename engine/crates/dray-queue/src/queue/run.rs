@@ -1,6 +1,7 @@
 //! The dispatcher's calls: take transfers to run, report their progress and their end.
 
 use super::change::{apply, forget};
+use super::input::{SessionInput, TicketHolder};
 use super::live::{self, Counters, Holds, Run};
 use super::manifest::{self, Manifest};
 use super::purges::{PurgeJob, PurgeReport};
@@ -23,29 +24,6 @@ const PRUNED_MAX: u32 = 500;
 /// Time for which a transfer's tickets are kept after its end, for a new attempt. Most tickets end
 /// after an hour without renewal. Guess, revisit.
 const SECRETS_KEPT: Duration = Duration::from_secs(24 * 3_600);
-
-/// A running transfer.
-#[derive(Debug, Clone)]
-pub struct Job {
-    /// The transfer's id.
-    pub id: TransferId,
-    /// Version of the row.
-    pub version: u64,
-    /// Owner of the transfer.
-    pub owner: String,
-    /// Name of the principal that submitted it.
-    pub principal: String,
-    /// Number of the attempt, which also names its list of files.
-    pub attempt: u32,
-    /// Number of the session in this attempt, from 1.
-    pub tries: u32,
-    /// Index of the source to start with.
-    pub source: u32,
-    /// The request with patches and tickets.
-    pub request: Request,
-    /// Counters of earlier sessions of this attempt.
-    pub counters: Counters,
-}
 
 /// The end of a session.
 #[derive(Debug, Clone)]
@@ -95,7 +73,7 @@ impl Queue {
     ///
     /// # Errors
     /// Errors of the database.
-    pub fn begin(&self, id: &TransferId, version: u64) -> Result<Option<Job>> {
+    pub fn begin(&self, id: &TransferId, version: u64) -> Result<Option<SessionInput>> {
         let wanted = id.to_string();
         let row = self.write(move |connection, effects| {
             let Some(mut row) = Row::find(connection, &wanted)? else {
@@ -120,17 +98,7 @@ impl Queue {
             row.notices.clone(),
         );
         self.live.lock().insert(row.id.clone(), run);
-        Ok(Some(Job {
-            id: id.clone(),
-            version: row.version,
-            attempt: row.attempt,
-            tries: row.tries,
-            source: row.source,
-            request: row.whole_request(),
-            counters: row.counters,
-            owner: row.owner,
-            principal: row.principal,
-        }))
+        SessionInput::next(row).map(Some)
     }
 
     /// Sets the counters of the running session, counted from its start. Cheap: they stay in memory
@@ -434,11 +402,9 @@ impl Queue {
         let found = self.read(|connection| rows(connection, &statement, [limit]))?;
         let purges = found.into_iter().map(|row| {
             Ok(PurgeJob {
-                request: row.whole_request(),
                 // An earlier attempt may have left partial data.
                 has_begun: row.started_at.is_some() || row.attempt > 1,
-                id: TransferId::new(row.id)?,
-                owner: row.owner,
+                input: SessionInput::purging(row)?,
             })
         });
         purges.collect()
@@ -463,24 +429,18 @@ impl Queue {
         })
     }
 
-    /// Returns a page of transfers that have not ended and hold tickets, each with its number; the
-    /// next page is after the last number.
+    /// Returns a page of transfers that have not ended and hold tickets; the next page is after the
+    /// last number.
     ///
     /// # Errors
     /// Errors of the database.
-    pub fn with_tickets(&self, after: i64, limit: u32) -> Result<Vec<(i64, TransferId, Request)>> {
+    pub fn with_tickets(&self, after: i64, limit: u32) -> Result<Vec<TicketHolder>> {
         let statement = format!(
             "{SELECT} WHERE t.state IN ('queued', 'active', 'waiting', 'paused')
              AND instr(t.tickets, 'drt_') > 0 AND t.seq > ?1 ORDER BY t.seq LIMIT ?2"
         );
         let found = self.read(|connection| rows(connection, &statement, (after, limit)))?;
-        let found = found.into_iter().map(|row| {
-            Ok((
-                row.seq,
-                TransferId::new(row.id.as_str())?,
-                row.whole_request(),
-            ))
-        });
+        let found = found.into_iter().map(TicketHolder::new);
         found.collect()
     }
 

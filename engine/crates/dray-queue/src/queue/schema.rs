@@ -238,6 +238,12 @@ ALTER TABLE transfers ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;
 UPDATE transfers SET purged = 1 WHERE state = 'cancelled' AND json_valid(notices)
     AND json_extract(notices, '$[#-1]') LIKE 'purged: %';
 ",
+    // The sides of each transfer, resolved at its submission. `routes` fills the column of older
+    // rows: SQL does not know the endpoint's names.
+    "
+ALTER TABLE transfers ADD COLUMN route TEXT;
+CREATE INDEX transfers_unresolved ON transfers (seq) WHERE route IS NULL;
+",
 ];
 
 /// Opens the database for writing; first creates it, or updates it to the newest version.

@@ -4,10 +4,14 @@ use super::quota::Limits;
 use crate::promises;
 use dray_api::RetryWish;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+/// Returns true for an address `HOST:PORT` of this endpoint.
+pub type IsOwn = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
 /// The settings of a queue.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
     /// Folder of all state that must survive a restart.
     pub state: PathBuf,
@@ -25,6 +29,14 @@ pub struct Settings {
     pub keep_count: u64,
     /// The settings of promises.
     pub promises: promises::Settings,
+    /// Recognizes the addresses of this endpoint, in the URLs of rows of older versions.
+    pub is_own: IsOwn,
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Settings({}, {:?})", self.state.display(), self.promises)
+    }
 }
 
 impl Settings {

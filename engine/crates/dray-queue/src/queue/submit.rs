@@ -12,7 +12,7 @@ use super::{Effects, Queue, Whom, next_seq, promised};
 use crate::clock;
 use crate::promises::asks_promise;
 use dray_api::Timestamp;
-use dray_api::{Request, Transfer};
+use dray_api::{Request, Route, Transfer};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 use std::time::Instant;
@@ -23,6 +23,8 @@ use std::time::Instant;
 pub struct Submission {
     /// The request.
     pub request: Request,
+    /// Its sides.
+    pub route: Route,
     /// Owner of the transfer.
     pub owner: String,
     /// Name of the principal that submits it.
@@ -218,6 +220,7 @@ fn take_one(
 ) -> Taken {
     let Submission {
         mut request,
+        route,
         owner,
         principal,
     } = submission;
@@ -233,6 +236,7 @@ fn take_one(
             principal,
             essence,
             secrets,
+            route: Some(route),
             ..Row::queued(&id, seq, request, now)
         };
         let owner = row.owner.clone();
@@ -253,6 +257,7 @@ fn take_one(
         next(found.standing, Command::Retry)?;
         found.essence = essence;
         found.request = request;
+        found.route = Some(route);
         found.principal = principal;
         found.secrets = secrets;
         renew(connection, &mut found, now)?;

@@ -2,6 +2,7 @@ mod candidates;
 mod files;
 mod list;
 mod promised;
+mod routes;
 mod secrets;
 mod staging;
 
@@ -11,6 +12,7 @@ use crate::events::Hub;
 use crate::promises;
 use dray_api::{Patch, Request, RetryWish, State, StateWord, TransferQuery};
 use dray_core::{End, Error, ErrorKind, RelPath, TransferId};
+use routes::{retry, route};
 use serde_json::json;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -29,6 +31,7 @@ fn settings(state: &Path) -> Settings {
         keep: Duration::from_secs(30 * 86_400),
         keep_count: 5,
         promises: promise_settings(None),
+        is_own: Arc::new(|address| address.starts_with("a.example:")),
     }
 }
 
@@ -42,7 +45,6 @@ fn promise_settings(rate: Option<u64>) -> promises::Settings {
             rate: None,
         }],
         shares: Vec::new(),
-        is_own: Arc::new(|address| address.starts_with("a.example:")),
     }
 }
 
@@ -90,6 +92,7 @@ fn request(id: &str) -> Request {
 
 fn by(owner: &str, request: Request) -> Submission {
     Submission {
+        route: route(&request),
         request,
         owner: owner.to_owned(),
         principal: format!("{owner}@test"),
@@ -100,7 +103,7 @@ fn id(text: &str) -> TransferId {
     TransferId::new(text).expect("good")
 }
 
-fn begin(queue: &Queue, text: &str) -> super::Job {
+fn begin(queue: &Queue, text: &str) -> super::SessionInput {
     let version = queue.show(&actor("root"), text).expect("there").version;
     queue
         .begin(&id(text), version)
@@ -289,7 +292,7 @@ fn who_is_refused_a_new_attempt_takes_no_place() {
         .cancel(&actor("alice"), "t7", false)
         .expect("cancelled");
     queue.submit(by("alice", request("more"))).expect("taken");
-    let full = queue.retry(&actor("alice"), "t7").expect_err("full");
+    let full = retry(&queue, &actor("alice"), "t7").expect_err("full");
     assert!(
         full.to_string().contains("try the transfer again"),
         "{full}"
@@ -328,9 +331,7 @@ fn one_owner_fills_neither_the_queue_nor_the_tickets() {
         "no second one"
     );
 
-    let again = queue
-        .retry(&actor("alice"), "a")
-        .expect_err("by hand neither");
+    let again = retry(&queue, &actor("alice"), "a").expect_err("by hand neither");
     assert_eq!(again.kind, ErrorKind::Busy);
 
     let ticket = |id: &str, owner: &str| super::TicketRow {
@@ -515,7 +516,9 @@ fn what_never_began_has_nothing_to_be_purged_unless_it_began_before() {
     let alice = actor("alice");
     let purges = |queue: &Queue| {
         let jobs = queue.to_purge(10).expect("read");
-        let told = jobs.iter().map(|job| (job.id.to_string(), job.has_begun));
+        let told = jobs
+            .iter()
+            .map(|job| (job.input.id.to_string(), job.has_begun));
         told.collect::<Vec<_>>()
     };
     for name in ["never", "again"] {
@@ -524,7 +527,7 @@ fn what_never_began_has_nothing_to_be_purged_unless_it_began_before() {
     begin(&queue, "again");
     let lost = Ending::Failed(lost());
     queue.ended(&id("again"), lost).expect("ended");
-    queue.retry(&alice, "again").expect("a second attempt");
+    retry(&queue, &alice, "again").expect("a second attempt");
     for name in ["never", "again"] {
         queue.cancel(&alice, name, true).expect("cancelled");
     }
@@ -570,7 +573,7 @@ fn partial_data_of_what_failed_can_be_given_up() {
         let asked = queue.cancel(&alice, name, true).expect("asked");
         assert_eq!(asked.state, State::Cancelled);
         assert!(
-            queue.retry(&alice, name).is_err(),
+            retry(&queue, &alice, name).is_err(),
             "not while it is removed"
         );
     }
@@ -580,7 +583,7 @@ fn partial_data_of_what_failed_can_be_given_up() {
     assert_eq!(jobs.iter().filter(|job| job.has_begun).count(), 2);
     for name in ["failed", "incomplete"] {
         queue.purged(&id(name), None).expect("written");
-        queue.retry(&alice, name).expect("a new attempt");
+        retry(&queue, &alice, name).expect("a new attempt");
     }
 }
 
@@ -633,7 +636,7 @@ fn what_is_being_cancelled_is_neither_retried_nor_attached_to() {
     queue.submit(by("alice", request("t"))).expect("taken");
     begin(&queue, "t");
     queue.cancel(&alice, "t", false).expect("asked");
-    let retried = queue.retry(&alice, "t").expect_err("lost otherwise");
+    let retried = retry(&queue, &alice, "t").expect_err("lost otherwise");
     let again = queue.submit(by("alice", request("t")));
     for error in [retried, again.expect_err("lost otherwise").error] {
         assert_eq!(error.kind, ErrorKind::AlreadyExists);
@@ -668,7 +671,7 @@ fn a_transfer_that_breaks_off_waits_and_then_fails() {
         .begin(&id("t"), runnable[0].version)
         .expect("asked")
         .expect("queued");
-    assert_eq!(job.tries, 2);
+    assert_eq!(job.session % 1_000, 2);
     assert!(queue.begin(&id("t"), job.version).expect("asked").is_none());
     let state = queue.ended(&id("t"), broken(false)).expect("ended");
     assert_eq!(state, Some(State::Failed));
@@ -676,7 +679,7 @@ fn a_transfer_that_breaks_off_waits_and_then_fails() {
     assert_eq!(failed.error.expect("why").status, "exhausted");
     assert!(failed.ended_at.is_some() && failed.next_try_at.is_none());
     assert_eq!(queue.ended(&id("t"), Ending::Done).expect("asked"), None);
-    let retried = queue.retry(&alice, "t").expect("retried");
+    let retried = retry(&queue, &alice, "t").expect("retried");
     assert_eq!((retried.attempt, retried.state), (2, State::Queued));
 }
 
@@ -955,7 +958,7 @@ fn counters_never_fall() {
     assert_eq!(shown.files.listed, 5);
     queue.ended(&job.id, Ending::Incomplete).expect("ended");
     assert_eq!(queue.bytes_sent(), 100);
-    queue.retry(&alice, "t").expect("retried");
+    retry(&queue, &alice, "t").expect("retried");
     assert_eq!(queue.bytes_sent(), 100);
     let job = begin(&queue, "t");
     (counters.bytes.sent, counters.bytes.durable) = (7, 97);

@@ -246,8 +246,12 @@ fn a_transfer_that_ran_before_waits_since_its_session_ended() {
         has_run: false,
         seq: 1,
         sent: 0,
-        source_url: "dray://b.example/data/x".to_owned(),
-        destination_url: "/data/x".to_owned(),
+        source: 0,
+        route: serde_json::from_value(json!({
+            "sources": ["dray://b.example/data/x"],
+            "destination": "/data/x",
+        }))
+        .expect("good"),
     };
     let one = chooser.waiting(&queued, &config);
     assert_eq!(one.since, queued.waits_since);

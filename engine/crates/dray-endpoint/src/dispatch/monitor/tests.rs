@@ -10,7 +10,7 @@ use dray_core::TransferId;
 use dray_core::profile::Stage;
 use dray_queue::clock;
 use dray_queue::events::Hub;
-use dray_queue::{Counters, Job, Queue, Submission};
+use dray_queue::{Counters, Queue, SessionInput, Submission};
 use dray_runtime::observe::Observer;
 use dray_session::Progress;
 use serde_json::json;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Creates a queue with one transfer that has started.
-fn begun(folder: &Path) -> (Arc<Queue>, Job) {
+fn begun(folder: &Path) -> (Arc<Queue>, SessionInput) {
     let text = format!(
         "name = \"a.example\"\nstate = {folder:?}\nrate = \"100MB/s\"\n\
          [[root]]\nname = \"data\"\npath = \"/data\"\n",
@@ -32,18 +32,20 @@ fn begun(folder: &Path) -> (Arc<Queue>, Job) {
         "sources": [{"url": "dray://b.example/data/x"}],
         "destination": {"url": "/data/x"},
     });
+    let request = serde_json::from_value(request).expect("good");
     let submission = Submission {
-        request: serde_json::from_value(request).expect("good"),
+        route: config.route(&request).expect("good"),
+        request,
         owner: "alice".to_owned(),
         principal: "alice".to_owned(),
     };
     let taken = queue.submit(submission).expect("taken").transfer;
     let id = TransferId::new("one").expect("good");
-    let job = queue
+    let input = queue
         .begin(&id, taken.version)
         .expect("asked")
         .expect("begun");
-    (queue, job)
+    (queue, input)
 }
 
 fn alice() -> Principal {
@@ -55,17 +57,17 @@ fn alice() -> Principal {
     }
 }
 
-fn watched<'q>(queue: &'q Queue, job: &Job) -> Monitor<'q> {
+fn watched<'q>(queue: &'q Queue, input: &SessionInput) -> Monitor<'q> {
     let (owner, peer) = ("alice".to_owned(), "b.example".to_owned());
-    let moving = Moving::new(job.id.clone(), owner, peer, Way::In, RateWish::default());
-    Monitor::new(queue, job, Arc::new(moving))
+    let moving = Moving::new(input.id.clone(), owner, peer, Way::In, RateWish::default());
+    Monitor::new(queue, input, Arc::new(moving))
 }
 
 #[test]
 fn a_deadline_that_comes_before_the_files_are_listed_is_asked_for_then() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (queue, job) = begun(folder.path());
-    let monitor = watched(&queue, &job);
+    let (queue, input) = begun(folder.path());
+    let monitor = watched(&queue, &input);
     let deadline = clock::now().after(Duration::from_secs(1_001));
     let patch = json!({"deadline": deadline});
     let patch = serde_json::from_value(patch).expect("good");
@@ -82,14 +84,14 @@ fn a_deadline_that_comes_before_the_files_are_listed_is_asked_for_then() {
 #[test]
 fn the_profile_of_an_attempt_covers_all_its_sessions() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (queue, job) = begun(folder.path());
+    let (queue, input) = begun(folder.path());
     let mut progress = Progress::default();
     let told = |monitor: &Monitor<'_>, progress: &Progress| {
         monitor.progress(progress);
         let told = queue.show(&actor(&alice()), "one").expect("there");
         (told.profile, told.bottleneck)
     };
-    let monitor = watched(&queue, &job);
+    let monitor = watched(&queue, &input);
     assert_eq!(told(&monitor, &progress).1, None);
     let (source, sink) = (&mut progress.profile.source, &mut progress.profile.sink);
     source.add(Stage::Credit, Duration::from_secs(5));

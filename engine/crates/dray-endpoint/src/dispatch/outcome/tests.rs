@@ -1,12 +1,12 @@
 use super::{Ending, Report, ending, has_let_go};
-use dray_api::Request;
+use dray_api::{Request, Route};
 use dray_core::{End, Error, ErrorKind, Status, TransferId};
-use dray_queue::{Counters, Job};
+use dray_queue::{Counters, SessionInput};
 use dray_runtime::drive::{self, Ended};
 use dray_session::Progress;
 
-/// Creates a job with `sources` sources, of which number `source` was tried.
-fn job(sources: u32, source: u32) -> Job {
+/// Creates the input of a transfer with `sources` sources, of which number `source` was tried.
+fn input(sources: u32, source: u32) -> SessionInput {
     let place = |at: u32| serde_json::json!({"url": format!("dray://s{at}.example/data/x")});
     let request = serde_json::json!({
         "id": "t",
@@ -15,27 +15,32 @@ fn job(sources: u32, source: u32) -> Job {
         "destination": {"url": "/data/x"},
     });
     let request: Request = serde_json::from_value(request).expect("good");
-    Job {
+    SessionInput {
         id: TransferId::new("t").expect("good"),
         version: 1,
         owner: "alice".to_owned(),
         principal: "alice@test".to_owned(),
         attempt: 1,
-        tries: 1,
+        session: 1_001,
         source,
+        route: Route::parse(&request, |_| false).expect("good"),
         request,
         counters: Counters::default(),
     }
 }
 
 /// Returns the ending as a word, and the source that the next session uses.
-fn said(job: &Job, ended: drive::Ending, is_stopped: bool) -> (&'static str, Option<u32>) {
+fn said(
+    input: &SessionInput,
+    ended: drive::Ending,
+    is_stopped: bool,
+) -> (&'static str, Option<u32>) {
     let ended = Ended {
         ending: ended,
         progress: Progress::default(),
         found: None,
     };
-    match ending(job, &ended, &Report::default(), is_stopped) {
+    match ending(input, &ended, &Report::default(), is_stopped) {
         Ending::Done => ("done", None),
         Ending::Incomplete => ("incomplete", None),
         Ending::Failed(_) => ("failed", None),
@@ -48,18 +53,18 @@ fn said(job: &Job, ended: drive::Ending, is_stopped: bool) -> (&'static str, Opt
     }
 }
 
-type Case<'a> = (&'a Job, drive::Ending, (&'static str, Option<u32>));
+type Case<'a> = (&'a SessionInput, drive::Ending, (&'static str, Option<u32>));
 
 /// Checks the endings of sessions, and that a stopping endpoint records each as stopped.
 fn check(cases: &[Case<'_>]) {
-    for (job, ended, expected) in cases {
+    for (input, ended, expected) in cases {
         let words = format!("{ended:?}");
-        assert_eq!(said(job, ended.clone(), false), *expected, "{words}");
+        assert_eq!(said(input, ended.clone(), false), *expected, "{words}");
         let stopped = match ended {
             drive::Ending::Done { .. } => *expected,
             _ => ("stopped", None),
         };
-        assert_eq!(said(job, ended.clone(), true), stopped, "{words}");
+        assert_eq!(said(input, ended.clone(), true), stopped, "{words}");
     }
 }
 
@@ -68,8 +73,8 @@ fn the_end_of_a_session_decides_the_next_state() {
     use drive::Ending::{Cancelled, Done, Interrupted, Refused, Unreachable};
     let error = |kind, end| Error::new(kind, end, "begin a session");
     let full = |end| error(ErrorKind::NoPlace, end);
-    let one = job(1, 0);
-    let (first, last) = (job(2, 0), job(2, 1));
+    let one = input(1, 0);
+    let (first, last) = (input(2, 0), input(2, 1));
     let table = [
         // Without a free slot at an end, in every form of the ending.
         (&one, Refused(full(End::Network)), ("turned away", Some(0))),
@@ -127,7 +132,7 @@ fn the_end_of_a_session_decides_the_next_state() {
 fn a_busy_end_is_not_an_occupied_slot() {
     use drive::Ending::Refused;
     let error = |kind, end| Error::new(kind, end, "begin a session");
-    let (one, first) = (job(1, 0), job(2, 0));
+    let (one, first) = (input(1, 0), input(2, 0));
     // Busy storage, a process without threads, a stopping process.
     check(&[
         (

@@ -206,8 +206,10 @@ fn each_activity_each_age_and_each_pair_has_a_front() {
     queue.submit(by("alice", push)).expect("taken");
     let copy = place("copy", "/data/x", "/data/z");
     queue.submit(by("bob", copy)).expect("taken");
-    let same = place("same", "dray://b.example", "/data/z");
-    queue.submit(by("bob", same)).expect("taken");
+    let mut same = by("bob", place("same", "dray://b.example/data/x", "/data/z"));
+    // The host is read from the URL, also if nothing follows it.
+    "dray://b.example".clone_into(&mut same.request.sources[0].url);
+    queue.submit(same).expect("taken");
     assert_eq!(of(&queue, Lines::Deadlines, 1), "due tape copy");
     assert_eq!(of(&queue, Lines::Ages, 1), "b0 copy");
     assert_eq!(of(&queue, Lines::Ages, 2), "b0 b1 copy same");

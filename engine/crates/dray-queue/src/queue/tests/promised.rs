@@ -1,6 +1,7 @@
 //! Promises are stored with their transfers, and exist once or not at all.
 
-use super::{actor, begin, by, id, request, staging};
+use super::routes::any_route;
+use super::{actor, begin, by, id, request, route, staging};
 use crate::clock;
 use crate::events::Hub;
 use crate::promises::{Ask, NO_ROOM, SessionProgress};
@@ -217,14 +218,19 @@ fn a_retry_goes_on_without_what_cannot_be_promised_any_more() {
     queue.submit(by("alice", due("one", 60))).expect("fits");
     queue.cancel(&alice, "one", false).expect("cancelled");
     queue.submit(by("alice", due("two", 60))).expect("fits");
-    let retried = queue.retry(&alice, "one").expect("retried");
+    let retried = queue.retry(&alice, "one", any_route()).expect("retried");
     assert!(
         !retried.promised && !retried.notices.is_empty(),
         "{retried:?}"
     );
     queue.cancel(&alice, "two", false).expect("cancelled");
     queue.cancel(&alice, "one", false).expect("cancelled");
-    assert!(queue.retry(&alice, "one").expect("retried").promised);
+    assert!(
+        queue
+            .retry(&alice, "one", any_route())
+            .expect("retried")
+            .promised
+    );
 }
 
 #[test]
@@ -407,7 +413,12 @@ fn a_weight_or_a_class_asks_for_nothing() {
     queue.cancel(&alice, "one", false).expect("cancelled");
     queue.submit(by("alice", due("two", 60))).expect("fits");
     // It continues without a promise, and no promise is possible now either.
-    assert!(!queue.retry(&alice, "one").expect("retried").promised);
+    assert!(
+        !queue
+            .retry(&alice, "one", any_route())
+            .expect("retried")
+            .promised
+    );
     let patch = Patch {
         weight: Some(500),
         class: Some(Some(Class::Realtime)),
@@ -509,11 +520,13 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
     queue.submit(by("alice", due("one", 60))).expect("fits");
     // The state after a write that was interrupted before its end.
     let wanted = due("none", 30);
+    let route = route(&wanted);
     let ask = Ask {
         key: 1_000,
         id: "none",
         owner: "alice",
         request: &wanted,
+        route: &route,
         source: 0,
         bytes: wanted.bytes_said(),
         done: 0,

@@ -1,0 +1,89 @@
+//! Transfers in the form in which sessions, and the renewal of their tickets, need them.
+
+use super::live::Counters;
+use super::row::Row;
+use dray_api::{Request, Route};
+use dray_core::{Result, TransferId};
+
+/// Number of the session that purges: higher than all sessions that moved data.
+const PURGE_SESSION: u32 = u32::MAX - 1;
+
+/// A transfer as one of its sessions needs it.
+#[derive(Debug, Clone)]
+pub struct SessionInput {
+    /// The transfer's id.
+    pub id: TransferId,
+    /// Version of the row.
+    pub version: u64,
+    /// Owner of the transfer.
+    pub owner: String,
+    /// Name of the principal that submitted it.
+    pub principal: String,
+    /// Number of the attempt, which also names its list of files.
+    pub attempt: u32,
+    /// Number of the session, which grows over all attempts.
+    pub session: u32,
+    /// Index of the source that the session reads.
+    pub source: u32,
+    /// The request with patches and tickets.
+    pub request: Request,
+    /// The sides of the request.
+    pub route: Route,
+    /// Counters of earlier sessions of this attempt.
+    pub counters: Counters,
+}
+
+impl SessionInput {
+    /// Returns the input of the next session of a transfer.
+    pub(super) fn next(row: Row) -> Result<Self> {
+        let session = row.attempt.saturating_mul(1_000).saturating_add(row.tries);
+        Self::new(row, session)
+    }
+
+    /// Returns the input of the session that removes a transfer's partial data.
+    pub(super) fn purging(row: Row) -> Result<Self> {
+        Ok(Self {
+            source: 0,
+            ..Self::new(row, PURGE_SESSION)?
+        })
+    }
+
+    fn new(row: Row, session: u32) -> Result<Self> {
+        Ok(Self {
+            id: TransferId::new(row.id.as_str())?,
+            version: row.version,
+            attempt: row.attempt,
+            session,
+            source: row.source,
+            request: row.whole_request(),
+            route: row.route()?.clone(),
+            counters: row.counters,
+            owner: row.owner,
+            principal: row.principal,
+        })
+    }
+}
+
+/// A transfer that holds tickets.
+#[derive(Debug, Clone)]
+pub struct TicketHolder {
+    /// Sequence number, which grows in the order of submission.
+    pub seq: i64,
+    /// The transfer's id.
+    pub id: TransferId,
+    /// The request with its tickets.
+    pub request: Request,
+    /// The sides of the request.
+    pub route: Route,
+}
+
+impl TicketHolder {
+    pub(super) fn new(row: Row) -> Result<Self> {
+        Ok(Self {
+            seq: row.seq,
+            id: TransferId::new(row.id.as_str())?,
+            request: row.whole_request(),
+            route: row.route()?.clone(),
+        })
+    }
+}
