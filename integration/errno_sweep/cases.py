@@ -66,6 +66,14 @@ class Case(NamedTuple):
     scene: str
     fault: Fault
 
+    @property
+    def says_removed(self) -> bool:
+        """True if the fault says that an entry is gone which still exists.
+
+        No run can report such an entry as left over. The sweep by age finds and removes it.
+        """
+        return self.fault.key.call.startswith("unlink") and self.fault.name == "ENOENT"
+
     def __str__(self) -> str:
         """Write it so that :func:`parse` reads it."""
         fault = self.fault

@@ -110,7 +110,8 @@ def run(made: Scene, case: Case, data: Data, later: Later) -> Outcome:
         left = tree.leftovers(made.top())
         unswept = later.sweeps(made.top()) if left else []
         faults += [f"left for ever: {Path(each).name}" for each in unswept]
-        if left and second.code == 0 and SAID_LEFT not in first.words + second.words:
+        is_reported = SAID_LEFT in first.words + second.words or case.says_removed
+        if left and second.code == 0 and not is_reported:
             faults.append(f"left, and no run told: {Path(left[0]).name}")
         swept = [Path(each).name for each in left if each not in unswept]
     finally:
