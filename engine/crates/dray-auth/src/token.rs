@@ -15,13 +15,14 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
-/// Maximum size of a token in bytes. Chosen bound: the maximum header field of common web servers.
+/// Maximum size of a token in bytes. No standard has a limit; this is the maximum header field of
+/// common web servers.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// Maximum length in bytes of a subject (OpenID Connect Core, section 2) and of a token's id.
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// Maximum number of audiences and of groups in a token. Chosen bound.
+/// Maximum number of audiences of a token, and of its groups. No standard has a limit.
 pub const LIST_MAX: usize = 256;
 
 /// Permitted difference between two clocks, in seconds. RFC 7519 permits at most "a few minutes". A

@@ -249,7 +249,7 @@ impl Places {
             }
             if target.starts_with(&real) {
                 let cause = format!("{} lies in {}, which is copied", self.words, source.words);
-                return Err(usage(cause, "name a destination outside of it"));
+                return Err(usage(cause, "name a destination outside of the source"));
             }
         }
         Ok(())

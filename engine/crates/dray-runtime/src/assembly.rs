@@ -207,8 +207,9 @@ fn sink_config(
     }
 }
 
-/// The part of a transfer that both machines of a session are configured from. Each program that
-/// runs a transfer makes one, and gets from it what [`source::run`] and [`sink::run`] need.
+/// The settings that the source machine and the sink machine of a session have in common. Each
+/// program that runs a transfer builds one value, and derives the arguments of [`source::run`] and
+/// [`sink::run`] from it.
 #[derive(Debug, Clone)]
 pub struct TransferPlan {
     options: Options,

@@ -27,9 +27,10 @@ use crate::types::{
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 use rustix::fd::BorrowedFd;
 
-/// One root of files at one end. The module documentation shows the order of calls.
+/// A tree of files, as the source or the sink of a transfer sees it. The module documentation shows
+/// the order of calls.
 ///
-/// Every call may fail with the kinds of [`crate::errno`]: `NotFound`, `PermissionDenied`,
+/// Every call may fail with any error kind of [`crate::errno`]: `NotFound`, `PermissionDenied`,
 /// `NotADirectory`, `NoSpace`, `ReadOnly`, `NameTooLong`, `PathEscapes`, `Io`, `Busy` and so on.
 /// The `# Errors` sections below list only the errors that callers distinguish.
 pub trait Store: Send + Sync {

@@ -172,7 +172,7 @@ fn check_extensions(proxy: &Parsed<'_>) -> Result<(), String> {
                 never(is_other, "its extended key usage is not that of a client")?;
             }
             (SUBJECT_ALT_NAME | ISSUER_ALT_NAME, _) => {
-                return Err("it has an alternative name".into());
+                return Err("it has a subject alternative name".into());
             }
             (BASIC_CONSTRAINTS | KEY_USAGE | EXTENDED_KEY_USAGE, _) => {
                 return Err("one of its extensions is malformed".into());

@@ -19,7 +19,8 @@ const STRANGE: f64 = 0.05;
 /// window).
 const FOLLOWS: f64 = 0.6;
 
-/// Standard deviation of the knee from its earlier place, in its logarithm.
+/// Standard deviation of the change of ln(knee) from one window to the next. The knee is the number
+/// of streams beyond which the throughput no longer grows.
 const EXPECTED: f64 = 0.3;
 
 /// Fraction of the evidence that remains one window later.

@@ -62,8 +62,8 @@ impl Source {
             // The network is the bottleneck: with credit, a further object could be read but not
             // sent.
             Lack::Credit if self.is_every_stream_full() => Stage::Network,
-            // Readers and credit are available. Either all buffers are in use, or a sink that
-            // writes in order waits for other blocks first.
+            // No read can start although readers and credit are available. Either all buffers are
+            // in use, or the sink writes in order and needs earlier blocks first.
             Lack::Nothing if self.free.is_empty() && self.reading > 0 => Stage::Read,
             Lack::Nothing if self.free.is_empty() => Stage::Network,
             Lack::Credit | Lack::Nothing => Stage::Credit,

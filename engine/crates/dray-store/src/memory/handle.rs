@@ -40,8 +40,8 @@ impl MemoryHandle {
 
     fn change(&self, operation: &str, end: u64, work: impl FnOnce(&mut Content)) -> Result<()> {
         let inode = self.inode();
-        // Limit of 1 GiB: enough for a test, and an announced size cannot exhaust the host's
-        // memory.
+        // A file in memory has at most 1 GiB. That is enough for a test, and a peer that announces a
+        // huge file cannot exhaust the host's memory.
         if end > 1 << 30 {
             return Err(self.store.error(ErrorKind::NoSpace, operation, &self.path));
         }

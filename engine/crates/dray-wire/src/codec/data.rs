@@ -271,7 +271,7 @@ pub fn decode_block_head(
         segments,
     };
     match head.payload_bytes() {
-        None => return Err(reader.wrong("segments", "their lengths are over 64 bits")),
+        None => return Err(reader.wrong("segments", "the sum of their lengths is over 64 bits")),
         Some(payload) if payload > limits.object_bytes_max => {
             return Err(reader.over("segments", payload, limits.object_bytes_max));
         }
