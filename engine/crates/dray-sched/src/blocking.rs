@@ -2,10 +2,10 @@
 //! bounds the number of threads for the latter.
 //!
 //! On storage that does not block (files in memory), each thread keeps a processor busy. More
-//! On storage that does not block (files in memory), each thread keeps a processor busy. More
 //! threads than processors wait for each other and fetch data from each other's caches: on two
 //! processors, four readers and four writers took up to a sixth longer than one of each (0038). On
 //! storage that blocks, more threads keep more operations under way.
+//!
 //! Non-goals: the number of threads for storage that blocks ([`crate::tuner::threads`]); the
 //! definition of blocking, which belongs to the code that runs the threads.
 

@@ -252,11 +252,6 @@ pub const ROOMS: &[Room] = &[
         is_pure: false,
         may_use: OPEN_AND_BELOW,
     },
-    Room {
-        name: "dray-capi",
-        is_pure: false,
-        may_use: OPEN_AND_BELOW,
-    },
     // The simulator drives the session with its own executors, never with the real runtime.
     Room {
         name: "dray-sim",

@@ -139,7 +139,6 @@ pub fn entry_bytes(entry: &Entry, path_bytes: usize) -> u64 {
 ///
 /// # Errors
 /// [`ErrorKind::LimitExceeded`] or [`ErrorKind::InvalidRequest`] naming the field.
-/// [`ErrorKind::LimitExceeded`] or [`ErrorKind::InvalidRequest`] naming the field.
 pub fn check_entry(entry: &Entry) -> Result<()> {
     let over = |field: &str, have: usize, most: usize| {
         Err(

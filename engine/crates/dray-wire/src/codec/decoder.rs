@@ -65,7 +65,6 @@ impl Decoder {
     ///
     /// # Errors
     /// Those of [`Prefix::parse`] and [`decode`].
-    /// Those of [`Prefix::parse`] and [`decode`].
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Message>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
