@@ -28,7 +28,9 @@ use crate::traits::Scheduler;
 use choose::{Chooser, Plan, TransferView};
 use dray_access::{Access, Action};
 use dray_api::timestamp::time;
-use dray_api::{RateWish, Request, Scheduling, SchedulingPatch, Side, State as TransferState};
+use dray_api::{
+    RateWish, Request, Route, Scheduling, SchedulingPatch, Side, State as TransferState,
+};
 use dray_config::Config;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, Time, TransferId};
@@ -274,9 +276,12 @@ impl Dispatcher {
         let Some(request) = shared.queue.request(&chosen.id)? else {
             return Ok(());
         };
+        let Some(route) = shared.queue.route(&chosen.id)? else {
+            return Ok(());
+        };
         let is_staging = shared.queue.staging().is_staging(&chosen.id)?;
-        let allowed = shared.ask_again(chosen, is_staging);
-        let seat = match allowed.and_then(|()| shared.seat(chosen, &request)) {
+        let allowed = shared.ask_again(chosen, &route, is_staging);
+        let seat = match allowed.and_then(|()| shared.seat(chosen, &request, &route)) {
             Ok(seat) => seat,
             Err(error) if error.kind == ErrorKind::NoPlace => return Ok(()),
             Err(error) => {
@@ -412,8 +417,8 @@ impl DispatcherInner {
 
     /// Checks that the roots of the submission still exist, and that the access that was allowed
     /// then is still allowed.
-    fn ask_again(&self, one: &QueuedTransfer, is_staging: bool) -> Result<()> {
-        self.runner.check_roots(&one.route)?;
+    fn ask_again(&self, one: &QueuedTransfer, route: &Route, is_staging: bool) -> Result<()> {
+        self.runner.check_roots(route)?;
         let ask = |action, side: &Side| match side {
             Side::Local(path) => {
                 let access = &self.access;
@@ -425,14 +430,14 @@ impl DispatcherInner {
             true => Action::Stage,
             false => Action::Read,
         };
-        for source in one.route.origin_sides() {
+        for source in route.origin_sides() {
             ask(reading, source)?;
         }
-        ask(Action::Modify, one.route.destination())
+        ask(Action::Modify, route.destination())
     }
 
-    fn seat(&self, one: &QueuedTransfer, request: &Request) -> Result<Seat> {
-        let (route, source) = (&one.route, one.source as usize);
+    fn seat(&self, one: &QueuedTransfer, request: &Request, route: &Route) -> Result<Seat> {
+        let source = one.source as usize;
         let reads = route.source(source).is_some_and(Side::is_local);
         let way = match (reads, route.destination().is_local()) {
             (true, true) => Way::Within,

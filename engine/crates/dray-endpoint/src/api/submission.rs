@@ -33,11 +33,7 @@ pub(super) const fn writing(overwrite: Overwrite) -> Action {
 
 impl Api {
     /// Checks all parts of a request that can be checked before it runs.
-    pub(super) fn submission(
-        &self,
-        caller: &Principal,
-        mut request: Request,
-    ) -> Result<Submission> {
+    pub(super) fn submission(&self, caller: &Principal, request: Request) -> Result<Submission> {
         request.check()?;
         check_size(&request)?;
         let route = self.config.route(&request)?;
@@ -53,9 +49,6 @@ impl Api {
             check_clear_data(&request, &self.config)?;
         }
         self.check_access(caller, &request, &route)?;
-        if request.id.is_none() {
-            request.id = Some(new_transfer_id()?);
-        }
         Ok(Submission {
             request,
             route,
@@ -80,6 +73,14 @@ impl Api {
         }
         Ok(())
     }
+}
+
+/// Gives a request an id if it has none.
+pub(super) fn with_id(mut request: Request) -> Result<Request> {
+    if request.id.is_none() {
+        request.id = Some(new_transfer_id()?);
+    }
+    Ok(request)
 }
 
 fn check_size(request: &Request) -> Result<()> {

@@ -3,6 +3,7 @@
 use super::Api;
 use super::extract::{Body, Caller, Id, OptionalBody, Query};
 use super::refusal::Answer;
+use super::submission::with_id;
 use crate::actor::actor;
 use axum::Json;
 use axum::extract::State;
@@ -54,7 +55,7 @@ pub(super) async fn submit(
     let principal = caller.clone();
     let done = api
         .call(move |api| {
-            let submission = api.submission(&principal, request)?;
+            let submission = api.submission(&principal, with_id(request)?)?;
             Ok(api.queue.submit(submission))
         })
         .await??;
@@ -76,7 +77,8 @@ pub(super) async fn batch(
         .call(move |api| {
             let requests = batch.transfers.into_iter().enumerate();
             let submissions = requests.map(|(at, BatchItem(request))| {
-                let submission = request.and_then(|request| api.submission(&principal, *request));
+                let request = request.and_then(|request| with_id(*request));
+                let submission = request.and_then(|request| api.submission(&principal, request));
                 submission.map_err(|error| of_item(at, error))
             });
             api.queue.submit_all(submissions.collect(), batch.atomic)
@@ -277,7 +279,7 @@ pub(super) async fn retry(
         // The permissions may have changed since the first submission.
         let transfer = api.queue.show(&actor(&principal), &id)?;
         let submission = api.submission(&principal, transfer.request)?;
-        (api.queue).retry(&actor(&principal), &id, submission.route)
+        (api.queue).retry(&actor(&principal), &id, submission)
     })
     .await
     .map(Json)

@@ -7,7 +7,6 @@
 
 use super::rules::{SessionPhase, limits, limits_beside, max_running, settings};
 use super::time;
-use dray_api::Side;
 use dray_api::Timestamp;
 use dray_api::{Scheduling, SchedulingPatch};
 use dray_config::Config;
@@ -175,9 +174,7 @@ impl Chooser {
             false => one.waits_since,
             true => self.left.get(&one.id).copied().unwrap_or(self.began),
         };
-        let address = |side: &Side| side.address().map(str::to_owned);
-        let source = one.route.source(one.source as usize).and_then(address);
-        let sink = address(one.route.destination());
+        let (source, sink) = (one.source_peer.clone(), one.sink_peer.clone());
         TransferView {
             id: one.id.clone(),
             owner: one.owner.clone(),

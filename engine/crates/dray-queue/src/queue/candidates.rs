@@ -9,7 +9,7 @@
 
 use super::Queue;
 use super::sqlite::sql;
-use dray_api::{Route, Timestamp};
+use dray_api::{Side, Timestamp};
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId};
 use dray_sched::policy::{Lines, PRIORITY_MAX};
@@ -52,8 +52,10 @@ pub struct QueuedTransfer {
     pub sent: u64,
     /// Index of the source that the next session reads.
     pub source: u32,
-    /// The sides of the request.
-    pub route: Route,
+    /// `HOST:PORT` of the endpoint that the next session reads from; `None` for this endpoint.
+    pub source_peer: Option<String>,
+    /// `HOST:PORT` of the endpoint that the next session writes to; `None` for this endpoint.
+    pub sink_peer: Option<String>,
 }
 
 /// The number of transfers to read from the lines.
@@ -244,13 +246,18 @@ pub(super) fn read(
     seen: &mut Vec<QueuedTransfer>,
 ) -> Result<()> {
     let failed = sql("look at the queue");
+    // Not the whole route: it may have many sides, and one decision reads many transfers.
     let statement = format!(
-        "SELECT id, version, deadline, seq, source, route, principal, owner,
+        "SELECT id, version, deadline, seq, source,
+         coalesce(json_extract(route, '$.replicas[' || (source - 1) || ']'),
+             json_extract(route, '$.sources[0]')),
+         principal, owner,
          coalesce(activity, ''), class, priority,
          max(submitted_at, coalesce(not_before, submitted_at)),
          started_at IS NOT NULL,
          coalesce((SELECT json_extract(body, '$.bytes.sent') FROM counters
-             WHERE transfer = transfers.id), 0)
+             WHERE transfer = transfers.id), 0),
+         json_extract(route, '$.destination')
          FROM transfers {tail}"
     );
     let mut statement = connection.prepare_cached(&statement).map_err(&failed)?;
@@ -259,7 +266,6 @@ pub(super) fn read(
         let id: String = row.get(0).map_err(&failed)?;
         let deadline: Option<i64> = row.get(2).map_err(&failed)?;
         let class: String = row.get(9).map_err(&failed)?;
-        let route: String = row.get(5).map_err(&failed)?;
         seen.push(QueuedTransfer {
             id: TransferId::new(id)?,
             version: row.get(1).map_err(&failed)?,
@@ -274,8 +280,16 @@ pub(super) fn read(
             seq: row.get(3).map_err(&failed)?,
             sent: row.get(13).map_err(&failed)?,
             source: row.get(4).map_err(&failed)?,
-            route: super::row::unjson(&route).map_err(&failed)?,
+            source_peer: peer(row, 5).map_err(&failed)?,
+            sink_peer: peer(row, 14).map_err(&failed)?,
         });
     }
     Ok(())
+}
+
+/// Returns the address of a side that a column holds.
+fn peer(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    let side: String = row.get(column)?;
+    let side: Side = super::row::unjson(&serde_json::Value::from(side).to_string())?;
+    Ok(side.address().map(str::to_owned))
 }

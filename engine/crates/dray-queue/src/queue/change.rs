@@ -5,12 +5,13 @@ use super::quota::Quota;
 use super::refused::Refused;
 use super::row::Row;
 use super::states::{Command, Standing, Step, next};
+use super::submit::Submission;
 use super::write::{renew, told};
 use super::{Effects, Queue, not_found, promised};
 use crate::clock;
 use crate::promises::asks_promise;
 use dray_api::Timestamp;
-use dray_api::{Check, Patch, Request, Route, State, Transfer};
+use dray_api::{Check, Patch, Request, State, Transfer};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 
@@ -74,14 +75,21 @@ impl Queue {
     /// Starts a new attempt of a transfer that has ended, along the present route of its request.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]; `Busy` if the queue is full.
-    pub fn retry(&self, caller: &Actor, id: &str, route: Route) -> Result<Transfer> {
+    /// As [`Queue::cancel`]; `Busy` if the queue is full, or if the id was submitted for other URLs
+    /// since `submission` was read.
+    pub fn retry(&self, caller: &Actor, id: &str, submission: Submission) -> Result<Transfer> {
         let limits = self.settings.limits();
         self.change_if(caller, id, Command::Retry, move |connection, row| {
             if !row.standing.state.is_terminal() {
                 return Ok(());
             }
-            row.route = Some(route);
+            if !urls(&row.request).eq(urls(&submission.request)) {
+                let operation = "try the transfer again";
+                return Err(Error::new(ErrorKind::Busy, End::Here, operation)
+                    .cause("it was submitted for other URLs at the same time")
+                    .remedy("look at it, then try again"));
+            }
+            row.route = Some(submission.route);
             Quota::count(connection, limits, "try the transfer again")?.take(connection, &row.owner)
         })
     }
@@ -287,4 +295,10 @@ fn step(effects: &mut Effects, row: &mut Row, to: Standing, id: &TransferId, now
     }
     // The session's slot is free now.
     effects.is_woken |= from.state == State::Active && to.state != State::Active;
+}
+
+/// Returns the URLs of a request, in the order of its places.
+fn urls(request: &Request) -> impl Iterator<Item = &str> {
+    let places = request.origin_places().chain([&request.destination]);
+    places.map(|place| place.url.as_str())
 }

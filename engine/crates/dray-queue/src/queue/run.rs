@@ -11,7 +11,7 @@ use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_a
 use super::submit::unasked;
 use super::{Queue, not_found};
 use crate::clock;
-use dray_api::{Request, RetryWish, State, Timestamp};
+use dray_api::{Request, RetryWish, Route, State, Timestamp};
 use dray_core::lock::LockExt;
 use dray_core::{Error, RelPath, Result, Status, TransferId};
 use std::collections::HashSet;
@@ -178,6 +178,15 @@ impl Queue {
     pub fn request(&self, id: &TransferId) -> Result<Option<Request>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         Ok(row.map(|row| row.whole_request()))
+    }
+
+    /// Returns the route of a transfer; `None` if there is no such transfer.
+    ///
+    /// # Errors
+    /// Errors of the database; `InvalidRequest` for a transfer of an older version without a route.
+    pub fn route(&self, id: &TransferId) -> Result<Option<Route>> {
+        let row = self.read(|connection| Row::find(connection, id.as_str()))?;
+        row.map(|row| row.route().cloned()).transpose()
     }
 
     /// Records the end of an active transfer's session. Returns the new state of the transfer;
@@ -400,14 +409,21 @@ impl Queue {
             "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL ORDER BY t.seq LIMIT ?1"
         );
         let found = self.read(|connection| rows(connection, &statement, [limit]))?;
-        let purges = found.into_iter().map(|row| {
-            Ok(PurgeJob {
-                // An earlier attempt may have left partial data.
-                has_begun: row.started_at.is_some() || row.attempt > 1,
-                input: SessionInput::purging(row)?,
-            })
-        });
-        purges.collect()
+        let mut purges = Vec::with_capacity(found.len());
+        for row in found {
+            // An earlier attempt may have left partial data.
+            let has_begun = row.started_at.is_some() || row.attempt > 1;
+            let id = TransferId::new(row.id.as_str())?;
+            match SessionInput::purging(row) {
+                Ok(input) => purges.push(PurgeJob { has_begun, input }),
+                // The others are purged nevertheless.
+                Err(error) => {
+                    let report = PurgeReport::kept(format!("its partial data remains: {error}"));
+                    self.purged(&id, Some(report))?;
+                }
+            }
+        }
+        Ok(purges)
     }
 
     /// Records that the purge of a cancelled transfer has ended, with its report.

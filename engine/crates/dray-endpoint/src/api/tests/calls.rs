@@ -623,6 +623,13 @@ async fn a_deadline_that_cannot_be_promised_is_refused_with_one_that_can() {
     let asked = json!({"transfers": [two.clone()]});
     let (_, dry) = house.post("alice", "/v1/admission", asked).await;
     assert_eq!(dry["decision"], json!("refuse"));
+    // A request without an id is named by its number.
+    let mut nameless = two.clone();
+    nameless.as_object_mut().expect("an object").remove("id");
+    let asked = json!({"transfers": [request("small"), nameless]});
+    let (_, dry) = house.post("alice", "/v1/admission", asked).await;
+    let reasons = dry["transfers"][0]["reasons"].to_string();
+    assert!(reasons.contains("number 2"), "{dry}");
     let (code, refused) = house.post("alice", "/v1/transfers", two.clone()).await;
     assert_eq!(
         (code, &refused["error"]["kind"]),

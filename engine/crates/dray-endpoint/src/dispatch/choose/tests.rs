@@ -247,11 +247,8 @@ fn a_transfer_that_ran_before_waits_since_its_session_ended() {
         seq: 1,
         sent: 0,
         source: 0,
-        route: serde_json::from_value(json!({
-            "sources": ["dray://b.example/data/x"],
-            "destination": "/data/x",
-        }))
-        .expect("good"),
+        source_peer: Some("b.example:4735".to_owned()),
+        sink_peer: None,
     };
     let one = chooser.waiting(&queued, &config);
     assert_eq!(one.since, queued.waits_since);

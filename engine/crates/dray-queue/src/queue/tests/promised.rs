@@ -1,6 +1,6 @@
 //! Promises are stored with their transfers, and exist once or not at all.
 
-use super::routes::any_route;
+use super::routes::retry;
 use super::{actor, begin, by, id, request, route, staging};
 use crate::clock;
 use crate::events::Hub;
@@ -218,19 +218,14 @@ fn a_retry_goes_on_without_what_cannot_be_promised_any_more() {
     queue.submit(by("alice", due("one", 60))).expect("fits");
     queue.cancel(&alice, "one", false).expect("cancelled");
     queue.submit(by("alice", due("two", 60))).expect("fits");
-    let retried = queue.retry(&alice, "one", any_route()).expect("retried");
+    let retried = retry(&queue, &alice, "one").expect("retried");
     assert!(
         !retried.promised && !retried.notices.is_empty(),
         "{retried:?}"
     );
     queue.cancel(&alice, "two", false).expect("cancelled");
     queue.cancel(&alice, "one", false).expect("cancelled");
-    assert!(
-        queue
-            .retry(&alice, "one", any_route())
-            .expect("retried")
-            .promised
-    );
+    assert!(retry(&queue, &alice, "one").expect("retried").promised);
 }
 
 #[test]
@@ -413,12 +408,7 @@ fn a_weight_or_a_class_asks_for_nothing() {
     queue.cancel(&alice, "one", false).expect("cancelled");
     queue.submit(by("alice", due("two", 60))).expect("fits");
     // It continues without a promise, and no promise is possible now either.
-    assert!(
-        !queue
-            .retry(&alice, "one", any_route())
-            .expect("retried")
-            .promised
-    );
+    assert!(!retry(&queue, &alice, "one").expect("retried").promised);
     let patch = Patch {
         weight: Some(500),
         class: Some(Some(Class::Realtime)),

@@ -4,8 +4,8 @@ use super::{actor, by, id, open, request, settings};
 use crate::clock;
 use crate::events::Hub;
 use crate::queue::row::Row;
-use crate::queue::{Actor, Queue, Settings};
-use dray_api::{Request, Route, State, Transfer};
+use crate::queue::{Actor, Queue, Settings, Submission};
+use dray_api::{Request, Route, Side, State, Transfer};
 use dray_core::{ErrorKind, Result};
 use serde_json::json;
 use std::path::Path;
@@ -26,7 +26,18 @@ pub(super) fn any_route() -> Route {
 
 /// Retries a transfer along that route.
 pub(super) fn retry(queue: &Queue, caller: &Actor, name: &str) -> Result<Transfer> {
-    queue.retry(caller, name, any_route())
+    let request = queue.show(caller, name)?.request;
+    queue.retry(caller, name, along(any_route(), request))
+}
+
+/// Returns a submission along a route.
+fn along(route: Route, request: Request) -> Submission {
+    Submission {
+        request,
+        route,
+        owner: "alice".to_owned(),
+        principal: "alice".to_owned(),
+    }
 }
 
 fn execute(state: &Path, statements: &str) {
@@ -120,8 +131,14 @@ fn the_routes_of_an_older_queue_are_resolved_once() {
     );
     let waiting = super::candidates::all(&queue);
     let replicas = waiting.iter().find(|one| one.id.as_str() == "replicas");
-    let route = &replicas.expect("a candidate").route;
+    let replicas = replicas.expect("a candidate");
+    let route = queue.route(&replicas.id).expect("read").expect("there");
     assert_eq!(route.peer(1), Some("c.example:4735"));
+    let peer = route
+        .source(replicas.source as usize)
+        .and_then(Side::address);
+    assert_eq!(replicas.source_peer.as_deref(), peer);
+    assert_eq!(replicas.sink_peer.as_deref(), route.destination().address());
     let version = queue.show(&actor("alice"), "many").expect("there").version;
     let input = queue.begin(&id("many"), version).expect("written");
     assert_eq!(input.expect("queued").route.origin(0).len(), 3);
@@ -160,11 +177,43 @@ fn a_transfer_whose_urls_cannot_be_read_fails_and_the_others_go_on() {
         "destination": "/data/y",
     }))
     .expect("a route");
-    queue.retry(&alice, "done", route.clone()).expect("retried");
+    let request = queue.show(&alice, "done").expect("there").request;
+    let other = super::request("other");
+    let busy = queue
+        .retry(&alice, "done", along(route.clone(), other))
+        .expect_err("of other URLs");
+    assert_eq!(busy.kind, ErrorKind::Busy);
+    queue
+        .retry(&alice, "done", along(route.clone(), request))
+        .expect("retried");
     assert_eq!(row(&queue, "done").route, Some(route));
     drop(queue);
     // The row that has ended stays as it is, also at a later start.
     drop(open(&state));
+}
+
+#[test]
+fn a_purge_without_a_route_does_not_stop_the_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    record(&state);
+    execute(
+        &state,
+        "UPDATE transfers SET request = json_set(request, '$.destination.url', 'http://b/x')
+             WHERE id = 'failed';",
+    );
+    let queue = open(&state);
+    let alice = actor("alice");
+    for name in ["failed", "pull"] {
+        queue.cancel(&alice, name, true).expect("cancelled");
+    }
+    let jobs = queue.to_purge(9).expect("read");
+    let ids: Vec<_> = jobs.iter().map(|job| job.input.id.as_str()).collect();
+    assert_eq!(ids, ["pull"]);
+    let kept = queue.show(&alice, "failed").expect("there");
+    let notice = kept.notices.last().expect("a notice");
+    assert!(notice.starts_with("its partial data remains"), "{notice}");
+    queue.delete(&alice, "failed").expect("deleted");
 }
 
 #[test]

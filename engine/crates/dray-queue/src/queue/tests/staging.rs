@@ -1,6 +1,6 @@
 //! The life of a staged copy: created with its transfer, kept without it, ended by an eviction.
 
-use super::routes::any_route;
+use super::routes::retry;
 use super::{actor, begin, by, id, lost, open, queue, request};
 use crate::clock;
 use crate::queue::{Ending, Queue, Refused, StagedRow, Submitted};
@@ -119,7 +119,7 @@ fn what_failed_goes_with_its_transfer_and_a_new_attempt_begins_anew() {
     let failed = shown(&queue, "s");
     assert_eq!(failed.state, StagedState::Failed);
     assert!(failed.pinned_until.is_none() && failed.expires_at.is_none());
-    queue.retry(&alice, "s", any_route()).expect("retried");
+    retry(&queue, &alice, "s").expect("retried");
     done(&queue, "s");
     queue
         .staging()
