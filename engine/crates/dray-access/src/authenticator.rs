@@ -370,9 +370,13 @@ fn revocation_lists(
             .cause(format!("{}: {cause}", file.display()))
             .remedy("fetch it again, or correct tls.crl")
     };
-    let bytes = read(file).map_err(|error| wrong(error.kind, error.cause))?;
+    let is_list = is_named || is_named_a_list(file);
+    let bytes = match read(file) {
+        Err(error) if error.kind == ErrorKind::LimitExceeded && !is_list => return Ok(Vec::new()),
+        read => read.map_err(|error| wrong(error.kind, error.cause))?,
+    };
     if bytes.first() == Some(&DER_SEQUENCE) {
-        return Ok(match is_named || is_named_a_list(file) {
+        return Ok(match is_list {
             true => vec![bytes.into()],
             false => Vec::new(),
         });
@@ -381,7 +385,7 @@ fn revocation_lists(
     let lists: Vec<_> = lists
         .collect::<std::result::Result<_, _>>()
         .map_err(|error| wrong(ErrorKind::InvalidRequest, error.to_string()))?;
-    if lists.is_empty() && (is_named || is_named_a_list(file)) {
+    if lists.is_empty() && is_list {
         let cause = "it holds no revocation list".to_owned();
         return Err(wrong(ErrorKind::InvalidRequest, cause));
     }

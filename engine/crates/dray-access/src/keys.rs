@@ -163,7 +163,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
         })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let operation = format!("read {}", path.display());
-        return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+        return Err(Error::new(ErrorKind::LimitExceeded, End::Here, operation)
             .cause(format!("it has more than {FILE_BYTES_MAX} bytes"))
             .remedy("correct the path in the configuration, or split the file"));
     }
@@ -177,8 +177,12 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let mut all = Vec::new();
     for file in files(path)? {
-        // A folder of authorities also holds policies and revocation lists.
-        let found = CertificateDer::pem_slice_iter(&read(&file)?)
+        let bytes = match read(&file) {
+            // A folder of authorities also holds policies and revocation lists, which may be large.
+            Err(error) if error.kind == ErrorKind::LimitExceeded && file != path => continue,
+            read => read?,
+        };
+        let found = CertificateDer::pem_slice_iter(&bytes)
             .flatten()
             .collect::<Vec<_>>();
         all.extend(found);
