@@ -14,6 +14,9 @@ use std::sync::{Arc, Weak};
 /// Cause of the error for an item that another program has removed.
 const REMOVED: &str = "it does not exist any more";
 
+/// Maximum number of concurrent queries: a server shares its threads with other clients.
+const QUERIES_MAX: usize = 64;
+
 /// The parts of a sink that a sync uses.
 pub(crate) struct SyncGroup<'a> {
     pub(crate) server: &'a Arc<Server>,
@@ -134,8 +137,12 @@ impl SyncGroup<'_> {
         if files.is_empty() {
             return Ok(Vec::new());
         }
-        let login = self.server.login();
-        let asked = files.into_iter().map(|path| (login.as_str(), path));
-        Server::client()?.look_each(asked, 0)
+        let (login, client) = (self.server.login(), Server::client()?);
+        let mut states = Vec::with_capacity(files.len());
+        for some in files.chunks(QUERIES_MAX) {
+            let asked = some.iter().map(|path| (login.as_str(), path.clone()));
+            states.extend(client.look_each(asked, 0)?);
+        }
+        Ok(states)
     }
 }
