@@ -27,7 +27,7 @@ WORKERS ?= 5
 
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
 .PHONY: test-celery check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
-.PHONY: setup-xrootd setup-bench build-xrootd develop develop-release fmt clean
+.PHONY: setup-xrootd setup-bench build-xrootd build-sim develop develop-release fmt clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -54,14 +54,17 @@ setup-xrootd:
 setup-bench:
 	@tools/bootstrap.sh bench
 
+# Without the simulator, whose planted defects do not belong into the programs.
+RELEASE := $(CARGO) build --locked --release --workspace --exclude dray-sim --bins
+
 build: setup-build ## Release programs in engine/target/release/
-	$(CARGO) build --locked --release --workspace --bins
+	$(RELEASE)
 	ln -sf dray $(CARGO_TARGET_DIR)/release/drayd
 
 # The whole workspace, as in `build`: for one package alone cargo chooses other features, and would
 # compile all below it a second time.
 build-xrootd: setup-xrootd ## What reaches XRootD, beside the release programs: a program and libraries
-	$(CARGO) build --locked --release --workspace --bins
+	$(RELEASE)
 	$(MAKE) --no-print-directory -C plugins/xrootd OUT=$(CARGO_TARGET_DIR)/release
 
 develop: setup-build ## Editable install in .venv, native module built in place (debug)
@@ -85,7 +88,7 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 	$(ENV) python tools/audit.py
 	for script in tools/*.sh docker/*.sh .ci/run; do bash -n "$$script"; done
 
-integration: setup build build-xrootd develop ## Tests that need more than one part, real servers included
+integration: setup build build-xrootd build-sim develop ## Tests that need more than one part, real servers included
 	$(CARGO) build --locked -p dray-store-xrootd --example conformance
 	$(PYTEST) -m "(slow or server) and not full and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -98,7 +101,7 @@ test: check unit ## Everything: checks, unit tests, simulator, short fuzz run, i
 # One after the other: moments are many small waits, made calls are many small bodies, and the loads
 # assert answering times, for which nothing else may run.
 test-full: export DRAY_FULL := 1
-test-full: setup build build-xrootd develop ## Faults in full: 20 moments of each, failed calls, power loss, soak, loads; three hours or more
+test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 moments of each, failed calls, power loss, soak, loads; three hours or more
 	$(PYTEST) integration/endpoint/test_faults_*.py -n $(WORKERS) --dist load -rA $(ARGS)
 	$(PYTEST) integration/endpoint/test_openapi.py integration/endpoint/test_schema.py -rA $(ARGS)
 	$(PYTEST) integration/faults/test_errno_sweep.py integration/faults/test_crash_replay.py \
@@ -110,8 +113,10 @@ test-full: setup build build-xrootd develop ## Faults in full: 20 moments of eac
 test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images
 	@tools/container.sh
 
-# The program of `build`: for this package alone cargo would compile all below it a second time.
-sim: build ## Simulated transfers with faults and checkers; SEED=n replays one
+build-sim: setup-build
+	$(CARGO) build --locked --release -p dray-sim --bins
+
+sim: build-sim ## Simulated transfers with faults and checkers; SEED=n replays one
 	$(CARGO_TARGET_DIR)/release/dray-sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 .PHONY: e2e-deadline
