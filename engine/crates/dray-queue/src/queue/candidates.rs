@@ -249,7 +249,8 @@ pub(super) fn read(
     // Not the whole route: it may have many sides, and one decision reads many transfers.
     let statement = format!(
         "SELECT id, version, deadline, seq, source,
-         coalesce(json_extract(route, '$.replicas[' || (source - 1) || ']'),
+         coalesce(CASE WHEN source > 0
+             THEN json_extract(route, '$.replicas[' || (source - 1) || ']') END,
              json_extract(route, '$.sources[0]')),
          principal, owner,
          coalesce(activity, ''), class, priority,

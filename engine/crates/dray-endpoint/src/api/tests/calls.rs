@@ -626,7 +626,9 @@ async fn a_deadline_that_cannot_be_promised_is_refused_with_one_that_can() {
     // A request without an id is named by its number.
     let mut nameless = two.clone();
     nameless.as_object_mut().expect("an object").remove("id");
-    let asked = json!({"transfers": [request("small"), nameless]});
+    let later = clock::now().after(Duration::from_secs(10_000));
+    let easy = wanted("easy", json!(later), json!({"bytes_expected": 1}));
+    let asked = json!({"transfers": [easy, nameless]});
     let (_, dry) = house.post("alice", "/v1/admission", asked).await;
     let reasons = dry["transfers"][0]["reasons"].to_string();
     assert!(reasons.contains("number 2"), "{dry}");
