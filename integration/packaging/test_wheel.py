@@ -22,13 +22,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 def run(command: list[str | Path], **environment: str) -> str:
     """Run a command and return its output; on failure show all of it."""
+    # With the tree's packages on its path, pip would take dray as installed.
+    inherited = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(
         [str(word) for word in command],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, **environment},
+        env={**inherited, **environment},
     )
     assert result.returncode == 0, f"{command} ended with {result.returncode}:\n{result.stdout}"
     return result.stdout
