@@ -56,7 +56,7 @@ pub struct UniversalLog<F> {
     /// Set if the next commit must sync, even if the durability does not require it.
     must_sync: bool,
     is_given_up: bool,
-    /// Length from which on the log may be rewritten. Raised when the storage has no space for a
+    /// The log may be rewritten once it has at least this length. Raised when the storage has no space for a
     /// rewrite.
     compact_from: u64,
 }

@@ -164,7 +164,7 @@ fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, O
         (true, _) => None,
         (false, Some(name)) => Some(own_name(name.as_bytes())?),
         (false, None) => {
-            let cause = format!("{words} has no name of its own");
+            let cause = format!("{words} does not end in a name");
             return Err(usage(cause, format!("write {words}/ for its contents")));
         }
     };

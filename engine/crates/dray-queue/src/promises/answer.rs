@@ -130,7 +130,7 @@ impl<'a> Names<'a> {
         let mut words = vec![why];
         if let (Some(needed), Some(there)) = (refusal.rate_needed, refusal.rate_there_is) {
             words.push(format!(
-                "it needs {}/s, and {}/s can be promised",
+                "it needs {}/s, but only {}/s can be promised",
                 human(needed.0),
                 human(there.0)
             ));

@@ -445,8 +445,8 @@ impl Queue {
         })
     }
 
-    /// Returns a page of transfers that have not ended and hold tickets; the next page is after the
-    /// last number.
+    /// Returns a page of transfers that have not ended and hold tickets. For the next page, pass the
+    /// last sequence number of this one as `after`.
     ///
     /// # Errors
     /// Errors of the database.

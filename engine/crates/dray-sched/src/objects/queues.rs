@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// Remaining bytes of datasets (only kept for [`dray_core::options::Order::Layout`]).
 #[derive(Debug, Default)]
 pub(super) struct Left {
-    /// Open bytes, and those of announced files whose wanted ranges are not yet known.
+    /// Bytes of each dataset that are not yet sent, and the bytes of announced files whose wanted ranges
+    /// are not yet known.
     bytes: HashMap<Dataset, u64>,
     /// Dataset that is being listed: its remaining size is unknown.
     pub(super) listing: Option<Dataset>,
