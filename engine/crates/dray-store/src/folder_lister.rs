@@ -171,6 +171,8 @@ impl<S: FolderSource> FolderLister<S> {
         let end = source.end();
         let mut lister = Self::empty(options, source);
         match top.name().filter(|_| !options.contents) {
+            // It is left out like such an entry of a folder.
+            Some(name) if name.is_reserved() && !options.own => {}
             Some(name) => lister.top = Some((top.clone(), name, entry)),
             None if is_folder => lister.enter(top.clone(), None, None),
             None => {
@@ -372,5 +374,28 @@ mod tests {
         let ends =
             found.filter(|item| matches!(item, Ok(end) if end.kind == EntryKind::DirectoryEnd));
         assert!(ends.count() > 0, "the folders above still end");
+    }
+    #[test]
+    fn a_top_with_a_reserved_name_is_left_out() {
+        let file = FileState {
+            kind: FileKind::File,
+            size: 1,
+            modified: ModifiedTime {
+                seconds: 0,
+                nanoseconds: 0,
+            },
+            mode: 0o644,
+            inode: 0,
+            device: 0,
+        };
+        let listed = |name: &[u8]| {
+            let top = RelPath::parse(name).expect("a path");
+            let options = ListOptions::default();
+            let lister =
+                FolderLister::new(&top, Some(file), &options, |_: &RelPath| Ok(Vec::new()));
+            lister.expect("a file").count()
+        };
+        assert_eq!(listed(b"x.part"), 1);
+        assert_eq!(listed(b".dray-ab.part"), 0);
     }
 }
