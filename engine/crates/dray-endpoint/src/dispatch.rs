@@ -273,10 +273,7 @@ impl Dispatcher {
     fn begin_one(&self, chosen: &QueuedTransfer) -> Result<()> {
         let shared = &self.0;
         // With the patches until now; the transfer may be deleted.
-        let Some(request) = shared.queue.request(&chosen.id)? else {
-            return Ok(());
-        };
-        let Some(route) = shared.queue.route(&chosen.id)? else {
+        let Some((request, route)) = shared.queue.request_and_route(&chosen.id)? else {
             return Ok(());
         };
         let is_staging = shared.queue.staging().is_staging(&chosen.id)?;

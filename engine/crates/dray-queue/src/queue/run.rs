@@ -180,13 +180,15 @@ impl Queue {
         Ok(row.map(|row| row.whole_request()))
     }
 
-    /// Returns the route of a transfer; `None` if there is no such transfer.
+    /// Returns the present request of a transfer, with its tickets, and its route; `None` if there is
+    /// no such transfer.
     ///
     /// # Errors
     /// Errors of the database; `InvalidRequest` for a transfer of an older version without a route.
-    pub fn route(&self, id: &TransferId) -> Result<Option<Route>> {
+    pub fn request_and_route(&self, id: &TransferId) -> Result<Option<(Request, Route)>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
-        row.map(|row| row.route().cloned()).transpose()
+        row.map(|row| Ok((row.whole_request(), row.route()?.clone())))
+            .transpose()
     }
 
     /// Records the end of an active transfer's session. Returns the new state of the transfer;
