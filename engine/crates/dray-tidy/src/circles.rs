@@ -6,15 +6,6 @@ use crate::Finding;
 use crate::lex;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A circle that exists already. Its entry may only shrink.
-#[derive(Debug)]
-pub struct KnownCircle {
-    /// Name of the crate.
-    pub krate: &'static str,
-    /// Its modules from the crate's root, as in `net::hub`, sorted.
-    pub modules: &'static [&'static str],
-}
-
 /// The path of modules that a file below `src/` holds, none for the crate's root; `None` for
 /// binaries and for files of tests.
 fn module_of(rest: &str) -> Option<Vec<&str>> {
@@ -180,53 +171,20 @@ fn reachable<'a>(
     reached
 }
 
-/// Every circle of the crate that is not known, and every known one that is smaller or gone.
+/// Returns a finding for every circle of the crate.
 #[must_use]
-pub fn check(krate: &str, files: &[(&str, &str)], known: &[KnownCircle]) -> Vec<Finding> {
-    let circles = find(files);
-    let mut findings = Vec::new();
-    for circle in &circles {
-        let of_it: Vec<&KnownCircle> = known.iter().filter(|one| one.krate == krate).collect();
-        if of_it.iter().any(|one| one.modules == circle) {
-            continue;
-        }
-        let is_part = |one: &&KnownCircle| {
-            circle
-                .iter()
-                .all(|module| one.modules.contains(&module.as_str()))
-        };
-        let message = if of_it.iter().any(is_part) {
-            format!("this circle has shrunk, shorten its entry to: {circle:?}")
-        } else {
-            format!("these modules import each other, so that none is read alone: {circle:?}")
-        };
-        findings.push(Finding::at(krate, message));
-    }
-    for one in known.iter().filter(|one| one.krate == krate) {
-        let is_there = circles.iter().any(|circle| {
-            circle
-                .iter()
-                .any(|module| one.modules.contains(&module.as_str()))
-        });
-        if !is_there {
-            let message = format!(
-                "this circle is gone, take it off the list: {:?}",
-                one.modules
-            );
-            findings.push(Finding::at(krate, message));
-        }
-    }
-    findings
+pub fn check(krate: &str, files: &[(&str, &str)]) -> Vec<Finding> {
+    let finding = |circle: &Vec<String>| {
+        let message =
+            format!("these modules import each other, so that none is read alone: {circle:?}");
+        Finding::at(krate, message)
+    };
+    find(files).iter().map(finding).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const KNOWN: &[KnownCircle] = &[KnownCircle {
-        krate: "x",
-        modules: &["a", "b"],
-    }];
 
     const CIRCLE: &[(&str, &str)] = &[
         ("src/lib.rs", "mod a;\nmod b;\nmod c;\n"),
@@ -238,9 +196,8 @@ mod tests {
     #[test]
     fn two_modules_that_import_each_other_are_found() {
         assert_eq!(find(CIRCLE), [["a", "b"]]);
-        assert_eq!(check("x", CIRCLE, &[]).len(), 1);
-        assert_eq!(check("x", CIRCLE, KNOWN), []);
-        assert_eq!(check("y", CIRCLE, KNOWN).len(), 1);
+        assert_eq!(check("x", CIRCLE).len(), 1);
+        assert_eq!(check("x", &CIRCLE[..2]), []);
     }
 
     #[test]
@@ -270,15 +227,5 @@ mod tests {
             ),
         ];
         assert_eq!(find(&files), Vec::<Vec<String>>::new());
-    }
-
-    #[test]
-    fn the_list_of_known_circles_only_shrinks() {
-        let larger = KnownCircle {
-            krate: "x",
-            modules: &["a", "b", "c"],
-        };
-        assert_eq!(check("x", CIRCLE, &[larger]).len(), 1, "shrunk");
-        assert_eq!(check("x", &CIRCLE[..2], KNOWN).len(), 1, "gone");
     }
 }
