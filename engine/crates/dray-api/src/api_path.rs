@@ -237,7 +237,10 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
 
 fn invalid_url(url: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the URL")
-        .cause(format!("\"{}\" is no place", shortened(url)))
+        .cause(format!(
+            "\"{}\" is not a URL of an endpoint, or a path",
+            shortened(url)
+        ))
         .remedy("write dray://HOST[:PORT]/ROOT/PATH, or /ROOT/PATH at this endpoint")
 }
 

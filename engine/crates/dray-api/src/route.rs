@@ -212,7 +212,10 @@ mod tests {
                 request(&["/d/x"], &["dray://b.example/d/x"], "dray://c.example/d/y"),
                 "neither side",
             ),
-            (request(&["http://b/x"], &[], "/d/y"), "is no place"),
+            (
+                request(&["http://b/x"], &[], "/d/y"),
+                "is not a URL of an endpoint",
+            ),
             (request(&["/d/x"], &[], "/d/../y"), "/d/../y"),
             (request(&[], &[], "/d/y"), "no source"),
         ];

@@ -132,7 +132,8 @@ fn the_routes_of_an_older_queue_are_resolved_once() {
     let waiting = super::candidates::all(&queue);
     let replicas = waiting.iter().find(|one| one.id.as_str() == "replicas");
     let replicas = replicas.expect("a candidate");
-    let route = queue.route(&replicas.id).expect("read").expect("there");
+    let found = queue.request_and_route(&replicas.id).expect("read");
+    let (_, route) = found.expect("there");
     assert_eq!(route.peer(1), Some("c.example:4735"));
     let peer = route
         .source(replicas.source as usize)
@@ -162,7 +163,10 @@ fn a_transfer_whose_urls_cannot_be_read_fails_and_the_others_go_on() {
     let failed = queue.show(&alice, "push").expect("there");
     assert_eq!(failed.state, State::Failed);
     let error = failed.error.expect("a reason");
-    assert!(error.cause.contains("is no place"), "{error:?}");
+    assert!(
+        error.cause.contains("is not a URL of an endpoint"),
+        "{error:?}"
+    );
     assert!(failed.ended_at.is_some() && !failed.promised);
     let purged = queue.show(&alice, "cancelled").expect("there");
     assert!(purged.notices[0].contains("its partial data remains"));
