@@ -74,7 +74,7 @@ develop-release: export SETUPTOOLS_RUST_CARGO_PROFILE := release
 develop-release: develop ## The same with the engine optimised
 
 unit: setup develop ## Unit, property and virtual-time tests: no servers, under five minutes
-	$(CARGO) test --locked --workspace --quiet
+	$(ENV) python tools/rust_tests.py
 	$(PYTEST) -m "not slow and not server and not bench and not celery" \
 		-n 2 --dist loadfile $(ARGS)
 
@@ -93,9 +93,8 @@ integration: setup build build-xrootd build-sim develop ## Tests that need more 
 	$(PYTEST) -m "(slow or server) and not full and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test: check unit ## Everything: checks, unit tests, simulator, short fuzz run, integration tests
+test: check unit ## Everything that every change must pass: checks, unit tests, simulator, integration tests
 	$(MAKE) sim
-	$(MAKE) fuzz SECONDS=10
 	$(MAKE) integration
 
 # One after the other: moments are many small waits, made calls are many small bodies, and the loads

@@ -432,6 +432,8 @@ fn streams_that_carry_nothing_are_not_dialled_for_ever() {
                 assert!(count < 20, "there is no end to it");
             }
             SourceEvent::Input(source::Input::PeerLost(error)) => break error,
+            // The link may see that the proxy closed a stream before this test sends on it.
+            SourceEvent::Left(..) => {}
             _ => panic!("streams or the end were due"),
         }
     };
@@ -450,7 +452,7 @@ fn streams_are_dialled_again_as_long_as_objects_come_through() {
         let (_, mut stream) = loop {
             match source.link.events.recv_timeout(PATIENCE).expect("an event") {
                 SourceEvent::Stream(number, stream) => break (number, stream),
-                SourceEvent::Input(source::Input::Message(_)) => {}
+                SourceEvent::Input(source::Input::Message(_)) | SourceEvent::Left(..) => {}
                 _ => panic!("a stream was due in round {round}"),
             }
         };
