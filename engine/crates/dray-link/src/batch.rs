@@ -1,25 +1,28 @@
 //! Schedules the threads of a transfer as batch work (`SCHED_BATCH`, sched(7)).
 //!
-//! An object passes through five threads and more, and each wakes the next. A woken thread may
-//! preempt the one that woke it, so on few processors each object cost a dozen context switches and
-//! more, and a tenth of the time. Batch work does not preempt: it waits until the running thread
-//! blocks, and finds several objects by then (0035). Threads that answer users are not scheduled
-//! like this.
+//! An object passes through at least five threads, and each thread wakes the next one. Under the
+//! default policy a woken thread may preempt the waking thread. On a host with few processors each
+//! object then cost a dozen context switches, and a tenth of the time was lost. A batch thread does
+//! not preempt other threads. It starts when the running thread blocks, and several objects are
+//! ready for it by then (decision 0035). Threads that answer user requests keep the default policy.
 
 use std::marker::PhantomData;
 
-/// While it lives, this thread, and threads that it starts meanwhile, are batch work.
+/// Keeps the calling thread under the batch policy until dropped. Threads that the calling thread
+/// starts in this time inherit the policy.
 #[derive(Debug)]
 pub struct Batch {
-    /// A policy belongs to a thread: the thread that set it must reset it.
+    /// Makes the type `!Send`: a scheduling policy belongs to a thread, so the thread that set the
+    /// policy must reset it.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl Batch {
-    /// Sets the policy. Returns `None` if another policy than the default is set, which stays, or
-    /// if the system has no batch policy.
+    /// Sets the batch policy for the calling thread. Returns `None`, and changes nothing, if the
+    /// thread already has a policy other than the default, or if the system has no batch policy.
     pub fn begin() -> Option<Self> {
-        // Make a value only after a change: dropping it resets the policy.
+        // `then` evaluates the value only after a change, because dropping a `Batch` resets the
+        // policy.
         (policy() == libc::SCHED_OTHER && set(libc::SCHED_BATCH)).then(|| Self {
             _of_this_thread: PhantomData,
         })
@@ -28,23 +31,23 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // Neither change needs a privilege.
+        // Neither setting nor resetting the batch policy needs a privilege.
         set(libc::SCHED_OTHER);
     }
 }
 
-/// Returns the policy of this thread.
+/// Returns the scheduling policy of the calling thread.
 #[expect(unsafe_code, reason = "no crate here has the call")]
 fn policy() -> i32 {
-    // SAFETY: takes a number and touches no memory; 0 is the calling thread.
+    // SAFETY: the call takes a number and touches no memory. 0 means the calling thread.
     unsafe { libc::sched_getscheduler(0) }
 }
 
 #[expect(unsafe_code, reason = "no crate here has the call")]
 fn set(policy: i32) -> bool {
     let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the pointer is to a whole `sched_param`, which is only read, and outlives the call; 0
-    // is the calling thread.
+    // SAFETY: the pointer refers to a whole `sched_param` that outlives the call. The kernel only
+    // reads the value. 0 means the calling thread.
     unsafe { libc::sched_setscheduler(0, policy, &raw const priority) == 0 }
 }
 

@@ -1,9 +1,9 @@
-//! The monotonic clock of the machines.
+//! The monotonic clock from which the state machines get their time.
 
 use dray_core::Time;
 use std::time::Instant;
 
-/// A clock that starts at its creation. Changes of the host's date do not affect it.
+/// A clock that counts from its creation. Changes of the host's date do not affect it.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(Instant);
 

@@ -1,5 +1,5 @@
-//! Bytes in a buffer that also exist in a file of this host: a sink in the same process may share
-//! that file's blocks instead of writing them again.
+//! Locates the bytes of a buffer in a file of this host. A sink in the same process may share the
+//! file's blocks instead of writing the bytes again.
 
 use dray_core::{ByteRange, Result};
 use dray_store::{Partial, ReadHandle, ReadState};
@@ -14,8 +14,8 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Creates the extent of bytes that were read at `offset`; `None` if the file's store does not
-    /// share blocks.
+    /// Creates the extent for bytes that were read from `file` at `offset`. Returns `None` if the
+    /// file's store cannot share blocks.
     pub fn of(file: &Arc<dyn ReadHandle>, offset: u64, state: ReadState) -> Option<Self> {
         file.shareable().map(|_| Self {
             file: Arc::clone(file),
@@ -24,9 +24,9 @@ impl Extent {
         })
     }
 
-    /// Shares the bytes with `partial`, as its `range`. Returns false if the caller must write them
-    /// instead: if the store cannot share them, or if the file has changed since the read, so that
-    /// the shared bytes may differ from those of the checksums.
+    /// Shares the bytes with `partial`, at `range`. Returns false if the caller must write the
+    /// bytes instead. This happens if the store cannot share blocks, or if the file has changed
+    /// since the read: then the shared bytes may not match their checksums.
     pub fn give(&self, partial: &dyn Partial, range: ByteRange) -> Result<bool> {
         let Some(file) = self.file.shareable() else {
             return Ok(false);

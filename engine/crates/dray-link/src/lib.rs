@@ -1,8 +1,9 @@
-//! The link between an executor and the other end: its traits and events ([`link`]), and the parts
+//! Traits and events of the link between an executor and the other end ([`link`]), and the modules
 //! that executors and connections both use.
 //!
-//! An executor reads and writes buffers of a [`pool`], a connection fills and sends them, at the
-//! rates of [`pace`]. The threads of both are started, placed and guarded in the same way.
+//! An executor reads and writes buffers of a [`pool`]. A connection fills and sends these buffers
+//! at the rates of [`pace`]. Executors and connections start, bind and guard their threads with the
+//! same functions.
 //!
 //! Non-goals: sockets (`dray-net`), effects of the machines (`dray-runtime`).
 //!

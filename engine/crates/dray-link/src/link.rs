@@ -1,9 +1,9 @@
 //! The link from an executor to the other end, across a network or within a process.
 //!
-//! A link gives its executor events to read and senders to write. Control messages pass through a
-//! [`ControlSender`] on its own thread; each data stream of a source has a [`BlockSender`] on its
-//! own thread. At the sink, a stream's receiver puts [`SinkEvent`]s of arrived blocks directly into
-//! the executor's channel.
+//! A link provides a channel of events and the senders. One thread sends control messages through a
+//! [`ControlSender`]. Each data stream of a source has a [`BlockSender`] on its own thread. At the
+//! sink, the receiver of a stream puts [`SinkEvent`]s of arrived blocks directly into the
+//! executor's channel.
 
 use crate::open_file::OpenFile;
 use crate::origin::Origin;
@@ -14,22 +14,22 @@ use dray_core::{Error, FileIndex, Result, StreamId};
 use dray_wire::message::{BlockHead, Message};
 use std::sync::Arc;
 
-/// Sends control messages in sequence; may block.
+/// Sends control messages in order. May block.
 pub trait ControlSender: Send {
     /// Sends a message.
     ///
     /// # Errors
-    /// If the connection is lost; the receiving half reports the loss as a lost peer.
+    /// If the connection is lost. The receiving half then also reports a lost peer.
     fn send(&mut self, message: &Message) -> Result<()>;
 }
 
-/// Sends objects on a stream in sequence; may block.
+/// Sends objects on one stream, in order. May block.
 pub trait BlockSender: Send {
-    /// Sends an object at the rate of `pace`. On return the buffer's content is no longer needed;
-    /// an in-process link may have swapped it for another buffer's.
+    /// Sends an object at the rate of `pace`. After the call the caller may reuse the buffer. An
+    /// in-process link may have swapped the buffer's content with another buffer's.
     ///
     /// # Errors
-    /// If the stream is lost: the caller does not use it again.
+    /// If the stream is lost. The caller must not use the stream again.
     fn send(
         &mut self,
         head: &BlockHead,
@@ -37,33 +37,33 @@ pub trait BlockSender: Send {
         pace: &mut Pace<'_>,
     ) -> Result<()>;
 
-    /// Returns a function that ends the stream from another thread while it sends; sending then
-    /// fails. `None`: sending cannot block.
+    /// Returns a function with which another thread ends the stream while `send` runs; `send` then
+    /// fails. Returns `None` if `send` cannot block.
     fn cutter(&self) -> Option<Box<dyn Fn() + Send>> {
         None
     }
 
-    /// Ends the stream for this reason; the caller does not use it again.
+    /// Ends the stream because of `error`. The caller must not use the stream again.
     fn give_up(&mut self, _error: &Error) {}
 }
 
 /// Events for a source's executor.
 pub enum SourceEvent {
-    /// Input of its machine.
+    /// Input for the source machine.
     Input(dray_session::source::Input),
-    /// Rates that it shares with other sessions; sent before any data moves.
+    /// Rates that this session shares with other sessions. Sent before any data moves.
     Shared(SharedRates),
     /// A thread of this end has failed: the session cannot continue.
     Broken(Error),
-    /// A data stream is ready for use.
+    /// A new data stream is ready for use.
     Stream(StreamId, Box<dyn BlockSender>),
-    /// The peer has closed a data stream; the error is the reason, as far as it is known.
+    /// The peer has closed a data stream. The error is the reason, as far as this end knows it.
     Left(StreamId, Error),
-    /// Entries of the listing, with the origins of their bytes.
+    /// Newly listed entries, with the origins of their bytes.
     Listed {
-        /// Entries, for the machine.
+        /// Entries, for the source machine.
         entries: Vec<dray_session::source::Listed>,
-        /// Origins, for the readers.
+        /// Origins, for the reader threads.
         origins: Vec<(FileIndex, Arc<Origin>)>,
         /// Entries that could not be listed.
         failed: Vec<dray_session::Failure>,
@@ -74,11 +74,11 @@ pub enum SourceEvent {
 
 /// Events for a sink's executor.
 pub enum SinkEvent {
-    /// Input of its machine.
+    /// Input for the sink machine.
     Input(dray_session::sink::Input),
     /// A thread of this end has failed: the session cannot continue.
     Broken(Error),
-    /// A partial file is open, or cannot be opened.
+    /// A partial file was opened, or opening it failed.
     Prepared(FileIndex, Result<Arc<OpenFile>>),
 }
 
@@ -90,7 +90,7 @@ pub struct SourceLink {
     pub events_in: Sender<SourceEvent>,
     /// Sender of control messages.
     pub control: Box<dyn ControlSender>,
-    /// Ends the link, which stops its receivers. Called once, after the last message was sent.
+    /// Ends the link and stops its receivers. The executor calls this once, after the last message.
     pub close: Box<dyn FnOnce() + Send>,
 }
 
@@ -102,6 +102,6 @@ pub struct SinkLink {
     pub events_in: Sender<SinkEvent>,
     /// Sender of control messages.
     pub control: Box<dyn ControlSender>,
-    /// Ends the link, which stops its receivers. Called once, after the last message was sent.
+    /// Ends the link and stops its receivers. The executor calls this once, after the last message.
     pub close: Box<dyn FnOnce() + Send>,
 }

@@ -1,14 +1,15 @@
 //! Binds threads to memory nodes (NUMA): near the device that they read or write, or near the
-//! network card that receives their stream. Distances come from the kernel's `/sys`
+//! network card that receives their stream. The kernel's `/sys` gives the distances
 //! (`Documentation/ABI/stable/sysfs-devices-node`). A zone consists of all processors of a node
-//! that this process may use; the kernel chooses the core for a thread.
+//! that this process may use. The kernel chooses the processor within the zone.
 //!
-//! Active only with `DRAY_ZONES=1` in the environment: it was never tested on such a host, and if a
-//! single measurement binds all threads of a busy process to one node, the others idle.
+//! Binding is off by default and is enabled by `DRAY_ZONES=1` in the environment, because it was
+//! never tested on a host with several nodes. A wrong load measurement could bind all threads of a
+//! busy process to one node and leave the other nodes idle.
 //!
-//! If this process may use too few of a node's processors, the nearest other node's are used, by
-//! the distances in the firmware. Threads stay unbound if there is one node, if the node is
-//! unknown, or if its processors are busy already.
+//! If this process may use fewer than `CPUS_MIN` processors of a node, threads use the nearest
+//! other node, by the distances in the firmware. Threads stay unbound if the host has one node, if
+//! the node of the device is unknown, or if the node's processors are busy already.
 
 mod load;
 
@@ -22,42 +23,45 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
-/// Minimum number of a node's processors: fewer delay a transfer more than distance does. Guess,
-/// revisit.
+/// Minimum number of usable processors in a zone. With fewer processors a transfer loses more time
+/// than distant memory costs. Guess, revisit.
 const CPUS_MIN: usize = 4;
 
-/// Maximum average load of processors to which threads are bound. Guess, revisit.
+/// Maximum average load, 0 to 1, of processors to which threads are bound. Guess, revisit.
 const BUSY_MAX: f64 = 0.85;
 
-/// Maximum depth of devices on devices: more is a loop.
+/// Maximum depth of block devices stacked on other block devices. A deeper stack is taken for a
+/// loop.
 const LAYERS_MAX: u32 = 8;
 
 /// The nodes of a host.
 #[derive(Debug, Default)]
 struct NumaNodes {
     sys: PathBuf,
-    /// Usable processors by node.
+    /// Processors that this process may use, by node.
     nodes: BTreeMap<u32, Vec<usize>>,
-    /// Distance of a node's memory from another's processors, as in the firmware (ACPI SLIT: 10 is
-    /// its own).
+    /// Distance from the processors of the first node to the memory of the second node, as in the
+    /// firmware (ACPI SLIT: 10 is the node's own memory).
     distances: BTreeMap<(u32, u32), u32>,
 }
 
 impl NumaNodes {
-    /// Returns the nodes of this host, with the processors of this process at the first call.
+    /// Returns the nodes of this host. The first call fixes the processors that this process may
+    /// use.
     fn of_host() -> &'static Self {
         static HOST: OnceLock<NumaNodes> = OnceLock::new();
         HOST.get_or_init(|| {
             if std::env::var_os("DRAY_ZONES").is_none_or(|value| value != "1") {
                 return Self::default();
             }
-            // Fails on hosts with more processors than a set holds: no thread is bound there.
+            // The call fails on hosts with more processors than a `CpuSet` holds. No thread is
+            // bound on such hosts.
             let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();
             Self::read(Path::new("/sys"), |cpu| allowed.is_set(cpu))
         })
     }
 
-    /// Reads the nodes from `sys`, with the processors that may be used.
+    /// Reads the nodes from `sys`, with the processors for which `may_use` returns true.
     fn read(sys: &Path, may_use: impl Fn(usize) -> bool) -> Self {
         let mut nodes: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         let mut rows: Vec<(u32, String)> = Vec::new();
@@ -75,7 +79,8 @@ impl NumaNodes {
             rows.push((node, told));
         }
         let distances = rows.iter().flat_map(|(node, told)| {
-            // The distances are in the order of the existing nodes.
+            // The kernel lists one distance for each existing node, in the order of the node
+            // numbers.
             let told = told
                 .split_ascii_whitespace()
                 .map_while(|one| one.parse().ok());
@@ -85,7 +90,8 @@ impl NumaNodes {
         let distances = distances.collect();
         Self {
             distances,
-            // Links in it lead to its canonical path.
+            // Links below `sys` resolve to canonical paths, so `sys` must be canonical for
+            // comparisons.
             sys: sys.canonicalize().unwrap_or_else(|_| sys.to_owned()),
             nodes,
         }
@@ -101,7 +107,7 @@ impl NumaNodes {
         self.zone(self.node_of(&place, LAYERS_MAX)?)
     }
 
-    /// Returns the processors near the one that receives a connection's packets.
+    /// Returns the processors near the processor that receives a connection's packets.
     fn near_connection(&self, socket: impl AsFd) -> Option<&[usize]> {
         if self.nodes.len() < 2 {
             return None;
@@ -128,11 +134,12 @@ impl NumaNodes {
         let farthest = told.iter().map(|(distance, _)| *distance).max()?;
         let can = told.iter().filter(|(_, cpus)| is_enough(cpus));
         let (distance, nearest) = can.min_by_key(|(distance, _)| *distance)?;
-        // All distances are equal: the kernel knows better which processors are free.
+        // If all distances are equal, binding gains nothing, and the kernel places threads better.
         (*distance < farthest).then_some(nearest)
     }
 
-    /// Returns the node of the processor that runs the calling thread; `None` if there is only one.
+    /// Returns the node of the processor that runs the calling thread. Returns `None` on a host
+    /// with one node.
     fn here(&self) -> Option<u32> {
         if self.nodes.len() < 2 {
             return None;
@@ -145,8 +152,8 @@ impl NumaNodes {
         nodes.find_map(|(node, cpus)| cpus.contains(&cpu).then_some(*node))
     }
 
-    /// Returns the node of a block device: its own, or that of its parent device. For a device on
-    /// other devices, the node of those, if they all have the same.
+    /// Returns the node of a block device, from the device itself or from its parent device. For a
+    /// device that is built on other devices, returns their node if all of them have the same one.
     fn node_of(&self, device: &Path, layers: u32) -> Option<u32> {
         let device = device.canonicalize().ok()?;
         let below = fs::read_dir(device.join("slaves")).ok();
@@ -167,32 +174,33 @@ impl NumaNodes {
             .ancestors()
             .take_while(within)
             .find_map(|path| fs::read_to_string(path.join("numa_node")).ok())?;
-        // -1: unknown to the firmware.
+        // -1, which the firmware uses for an unknown node, does not parse as `u32`.
         told.trim().parse().ok()
     }
 }
 
-/// Binds the calling thread near a device from now on.
+/// Binds the calling thread, until its end, near a block device (`st_dev`).
 pub fn stay_near_device(device: Option<u64>) {
     if let Some(cpus) = device.and_then(|device| NumaNodes::of_host().near_device(device)) {
         stay(cpus);
     }
 }
 
-/// Binds the calling thread near the receiver of a connection, which must have received data
-/// already.
+/// Binds the calling thread, until its end, near the processor that receives the packets of a
+/// connection. The connection must have received data already.
 pub fn stay_near_connection(socket: impl AsFd) {
     if let Some(cpus) = NumaNodes::of_host().near_connection(socket) {
         stay(cpus);
     }
 }
 
-/// Returns the memory node of the calling thread at this moment; `None` if it makes no difference.
+/// Returns the memory node that runs the calling thread at this moment. Returns `None` on a host
+/// with one node, or if binding is not enabled.
 pub fn node_here() -> Option<u32> {
     NumaNodes::of_host().here()
 }
 
-/// Returns true if these processors are known to be busy.
+/// Returns true if the average load of these processors is known and too high for more threads.
 fn are_busy(cpus: &[usize]) -> bool {
     static LOAD: OnceLock<Mutex<Load>> = OnceLock::new();
     let mut load = LOAD.get_or_init(Mutex::default).lock_unpoisoned();
@@ -202,8 +210,8 @@ fn are_busy(cpus: &[usize]) -> bool {
     load.of(cpus).is_some_and(|busy| busy > BUSY_MAX)
 }
 
-/// Binds the calling thread to these processors from now on, unless they are busy. If the system
-/// refuses, the thread stays unbound.
+/// Binds the calling thread to these processors until the thread ends, unless they are busy. If the
+/// system refuses, the thread stays unbound.
 fn stay(cpus: &[usize]) {
     if are_busy(cpus) {
         return;
@@ -215,7 +223,7 @@ fn stay(cpus: &[usize]) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// Parses a list of the kernel's: `0-3,8,10-11`.
+/// Parses a processor list of the kernel, such as `0-3,8,10-11`.
 fn cpus(list: &str) -> impl Iterator<Item = usize> {
     list.trim().split(',').flat_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

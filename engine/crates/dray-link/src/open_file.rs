@@ -7,31 +7,32 @@ use dray_store::{Partial, PartialId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A prepared partial file, and its number in the log.
+/// A partial file that is ready for writes, with its number in the log.
 pub struct OpenFile {
     /// Path of the file below the destination.
     pub path: RelPath,
     /// Number of the file in the log.
     pub number: FileNumber,
-    /// True if its writers are serialised, so that none waits in the store.
+    /// True if the runtime lets one thread at a time write this file, because writers would
+    /// otherwise wait for each other in the store.
     pub takes_one_writer: bool,
     /// Size of the complete file in bytes.
     pub size: u64,
     /// Name of the partial file.
     pub name: Name,
-    /// Identity of the partial file, to open it again.
+    /// Identity of the partial file, with which the sink opens the file again.
     pub id: PartialId,
-    /// True if unwritten ranges are known to be holes.
+    /// True if all unwritten ranges are known to be holes.
     is_one_hole: AtomicBool,
     published: AtomicBool,
-    /// True if bytes of an earlier run were trusted without a read.
+    /// True if bytes of an earlier run were accepted without reading them.
     unread: AtomicBool,
-    /// Its handle; `None` after it was closed in favour of others.
+    /// Handle of the partial file. `None` after the sink closed the handle to open other files.
     handle: Mutex<Option<Arc<dyn Partial>>>,
 }
 
 impl OpenFile {
-    /// Creates the entry of a partial file that was just begun, with its handle.
+    /// Creates the entry of a partial file that was just created, with its handle.
     #[must_use]
     pub fn new(
         path: &RelPath,
@@ -55,12 +56,12 @@ impl OpenFile {
         }
     }
 
-    /// Locks its handle, to take it, open it or close it.
+    /// Locks the handle, for a caller that uses, opens or closes the file.
     pub fn handle(&self) -> MutexGuard<'_, Option<Arc<dyn Partial>>> {
         self.handle.lock_unpoisoned()
     }
 
-    /// Returns true if unwritten ranges are known to be holes.
+    /// Returns true if all unwritten ranges are known to be holes.
     pub fn is_one_hole(&self) -> bool {
         self.is_one_hole.load(Ordering::Acquire)
     }
@@ -70,22 +71,22 @@ impl OpenFile {
         self.is_one_hole.store(false, Ordering::Release);
     }
 
-    /// Records that the file has its final name.
+    /// Records that the file was published under its final name.
     pub fn set_published(&self) {
         self.published.store(true, Ordering::Release);
     }
 
-    /// Records that bytes of an earlier run were trusted without a read.
+    /// Records that bytes of an earlier run were accepted without reading them.
     pub fn set_unread(&self) {
         self.unread.store(true, Ordering::Release);
     }
 
-    /// Returns true if bytes of an earlier run were trusted without a read.
+    /// Returns true if bytes of an earlier run were accepted without reading them.
     pub fn is_unread(&self) -> bool {
         self.unread.load(Ordering::Acquire)
     }
 
-    /// Returns true if the file has its final name.
+    /// Returns true if the file was published under its final name.
     pub fn is_published(&self) -> bool {
         self.published.load(Ordering::Acquire)
     }

@@ -10,19 +10,19 @@ pub struct Origin {
     pub store: Arc<dyn Store>,
     /// Path of the file in its store.
     pub path: RelPath,
-    /// Prefix that callers write before the path.
+    /// Prefix of the path in errors and reports: the root as the user wrote it.
     pub top: Arc<str>,
-    /// Offset of the first byte to send (for a byte range of a file).
+    /// Offset in the file of the first byte to send. Not zero if the transfer copies a byte range.
     pub offset: u64,
-    /// Size of the whole file and its modification time, as listed.
+    /// Size and modification time of the whole file, as listed.
     pub listed: ReadState,
-    /// Handle that reads of a large file share, if it was opened.
+    /// Handle that all reads of a large file share, once it is open.
     pub handle: OnceLock<Arc<dyn ReadHandle>>,
-    /// State that the file system recorded before the first read, updated after changes of
-    /// attributes only.
+    /// State that the file system recorded before the first read. A change that affects only
+    /// attributes updates this state.
     pub noted: Mutex<Option<Noted>>,
-    /// True if reads may share a handle. False if objects are drawn at random from all files, as
-    /// all of them would stay open.
+    /// True if reads may share a handle. False if objects are drawn at random from all files,
+    /// because the handles of all files would then stay open.
     pub is_shared: bool,
 }
 
@@ -33,8 +33,9 @@ impl Origin {
         opened.map(Arc::from)
     }
 
-    /// Calls `read` with a handle: with the shared handle for parts of a large file, if sharing is
-    /// enabled. A failed open is not stored: a later attempt may succeed.
+    /// Calls `read` with a handle. Reads of parts of a large file use the shared handle if
+    /// `is_shared` is true; other reads open the file for one call. A failed open is not stored, so
+    /// a later call opens the file again.
     pub fn with_handle<T>(
         &self,
         is_whole: bool,

@@ -1,11 +1,11 @@
-//! Rates in force while bytes pass: a session's own, and those that it shares with other sessions.
+//! Limits the rate at which bytes pass, for one session and for sets of sessions that share a rate.
 //!
-//! The machine's gate decides when an object is read. This module spreads the object's bytes over
-//! the time that they may take, piece by piece. A shared rate outlives its sessions, so many short
-//! sessions keep to it too.
+//! The machine's gate decides when an object is read. This module then spreads the bytes of the
+//! object over time, piece by piece. A shared rate outlives its sessions, so many short sessions
+//! together also keep within the rate.
 //!
-//! Invariant owned here: at any time the bytes that passed a [`SharedRate`] are at most rate x time
-//! plus one piece for each stream; after a pause a session catches up at most a fifth of a second.
+//! Invariant owned here: the bytes that have passed a [`SharedRate`] never exceed rate x time plus
+//! one piece for each stream. After a pause a session catches up at most a fifth of a second.
 
 use crate::clock::Clock;
 use dray_core::lock::LockExt;
@@ -15,39 +15,41 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum bytes of one piece: a lower maximum would only cost calls.
+/// Maximum number of bytes in one piece. Smaller pieces would cost more calls and gain nothing.
 const PIECE_MAX: u64 = 1 << 20;
 
-/// Minimum bytes of one piece at any rate: a piece is a TLS record.
+/// Minimum number of bytes in one piece, even at a very low rate: each piece becomes a TLS record.
 const PIECE_MIN: u64 = 16;
 
-/// Divisor of the rate: a piece takes about 1 / `PIECE_PARTS` of a second.
+/// Number of pieces in a second: a piece takes about 1 / `PIECE_PARTS` of a second at the lowest
+/// rate.
 const PIECE_PARTS: u64 = 50;
 
 /// Unused rate is kept for 1 / `BURST_PARTS` of a second. A thread that wakes late on a busy host
-/// makes up for it; otherwise the rate would not be reached (guess, revisit).
+/// uses the kept rate to catch up. Without this the average would stay below the rate (guess,
+/// revisit).
 const BURST_PARTS: u64 = 5;
 
 /// Interval at which a waiting thread checks whether the session has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Interval at which a long object reports that it is still moving.
+/// Interval at which the thread of a long object reports that the object still moves.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// Value for no rate: a rate of zero passes nothing and is never stored here.
+/// Stored value for "no limit". A rate of zero is never stored in this field.
 const NONE: u64 = 0;
 
-/// One rate, for all streams and sessions that use it.
+/// A rate limit that several streams and sessions share.
 #[derive(Debug)]
 pub struct SharedRate {
     clock: Clock,
-    /// Bytes per second, or [`NONE`].
+    /// Limit in bytes per second, or [`NONE`].
     rate: AtomicU64,
     pacer: Mutex<Pacer>,
 }
 
 impl SharedRate {
-    /// Returns a rate in bytes per second; at least one.
+    /// Creates a limit of `rate` bytes per second, at least 1.
     #[must_use]
     pub fn new(rate: u64) -> Self {
         let limited = Self::unlimited();
@@ -73,7 +75,8 @@ impl SharedRate {
         let is_new = pacer.rate().is_none();
         pacer.set_rate(rate.map(BytesPerSecond), burst, self.clock.now());
         if is_new {
-            // The first bytes are also subject to the rate.
+            // A limit that was just set also applies to the first bytes, so there is no initial
+            // burst.
             pacer.spend(burst);
         }
         pacer.forgive(burst);
@@ -89,7 +92,7 @@ impl SharedRate {
     }
 }
 
-/// All rates that a session shares with others, and the bytes that have passed them.
+/// All rate limits that a session shares with other sessions, and the number of bytes moved.
 #[derive(Debug, Clone, Default)]
 pub struct SharedRates {
     rates: Arc<[Arc<SharedRate>]>,
@@ -106,14 +109,15 @@ impl FromIterator<Arc<SharedRate>> for SharedRates {
 }
 
 impl SharedRates {
-    /// Returns true if there are no rates.
+    /// Returns true if there are no shared limits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rates.is_empty()
     }
 
-    /// Returns the bytes that have passed at this end, including bytes of unfinished objects. At a
-    /// low rate a large object passes slowly, and the shares must see that it moves.
+    /// Returns the number of bytes that have passed at this end, including bytes of unfinished
+    /// objects. A large object passes slowly at a low rate, and the calculation of shares must see
+    /// its progress.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
@@ -128,8 +132,8 @@ impl SharedRates {
         waits.max().unwrap_or_default()
     }
 
-    /// Charges received `bytes` and waits as long as they should have taken; returns false as soon
-    /// as `is_over`.
+    /// Charges `bytes` received bytes and waits until the rates allow them. Returns false if
+    /// `is_over` returns true before the end of the wait.
     #[must_use]
     pub fn came(&self, bytes: usize, is_over: impl Fn() -> bool) -> bool {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -173,8 +177,8 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Sets the bytes per second of this session. With zero, objects already on the streams
-    /// continue at the previous rate: a held transfer stops after these objects.
+    /// Sets the limit of this session in bytes per second. Zero holds the transfer: the machine
+    /// sends no further object, and objects already on the streams continue at the previous rate.
     pub fn set_rate(&self, rate: Option<u64>) {
         if rate != Some(0) && rate != self.own.rate() {
             self.own.set(rate);
@@ -182,7 +186,7 @@ impl Gate {
         }
     }
 
-    /// Sets the rates that it shares with other sessions.
+    /// Sets the limits that this session shares with other sessions.
     pub fn share(&self, rates: SharedRates) {
         *self.shared() = rates;
         self.note();
@@ -193,7 +197,7 @@ impl Gate {
         self.is_limited.store(is_limited, Ordering::Release);
     }
 
-    /// Ends all waits; from now on nothing passes.
+    /// Ends all waits. After this call no bytes pass.
     pub fn shut_down(&self) {
         *self.is_shut_down() = true;
         self.changed.notify_all();
@@ -208,8 +212,8 @@ impl Gate {
         is_shut_down.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits, and returns the number of the `left` bytes that may pass next, and the length of the
-    /// wait; `None` after a shutdown.
+    /// Waits until the next piece of the `left` bytes may pass. Returns the length of the piece and
+    /// the length of the wait, or `None` after a shutdown.
     fn piece(&self, left: usize) -> Option<(usize, Duration)> {
         let shared = self.shared().clone();
         let lowest = shared.lowest().into_iter().chain(self.own.rate()).min();
@@ -244,15 +248,15 @@ impl Gate {
 /// Paces one object through a [`Gate`].
 pub struct Pace<'a> {
     gate: &'a Gate,
-    /// Called repeatedly while the object passes, with the time it has waited here since the last
-    /// call.
+    /// Called about every second while the object passes. The argument is the time that the object
+    /// has waited at the gate since the last call.
     under_way: &'a dyn Fn(Duration),
     told: Instant,
     held: Duration,
 }
 
 impl<'a> Pace<'a> {
-    /// Returns the pace of an object that begins to pass `gate`.
+    /// Creates the pace of an object that begins to pass `gate`.
     #[must_use]
     pub fn new(gate: &'a Gate, under_way: &'a dyn Fn(Duration)) -> Self {
         Self {
@@ -263,20 +267,20 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Counts bytes that have passed, with or without [`Self::piece`].
+    /// Counts bytes that have passed, whether or not the sender called [`Self::piece`] for them.
     pub fn passed(&self, bytes: usize) {
         let shared = self.gate.shared();
         shared.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns true if its bytes need [`Self::piece`].
+    /// Returns true if a limit is set, so the sender must call [`Self::piece`].
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.gate.is_limited.load(Ordering::Acquire)
     }
 
-    /// Waits, and returns the number of the `left` bytes to send next; `None` if the session has
-    /// ended.
+    /// Waits until the next piece of the `left` bytes may pass, and returns its length in bytes.
+    /// Returns `None` if the session has ended.
     pub fn piece(&mut self, left: usize) -> Option<usize> {
         if self.told.elapsed() >= TOLD {
             self.told = Instant::now();
@@ -287,12 +291,12 @@ impl<'a> Pace<'a> {
         Some(piece)
     }
 
-    /// Returns the waiting time since the last report.
+    /// Returns the time spent waiting since the last report, and resets it.
     pub fn take_held(&mut self) -> Duration {
         std::mem::take(&mut self.held)
     }
 
-    /// Waits as long as `bytes` take; returns false if the session has ended.
+    /// Waits until the rates allow `bytes` bytes. Returns false if the session has ended.
     #[must_use]
     pub fn pass(&mut self, bytes: u64) -> bool {
         let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -358,7 +362,7 @@ mod tests {
         gate.set_rate(Some(1_000));
         assert!(pace.is_limited());
         assert_eq!(pace.piece(1 << 30), Some(20));
-        // Held: objects on the streams continue at the previous rate.
+        // A rate of zero holds the transfer: objects on the streams continue at the previous rate.
         gate.set_rate(Some(0));
         assert_eq!(pace.piece(1 << 30), Some(20));
         gate.set_rate(None);

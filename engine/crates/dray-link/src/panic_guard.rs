@@ -1,15 +1,16 @@
-//! Turns panics, which are defects of dray, into an error of the session: otherwise the executor,
-//! and then the other end, would wait forever for the ended thread.
+//! Turns panics, which are defects of dray, into an error of the session. Without this error the
+//! executor and the other end would wait forever for the ended thread.
 
 use crossbeam_channel::Sender;
 use dray_core::{End, Error, ErrorKind, Result};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `run`; a panic becomes an error of kind [`ErrorKind::Internal`] that names the operation.
+/// Calls `run`. If `run` panics, returns an error of kind [`ErrorKind::Internal`] that names the
+/// operation.
 ///
-/// State shared with other threads must tolerate a panic: buffers hold meaningless bytes
-/// afterwards, and the log is given up.
+/// State that `run` shares with other threads must tolerate a panic. After a panic, buffers hold
+/// arbitrary bytes, and the sink no longer uses the log.
 pub fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         Error::new(ErrorKind::Internal, End::Here, operation)
@@ -18,10 +19,10 @@ pub fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
     })
 }
 
-/// As [`caught`], for a thread that reports the error to its executor.
+/// Calls `run` as [`caught`] does, and sends the error of a panic to the executor.
 pub fn or_tell<E>(operation: &str, events: &Sender<E>, broken: fn(Error) -> E, run: impl FnOnce()) {
     if let Err(error) = caught(operation, run) {
-        // If the executor has ended, no thread waits for the report.
+        // If the executor has ended, the report has no receiver.
         let _ = events.send(broken(error));
     }
 }

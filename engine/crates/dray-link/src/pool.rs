@@ -1,10 +1,10 @@
-//! The buffer pool: preallocated, page-aligned (for direct I/O), addressed by id.
+//! The buffer pool: preallocated, page-aligned buffers (for direct I/O) that are named by id.
 //!
-//! Each buffer has a lock of its own, taken by the one thread that works on it. The lock that all
-//! threads share guards only the list of free buffers, for a push or a pop. Address space is
-//! reserved immediately, and pages are touched on use. The last returned buffer is taken first: so
-//! a transfer touches only as many buffers as it uses concurrently, and the bytes of its next
-//! object are in the processor's cache.
+//! Each buffer has its own lock, which the thread that works on the buffer holds. All threads share
+//! one more lock, which only guards the list of free buffers. The pool reserves its address space
+//! immediately; the kernel allocates a page when a thread first touches the page. The pool hands
+//! out the most recently returned buffer first. So a transfer touches only as many buffers as it
+//! uses concurrently, and the next object is likely to find its buffer in the processor's cache.
 
 use crate::extent::Extent;
 use crate::numa::node_here;
@@ -16,22 +16,24 @@ use std::sync::{Mutex, MutexGuard};
 
 const PAGE: usize = 4096;
 
-/// Bytes read and checksummed in one step, everywhere: they fit the second-level cache of any
-/// machine of the last ten years. Guess, revisit.
+/// Number of bytes that are read and summed in one step. A piece fits the second-level cache of
+/// common processors of the last ten years. Guess, revisit.
 pub const PIECE_BYTES: usize = 256 << 10;
 
-/// Minimum size of a buffer with a mapping of its own. An allocator clears reused memory, which
-/// cleared a whole pool for the smallest copy: in an endpoint up to 0.2 s of processor time for
-/// each session. Smaller buffers would be too many mappings for one process (guess, revisit).
+/// Minimum size in bytes of a buffer that gets its own memory mapping. An allocator clears reused
+/// memory. This cleared a whole pool even for the smallest copy: in an endpoint up to 0.2 s of
+/// processor time for each session. Mapping smaller buffers too would exceed the number of mappings
+/// of a process (guess, revisit).
 const MAPPED_BYTES: usize = 512 << 10;
 
-/// Bytes that other threads of the process may still allocate after a pool was made: a few stacks,
-/// and socket buffers (guess, revisit).
+/// Number of bytes that must remain available to other threads of the process after a pool was
+/// made, for a few stacks and socket buffers (guess, revisit).
 const SPARE_BYTES: usize = 32 << 20;
 
-/// Maps this many bytes in one piece, and unmaps them. If an infeasible pool were allocated piece
-/// by piece, it would first use up the rest of the process's limit. A small allocation of another
-/// thread would then fail and end the process, with sessions that are not concerned.
+/// Checks the memory limit of the process: maps `bytes` in one piece and unmaps them. If the
+/// process allocated a pool beyond its limit buffer by buffer, the pool would use up the memory of
+/// the process before it fails. A small allocation in another thread would then fail and end the
+/// process, with all its sessions.
 fn probe(bytes: usize) -> Result<()> {
     let mut all = MmapOptions::new();
     // Check address space only, not free memory: untouched pages are never allocated.
@@ -42,25 +44,26 @@ fn probe(bytes: usize) -> Result<()> {
 /// Memory of a buffer.
 enum Memory {
     Mapped(MmapMut),
-    /// Memory, and the offset of the first page boundary in it.
+    /// Allocated memory, and the offset of the first page boundary in it.
     Allocated(Vec<u8>, usize),
 }
 
 impl Memory {
     fn new(bytes: usize) -> Result<Self> {
         let mapped = (bytes >= MAPPED_BYTES).then(|| MmapMut::map_anon(bytes));
-        // The number of mappings of a process is limited.
+        // A process has a limited number of mappings; if the limit is reached, allocate instead.
         if let Some(Ok(mapped)) = mapped {
             return Ok(Self::Mapped(mapped));
         }
         let bytes = bytes.saturating_add(PAGE);
-        // Allocate twice: `try_reserve` memory is not zeroed, and a zeroed allocation cannot fail
-        // gracefully.
+        // Allocate twice: `try_reserve_exact` reports a failure but does not clear the memory, and
+        // an allocation of cleared memory ends the process if it fails.
         let mut asked = Vec::<u8>::new();
         asked.try_reserve_exact(bytes).map_err(|_| refused(bytes))?;
-        // Otherwise the compiler may remove the unused allocation.
+        // `black_box` keeps the compiler from removing the unused allocation.
         drop(std::hint::black_box(asked));
-        // With ordinary alignment: with the page's, the allocator would always clear it by hand.
+        // Allocate with ordinary alignment. With page alignment the allocator would always clear
+        // the memory itself, even if the kernel has just cleared it.
         let memory = vec![0; bytes];
         let address = memory.as_ptr().addr();
         Ok(Self::Allocated(
@@ -84,8 +87,8 @@ fn refused(bytes: usize) -> Error {
 pub struct Buffer {
     memory: Memory,
     bytes: usize,
-    /// Location of its bytes in the source file, if shared blocks are possible. Unused by a link
-    /// that sends the bytes.
+    /// Location of the buffer's bytes in the source file, if the sink may share blocks. A link that
+    /// sends the bytes ignores this field.
     pub extent: Option<Extent>,
 }
 
@@ -99,7 +102,7 @@ impl Buffer {
         })
     }
 
-    /// Returns the memory.
+    /// Returns the memory of the buffer.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match &self.memory {
@@ -108,7 +111,7 @@ impl Buffer {
         }
     }
 
-    /// Returns the memory for writing.
+    /// Returns the memory of the buffer for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Mapped(memory) => memory,
@@ -127,19 +130,20 @@ impl std::fmt::Debug for Buffer {
 #[derive(Debug)]
 pub struct Pool {
     buffers: Box<[Mutex<Buffer>]>,
-    /// Free buffers, used as a stack.
+    /// Ids of free buffers, used as a stack.
     free: Mutex<Vec<BufferId>>,
-    /// Memory node near which each buffer was first filled, plus one; 0 if unknown, or if there is
-    /// only one. The system allocates pages near the thread that touches them first.
+    /// For each buffer, the number of the memory node near which it was first filled, plus one. 0
+    /// if the node is unknown, or if the host has one node. The kernel allocates a page near the
+    /// thread that touches it first.
     nodes: Box<[AtomicU32]>,
     buffer_bytes: usize,
 }
 
 impl Pool {
-    /// Returns a pool of `count` buffers of `buffer_bytes` (rounded up to pages).
+    /// Creates a pool of `count` buffers of `buffer_bytes` bytes each, rounded up to whole pages.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if the system has no memory for them.
+    /// [`ErrorKind::Busy`] if the system has no memory for the buffers.
     pub fn new(count: u32, buffer_bytes: u64) -> Result<Self> {
         let buffer_bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
         let number = usize::try_from(count).unwrap_or(usize::MAX);
@@ -155,22 +159,23 @@ impl Pool {
         })
     }
 
-    /// Returns the number of buffers.
+    /// Returns the number of buffers in the pool.
     #[must_use]
     pub fn count(&self) -> u32 {
         u32::try_from(self.buffers.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the usable bytes of each buffer.
+    /// Returns the usable size of each buffer in bytes.
     #[must_use]
     pub const fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
-    /// Returns the buffer of this id, for the thread that owns it; `None` for an unknown id.
+    /// Locks and returns the buffer `id` for the thread that owns it. Returns `None` for an unknown
+    /// id.
     #[must_use]
     pub fn buffer(&self, id: BufferId) -> Option<MutexGuard<'_, Buffer>> {
-        // A panicked thread leaves arbitrary bytes, but a valid buffer.
+        // A thread that panicked leaves arbitrary bytes, but the buffer stays valid.
         let buffer = self.buffers.get(id.0 as usize)?;
         Some(buffer.lock_unpoisoned())
     }
@@ -179,8 +184,8 @@ impl Pool {
         self.free.lock_unpoisoned()
     }
 
-    /// Takes a free buffer (for receivers; a source's machine assigns its buffers). On hosts with
-    /// several memory nodes prefers one near the calling thread.
+    /// Takes a free buffer. Receivers of a sink call this; at a source the machine assigns the
+    /// buffers. On a host with several memory nodes, a buffer near the calling thread is preferred.
     #[must_use]
     pub fn take(&self) -> Option<BufferId> {
         self.take_near(node_here())
@@ -260,7 +265,7 @@ mod tests {
             pool.buffer(taken).expect("known").bytes_mut().fill(round);
             let more = resident().saturating_sub(before);
             assert!(more < 48 << 20, "{} MiB in round {round}", more >> 20);
-            // Keep other allocations beside it, so that freed memory is reused.
+            // These allocations keep freed pieces apart, so that the allocator reuses freed memory.
             between.push(vec![round; 600_000]);
             assert_eq!(pool.buffer(taken).expect("known").bytes()[4096], round);
         }
@@ -275,7 +280,8 @@ mod tests {
         pool.give(there);
         pool.give(here);
         assert_eq!((take(1), take(0)), (there, here));
-        // After its own buffers it takes unused ones, then another node's.
+        // A thread of node 0 takes its own node's buffers first, then unused buffers, then buffers
+        // of other nodes.
         let more = [take(0), take(0)];
         assert!(!more.contains(&here) && !more.contains(&there));
         assert_eq!(pool.take_near(Some(0)), None);

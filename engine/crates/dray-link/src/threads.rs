@@ -1,5 +1,6 @@
-//! Threads of transfers and servers: starts them, counts the processors for them, and measures
-//! their waits. If the system refuses a thread, that is an error with a remedy, and no panic.
+//! Starts the threads of transfers and servers, counts the processors for them, and measures their
+//! waits. If the system refuses a thread, the caller gets an error with a remedy instead of a
+//! panic.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use nix::libc::c_long;
@@ -8,7 +9,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::thread::{Builder, Scope, ScopedJoinHandle, available_parallelism};
 
-/// Starts a thread that its scope waits for.
+/// Starts a thread in `scope`; the scope waits for the thread's end.
 ///
 /// # Errors
 /// If the system cannot start another thread.
@@ -32,23 +33,23 @@ pub fn refused(error: &io::Error) -> Error {
         )
 }
 
-/// Returns the number of useful threads of a storage target when none of them waits: half of the
-/// processors that this process may use, at least one. Streams and other targets have work for the
-/// rest.
+/// Returns the number of threads that are useful for one storage target if none of them waits for
+/// storage: half of the processors that this process may use, at least one. Streams and other
+/// targets use the remaining processors.
 pub fn busy_max() -> u32 {
     let processors = available_parallelism().map_or(1, usize::from);
     u32::try_from(processors / 2).unwrap_or(u32::MAX).max(1)
 }
 
-/// Start of the measurement of this thread's waits.
+/// A measurement of whether the calling thread waits.
 pub struct Waiting {
     before: Option<c_long>,
-    /// The counter belongs to a thread.
+    /// Makes the type `!Send`: the kernel counts waits for each thread.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl Waiting {
-    /// Starts the measurement.
+    /// Starts a measurement for the calling thread.
     pub fn begin() -> Self {
         Self {
             before: waits_so_far(),
@@ -56,15 +57,15 @@ impl Waiting {
         }
     }
 
-    /// Returns true if the thread has given up its processor to wait for something, as opposed to
-    /// being preempted. Returns true if the system has no counter.
+    /// Returns true if the thread has given up its processor to wait since the start of the
+    /// measurement. Preemption does not count. Also returns true if the system has no such counter.
     pub fn had_any(&self) -> bool {
         let now = waits_so_far();
         self.before.is_none() || self.before != now
     }
 }
 
-/// Returns the number of this thread's waits (`ru_nvcsw`, getrusage(2)).
+/// Returns the number of waits of the calling thread so far (`ru_nvcsw`, getrusage(2)).
 fn waits_so_far() -> Option<c_long> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
     Some(usage.voluntary_context_switches())
@@ -81,7 +82,7 @@ mod tests {
         let waits = Waiting::begin();
         std::thread::sleep(Duration::from_millis(1));
         assert!(waits.had_any());
-        // Whatever else this process does, one of many short computations is not interrupted.
+        // Even on a busy host, at least one of many short computations runs without a wait.
         let computes = || {
             let waits = Waiting::begin();
             let sum = (0..1_000_u64).fold(0, |sum, number| std::hint::black_box(sum + number));

@@ -1,36 +1,37 @@
-//! Measures the load of processors from the kernel's counters (`/proc/stat`): ticks since the
-//! start, busy and idle.
+//! Measures the load of processors from the kernel's counters of busy and idle ticks since the
+//! start of the host (`/proc/stat`).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Minimum interval between two compared measurements: a tick is 10 ms.
+/// Minimum interval between two compared measurements. A kernel tick takes 10 ms, so a shorter
+/// interval would count too few ticks.
 const APART: Duration = Duration::from_millis(200);
 
-/// Ticks of one processor.
+/// Idle ticks and all ticks of one processor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ticks {
     idle: u64,
     all: u64,
 }
 
-/// Counters with the time of the measurement.
+/// Tick counters of all processors, with the time of the measurement.
 #[derive(Debug, Clone)]
 struct CpuTimes {
     at: Instant,
     cpus: HashMap<usize, Ticks>,
 }
 
-/// Load of each processor between two measurements.
+/// Load of each processor between the last two measurements.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     before: Option<CpuTimes>,
-    /// Busy fractions of the time, 0 to 1.
+    /// Busy fraction of the time, 0 to 1, by processor.
     busy: HashMap<usize, f64>,
 }
 
 impl Load {
-    /// Takes the content of `/proc/stat`, read at `at`.
+    /// Updates the load from the content of `/proc/stat`, read at `at`.
     pub(super) fn look(&mut self, stat: &str, at: Instant) {
         if let Some(before) = &self.before {
             if at.saturating_duration_since(before.at) < APART {
@@ -48,7 +49,8 @@ impl Load {
         }
     }
 
-    /// Returns the average load of these processors; `None` if no load is known.
+    /// Returns the average load of these processors. Returns `None` if the load is known for none
+    /// of them.
     pub(super) fn of(&self, cpus: &[usize]) -> Option<f64> {
         let known: Vec<f64> = cpus
             .iter()
@@ -58,16 +60,17 @@ impl Load {
     }
 }
 
-/// Returns the busy fraction between two measurements.
+/// Returns the busy fraction of the time between two measurements of one processor.
 fn busy(before: Ticks, now: Ticks) -> Option<f64> {
     let all = now.all.checked_sub(before.all).filter(|all| *all > 0)?;
-    // The kernel's idle ticks sometimes decrease.
+    // The kernel's idle counter sometimes decreases.
     let idle = now.idle.saturating_sub(before.idle).min(all);
     Some((all - idle) as f64 / all as f64)
 }
 
-/// Parses the lines `cpuN user nice system idle iowait irq softirq steal ...` (`proc_stat(5)`).
-/// Idle time and waiting for storage count as idle. The users' time already includes guests' time.
+/// Parses the lines `cpuN user nice system idle iowait irq softirq steal ...` (`proc_stat(5)`). The
+/// ticks of `idle` and `iowait` count as idle. The column `user` already includes the time of
+/// guests.
 fn ticks(stat: &str) -> HashMap<usize, Ticks> {
     stat.lines()
         .filter_map(|line| {
@@ -107,7 +110,7 @@ mod tests {
         assert_eq!(load.of(&[1]), Some(0.75));
         assert_eq!(load.of(&[0, 1, 7]), Some(0.625));
         assert_eq!(load.of(&[7]), None);
-        // Measurements that follow too soon change nothing.
+        // A measurement less than `APART` after the previous one changes nothing.
         let soon = later + Duration::from_millis(1);
         load.look(&stat([1910, 10, 110, 10], [30, 0, 1010, 0]), soon);
         assert_eq!(load.of(&[0]), Some(0.5));
