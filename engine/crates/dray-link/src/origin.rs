@@ -10,7 +10,7 @@ pub struct Origin {
     pub store: Arc<dyn Store>,
     /// Path of the file in its store.
     pub path: RelPath,
-    /// Prefix of the path in errors and reports: the root as the user wrote it.
+    /// Text that messages put before the path, with its separator.
     pub top: Arc<str>,
     /// Offset in the file of the first byte to send. Not zero if the transfer copies a byte range.
     pub offset: u64,

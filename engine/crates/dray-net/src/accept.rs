@@ -1,9 +1,10 @@
-//! Accepts connections: each gets its own thread, which determines the kind of the connection.
+//! Accepts connections. Each connection gets its own thread, which determines the kind of the
+//! connection.
 //!
-//! If the system refuses a thread, the connection is passed to the **porter**, a thread that the
-//! listener starts at the beginning and that serves such connections in sequence. A caller that
-//! requests a session receives the reason for the refusal from the porter; a stream joins its
-//! session, which may not need a further thread.
+//! If the system refuses a thread, the **porter** serves the connection. The porter is one thread
+//! that the listener starts at the beginning; it serves such connections in sequence. A caller that
+//! requests a session receives from the porter the reason why the session is refused. A stream
+//! joins its session, because a stream may need no thread of its own.
 
 use super::channel::Channel;
 use super::handler::Handler;
@@ -25,17 +26,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-/// Pause after the system refused a connection, so that the loop does not spin while descriptors
-/// are exhausted.
+/// Pause after the system refused a connection. It keeps the accept loop from spinning while file
+/// descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Interval at which the listener checks if evicted connections have ended.
+/// Interval at which the listener checks whether the threads of evicted connections have ended.
 const ENDING_PAUSE: Duration = Duration::from_millis(1);
 
-/// Maximum time of the porter for a connection, as all others wait meanwhile (guess, revisit).
+/// Maximum time that the porter spends on one connection, because all others wait for it (guess,
+/// revisit).
 const PORTER_TIME: Duration = Duration::from_secs(1);
 
-/// Counts the thread of a connection, until dropped.
+/// Counts one running connection thread until dropped.
 struct Running<'a>(&'a AtomicUsize);
 
 impl Drop for Running<'_> {
@@ -44,21 +46,21 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A connection without a thread.
+/// A connection for which the system refused a thread.
 pub(super) struct Unattended {
     stream: Arc<TcpStream>,
     peer: SocketAddr,
-    /// Reason for which it has no thread.
+    /// The system's error when the thread was refused.
     lack: Error,
 }
 
-/// Handle to the porter, which ends after the last handle is dropped.
+/// Handle to the porter. The porter ends after the last handle is dropped.
 #[derive(Clone)]
 pub(super) struct Porter(Sender<Unattended>);
 
 impl Porter {
-    /// Returns a handle to a porter with a queue of `waiting_max` connections, and the queue's
-    /// receiver.
+    /// Returns a handle to a porter with a queue of at most `waiting_max` connections, and the
+    /// receiver of the queue.
     pub(super) fn new(waiting_max: usize) -> (Self, Receiver<Unattended>) {
         let (waiting_in, waiting) = bounded(waiting_max.max(1));
         (Self(waiting_in), waiting)
@@ -67,7 +69,7 @@ impl Porter {
     /// Queues a connection for the porter, or closes it if the queue is full.
     ///
     /// # Errors
-    /// If the queue is full: the reason for which the connection has no thread.
+    /// If the queue is full: the error with which the system refused the thread.
     fn leave(&self, caller: Unattended) -> Result<()> {
         (self.0.try_send(caller)).map_err(|full| full.into_inner().lack)
     }
@@ -82,8 +84,8 @@ impl ListenerState {
         handler: &'env dyn Handler,
         porter: &Porter,
     ) {
-        // Connections evicted from the full set of pending ones end soon, but their threads may
-        // still run.
+        // Twice `pending_max`: connections that were evicted to admit others end soon, but their
+        // threads may still run.
         let most = 2 * self.serve.pending_max.max(1) + self.serve.sessions_max;
         loop {
             let accepted = socket.accept();
@@ -100,8 +102,8 @@ impl ListenerState {
                     continue;
                 }
             };
-            // Further connections wait for them: a flood must not cause the refusal of other
-            // callers.
+            // Accept no further connection until threads end. Otherwise a flood of connections
+            // could exhaust threads, and other callers would be refused.
             while self.running.load(Ordering::Acquire) >= most {
                 if self.is_stopping.load(Ordering::Acquire) {
                     return;
@@ -126,8 +128,7 @@ impl ListenerState {
         }
     }
 
-    /// Runs the porter: serves the connections without a thread in sequence, until all handles are
-    /// dropped.
+    /// Runs the porter: serves the queued connections in sequence, until all handles are dropped.
     pub(super) fn attend(&self, unattended: &Receiver<Unattended>, handler: &dyn Handler) {
         for Unattended { stream, peer, lack } in unattended {
             if !self.is_stopping.load(Ordering::Acquire) {
@@ -136,7 +137,7 @@ impl ListenerState {
         }
     }
 
-    /// Serves a connection, and reports its failure to the handler.
+    /// Serves a connection, and reports a failure to the handler.
     fn attended(
         &self,
         stream: Arc<TcpStream>,
@@ -151,7 +152,8 @@ impl ListenerState {
         }
     }
 
-    /// Serves a connection; `lack` is the reason for which it has no thread of its own, if so.
+    /// Serves a connection. `lack` is the system's error if the connection has no thread of its
+    /// own.
     fn connection(
         &self,
         stream: Arc<TcpStream>,
@@ -166,14 +168,14 @@ impl ListenerState {
         socket::prepare(&stream).map_err(failed)?;
         let pending = self.pending.admit(&stream);
         let first = match sniff::look(&stream, patience) {
-            // A peer that closes the connection without sending was not rejected.
+            // If the peer closes the connection without sending, this is no failure to report.
             Ok(FirstBytes::Nothing) if pending.is_held() => return Ok(()),
             Err(error) if socket::is_hung_up(&error) && pending.is_held() => return Ok(()),
             first => first.map_err(failed)?,
         };
         if let FirstBytes::Foreign(byte) = first {
             let own = stream.try_clone().map_err(failed)?;
-            // From here on, the handler that takes the connection bounds its time and number.
+            // From here on the handler limits the duration and the number of foreign connections.
             drop((pending, stream));
             return handler.foreign(own, byte).map_err(|_| {
                 let cause = format!("the connection begins with {byte:#04x}");
@@ -189,8 +191,8 @@ impl ListenerState {
             Security::Tls => {
                 let tls = ServerConnection::new(Arc::clone(&self.tls));
                 let tls = tls.map_err(|error| fail::tls(&error))?;
-                // A connection made ahead is closed by its driver if the session was not
-                // established meanwhile.
+                // The driver closes a connection that it made ahead if the session was refused.
+                // This is no failure to report.
                 let is_unwanted = |error: &io::Error| {
                     preamble.connection == Connection::Data
                         && socket::is_hung_up(error)
@@ -212,8 +214,8 @@ impl ListenerState {
             (Connection::Control, Security::Tls) => {
                 let mut greeting = Greeting::new(channel);
                 if let Some(lack) = lack {
-                    // Identification of the caller may need a lookup, for which other connections
-                    // would wait.
+                    // The porter does not identify callers: the handler may need a slow lookup for
+                    // this, and all other connections would wait.
                     return Err(self.turn_away(&mut greeting, lack.clone()));
                 }
                 let caller = |token| Caller::new(token, certificates, peer);

@@ -9,19 +9,21 @@ use dray_core::{End, ErrorKind, Result, StreamId};
 use dray_link::link::SourceEvent;
 use std::sync::Arc;
 
-/// Adds a stream that has joined.
+/// Adds a data stream that has joined to its link.
 ///
 /// # Errors
-/// If the link has ended, the number was used before, the granted number of streams is alive, or
-/// the system refuses a thread. In the last case a passive end without another stream ends the
-/// link and sends the driver the reason; otherwise the driver would only see its streams close.
+/// If the link has ended, if the stream number was used before, if the granted number of streams is
+/// alive, or if the system refuses a thread. If the system refuses a thread, a passive end without
+/// other streams ends the link and sends the driver the reason, because the driver would otherwise
+/// only see that its streams close.
 pub(super) fn attach(hub: &Arc<Hub>, stream: StreamId, mut channel: Channel) -> Result<()> {
     let registration = hub.register(stream, channel.socket().stream())?;
     let started = hub
         .settle(channel.socket_mut())
         .and_then(|()| start(channel, registration));
     if let (Err(error), Inbox::Sink(..)) = (&started, hub.inbox()) {
-        // Its number counts as used, and the source may believe that it is up.
+        // The stream's number counts as used, and the source may already consider the stream
+        // usable, so the sink's machine must learn that the stream is lost.
         hub.inbox().stream_lost(stream);
         let is_lack = error.kind == ErrorKind::Busy;
         if is_lack && !hub.is_driver() && hub.live_streams() == 0 {

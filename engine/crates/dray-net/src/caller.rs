@@ -1,4 +1,4 @@
-//! The identity that a dialling end claims.
+//! The identity that a dialling end presents.
 
 use super::{Fingerprint, Token, fingerprint_of};
 use dray_core::{End, Error, ErrorKind, Result};
@@ -6,12 +6,13 @@ use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Identity of a dialling end, presented before any request. The token has no readable form.
+/// Identity of a dialling end, presented before any request. The type does not print the token.
 #[derive(Clone)]
 pub struct Caller {
     token: Vec<u8>,
-    /// Certificates presented under TLS, leaf first; empty if there are none. The caller holds the
-    /// leaf's key; nothing else about them was checked.
+    /// Certificates that the caller presented under TLS, leaf first; empty if there are none. The
+    /// caller has proved that it holds the leaf's key. The certificates themselves were not
+    /// checked.
     pub certificates: Vec<CertificateDer<'static>>,
     /// Address from which the caller connected.
     pub peer: SocketAddr,
@@ -36,7 +37,8 @@ impl Caller {
         &self.token
     }
 
-    /// Returns the fingerprint of the key that the caller has proved to hold, if any.
+    /// Returns the fingerprint of the key that the caller has proved to hold. Returns `None` if the
+    /// caller presented no certificate.
     #[must_use]
     pub fn key(&self) -> Option<Fingerprint> {
         fingerprint_of(self.certificates.first()?)
@@ -45,7 +47,7 @@ impl Caller {
     /// Checks that the caller presented `token`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] if not; the error does not say how the tokens differ.
+    /// [`ErrorKind::Unauthorized`] if the tokens differ. The error does not say how they differ.
     pub fn must_show(&self, token: &Token) -> Result<()> {
         if token.matches(&self.token) {
             return Ok(());

@@ -8,22 +8,24 @@ use std::hint::black_box;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::{Arc, Once};
 
-/// Maximum number of bytes of ciphertext per read: sixteen TLS records of full size.
+/// Maximum number of bytes of ciphertext in one read: sixteen TLS records of full size.
 const RAW_BYTES: usize = 256 << 10;
 
-/// Freed memory that the allocator retains: more than the records of all connections at any moment.
+/// Number of bytes of freed memory that the allocator must keep for reuse. At any moment the TLS
+/// records of all connections need less than this.
 const KEPT_BYTES: usize = 4 << 20;
 
-/// Makes the allocator retain freed memory. TLS allocates each record separately, and sixteen
-/// records are freed in a row. glibc returns that much memory to the system immediately, and maps
-/// it again, page by page, for the next sixteen. It stops this after a larger piece was freed
-/// (`mallopt(3)`, `M_MMAP_THRESHOLD`, "dynamic").
+/// Makes the allocator keep freed memory for reuse. TLS allocates each record separately, and frees
+/// sixteen records in a row. By default glibc returns that much memory to the system immediately,
+/// and maps it again, page by page, for the next sixteen records. glibc raises its limit for
+/// returning memory after the program has freed a larger allocation (`mallopt(3)`,
+/// `M_MMAP_THRESHOLD`, "dynamic").
 fn keep_freed_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(KEPT_BYTES))));
 }
 
-/// A connection past its preamble.
+/// A connection whose preamble was exchanged.
 pub(super) enum Channel {
     /// Without encryption.
     Clear(Socket),
@@ -31,14 +33,14 @@ pub(super) enum Channel {
     Tls(Box<TlsChannel>),
 }
 
-/// A TLS connection over a socket, used by one thread.
+/// A TLS connection over a socket, used by a single thread.
 pub(super) struct TlsChannel {
     socket: Socket,
     tls: Connection,
     raw: RawBytes,
 }
 
-/// Ciphertext that was read and is not yet consumed by TLS.
+/// Ciphertext that was read from the socket and not yet passed to TLS.
 #[derive(Default)]
 pub(super) struct RawBytes {
     bytes: Vec<u8>,
@@ -47,16 +49,16 @@ pub(super) struct RawBytes {
 }
 
 impl RawBytes {
-    /// Returns the ciphertext that TLS has not consumed.
+    /// Returns the ciphertext that was not yet passed to TLS.
     pub(super) fn held(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Passes ciphertext to `tls`, and reads from the socket first if none is held. Returns false
-    /// at the connection's end.
+    /// Passes ciphertext to `tls`. Reads from the socket first if no ciphertext is left. Returns
+    /// false at the end of the connection.
     fn feed(&mut self, tls: &mut Connection, socket: &mut Socket) -> io::Result<bool> {
         if self.held().is_empty() {
-            // Allocated at the first read, and kept for the connection's life.
+            // The first read allocates the buffer, and the connection keeps it until the end.
             self.bytes.resize(RAW_BYTES, 0);
             self.start = 0;
             self.end = socket.read(&mut self.bytes)?;
@@ -74,7 +76,7 @@ impl RawBytes {
 }
 
 impl Channel {
-    /// Runs the TLS handshake within the socket's deadline.
+    /// Runs the TLS handshake until the socket's deadline.
     ///
     /// # Errors
     /// Errors of the socket; [`io::ErrorKind::InvalidData`] if TLS rejects the peer's data.
@@ -86,7 +88,8 @@ impl Channel {
             tls.write_tls(&mut socket)?;
         }
         keep_freed_memory();
-        // The buffers are always drained, so the smaller default limit would only cost wake-ups.
+        // Every write drains the TLS buffer, so a smaller limit would only cost more writes to the
+        // socket.
         tls.set_buffer_limit(Some(RAW_BYTES));
         Ok(Self::Tls(Box::new(TlsChannel {
             socket,
@@ -95,8 +98,8 @@ impl Channel {
         })))
     }
 
-    /// Returns the certificates that the peer presented under TLS, leaf first. The peer holds the
-    /// leaf's key.
+    /// Returns the certificates that the peer presented under TLS, leaf first. The peer has proved
+    /// that it holds the leaf's key.
     pub(super) fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {
         let shown = match self {
             Self::Clear(_) => None,
@@ -130,7 +133,8 @@ impl Channel {
         match self {
             Self::Clear(socket) => write_vectored_all(socket, first, second),
             Self::Tls(channel) => {
-                // A head alone would become a separate record; TLS combines both parts.
+                // Pass both parts to TLS together: a head that is written alone would become a
+                // separate record.
                 let mut parts = [IoSlice::new(first), IoSlice::new(second)];
                 let mut rest = &mut parts[..];
                 while rest.iter().any(|part| !part.is_empty()) {
@@ -143,7 +147,7 @@ impl Channel {
         }
     }
 
-    /// Sends TLS's close notification, if possible: no data follows.
+    /// Sends TLS's close notification if the connection still works. No data may follow.
     pub(super) fn end(&mut self) {
         if let Self::Tls(channel) = self {
             channel.tls.send_close_notify();
@@ -151,7 +155,8 @@ impl Channel {
         }
     }
 
-    /// Splits a TLS connection into its parts, for use by several threads; `None` in clear.
+    /// Splits a TLS connection into its parts, for use by several threads. Returns `None` for a
+    /// connection in clear.
     pub(super) fn into_tls(self) -> Option<(Socket, Connection, RawBytes)> {
         match self {
             Self::Clear(_) => None,
@@ -181,7 +186,7 @@ impl Read for Channel {
                 if !channel.raw.feed(&mut channel.tls, &mut channel.socket)? {
                     return Ok(0);
                 }
-                // Sends the answer to the peer's key update.
+                // TLS may have to answer a key update of the peer; send the answer.
                 channel.drain()?;
             },
         }

@@ -1,8 +1,9 @@
 //! A control connection: one TLS connection that several threads share.
 //!
-//! Both directions share one TLS state behind a lock that no thread holds while a socket blocks: a
-//! sender encrypts into its own buffer, and holds only the lock of the order while it writes the
-//! buffer. Otherwise two ends that both write much would each wait for the other to read.
+//! Both directions share one TLS state behind the lock `tls`. No thread holds this lock while it
+//! waits for the socket: a sender encrypts into a buffer, releases `tls`, and then writes the
+//! buffer. During the write the sender holds only the lock `out`, which keeps senders in order. If
+//! the write held `tls`, two ends that both send much could each wait for the other end to read.
 
 use super::Timing;
 use super::fail;
@@ -19,32 +20,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Maximum plaintext per encryption, in bytes: below the TLS buffer's limit, so TLS always takes
-/// all of it.
+/// Maximum number of plaintext bytes that are encrypted in one step. The number is below the limit
+/// of the TLS buffer, so TLS always accepts all of them.
 const ENCRYPT_BYTES: usize = 64 << 10;
 
-/// Value of [`ControlConnection::reading_since`] while the receiver handles the bytes it has read.
+/// Value of [`ControlConnection::reading_since`] while the receiver processes bytes that it has
+/// read.
 pub(super) const NOT_READING: u64 = u64::MAX;
 
 /// State shared by the threads of a control connection.
 pub(super) struct ControlConnection {
     pub(super) socket: Socket,
     pub(super) tls: Mutex<Connection>,
-    /// Guards writes to the socket; holds the next ciphertext to write.
+    /// Lock of the senders, which keeps their writes in order. Contains the ciphertext of the next
+    /// write.
     pub(super) out: Mutex<Vec<u8>>,
     pub(super) limits: Limits,
     pub(super) timing: Timing,
     start: Instant,
     /// Time of the last send, in nanoseconds after `start`.
     pub(super) last_sent: AtomicU64,
-    /// Time at which the receiver began to wait for the peer, in nanoseconds after `start`;
-    /// [`NOT_READING`] while it waits for its executor, as that says nothing about the peer.
+    /// Time at which the receiver began to wait for the peer, in nanoseconds after `start`.
+    /// [`NOT_READING`] while the receiver waits for its executor: such a wait is no sign of a
+    /// silent peer.
     pub(super) reading_since: AtomicU64,
-    /// Reason for which the connection ends; the first reason counts.
+    /// Reason for the end of the connection. Only the first reason is stored.
     pub(super) reason: Mutex<Option<Error>>,
     pub(super) closing: AtomicBool,
-    /// Encoded GOAWAY to send before this end's direction ends. The thread that sends it takes it
-    /// under the lock of `out`.
+    /// Encoded GOAWAY that this end must send before it closes its direction. The thread that sends
+    /// the message takes it while it holds the lock `out`.
     last_words: Mutex<Option<Vec<u8>>>,
     said_bye: AtomicBool,
 }
@@ -75,18 +79,18 @@ impl ControlConnection {
         Duration::from_nanos(self.now().saturating_sub(then))
     }
 
-    /// Ends the connection for this reason; an earlier reason is kept.
+    /// Ends the connection because of `error`. If an earlier reason is stored, that reason stays.
     pub(super) fn fail(&self, error: Error) {
         self.reason.lock_unpoisoned().get_or_insert(error);
         shut(self.socket.stream());
     }
 
-    /// Encrypts and writes, in the order of the calls.
+    /// Encrypts and writes `plain`. Concurrent calls write one after the other.
     fn transmit(&self, plain: &[u8]) -> io::Result<()> {
         self.transmit_in(&mut self.out.lock_unpoisoned(), plain)
     }
 
-    /// As [`Self::transmit`], with the lock of `out` held.
+    /// As [`Self::transmit`], for a caller that holds the lock `out`.
     fn transmit_in(&self, cipher: &mut Vec<u8>, plain: &[u8]) -> io::Result<()> {
         let mut pieces = plain.chunks(ENCRYPT_BYTES);
         loop {
@@ -103,7 +107,8 @@ impl ControlConnection {
         Ok(())
     }
 
-    /// Encrypts `plain`, and also appends TLS's own pending records.
+    /// Encrypts `plain` and appends the result to `cipher`, together with pending records of TLS
+    /// itself.
     pub(super) fn encrypt(&self, plain: &[u8], cipher: &mut Vec<u8>) -> io::Result<()> {
         let mut tls = self.tls.lock_unpoisoned();
         tls.writer().write_all(plain)?;
@@ -128,15 +133,18 @@ impl ControlConnection {
         sent
     }
 
-    /// Returns true if BYE was sent, after which this end sends no further message of the session.
+    /// Returns true if this end has sent BYE. After BYE this end sends no further message of the
+    /// session.
     pub(super) fn has_said_bye(&self) -> bool {
         self.said_bye.load(Ordering::Acquire)
     }
 
-    /// Ends this end's direction; the receiver continues until the peer has ended its own.
+    /// Ends the sending direction of this end. The receiver continues until the peer has ended its
+    /// direction.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        // A peer that does not read gets the same time as a peer that does not answer.
+        // The write timeout for a peer that does not read is the same as the wait for a peer that
+        // does not close.
         let _ = self
             .socket
             .stream()
@@ -147,8 +155,8 @@ impl ControlConnection {
         let _ = self.socket.stream().shutdown(Shutdown::Write);
     }
 
-    /// Stores the reason for which this end leaves, for the peer. The connection does not close
-    /// before the reason was sent or sending it has failed.
+    /// Stores the reason why this end leaves, as a GOAWAY message for the peer. The connection
+    /// closes only after this message was sent, or after sending it has failed.
     pub(super) fn note_go_away(&self, error: &Error) {
         let mut words = Vec::new();
         let message = Message::GoAway(error.clone());
@@ -157,8 +165,8 @@ impl ControlConnection {
         }
     }
 
-    /// Sends the stored reason to the peer, if it was not sent. May block if the peer does not
-    /// read.
+    /// Sends the stored GOAWAY message to the peer, if no thread has sent it yet. May block if the
+    /// peer does not read.
     pub(super) fn say_last_words(&self) {
         let mut cipher = self.out.lock_unpoisoned();
         let words = self.last_words.lock_unpoisoned().take();
@@ -167,7 +175,7 @@ impl ControlConnection {
         }
     }
 
-    /// Ends both directions.
+    /// Ends both directions immediately.
     pub(super) fn cut(&self) {
         self.closing.store(true, Ordering::Release);
         shut(self.socket.stream());

@@ -1,8 +1,8 @@
 //! The threads of a running control connection.
 //!
-//! Three threads share a connection. The executor's control thread sends. The receiver reads raw
-//! bytes without a lock. The keeper sends and answers pings, and detects silence and closed
-//! streams.
+//! Three threads share a connection. The executor's control thread sends messages. The receiver
+//! reads raw bytes without holding a lock. The keeper sends and answers pings, and detects a silent
+//! peer and closed streams.
 
 use super::Timing;
 use super::connection::{ControlConnection, NOT_READING, Out};
@@ -22,14 +22,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Maximum ciphertext per read, in bytes.
+/// Maximum number of ciphertext bytes in one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// Interval at which the keeper checks if the peer has closed streams of a source (guess, revisit).
+/// Interval at which the keeper of a source checks whether the peer has closed streams (guess,
+/// revisit).
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Threads of a connection that is not greeted yet: they wait for the connection, and end if it
-/// never comes. With these threads reserved, an end can accept a session.
+/// Threads reserved for a control connection whose greeting is not complete. The threads wait for
+/// the connection, and end if the greeting fails. An end that has reserved its threads cannot fail
+/// later because the system refuses a thread.
 pub(super) struct Threads {
     keeper: Sender<Work>,
     receiver: Sender<Work>,
@@ -59,8 +61,8 @@ impl Threads {
     }
 }
 
-/// Starts the reserved threads with a greeted connection. The receiver passes messages to the hub's
-/// inbox, and reports the end of the connection as a lost peer.
+/// Passes a greeted connection to the reserved threads. The receiver passes messages to the hub's
+/// inbox. It reports the end of the connection as a lost peer.
 pub(super) fn start(
     greeted: Greeted,
     timing: Timing,
@@ -79,7 +81,7 @@ pub(super) fn start(
         .settle(timing.lost_after)
         .map_err(|error| fail::io_error("set up the connection", &error))?;
     let connection = Arc::new(ControlConnection::new(socket, tls, limits, timing));
-    // At most one PONG is queued: a peer that pings faster than it reads gets fewer answers.
+    // At most one PONG is queued. A peer that sends pings faster than it reads gets fewer answers.
     let (pongs, pongs_due) = bounded(1);
     let receiver = ReceiverThread {
         connection: Arc::clone(&connection),
@@ -88,7 +90,7 @@ pub(super) fn start(
         pongs,
     };
     let (keeper, keepers_hub) = (Arc::clone(&connection), Arc::clone(hub));
-    // Each thread waits for its work and takes a single item.
+    // Each reserved thread receives exactly one item of work.
     let gone = |_: SendError<Work>| {
         fail::internal("begin a session", "a thread of its connection has ended")
     };
@@ -100,7 +102,8 @@ pub(super) fn start(
     Ok((out, connection))
 }
 
-/// Sends pings and pongs, and detects silence and closed streams, until the receiver ends.
+/// Sends pings and pongs, and detects a silent peer and closed streams. Returns when the receiver
+/// ends.
 fn keep(connection: &ControlConnection, hub: &Hub, pongs_due: &Receiver<u64>) {
     let Timing {
         ping_after,
@@ -176,7 +179,7 @@ impl ReceiverThread {
         self.hub.peer_lost(reason.unwrap_or(error));
     }
 
-    /// Reads until the peer ends its direction.
+    /// Reads and dispatches messages until the peer ends its direction.
     fn receive(&mut self) -> Result<()> {
         let mut raw = vec![0; READ_BYTES];
         loop {
@@ -205,7 +208,8 @@ impl ReceiverThread {
                     .read_tls(&mut raw)
                     .map_err(|error| fail::io_error("receive from the peer", &error))?;
                 if taken == 0 {
-                    // Bytes after the peer's close notification are ignored.
+                    // TLS has received the peer's close notification. Bytes after the notification
+                    // are ignored.
                     return Ok(());
                 }
                 tls.process_new_packets()
@@ -226,8 +230,8 @@ impl ReceiverThread {
         Ok(())
     }
 
-    /// Sends TLS's pending records, unless another thread is sending: that thread or the next
-    /// sender includes them.
+    /// Sends pending records of TLS itself, unless another thread is sending. In that case the
+    /// other thread, or the next sender, includes the records.
     fn answer(&self) {
         if let Ok(mut cipher) = self.connection.out.try_lock() {
             if self.connection.encrypt(&[], &mut cipher).is_ok() {
@@ -247,16 +251,18 @@ impl ReceiverThread {
                 Message::Ping(value) => {
                     let _ = self.pongs.try_send(value);
                 }
-                // A PONG answers this connection's keeper, not the machine.
+                // The keeper sent the PING, so the PONG is not passed to the machine.
                 Message::Pong(value) if value != PING_VALUE => {}
-                // The machine has ended; this end only waits for the peer's end.
+                // The session of this end is over. The receiver only waits until the peer closes,
+                // and drops messages.
                 _ if self.connection.closing.load(Ordering::Acquire) => {}
                 message => self.hub.message(message, before - plain.len()),
             }
         }
     }
 
-    /// Sends the peer the error in its data, if this needs no waiting for the lock of `out`.
+    /// Sends the peer the error that its data caused. Does nothing if another thread holds the lock
+    /// `out`.
     fn say_why(&self, error: &Error) {
         let mut frames = Vec::new();
         let message = Message::GoAway(error.clone());

@@ -39,7 +39,7 @@ impl StreamSender {
             .map_err(|error| fail::io_error("send an object", &error))
     }
 
-    /// Writes head and payload, in one call, or in pieces if a rate limit applies.
+    /// Writes head and payload in one call. If a rate limit applies, writes them in pieces.
     fn write(&mut self, payload: &[u8], pace: &mut Pace<'_>) -> io::Result<()> {
         let (mut head, mut rest) = (&self.head[..], payload);
         loop {
@@ -66,7 +66,8 @@ impl BlockSender for StreamSender {
         payload: Option<&mut Buffer>,
         pace: &mut Pace<'_>,
     ) -> Result<()> {
-        // Placed here, because this thread sends all objects of the stream.
+        // The thread of the first call sends all later objects of the stream too, so bind this
+        // thread.
         if !std::mem::replace(&mut self.is_placed, true) {
             stay_near_connection(self.channel.socket().stream());
         }
@@ -93,8 +94,8 @@ impl BlockSender for StreamSender {
     }
 
     fn give_up(&mut self, error: &Error) {
-        // Shut first, before another stream is dialled: a dead stream must not count against the
-        // granted number.
+        // Shut the socket before the loss is reported: the driver then dials another stream, and a
+        // dead stream must not count against the granted number.
         shut(self.channel.socket().stream());
         self.registration.end();
         self.registration.hub().stream_lost(error.clone());
@@ -103,7 +104,7 @@ impl BlockSender for StreamSender {
 
 impl Drop for StreamSender {
     fn drop(&mut self) {
-        // Between two objects, this ends the stream regularly; after a failure it has no effect.
+        // Between two objects this ends the stream regularly. After a failure it has no effect.
         self.channel.end();
     }
 }

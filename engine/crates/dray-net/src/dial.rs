@@ -1,4 +1,4 @@
-//! The driver's side: a single call returns a link.
+//! Dials a passive end and establishes a session; one call returns the link.
 
 use super::channel::secure;
 use super::growth::Growth;
@@ -26,45 +26,45 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
-/// Parameters to reach a passive end.
+/// Address, credentials and limits with which the driver dials a passive end.
 #[derive(Debug, Clone)]
 pub struct Dial {
-    /// Address at which it listens: `host:port`.
+    /// Address at which the passive end listens: `host:port`.
     pub address: String,
-    /// Key or authority by which it is recognised.
+    /// Key or authority by which the passive end is recognised.
     pub trust: Trust,
-    /// The key that this end presents, if any.
+    /// Key and certificate that this end presents, if any.
     pub identity: Option<Arc<Identity>>,
     /// Token that this end sends.
     pub token: Token,
-    /// Addresses of this host to connect from, used in turn; empty leaves the choice to the system.
+    /// Addresses of this host to connect from, used in rotation. If empty, the system chooses.
     pub bind: Vec<IpAddr>,
-    /// Maximum number of granted streams that are opened at the start.
+    /// Maximum number of streams to open at the start, out of the granted number.
     pub streams_first: u16,
     /// Limits of this end.
     pub limits: Limits,
-    /// Delays and number of attempts to dial a lost stream again; attempts are counted from the
-    /// last object that is known to have arrived.
+    /// Delays between attempts to dial a lost stream again, and the maximum number of attempts. An
+    /// object that arrives resets the count of attempts.
     pub retry: RetryPolicy,
     /// Timeouts and intervals.
     pub timing: Timing,
-    /// True if the other end may discard the data: a caller that sets this reports no data as
-    /// durable.
+    /// True if the other end may discard the data. A caller that sets this must not report the data
+    /// as durable.
     pub may_keep_nothing: bool,
-    /// True if the other end must discard the data, as the user requested.
+    /// True if the other end must discard the data because the user requested this.
     pub must_keep_nothing: bool,
-    /// True if this end's own sink discards the data, which the other end must know.
+    /// True if this end's own sink discards the data. The other end is informed.
     pub keeps_nothing: bool,
-    /// Size in bytes of the objects in which earlier data is durable. If the other end accepts only
-    /// smaller objects, that data would be sent again, so the session is refused. 0: any size is
-    /// accepted.
+    /// Size in bytes of the objects whose ranges the log of an earlier run lists. If the other end
+    /// accepts only smaller objects, the durable data could not be used, so the session is refused.
+    /// 0 accepts any size.
     pub object_bytes_min: u64,
     /// Rates that the receivers of a [`pull`] share with other sessions.
     pub shared: SharedRates,
 }
 
 impl Dial {
-    /// Creates parameters with default values for the other fields.
+    /// Creates parameters with default values for all other fields.
     #[must_use]
     pub fn new(address: impl Into<String>, trust: impl Into<Trust>, token: Token) -> Self {
         Self {
@@ -88,25 +88,29 @@ impl Dial {
 
 /// A session that was established.
 pub struct Dialled<L> {
-    /// The link for an executor. If it is dropped without a run, the session ends.
+    /// The link for an executor. Dropping the link without running an executor ends the session.
     pub link: L,
     /// Parameters that both ends agreed on; the machine's configuration must respect them.
     pub agreed: Agreed,
-    /// Number of data streams granted.
+    /// Number of data streams that the passive end has granted.
     pub streams: u16,
-    /// Opens more of the granted streams, if fewer were opened at the start.
+    /// Opens more of the granted streams while the session runs.
     pub growth: Growth,
-    /// Name and version of the peer's program, as it reports them; shown to people only escaped.
+    /// Name and version of the peer's program, as the peer reports them. Escape this text before
+    /// showing it.
     pub peer_software: String,
 }
 
-/// Begins a session with a passive sink: this end is the source. The role in `connect` is set here.
+/// Begins a session with a passive sink; this end is the source. The function sets the role in
+/// `connect`.
 ///
 /// # Errors
-/// [`ErrorKind::Unreachable`] or [`ErrorKind::TimedOut`] naming the address,
-/// [`ErrorKind::Unauthorized`] for another key (naming both) or a wrong token,
-/// [`ErrorKind::IncompatiblePeer`], [`ErrorKind::Unsupported`] for clear data that the peer does
-/// not allow, and any error with which the passive end refuses the request.
+/// - [`ErrorKind::Unreachable`] or [`ErrorKind::TimedOut`], with the address.
+/// - [`ErrorKind::Unauthorized`] for a wrong token, or for a key other than the expected one. The
+///   error names both keys.
+/// - [`ErrorKind::IncompatiblePeer`].
+/// - [`ErrorKind::Unsupported`] if the peer does not allow clear data.
+/// - Any error with which the passive end refuses the request.
 pub fn push(dial: &Dial, connect: Connect) -> Result<Dialled<SourceLink>> {
     let (events_in, events) = unbounded();
     let inbox = Inbox::Source(events_in.clone());
@@ -119,8 +123,8 @@ pub fn push(dial: &Dial, connect: Connect) -> Result<Dialled<SourceLink>> {
     }))
 }
 
-/// Begins a session with a passive source: this end is the sink, and its executor uses `pool`.
-/// Objects are never longer than the pool's buffers. The role in `connect` is set here.
+/// Begins a session with a passive source; this end is the sink, and its executor uses `pool`.
+/// Objects are never longer than the buffers of `pool`. The function sets the role in `connect`.
 ///
 /// # Errors
 /// As [`push`].
@@ -206,7 +210,8 @@ fn begin(
     let closer = Closer::new(Arc::clone(&hub));
     let ahead = match accept.addresses.is_empty() {
         true => ahead,
-        // The connections made ahead went to an address at which no stream may join.
+        // The passive end wants streams at other addresses, so the connections made ahead to the
+        // control address cannot be used.
         false => Preconnected::begin(&way, &control_address, 0),
     };
     let streams = Arc::new(Streams {
@@ -223,7 +228,8 @@ fn begin(
     let threads = control::Threads::reserve(&hub)?;
     let (out, connection) = control::start(greeting.finish()?, dial.timing, &hub, &threads)?;
     hub.set_control(connection);
-    // The executor need not wait for streams: announcements use the control connection.
+    // Open the streams on another thread: the executor announces files over the control connection
+    // before the first stream is open.
     let (opener, opened) = (Arc::clone(&hub), Arc::clone(&streams));
     hub.spawn("dray-open", move || opened.open_first(&opener, &ahead))?;
     let (redialler, retry) = (Arc::clone(&hub), dial.retry);
@@ -240,7 +246,8 @@ fn begin(
     })
 }
 
-/// Runs the TLS handshake on a new connection, which proves that the peer is the trusted end.
+/// Runs the TLS handshake on a new connection. The handshake proves the identity of the passive
+/// end.
 fn reach(
     dial: &Dial,
     stream: TcpStream,
@@ -275,8 +282,8 @@ fn reach(
     })
 }
 
-/// Returns the host in `host:port`, which a certificate must name; a pinned key does not depend on
-/// it.
+/// Returns the host of `host:port` as the name that a certificate must contain. A pinned key is
+/// checked without the name.
 fn server_name(address: &str) -> Result<ServerName<'static>> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host
@@ -315,7 +322,8 @@ fn greet(
     }
     let hello = Message::Hello(ours.clone());
     let is_asked = match dial.must_keep_nothing {
-        // An end that stores data would create the named folder, so CONNECT waits for its HELLO.
+        // A passive end that stores data would create the destination folder on CONNECT. So wait
+        // for its HELLO, which says whether it discards data.
         true => greeting.send(&hello).map(|()| false)?,
         false => greeting.send_both(&hello, &Message::Connect(connect.clone()))?,
     };
@@ -343,8 +351,8 @@ fn greet(
     }
 }
 
-/// Refuses an end that discards data if the caller does not allow this, or that keeps data if the
-/// caller requires an end that discards it.
+/// Refuses an end that discards data if the caller did not allow this. Refuses an end that keeps
+/// data if the caller requires an end that discards data.
 fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
     let address = dial.address.escape_debug();
     let operation = format!("open a session with {address}");
@@ -388,8 +396,8 @@ fn request(
     }
 }
 
-/// Replaces `End::Here` in the passive end's error, where it means the peer's host, by the peer's
-/// role.
+/// Changes `End::Here` in an error of the passive end to the passive end's role, because `Here`
+/// means the peer's host there.
 fn refused(connect: &Connect, error: Error) -> Error {
     match error.end {
         End::Here => error.at(connect.passive_role.end()),
@@ -397,8 +405,8 @@ fn refused(connect: &Connect, error: Error) -> Error {
     }
 }
 
-/// Returns the error for an end whose objects are smaller than those in which earlier data is
-/// durable.
+/// Returns the error for a passive end that only accepts objects smaller than the objects of the
+/// earlier run.
 fn too_small(dial: &Dial, object_bytes: u64) -> Error {
     let (address, safe) = (dial.address.escape_debug(), dial.object_bytes_min);
     Error::new(

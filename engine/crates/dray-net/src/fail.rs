@@ -7,7 +7,7 @@ use std::io;
 /// Returns the error of a socket operation.
 pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error {
     let operation = operation.into();
-    // The error is local: this process cannot open another socket.
+    // The cause is local: this process has no file descriptor for another socket.
     if let Some(lack) = too_many_open(End::Here, &operation, error) {
         return lack;
     }
@@ -16,7 +16,8 @@ pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error
             ErrorKind::TimedOut,
             "check whether the network drops packets, then run the same command again",
         ),
-        // rustls reports the peer's violations, and data that we reject, as invalid data.
+        // rustls reports protocol violations of the peer, and data that this end rejects, as
+        // `InvalidData`.
         io::ErrorKind::InvalidData => (
             ErrorKind::Protocol,
             "check that the peer runs dray and that no device in between changes bytes",
@@ -31,8 +32,8 @@ pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error
         .remedy(remedy)
 }
 
-/// Returns the message of a socket error, with one text for the two kinds of timeout, which differ
-/// by system.
+/// Returns the message of a socket error. The two error kinds for a timeout, which depend on the
+/// system, get the same message.
 fn io_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
@@ -56,7 +57,7 @@ pub(super) fn tls(error: &rustls::Error) -> Error {
     error
 }
 
-/// Returns the error for a connection that ended.
+/// Returns the error for a connection to the peer that has ended.
 pub(super) fn lost(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unreachable, End::Network, "talk to the peer")
         .cause(cause)
@@ -70,8 +71,8 @@ pub(super) fn internal(operation: impl Into<String>, cause: impl Into<String>) -
         .remedy("report this")
 }
 
-/// Returns the error for a resource that the system refused (random bytes).
-/// [`dray_link::threads::refused`] is the one for threads.
+/// Returns the error for a resource, such as random bytes, that the system refused. For threads,
+/// use [`dray_link::threads::refused`].
 pub(super) fn system(operation: impl Into<String>, cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Busy, End::Here, operation)
         .cause(cause.to_string())

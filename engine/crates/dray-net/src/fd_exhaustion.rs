@@ -1,5 +1,5 @@
-//! Reports a listener without free descriptors: callers wait, and their users would not know the
-//! reason.
+//! Reports that a listener has no free file descriptors. Without this report, callers would wait
+//! and the operator would not see a reason.
 
 use dray_core::lock::LockExt;
 use dray_core::{End, Error};
@@ -8,16 +8,16 @@ use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Interval between two reports.
+/// Minimum interval between two reports.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time of the last report, shared by all sockets of a listener.
+/// Time of the last report. All sockets of a listener share one value.
 #[derive(Debug, Default)]
 pub struct Lack(Mutex<Option<Instant>>);
 
 impl Lack {
-    /// Returns the error to report for a connection that was not accepted: exhausted descriptors,
-    /// at most once a minute.
+    /// Returns the error to report if `error` means that file descriptors are exhausted. Returns at
+    /// most one report per interval.
     #[must_use]
     pub fn of(&self, error: &io::Error) -> Option<Error> {
         let lack = too_many_open(End::Here, "accept connections", error)?;

@@ -1,9 +1,9 @@
-//! More streams of a link while it runs, and the number of its streams.
+//! Adds streams to a running link, and counts the link's streams.
 
 use super::hub::Hub;
 use std::sync::Arc;
 
-/// Asks for more streams of a link while it runs, at the driver.
+/// Handle with which a driver adds streams to a running link.
 #[derive(Clone)]
 pub struct Growth(Arc<Hub>);
 
@@ -12,8 +12,8 @@ impl Growth {
         Self(hub)
     }
 
-    /// Asks the dialler to raise the number of live streams to `streams`, or to the granted number if
-    /// that is lower. Returns immediately; the other end may still refuse a stream.
+    /// Asks for `streams` live streams, or for the granted number if that is lower. Returns
+    /// immediately; the dialler opens the missing streams. The other end may still refuse a stream.
     pub fn want(&self, streams: u32) {
         if !self.0.is_over() {
             let streams = usize::try_from(streams).unwrap_or(usize::MAX);
@@ -21,20 +21,21 @@ impl Growth {
         }
     }
 
-    /// Returns true once a data stream has joined. A session that is lost before that counts as not
-    /// begun.
+    /// Returns true if at least one data stream has joined since the link began. A session that is
+    /// lost before its first stream joins counts as not begun.
     #[must_use]
     pub fn had_streams(&self) -> bool {
         self.0.had_streams()
     }
 
-    /// Streams that are alive.
+    /// Returns the number of live streams.
     #[must_use]
     pub fn live(&self) -> usize {
         self.0.live_streams()
     }
 
-    /// Streams that were lost or could not be made, since the link began; the number goes round.
+    /// Returns the number of streams that were lost or could not be opened since the link began.
+    /// The counter wraps around.
     #[must_use]
     pub fn errors(&self) -> u32 {
         self.0.errors()

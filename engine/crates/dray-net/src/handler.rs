@@ -1,4 +1,4 @@
-//! Decisions of the program that runs a passive end: access, and the content of a session.
+//! Decisions that the program of a passive end makes: access, and the content of a session.
 
 use super::Caller;
 use dray_core::{Error, Result};
@@ -10,81 +10,83 @@ use dray_wire::negotiate::Agreed;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-/// Request of a driver that has proved its identity.
+/// Request of an admitted driver.
 #[derive(Debug)]
 pub struct Request {
-    /// The request. Its paths are not checked.
+    /// The CONNECT message. Its paths are not checked yet.
     pub connect: Connect,
     /// Parameters that both ends agreed on; the machine's configuration must respect them.
     pub agreed: Agreed,
     /// Identity and address of the driver.
     pub caller: Caller,
-    /// Name and version of the driver's program, as it reports them; shown to people only escaped.
+    /// Name and version of the driver's program, as the driver reports them. Escape this text
+    /// before showing it.
     pub peer_software: String,
 }
 
-/// A passive end's part of a session, ready to run. `run` gets the link and returns at the end of
-/// the session; it is called on its own thread.
+/// The passive end's part of a session, ready to run. The listener calls `run` with the link, on
+/// the session's thread; `run` returns at the end of the session.
 pub enum Prepared<'h> {
-    /// This end writes.
+    /// The passive end is the sink.
     Sink {
-        /// The pool that its receivers fill: the one that `run` passes to its executor.
+        /// The pool that the receivers fill. `run` must pass the same pool to its executor.
         pool: Arc<Pool>,
-        /// Rates that its receivers share with other sessions.
+        /// Rates that the receivers share with other sessions.
         shared: SharedRates,
         /// Runs the executor.
         run: Box<dyn FnOnce(SinkLink) + Send + 'h>,
     },
-    /// This end reads.
+    /// The passive end is the source.
     Source {
         /// Runs the executor.
         run: Box<dyn FnOnce(SourceLink) + Send + 'h>,
     },
 }
 
-/// Decides on requests. Called from many threads.
+/// Decides on requests. Many threads call the methods concurrently.
 pub trait Handler: Sync {
-    /// Decides if `caller` may send requests. Called with data from strangers, before this end
-    /// reveals anything. A caller that was evicted meanwhile keeps its thread until this returns:
-    /// if the handler waits here for another program, fewer than [`super::Serve::pending_max`]
-    /// callers may wait at the same time.
+    /// Decides whether `caller` may send requests. The arguments come from a stranger, and this end
+    /// has revealed nothing yet. If the caller's connection is evicted during the call, its thread
+    /// continues until this method returns. So if the handler waits for another program here, it
+    /// must let fewer than [`super::Serve::pending_max`] callers wait concurrently.
     ///
     /// # Errors
     /// The error with which the driver is refused.
     fn admit(&self, caller: &Caller) -> Result<()>;
 
-    /// Opens the paths of `request`, within [`super::Timing::prepare`].
+    /// Opens the paths of `request`. The driver waits at most [`super::Timing::prepare`].
     ///
     /// # Errors
     /// The error with which the driver is refused.
     fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>>;
 
-    /// Takes a connection that begins with the unread byte `first` and not with a preamble. A
-    /// handler that takes it must bound its time and number; a connection that is returned is
-    /// closed and reported to [`Handler::rejected`].
+    /// Takes over a connection that does not begin with a preamble. `first` is its first byte,
+    /// which is still unread. A handler that takes over connections must limit their duration and
+    /// number. A connection that the handler returns is closed and reported to
+    /// [`Handler::rejected`].
     ///
     /// # Errors
-    /// The connection, if it is not for this handler.
+    /// The connection, if the handler does not take it over.
     fn foreign(&self, stream: TcpStream, first: u8) -> Result<(), TcpStream> {
         let _ = first;
         Err(stream)
     }
 
     /// Reports a caller that was refused, or whose request failed before a session began. A caller
-    /// that leaves before it has requested anything is not reported. Strangers can cause this call
-    /// at any rate, so a handler that logs it should limit the rate.
+    /// that disconnects before its first request is not reported. Strangers can cause this call at
+    /// any rate, so a handler that logs it should limit the rate.
     fn rejected(&self, peer: SocketAddr, error: &Error) {
         let _ = (peer, error);
     }
 
-    /// Reports that [`Handler::prepare`] refused an admitted caller. A handler that has already
-    /// logged it with a name has nothing to do.
+    /// Reports that [`Handler::prepare`] refused an admitted caller. A handler that logs refusals
+    /// in `prepare`, where it knows the caller's name, can ignore this call.
     fn unprepared(&self, peer: SocketAddr, error: &Error) {
         self.rejected(peer, error);
     }
 
-    /// Reports that the system refuses descriptors for new connections, so no caller can connect.
-    /// Repeated every minute while this persists.
+    /// Reports that the system refuses file descriptors for new connections, so no caller can
+    /// connect. The report is repeated every minute until the condition ends.
     fn nobody_gets_in(&self, error: &Error) {
         let _ = error;
     }

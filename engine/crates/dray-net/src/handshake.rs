@@ -1,4 +1,4 @@
-//! A control connection before its session begins: a single thread sends and receives one message
+//! A control connection before its session begins. A single thread sends and receives one message
 //! at a time.
 
 use super::channel::{Channel, RawBytes};
@@ -15,7 +15,7 @@ use std::io::Read;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-/// Bytes of plaintext per read during the greeting.
+/// Number of plaintext bytes in one read during the greeting.
 const PIECE_BYTES: usize = 4096;
 
 /// A control connection that is still being set up.
@@ -30,7 +30,7 @@ pub(super) struct Greeting {
 pub(super) struct Greeted {
     pub(super) socket: Socket,
     pub(super) tls: Connection,
-    /// Ciphertext that was not yet passed to TLS.
+    /// Ciphertext that was read and not yet passed to TLS.
     pub(super) raw: RawBytes,
     pub(super) decoder: Decoder,
     /// Plaintext that was not yet passed to the decoder.
@@ -52,7 +52,7 @@ impl Greeting {
         self.channel.socket_mut()
     }
 
-    /// Sets the limits that both ends agreed on, for all later messages.
+    /// Sets the agreed limits for all later messages.
     pub(super) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
         self.decoder.set_limits(limits);
@@ -64,8 +64,8 @@ impl Greeting {
         self.write(&frames)
     }
 
-    /// Sends `first`, and `second` directly after it if `second` fits within the limits before
-    /// HELLO. Returns true if it did.
+    /// Sends `first`. Sends `second` directly after it, if `second` fits within the limits that
+    /// apply before HELLO. Returns true if `second` was sent.
     pub(super) fn send_both(&mut self, first: &Message, second: &Message) -> Result<bool> {
         let mut frames = Vec::new();
         encode(first, &self.limits, &mut frames)?;
@@ -80,9 +80,9 @@ impl Greeting {
             .map_err(|error| fail::io_error("talk to the peer", &error))
     }
 
-    /// Ends this end's direction, and waits at most `patience` for the peer to close. Reads and
-    /// drops what the peer still sends: otherwise the connection may be reset, and the last message
-    /// lost.
+    /// Ends the sending direction, and waits at most `patience` until the peer closes. Reads and
+    /// discards data that the peer still sends: closing a socket with unread data may reset the
+    /// connection, and the peer would lose the last message.
     pub(super) fn leave(&mut self, patience: Duration) {
         self.channel.end();
         let socket = self.channel.socket_mut();
@@ -115,7 +115,7 @@ impl Greeting {
         }
     }
 
-    /// Returns the parts with which the session's control connection starts.
+    /// Returns the parts from which the session's control connection is built.
     pub(super) fn finish(self) -> Result<Greeted> {
         let (socket, tls, raw) = self.channel.into_tls().ok_or_else(|| {
             fail::internal("begin a session", "its control connection is not under TLS")
@@ -144,7 +144,8 @@ pub(super) fn hello(software: &str, limits: Limits, optional: u64, token: &[u8])
     }
 }
 
-/// Returns the error for a message other than the awaited one; a REFUSE returns the peer's error.
+/// Returns the error for a message other than `awaited`. If the message is REFUSE, returns the
+/// peer's error.
 pub(super) fn unexpected(awaited: &str, message: &Message) -> dray_core::Error {
     if let Message::Refuse(error) = message {
         return error.clone();

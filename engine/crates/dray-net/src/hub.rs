@@ -20,30 +20,31 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// Pause of a network thread before it checks a backlog again.
+/// Interval at which a network thread checks again whether the executor's backlog has become
+/// shorter.
 const BACKLOG_WAIT: Duration = Duration::from_micros(200);
 
-/// A job of the driver's dialler.
+/// A request to the driver's dialler thread.
 pub(super) enum Note {
-    /// A stream was lost: dial another.
+    /// A stream was lost: dial a replacement.
     Lost(Error),
-    /// The first streams have been opened, as far as they could be.
+    /// No first stream is being opened any more; each was opened or has failed.
     FirstOpened,
-    /// Have so many streams alive; none is tried again.
+    /// Open streams until this number is live. A failed attempt is not repeated.
     Want(usize),
 }
 
-/// Handles of a link that are taken from it when it ends, and its streams.
+/// The streams of a link, and the handles that the link drops when it ends.
 struct Ends {
     streams: Streams,
-    /// Lent to threads; when all are dropped, all threads have ended.
+    /// Every thread of the link holds a clone. When all clones are dropped, all threads have ended.
     running: Option<Sender<Infallible>>,
-    /// The dialler of streams, at the driver.
+    /// Sender to the dialler thread; `None` at a passive end.
     dialler: Option<Sender<Note>>,
     control: Option<Arc<ControlConnection>>,
 }
 
-/// The link; see the documentation of the module.
+/// State of a link, shared by its connections.
 pub(super) struct Hub {
     inbox: Inbox,
     limits: Limits,
@@ -95,7 +96,7 @@ impl Hub {
         &self.inbox
     }
 
-    /// Returns true at the end that dials.
+    /// Returns true at the driver, the end that dials.
     pub(super) const fn is_driver(&self) -> bool {
         self.is_driver
     }
@@ -109,20 +110,22 @@ impl Hub {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// An object came through: the sink has it, or says so.
+    /// Records that an object has arrived: at the sink on receipt, at the source when the sink
+    /// reports it.
     pub(super) fn note_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A number that changes whenever an object came through.
+    /// Returns a counter that changes whenever an object arrives.
     pub(super) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
     }
 
-    /// Starts a thread that [`Self::close`] waits for. The link ends with it if it panics.
+    /// Starts a thread of this link. [`Self::close`] waits for it. If the thread panics, the link
+    /// ends.
     ///
     /// # Errors
-    /// When the system gives no further thread.
+    /// If the system refuses the thread.
     pub(super) fn spawn(
         self: &Arc<Self>,
         name: &str,
@@ -141,20 +144,21 @@ impl Hub {
         started.map(drop).map_err(|error| refused(&error))
     }
 
-    /// Names the control connection, which ends with the link.
+    /// Sets the control connection, which the link closes at its end.
     pub(super) fn set_control(&self, control: Arc<ControlConnection>) {
         self.ends().control = Some(control);
     }
 
-    /// Waits while the executor has much to do already, before something of this many bytes.
+    /// Waits until the executor's queue is short enough for another event of `bytes` bytes, or
+    /// until the link ends.
     pub(super) fn wait_for_room(&self, bytes: usize) {
         while self.inbox.is_full(bytes) && !self.is_over() {
             thread::sleep(BACKLOG_WAIT);
         }
     }
 
-    /// Hands in a control message whose frame had so many bytes, when there is room for it; once the
-    /// link is over, the machine would not listen.
+    /// Passes a control message to the executor. `bytes` is the length of its frame. Waits while
+    /// the executor's queue is full. Drops the message if the link has ended.
     pub(super) fn message(&self, message: Message, bytes: usize) {
         self.wait_for_room(bytes);
         if self.is_over() {
@@ -177,9 +181,10 @@ impl Hub {
         }
     }
 
-    /// The source has lost a stream and asks what came over it. The sink's machine answers when the
-    /// stream has ended here too, so it must, even if its join never came or its path is dead in a way
-    /// that only the source has noticed.
+    /// Ends a stream that the source reports as lost. The source asks which objects arrived on the
+    /// stream, and the sink's machine answers only after the stream has ended at the sink too. So
+    /// the sink ends the stream even if it never joined, or if only the source has noticed that its
+    /// path is dead.
     fn settle_lost(&self, stream: StreamId) {
         let is_sink = matches!(self.inbox, Inbox::Sink(..));
         if is_sink && self.ends().streams.end_lost(stream) {
@@ -187,14 +192,15 @@ impl Hub {
         }
     }
 
-    /// The session cannot go on; the streams end too, so that nobody waits on one.
+    /// Reports that the session cannot continue, and ends its streams so that no thread waits for
+    /// them.
     pub(super) fn peer_lost(&self, error: Error) {
         self.inbox.peer_lost(error);
         self.cut_streams();
     }
 
-    /// Ends the session as [`Self::peer_lost`] does, and sends the peer the reason. The executor gets
-    /// the error first, because sending may block if the peer does not read.
+    /// Ends the session as [`Self::peer_lost`] does, and sends the reason to the peer. The executor
+    /// gets the error first, because sending blocks if the peer does not read.
     pub(super) fn break_off(&self, error: Error) {
         let control = self.ends().control.clone();
         if let Some(control) = &control {
@@ -211,16 +217,16 @@ impl Hub {
         self.inbox.leave();
     }
 
-    /// Returns the number of live streams. A stream that its peer has closed does not count, even if
-    /// its thread has not detected that yet.
+    /// Returns the number of live streams. A stream that the peer has closed does not count, even
+    /// if the stream's thread has not detected this yet.
     pub(super) fn live_streams(&self) -> usize {
         self.ends().streams.count_live()
     }
 
-    /// Reports streams that the peer has closed to a source's executor. A stream with nothing to send
-    /// would not detect this, and its last objects may be lost. `known` counts the checks that found a
-    /// stream closed. A stream is reported at its second such check, because the end of a session
-    /// closes its streams too.
+    /// Reports streams that the peer has closed to the executor of a source. A sender with nothing
+    /// to send would not detect the end of its stream, and the last objects on that stream may be
+    /// lost. `known` counts for each closed stream the checks that found it closed. A stream is
+    /// reported at the second such check, because the regular end of a session closes streams too.
     pub(super) fn look_for_left(&self, known: &mut HashMap<StreamId, u32>) {
         if !matches!(self.inbox, Inbox::Source(_)) {
             return;
@@ -235,10 +241,10 @@ impl Hub {
         }
     }
 
-    /// Adds a stream that has joined to the live ones.
+    /// Adds a stream that has joined to the live streams.
     ///
     /// # Errors
-    /// If the link has ended, and as [`Streams::add`].
+    /// If the link has ended, and the errors of [`Streams::add`].
     pub(super) fn register(
         self: &Arc<Self>,
         stream: StreamId,
@@ -257,18 +263,18 @@ impl Hub {
         })
     }
 
-    /// Returns true once a data stream has joined.
+    /// Returns true if at least one data stream has joined since the link began.
     pub(super) fn had_streams(&self) -> bool {
         self.had_streams.load(Ordering::Acquire)
     }
 
-    /// Sets a stream's socket up for the session.
+    /// Configures the socket of a stream for the running session.
     pub(super) fn settle(&self, socket: &mut Socket) -> Result<()> {
         let settled = socket.settle(self.timing.lost_after);
         settled.map_err(|error| fail::io_error("set up a stream", &error))
     }
 
-    /// Tells the driver's half that a stream died.
+    /// Reports a lost stream to the dialler, unless the link has ended.
     pub(super) fn stream_lost(&self, lost: Error) {
         if !self.is_over() {
             self.count_error();
@@ -276,12 +282,12 @@ impl Hub {
         }
     }
 
-    /// Tells it that none of the first is under way any more.
+    /// Tells the dialler that no first stream is being opened any more.
     pub(super) fn first_opened(&self) {
         self.tell_dialler(Note::FirstOpened);
     }
 
-    /// Asks the dialler for so many live streams, or the granted number if that is lower.
+    /// Asks the dialler for `streams` live streams, or for the granted number if that is lower.
     pub(super) fn want_streams(&self, streams: usize) {
         self.tell_dialler(Note::Want(streams.min(self.streams_max)));
     }
@@ -292,12 +298,12 @@ impl Hub {
         }
     }
 
-    /// A stream was lost or could not be made.
+    /// Counts a stream that was lost or could not be opened.
     pub(super) fn count_error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of streams that were lost or could not be made.
+    /// Returns the number of streams that were lost or could not be opened.
     pub(super) fn errors(&self) -> u32 {
         self.errors.load(Ordering::Relaxed)
     }
@@ -305,14 +311,14 @@ impl Hub {
     fn cut_streams(&self) {
         self.is_over.store(true, Ordering::Release);
         let mut ends = self.ends();
-        // The dialler ends with its last sender.
+        // The dialler thread ends when its last sender is dropped.
         ends.dialler = None;
         ends.streams.cut();
     }
 
-    /// Ends the link regularly: ends this end's direction, then waits a limited time for the peer and
-    /// for the threads. A driver that has sent BYE returns immediately and waits on another thread,
-    /// because the peer's end may be a round trip away.
+    /// Ends the link regularly: closes this end's direction, then waits a limited time for the peer
+    /// and for the threads. A driver that has sent BYE returns immediately and lets another thread
+    /// wait, because the peer's answer may take a network round trip.
     pub(super) fn close(self: &Arc<Self>) {
         let control = self.ends().control.take();
         if let Some(control) = &control {
@@ -335,14 +341,15 @@ impl Hub {
     }
 
     fn linger(&self, control: Option<Arc<ControlConnection>>) {
-        // Nothing is ever sent: this ends when the last thread has, or with the time.
+        // No thread sends on this channel. The receive returns when the last thread drops its
+        // sender, or after the timeout.
         let _ = self.ended.recv_timeout(self.timing.linger);
         if let Some(control) = control {
             control.cut();
         }
     }
 
-    /// Ends the link at once.
+    /// Ends the link immediately.
     pub(super) fn cut(&self) {
         let control = self.ends().control.take();
         if let Some(control) = &control {
@@ -353,7 +360,7 @@ impl Hub {
     }
 }
 
-/// A stream's place among the live ones, given back when dropped.
+/// Marks a stream as live until dropped.
 pub(super) struct Registration {
     hub: Arc<Hub>,
     stream: StreamId,
@@ -368,7 +375,7 @@ impl Registration {
         self.stream
     }
 
-    /// The stream is alive no longer.
+    /// Removes the stream from the live streams.
     pub(super) fn end(&self) {
         self.hub.ends().streams.remove(self.stream);
     }
@@ -380,7 +387,7 @@ impl Drop for Registration {
     }
 }
 
-/// Ends a link when dropped, unless it was closed in good order before.
+/// Ends a link immediately when dropped, unless [`Self::close`] was called.
 pub(super) struct Closer(Option<Arc<Hub>>);
 
 impl Closer {
@@ -425,7 +432,8 @@ mod tests {
         };
         assert_eq!(error.kind, ErrorKind::Internal);
         assert!(error.cause.contains("on purpose"), "{error}");
-        // The executor hears of it first; the streams are cut next.
+        // `break_off` reports the error to the executor before it ends the streams, so wait for the
+        // end.
         let until = Instant::now() + Duration::from_secs(10);
         while !hub.is_over() {
             assert!(Instant::now() < until, "the link goes on");

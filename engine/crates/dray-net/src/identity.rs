@@ -1,7 +1,8 @@
-//! The identity of this end: a key, the self-signed certificate that carries it, and the
-//! fingerprint by which other ends pin it.
+//! The identity of this end: a key, a self-signed certificate for this key, and the fingerprint
+//! that other ends pin.
 //!
-//! Only the key in the certificate counts: its name, dates and issuer are not checked.
+//! Only the key in the certificate counts. Name, dates and issuer of the certificate are not
+//! checked.
 
 use dray_core::{End, Error, ErrorKind, Fingerprint, Result};
 use ring::digest;
@@ -13,13 +14,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Name of the file that holds key and certificate, in its folder.
+/// Name of the file, in its folder, that holds the key and the certificate.
 pub const IDENTITY_FILE: &str = "identity.pem";
 
-/// Maximum size of an identity file in bytes: enough for a key and a short chain.
+/// Maximum size of an identity file in bytes. A key and a short certificate chain fit.
 const IDENTITY_BYTES_MAX: u64 = 64 << 10;
 
-/// Returns the fingerprint of the key in a certificate; `None` if it is not an X.509 certificate.
+/// Returns the fingerprint of the key in a certificate. Returns `None` if the bytes are not an
+/// X.509 certificate.
 #[must_use]
 pub fn fingerprint_of(certificate: &CertificateDer<'_>) -> Option<Fingerprint> {
     let key = dray_auth::x509::public_key(certificate).ok()?;
@@ -36,19 +38,19 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads [`IDENTITY_FILE`] in `folder`, or creates the folder (0700) and the file (0600) with a
-    /// new P-256 key. If several processes do this concurrently, one creates the file and all use
-    /// its key.
+    /// Reads [`IDENTITY_FILE`] in `folder`. If the file does not exist, creates the folder (0700)
+    /// and the file (0600) with a new P-256 key. If several processes do this concurrently, one
+    /// process creates the file, and all processes use its key.
     ///
     /// # Errors
-    /// If the file cannot be read or created, holds no identity, or its mode lets others than its
-    /// owner read or write it.
+    /// If the file cannot be read or created, if it holds no identity, or if users other than its
+    /// owner may read or write it.
     pub fn load_or_create(folder: &Path) -> Result<Self> {
         Self::load_or_create_for(folder, &[])
     }
 
-    /// As [`Identity::load_or_create`]; a new certificate lists these host names and addresses, for
-    /// peers that check names.
+    /// As [`Identity::load_or_create`]. A new certificate lists the host names and addresses in
+    /// `names`, for peers that check names.
     ///
     /// # Errors
     /// As [`Identity::load_or_create`].
@@ -65,11 +67,12 @@ impl Identity {
         }
     }
 
-    /// Creates an identity with a new P-256 key that no file holds: the key ends with this value,
-    /// so access granted to this key alone ends with it.
+    /// Creates an identity with a new P-256 key that is not written to a file. The key is lost when
+    /// the value is dropped, and so is any access that was granted to this key.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`] if the key cannot be made, as without random bytes.
+    /// [`ErrorKind::Internal`] if the key cannot be made, for example because the system has no
+    /// random bytes.
     pub fn unkept() -> Result<Self> {
         let unmade = |cause: String| {
             Error::new(ErrorKind::Internal, End::Here, "make a key for one use").cause(cause)
@@ -95,12 +98,12 @@ impl Identity {
         })
     }
 
-    /// Reads a certificate chain, leaf first, and its key, as a certificate authority's tools write
-    /// them: two PEM files, or the same file twice.
+    /// Reads a certificate chain, leaf first, and its key, in the PEM files that the tools of
+    /// certificate authorities write. Both arguments may name the same file.
     ///
     /// # Errors
-    /// If a file cannot be read or holds no certificate or key, or if others than its owner can
-    /// read or write the key file.
+    /// If a file cannot be read or holds no certificate or key, or if users other than its owner
+    /// may read or write the key file.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self> {
         let mut pem = Vec::new();
         let file = File::open(certificate).map_err(|error| cannot("read", certificate, &error))?;
@@ -153,7 +156,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Reads a file, and fails if others than its owner may read or write it.
+/// Reads a file. Fails if users other than the file's owner may read or write it.
 fn private_bytes(path: &Path, file: File) -> Result<Vec<u8>> {
     let mode = file
         .metadata()
@@ -193,8 +196,9 @@ fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
         .remedy("name a folder that this user may write")
 }
 
-/// Writes a new identity to a temporary name and links it to `path`, so that no process reads a
-/// partial file and a second creator finds the first one's.
+/// Writes a new identity to a temporary file and links it to `path`. So no process reads an
+/// incomplete file. If another process has created `path` first, the link fails and that file is
+/// used.
 fn create(folder: &Path, path: &Path, names: &[String]) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

@@ -1,4 +1,4 @@
-//! Events of a link for its executor, and the limit of their number.
+//! Delivers events of a link to its executor, and limits the number of waiting events.
 
 use super::{PEER, fail};
 use crossbeam_channel::Sender;
@@ -11,27 +11,28 @@ use dray_wire::message::Message;
 use std::io;
 use std::sync::Arc;
 
-/// Events that may wait for an executor before its network threads stop reading; the peer then feels
-/// it as a full socket. Guess, revisit.
+/// Maximum number of events that may wait for an executor. With a longer backlog the network
+/// threads stop reading, so the peer's socket fills up and the peer stops sending. Guess, revisit.
 const BACKLOG_MAX: usize = 32;
 
-/// The same before a long message is handed in. With [`LONG_BYTES`] this bounds what a peer can make
-/// this end hold: decoded, a message is up to sixteen times as long as its frame.
+/// Maximum number of waiting events before a long message is queued. Together with [`LONG_BYTES`]
+/// this limits the memory that a peer can make this end use: a decoded message is up to sixteen
+/// times as long as its frame.
 const BACKLOG_MAX_LONG: usize = 2;
 
-/// Bytes of a frame from which its message is a long one.
+/// Frame length in bytes from which a message counts as long.
 const LONG_BYTES: usize = 64 << 10;
 
 /// Destination of a link's events.
 pub(super) enum Inbox {
     /// The executor of a source.
     Source(Sender<SourceEvent>),
-    /// The executor of a sink. Its receivers fill the pool, at these rates at most.
+    /// The executor of a sink, the pool that its receivers fill, and the rates that limit them.
     Sink(Sender<SinkEvent>, Arc<Pool>, SharedRates),
 }
 
 impl Inbox {
-    /// Returns true if the executor has too many events to do before something of this many bytes.
+    /// Returns true if the executor's backlog is too long for another event of `bytes` bytes.
     pub(super) fn is_full(&self, bytes: usize) -> bool {
         let most = match bytes {
             LONG_BYTES.. => BACKLOG_MAX_LONG,
@@ -47,7 +48,7 @@ impl Inbox {
         }
     }
 
-    // An executor that has ended receives nothing more, which is no error.
+    // In all methods below a failed send is no error: it means that the executor has ended.
 
     pub(super) fn message(&self, message: Message) {
         match self {

@@ -1,4 +1,4 @@
-//! Adds a data stream to a session: the listener sends a challenge, and the dialler proves that it
+//! Adds a data stream to a session. The listener sends a challenge, and the dialler proves that it
 //! has the session's key.
 
 use super::channel::Channel;
@@ -28,8 +28,8 @@ fn failed(error: &io::Error) -> dray_core::Error {
     fail::io_error("join a stream", error)
 }
 
-/// Sends the challenge (listener, first step). Returns `None` if the dialler has left, as
-/// [`answer`] does.
+/// Sends the challenge (first step of the listener). Returns `None` if the dialler has closed the
+/// connection, for the reasons given at [`answer`].
 pub(super) fn challenge(channel: &mut Channel) -> Result<Option<Challenge>> {
     let challenge = Challenge(random()?);
     match channel.write_both(&encode_challenge(&challenge), &[]) {
@@ -39,9 +39,10 @@ pub(super) fn challenge(channel: &mut Channel) -> Result<Option<Challenge>> {
     }
 }
 
-/// Receives the proof (listener, second step); [`proof_holds`] verifies it. Returns `None` if the
-/// dialler closes the connection without a message: its session was refused, or was granted fewer
-/// streams than the dialler had connections; or its program ended, normally or not.
+/// Receives the proof (second step of the listener); [`proof_holds`] verifies the proof. Returns
+/// `None` if the dialler closes the connection without a message. A dialler does this if its
+/// session was refused, if it was granted fewer streams than it had connected, or if its program
+/// ended.
 pub(super) fn answer(channel: &mut Channel) -> Result<Option<Join>> {
     let mut frame = [0; JOIN_FRAME_BYTES];
     let begun = match channel.read(&mut frame) {
@@ -56,14 +57,15 @@ pub(super) fn answer(channel: &mut Channel) -> Result<Option<Join>> {
     decode_join(&frame).map(Some)
 }
 
-/// Returns true if the join's proof is right for this key and challenge. Compares in constant time.
+/// Returns true if the proof in `join` is right for this key and challenge. The comparison takes
+/// constant time.
 pub(super) fn proof_holds(key: &[u8; 32], join: &Join, challenge: &Challenge) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let input = proof_input(&join.ticket, join.stream, &challenge.0);
     hmac::verify(&key, &input, &join.proof).is_ok()
 }
 
-/// Receives the challenge to answer (dialler, first step).
+/// Receives the challenge (first step of the dialler).
 pub(super) fn hear(channel: &mut Channel) -> Result<Challenge> {
     let mut frame = [0; CHALLENGE_FRAME_BYTES];
     channel
@@ -72,7 +74,8 @@ pub(super) fn hear(channel: &mut Channel) -> Result<Challenge> {
     decode_challenge(&frame)
 }
 
-/// Sends the proof (dialler, second step). The listener does not reply: it closes a refused stream.
+/// Sends the proof (second step of the dialler). The listener does not reply: it closes the
+/// connection of a refused stream.
 pub(super) fn join(
     channel: &mut Channel,
     challenge: &Challenge,

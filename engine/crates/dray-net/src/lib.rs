@@ -1,20 +1,24 @@
-//! The network under a link: identities, TLS 1.3, control connections, data streams, the side that
-//! dials and the side that listens.
+//! The network under a link: identities, TLS 1.3, control connections, data streams, the dialling
+//! end and the listening end.
 //!
-//! Participants: the **driver** dials ([`push`], [`pull`]), the **passive** end listens
-//! ([`Listener`]). Data flows from source to sink, independent of the end that dialled.
+//! Participants: the **driver** dials ([`push`], [`pull`]); the **passive** end listens
+//! ([`Listener`]). Data flows from source to sink, whichever end dials.
 //! docs/design/wire-protocol.md defines the bytes.
 //!
-//! Goals: an executor sees a [`dray_link::link`] and no sockets; input from a stranger costs bounded
-//! memory and time and affects no other session; a byte changed on a clear stream is detected
-//! before it is written.
+//! Goals:
+//!
+//! - An executor sees a [`dray_link::link`] and no sockets.
+//! - Input from a stranger costs limited memory and time, and affects no other session.
+//! - A byte that was changed on a clear stream is detected before the object is written.
 //!
 //! Non-goals: the order of messages (the machines decide), the meaning of a path (the [`Handler`]
 //! decides).
 //!
-//! Invariants owned here: an end acts on no control message before the dialler has proved its
-//! identity to the handler; no stream joins without the session's key; an object is received only
-//! into a free buffer of the sink's pool.
+//! Invariants owned here:
+//!
+//! - An end acts on no control message before the dialler has proved its identity to the handler.
+//! - No stream joins without the session's key.
+//! - An object is received only into a free buffer of the sink's pool.
 
 mod accept;
 mod attach;
@@ -62,7 +66,7 @@ pub use token::Token;
 use dray_core::PeerId;
 use std::time::Duration;
 
-/// The other end; a session has a single peer until sinks accept replicas.
+/// Peer id of the other end. A session has a single peer until sinks accept several replicas.
 const PEER: PeerId = PeerId(0);
 
 /// Name and version of this build, sent to peers.
@@ -71,18 +75,19 @@ const SOFTWARE: &str = concat!("dray ", env!("CARGO_PKG_VERSION"));
 /// Timeouts and intervals of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Timeout of a TCP connection, without name resolution.
+    /// Timeout of a TCP connect call, without name resolution.
     pub connect: Duration,
-    /// Timeout of all steps before a connection has proved itself: preamble, TLS, greeting or join.
+    /// Timeout from the first byte of a new connection until it is trusted: preamble, TLS, and
+    /// greeting or join.
     pub handshake: Duration,
-    /// Timeout of the passive end's preparations after CONNECT.
+    /// Maximum time that the driver waits for the passive end's preparations after CONNECT.
     pub prepare: Duration,
-    /// Time without sending after which this end sends a PING.
+    /// If this end has sent nothing for this time, it sends a PING.
     pub ping_after: Duration,
-    /// Time without receiving after which the peer is lost. A stream is lost if its bytes are not
-    /// acknowledged for as long.
+    /// If this end has received nothing for this time, the peer is lost. A stream is lost if sent
+    /// bytes stay unacknowledged for this time.
     pub lost_after: Duration,
-    /// Time for which a closed link waits for the peer to close as well.
+    /// Time that a closing link waits until the peer closes too.
     pub linger: Duration,
 }
 
@@ -92,7 +97,7 @@ impl Default for Timing {
             connect: Duration::from_secs(10),
             // docs/design/wire-protocol.md, section 2.4.
             handshake: Duration::from_secs(10),
-            // Opening a store may recover a long log: guess, revisit.
+            // The time includes the recovery of a long log when the store opens: guess, revisit.
             prepare: Duration::from_secs(60),
             ping_after: Duration::from_secs(10),
             lost_after: Duration::from_secs(60),

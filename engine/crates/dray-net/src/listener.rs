@@ -1,4 +1,4 @@
-//! Listens, and runs each accepted connection on its own thread.
+//! Listens on sockets, and runs each accepted connection on its own thread.
 
 use super::accept::Porter;
 use super::handler::Handler;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-/// A listening passive end.
+/// A passive end that listens for connections.
 pub struct Listener(Arc<Listening>);
 
 /// Sockets of a listener, and the state of its connections.
@@ -30,12 +30,12 @@ struct Listening {
 pub struct Stopper(Arc<Listening>);
 
 impl Stopper {
-    /// Stops listening and asks the sessions to stop and keep their durable data; [`Listener::run`]
-    /// returns after they have.
+    /// Stops listening, and asks the sessions to stop and keep their durable data.
+    /// [`Listener::run`] returns after the sessions have ended.
     pub fn stop(&self) {
         self.0.state.is_stopping.store(true, Ordering::Release);
         for socket in &self.0.sockets {
-            // Wakes the accepting thread.
+            // The shutdown wakes the thread that accepts connections.
             let _ = SockRef::from(socket).shutdown(Shutdown::Both);
         }
         self.0.state.pending.cut();
@@ -50,10 +50,10 @@ impl Stopper {
 }
 
 impl Listener {
-    /// Listens on each of `addresses` (`host:port`; with port 0 the system selects a port).
+    /// Listens on each of `addresses` (`host:port`). For port 0 the system selects a port.
     ///
     /// # Errors
-    /// If an address cannot be listened on, or the identity's key cannot be used.
+    /// If this host cannot listen on an address, or if the identity's key cannot be used.
     pub fn bind(addresses: &[String], serve: Serve) -> Result<Self> {
         let state = ListenerState::new(serve)?;
         let mut sockets = Vec::new();
@@ -75,22 +75,22 @@ impl Listener {
         })))
     }
 
-    /// Returns the addresses it listens on, with the actual ports.
+    /// Returns the addresses on which the listener listens, with the actual ports.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.0.addresses
     }
 
-    /// Returns a handle that stops it.
+    /// Returns a handle that stops this listener.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.0))
     }
 
-    /// Accepts and serves connections until it is stopped and all sessions have ended.
+    /// Accepts and serves connections until the listener is stopped and all sessions have ended.
     ///
     /// # Errors
-    /// If the system refuses a thread for the porter, or for a further address.
+    /// If the system refuses the thread of the porter, or the thread of an address.
     pub fn run(&self, handler: &dyn Handler) -> Result<()> {
         let state = &self.0.state;
         let Some((first, others)) = self.0.sockets.split_first() else {

@@ -30,14 +30,14 @@ pub(super) struct ListenerState {
     pub(super) tls: Arc<ServerConfig>,
     pub(super) pending: Pending,
     pub(super) sessions: Sessions,
-    /// Number of threads that serve connections, including sessions.
+    /// Number of threads that serve connections, including those of sessions.
     pub(super) running: AtomicUsize,
     pub(super) is_stopping: AtomicBool,
     pub(super) lack: Lack,
 }
 
 impl ListenerState {
-    /// Creates the state of a listener that runs no session yet.
+    /// Creates the state of a listener without sessions.
     ///
     /// # Errors
     /// If the identity's key cannot be used.
@@ -53,7 +53,7 @@ impl ListenerState {
         })
     }
 
-    /// Receives the caller's identity and its request, and checks both.
+    /// Receives HELLO and CONNECT from the driver, and has the handler check the caller.
     pub(super) fn greet(
         &self,
         greeting: &mut Greeting,
@@ -75,8 +75,8 @@ impl ListenerState {
             if drops && !self.serve.may_keep_nothing {
                 return Err(keeps_nothing());
             }
-            // The driver may have sent CONNECT with its HELLO, before it knew that this end
-            // discards data.
+            // The driver may have sent CONNECT together with HELLO, before it knew that this end
+            // discards data. So check its HELLO before reading CONNECT.
             match self.serve.keeps_nothing && !agreed.has(optional::NULL_MEANT) {
                 true => Err(not_meant()),
                 false => Ok(agreed),
@@ -98,7 +98,8 @@ impl ListenerState {
         }
     }
 
-    /// Refuses a driver, and drops its early CONNECT unread.
+    /// Refuses a driver with `error`. A CONNECT that the driver has already sent is discarded
+    /// unread.
     pub(super) fn turn_away(&self, greeting: &mut Greeting, error: Error) -> Error {
         let error = refuse(greeting, error);
         greeting.leave(self.serve.timing.linger);
@@ -187,7 +188,8 @@ impl ListenerState {
             Ok(threads) => threads,
             Err(error) => return Err(refuse(&mut greeting, error)),
         };
-        // Streams may join as soon as the driver has read its ticket.
+        // The driver's streams may join as soon as the driver has read this message, so register
+        // the session first.
         let (ticket, key) = slot.register(&hub, clear_data)?;
         greeting.send(&Message::Accept(Accept {
             ticket,
@@ -198,11 +200,12 @@ impl ListenerState {
         let (out, control) = control::start(greeting.finish()?, timing, &hub, &threads)?;
         hub.set_control(control);
         run(out, closer);
-        // An executor that returned without closing its link has dropped it.
+        // An executor that returns without closing its link drops the link, and this ends the
+        // session.
         Ok(())
     }
 
-    /// Lets a data stream join, or closes it without a message.
+    /// Lets a data stream join its session, or closes the stream without a message.
     pub(super) fn stream(
         &self,
         mut channel: Channel,
@@ -221,8 +224,8 @@ impl ListenerState {
                 Err(_) if hub.is_over() => Ok(()),
                 attached => attached,
             },
-            // The stream was connecting when its session ended, so it is not reported as a
-            // stranger.
+            // The stream was still connecting when its session ended, so this is no failure to
+            // report.
             JoinTarget::Ended => Ok(()),
             JoinTarget::Nothing => {
                 Err(
@@ -236,7 +239,7 @@ impl ListenerState {
 
 type Runner<'h> = Box<dyn FnOnce(Out, Closer) + 'h>;
 
-/// Sends the error to the driver, if the connection still works.
+/// Sends the error to the driver, if the connection still works. Returns the error.
 fn refuse(greeting: &mut Greeting, error: Error) -> Error {
     let _ = greeting.send(&Message::Refuse(error.clone()));
     error

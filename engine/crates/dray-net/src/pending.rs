@@ -1,8 +1,11 @@
-//! Connections that have not proved themselves. Their number is bounded. If all places are taken, a
-//! new connection evicts one of the holder with the most places, so flooding costs the flooder's
-//! own places, not those of later callers or of callers about to prove themselves. The holder first
-//! loses connections that only wait for a JOIN, which may have been made ahead and can be made
-//! again; then its oldest.
+//! The set of connections that have not proved their identity. The number of these connections is
+//! limited.
+//!
+//! If the set is full, a new connection evicts a connection of the holder with the most
+//! connections. A holder is an IPv4 address or an IPv6 network. So a flood of connections from one
+//! holder evicts that holder's own connections, and other callers are not affected. Of the chosen
+//! holder's connections, one that only waits for a JOIN is evicted first, because the driver can
+//! make such a connection again. If there is none, the holder's oldest connection is evicted.
 
 use super::socket::shut;
 use dray_core::lock::LockExt;
@@ -10,27 +13,29 @@ use std::collections::HashMap;
 use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Address of a place's holder; for IPv6 its /64 prefix, which is assigned to a network as a whole.
+/// Address from which a connection was made. For IPv6 this is the /64 prefix, because a network
+/// usually has a whole prefix.
 type Holder = Option<IpAddr>;
 
 struct PendingConnection {
     number: u64,
     holder: Holder,
     stream: Arc<TcpStream>,
-    /// True if only the JOIN is missing.
+    /// True if only the JOIN message is missing.
     awaits_join: bool,
 }
 
 #[derive(Default)]
 struct PendingTable {
     next: u64,
-    /// Connections in the order of arrival.
+    /// Pending connections in the order of their arrival.
     held: Vec<PendingConnection>,
 }
 
 impl PendingTable {
-    /// Evicts a connection of the holder with the most places; if several holders have as many, of
-    /// the holder whose connection is the oldest.
+    /// Evicts a connection of the holder with the most connections. If several holders have the
+    /// same number, chooses the holder of the oldest connection. `newcomer` counts as one more
+    /// connection of its holder.
     fn show_one_out(&mut self, newcomer: Holder) {
         let mut counts: HashMap<Holder, usize> = HashMap::from([(newcomer, 1)]);
         for held in &self.held {
@@ -56,14 +61,14 @@ fn holder_of(stream: &TcpStream) -> Holder {
     })
 }
 
-/// Bounded set of connections that have not proved themselves; the module documentation describes
-/// the eviction.
+/// A limited set of connections that have not proved their identity. The module documentation
+/// describes which connections are evicted.
 pub(super) struct Pending {
     max: usize,
     places: Mutex<PendingTable>,
 }
 
-/// A place, freed on drop.
+/// Entry of one connection in [`Pending`], removed on drop.
 pub(super) struct PendingSlot<'a> {
     pending: &'a Pending,
     number: u64,
@@ -81,7 +86,7 @@ impl Pending {
         self.places.lock_unpoisoned()
     }
 
-    /// Takes a place for a connection, and evicts others if all are taken.
+    /// Adds a connection to the set. Evicts other connections while the set is full.
     pub(super) fn admit(&self, stream: &Arc<TcpStream>) -> PendingSlot<'_> {
         let holder = holder_of(stream);
         let mut places = self.places();
@@ -102,7 +107,7 @@ impl Pending {
         }
     }
 
-    /// Shuts down all connections.
+    /// Shuts down all connections in the set.
     pub(super) fn cut(&self) {
         for held in self.places().held.drain(..) {
             shut(&held.stream);
@@ -111,13 +116,13 @@ impl Pending {
 }
 
 impl PendingSlot<'_> {
-    /// Returns true if its connection has not been evicted.
+    /// Returns true if this connection has not been evicted.
     pub(super) fn is_held(&self) -> bool {
         let own = |held: &PendingConnection| held.number == self.number;
         self.pending.places().held.iter().any(own)
     }
 
-    /// Records that the listener has sent its challenge: only the JOIN is missing.
+    /// Records that the listener has sent its challenge, so only the JOIN message is missing.
     pub(super) fn awaits_join(&self) {
         let mut places = self.pending.places();
         let own = |held: &&mut PendingConnection| held.number == self.number;
@@ -145,7 +150,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// Connects from a loopback address; returns the far end and the listener's end.
+    /// Connects from the loopback address `from`. Returns the dialling end and the listener's end.
     fn dial(listener: &TcpListener, from: &str) -> (TcpStream, Arc<TcpStream>) {
         let local: std::net::SocketAddr = format!("{from}:0").parse().expect("an address");
         let to = listener.local_addr().expect("bound");
@@ -171,8 +176,8 @@ mod tests {
         let pending = Pending::new(4);
         let (mut honest, accepted) = dial(&listener, "127.0.0.2");
         let _place = pending.admit(&accepted);
-        // The flood takes all free places and as many again; the evicted connections are all its
-        // own.
+        // The flood makes more connections than the set admits; the set evicts only the flood's own
+        // connections.
         let flood: Vec<_> = (0..8).map(|_| dial(&listener, "127.0.0.3")).collect();
         let _places: Vec<_> = flood.iter().map(|(_, it)| pending.admit(it)).collect();
         assert!(is_open(&mut honest), "it came first, and holds one place");
@@ -202,7 +207,7 @@ mod tests {
             }
             places.push(place);
         }
-        // An evicted connection has no place to record this in.
+        // This call must have no effect on the set: the connection was evicted before.
         places[1].awaits_join();
         let mut open: Vec<bool> = Vec::new();
         for (mut far, _) in many {

@@ -1,9 +1,9 @@
-//! Data connections that are made while their session is still being requested.
+//! Data connections that the driver makes while the passive end still prepares the session.
 //!
-//! A connection needs TCP, TLS and a challenge before it can join: three round trips that do not
-//! need the session's ticket. The driver makes them in parallel with the control connection, and
-//! has streams ready to join when ACCEPT brings the ticket. Connections that are then not needed
-//! are closed.
+//! A connection needs TCP, TLS and a challenge before it can join a session. These three round
+//! trips do not need the session's ticket. So the driver makes the connections in parallel with the
+//! control connection, and has streams ready to join when ACCEPT brings the ticket. The driver
+//! closes connections that the session does not use.
 
 use super::channel::{Channel, secure};
 use super::socket::has_left;
@@ -19,19 +19,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Maximum number of connections made ahead for a session. Each takes one of the listener's places
-/// for connections that have not proved themselves, for as long as the other end prepares the
-/// session (guess, revisit).
+/// Maximum number of connections made ahead for one session. Each one occupies an entry in the
+/// listener's set of pending connections while the other end prepares the session (guess, revisit).
 const PRECONNECT_MAX: u16 = 4;
 
-/// Maximum number of connections made ahead by all sessions of this process, which may all dial the
-/// same listener: half of its places for such connections (guess, revisit).
+/// Maximum number of connections made ahead by all sessions of this process. All sessions may dial
+/// the same listener, so this is half of the listener's `pending_max` (guess, revisit).
 const PRECONNECT_IN_PROCESS_MAX: usize = 32;
 
-/// Number of connections made ahead and not claimed yet, of all sessions.
+/// Number of connections, over all sessions, that were made ahead and are not claimed yet.
 static PRECONNECTED: AtomicUsize = AtomicUsize::new(0);
 
-/// Parameters to connect the streams of a session, except the address.
+/// Parameters with which the streams of a session are connected. The address is a separate
+/// argument.
 pub(super) struct Dialer {
     pub(super) bind: Vec<IpAddr>,
     pub(super) timing: Timing,
@@ -40,7 +40,7 @@ pub(super) struct Dialer {
     pub(super) security: Security,
 }
 
-/// A connection that can join a session, and has not yet named it.
+/// A connection that has received the challenge, and can join any session.
 pub(super) struct Ready {
     pub(super) channel: Channel,
     pub(super) challenge: Challenge,
@@ -48,7 +48,8 @@ pub(super) struct Ready {
 }
 
 impl Dialer {
-    /// Connects to `address`, from this host's address number `turn`, and receives the challenge.
+    /// Connects to `address` and receives the challenge. `turn` selects one of the local addresses
+    /// in `bind`.
     pub(super) fn connect(&self, address: &str, turn: usize) -> Result<Ready> {
         let since = Instant::now();
         let stream = socket::connect(address, &self.bind, turn, self.timing.connect)?;
@@ -71,7 +72,7 @@ impl Dialer {
     }
 }
 
-/// A unit of a limited counter, returned on drop.
+/// One unit of a limited counter. Dropping it decrements the counter.
 struct Counted(&'static AtomicUsize);
 
 impl Counted {
@@ -89,13 +90,14 @@ impl Drop for Counted {
     }
 }
 
-/// Result of a connection attempt, which counts until it is claimed.
+/// Result of a connection attempt. The attempt counts as made ahead until it is claimed.
 struct Attempt {
     connected: Result<Ready>,
     _counted: Counted,
 }
 
-/// Connections being made; closed on drop.
+/// Connections that are being made ahead. Dropping this closes the connections that no stream has
+/// claimed.
 pub(super) struct Preconnected {
     way: Arc<Dialer>,
     made: Receiver<Attempt>,
@@ -103,7 +105,8 @@ pub(super) struct Preconnected {
 }
 
 impl Preconnected {
-    /// Starts to connect to `address` for `streams` streams, as far as the limits allow.
+    /// Starts to connect to `address`, once for each of `streams` streams. The limits of this
+    /// module may reduce the number.
     pub(super) fn begin(way: &Arc<Dialer>, address: &str, streams: u16) -> Self {
         let (made_in, made) = unbounded();
         let mut started = 0;
@@ -122,7 +125,7 @@ impl Preconnected {
                 }
             };
             let thread = thread::Builder::new().name("dray-ahead".to_owned());
-            // A connection that is not made ahead is made later, on demand.
+            // If the system refuses the thread, the stream connects later.
             started += usize::from(thread.spawn(connect).is_ok());
         }
         Self {
@@ -132,9 +135,9 @@ impl Preconnected {
         }
     }
 
-    /// Waits for the next connection; `None` if the caller must make a new one. Also returns `None`
-    /// if the listener's timeout for the connection may have passed, or if the listener has closed
-    /// it to free a place.
+    /// Waits for the next connection made ahead. Returns `None` if the caller must make a new
+    /// connection: because no connection is left, because the listener's timeout for the connection
+    /// may have passed, or because the listener has evicted the connection.
     pub(super) fn next(&self) -> Option<Result<Ready>> {
         let claim = |left: usize| left.checked_sub(1);
         let order = Ordering::Relaxed;
@@ -160,7 +163,8 @@ impl Drop for Preconnected {
     }
 }
 
-/// Closes the connection regularly, so that the listener does not wait or report an error.
+/// Closes an unused connection regularly, so that the listener neither waits for it nor reports an
+/// error.
 fn give_back(connected: Result<Ready>) {
     if let Ok(mut ready) = connected {
         ready.channel.end();

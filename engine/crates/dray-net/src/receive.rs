@@ -1,5 +1,5 @@
-//! The receiving half of a data stream: reads each object directly into a buffer of the pool and
-//! computes its checksums while the bytes are in the processor's cache.
+//! The receiving half of a data stream. It reads each object directly into a buffer of the pool,
+//! and computes the checksums while the bytes are in the processor's cache.
 
 use super::channel::Channel;
 use super::hub::{Hub, Registration};
@@ -18,11 +18,12 @@ use dray_wire::message::{BlockHead, Segment, SegmentKind};
 use std::io::{self, Read};
 use std::sync::Arc;
 
-/// Bytes read ahead on a stream, to get a prefix, its head and perhaps the next prefix in one
-/// read. Payload bytes among them are copied, so the number should be small.
+/// Size in bytes of the read buffer of a stream. One read then returns a prefix, its head and
+/// perhaps the next prefix. The number is small because payload bytes in the read buffer must be
+/// copied.
 const AHEAD_BYTES: usize = 1 << 10;
 
-/// The sink's thread of a stream.
+/// The receiver thread of one stream at the sink.
 pub(super) struct StreamReceiver {
     channel: io::BufReader<Channel>,
     registration: Registration,
@@ -32,11 +33,11 @@ pub(super) struct StreamReceiver {
     head: Vec<u8>,
 }
 
-/// Reason for which a stream's thread ends.
+/// Reason for the end of a receiver thread.
 enum End {
-    /// The stream is no longer usable; the session continues.
+    /// The stream is not usable any more; the session continues.
     Stream(Error),
-    /// The peer broke the protocol in a way that ends the session.
+    /// The peer violated the protocol in a way that ends the session.
     Session(Error),
 }
 
@@ -62,8 +63,8 @@ impl StreamReceiver {
         self.registration.hub()
     }
 
-    /// Receives until the stream ends. Passes all delivered objects to the executor before the
-    /// stream's loss.
+    /// Receives objects until the stream ends. The executor gets all received objects before the
+    /// report of the lost stream.
     pub(super) fn run(mut self) {
         stay_near_connection(self.channel.get_ref().socket().stream());
         let end = loop {
@@ -72,8 +73,8 @@ impl StreamReceiver {
                 Err(end) => break end,
             }
         };
-        // Shut before another stream is dialled: a dead stream must not count against the granted
-        // number.
+        // Shut the socket before the loss is reported: the driver then dials another stream, and a
+        // dead stream must not count against the granted number.
         shut(self.channel.get_ref().socket().stream());
         let stream = self.registration.stream();
         let _ = self
@@ -85,16 +86,16 @@ impl StreamReceiver {
         }
     }
 
-    /// Receives one object, or skips one frame of a kind that may be skipped.
+    /// Receives one object, or skips one frame whose kind allows skipping.
     fn receive(&mut self) -> Result<(), End> {
         let Some(head) = self.read_head().map_err(End::Stream)? else {
             return Ok(());
         };
-        // `decode_block_head` has checked the sum against the agreed limit.
+        // `decode_block_head` has checked that the total length is within the agreed limit.
         let bytes = head.payload_bytes().unwrap_or(u64::MAX);
         if bytes == 0 {
-            // Objects without payload need no credit, so the length of the executor's queue limits
-            // them.
+            // Objects without payload need no credit. So only the executor's queue limits their
+            // number.
             self.hub().wait_for_room(self.head.len());
             self.arrived(head, None, Ok(()));
             return Ok(());
@@ -133,11 +134,11 @@ impl StreamReceiver {
             buffer,
             verified,
         };
-        // An executor that has ended needs no further objects.
+        // If the send fails, the executor has ended and needs no further objects.
         let _ = self.events.send(SinkEvent::Input(input));
     }
 
-    /// Reads a frame's head; `None` for a frame that may be skipped.
+    /// Reads the head of a frame. Returns `None` for a frame that was skipped.
     fn read_head(&mut self) -> Result<Option<BlockHead>> {
         let failed = |error: io::Error| fail::io_error("receive an object", &error);
         let mut prefix = [0; PREFIX_BYTES];
@@ -145,7 +146,7 @@ impl StreamReceiver {
         let limits = *self.hub().limits();
         let prefix = Prefix::parse(&prefix, head_bytes_max(&limits))?;
         self.head.clear();
-        // Grows with the received bytes, not with the length that the prefix claims.
+        // The buffer grows with the bytes received. The prefix may claim a greater length.
         let read = (&mut self.channel)
             .take(prefix.body_bytes.into())
             .read_to_end(&mut self.head)
@@ -179,7 +180,8 @@ impl StreamReceiver {
             let (filled, empty) = rest.split_at_mut(read);
             check.update(filled);
             rest = empty;
-            // A source that does not know the rate limit is slowed by its full socket buffer.
+            // This wait delays the next read, so the socket buffer fills up and slows the source,
+            // which does not know this rate limit.
             if !self.shared.came(read, || self.hub().is_over()) {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
@@ -191,12 +193,12 @@ impl StreamReceiver {
     }
 }
 
-/// Computes the checksums of a payload's data segments as bytes arrive, and compares each complete
-/// segment.
+/// Computes the checksums of the data segments of a payload while bytes arrive, and compares the
+/// checksum of each complete segment.
 struct Check<'a> {
     segments: std::slice::Iter<'a, Segment>,
     summer: Summer,
-    /// The current data segment, and the number of its bytes still to come.
+    /// The current data segment, and the number of its bytes that have not arrived yet.
     current: Option<(&'a Segment, u64)>,
     matches: bool,
 }
@@ -213,8 +215,7 @@ impl<'a> Check<'a> {
         check
     }
 
-    /// Advances to the next data segment with bytes to come, and compares segments that are
-    /// complete.
+    /// Compares segments that are complete, and advances to the next data segment that is not.
     fn step(&mut self) {
         loop {
             match self.current {

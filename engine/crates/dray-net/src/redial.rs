@@ -1,4 +1,4 @@
-//! The driver's data streams: dialled at the start, and dialled again after a loss.
+//! Dials the driver's data streams at the start, and dials again after a loss.
 
 use super::attach::attach;
 use super::channel::Channel;
@@ -15,28 +15,29 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Interval at which a waiting redialler checks if the link is over.
+/// Interval at which the redialler checks during a wait whether the link has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Time for which a link without streams waits for the other end's reason: a session that ends
-/// there loses its streams first (guess, revisit).
+/// Time that a link without streams waits for the peer's reason. If the session ends at the peer,
+/// this end loses its streams before it receives the reason (guess, revisit).
 const WORD_WAIT: Duration = Duration::from_millis(500);
 
-/// Parameters to dial the streams of a session.
+/// Parameters with which the streams of a session are dialled.
 pub(super) struct Streams {
-    /// Addresses at which streams may join, each `host:port`; at least one.
+    /// Addresses at which streams may join, each `host:port`. The list has at least one address.
     pub(super) addresses: Vec<String>,
     pub(super) way: Arc<Dialer>,
     pub(super) ticket: [u8; 16],
     pub(super) key: [u8; 32],
     pub(super) next: AtomicU32,
-    /// Number of streams opened at the start.
+    /// Number of streams to open at the start.
     pub(super) first: usize,
 }
 
 impl Streams {
-    /// Dials a new stream. Stream numbers rotate through the addresses of both sides: each pair of
-    /// interfaces gets an equal number of streams, and a second attempt takes another path.
+    /// Dials a new stream. The stream's number selects the addresses of both sides in rotation, so
+    /// each pair of interfaces gets an equal number of streams, and a repeated attempt uses another
+    /// network path.
     fn dial(&self, hub: &Arc<Hub>) -> Result<()> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let turn = usize::try_from(number).unwrap_or(0);
@@ -54,7 +55,7 @@ impl Streams {
         attach(hub, stream, channel)
     }
 
-    /// Joins with a connection that was made ahead, or else dials.
+    /// Joins with a connection that was made ahead. If there is none, dials a new stream.
     fn open(&self, hub: &Arc<Hub>, ahead: &Preconnected) -> Result<()> {
         match ahead.next() {
             Some(ready) => {
@@ -65,8 +66,9 @@ impl Streams {
         }
     }
 
-    /// Opens the first streams of a session concurrently, and attaches each as soon as it is
-    /// connected. The session can run with a single stream; the redialler then replaces the others.
+    /// Opens the first streams of a session concurrently, and attaches each stream as soon as it is
+    /// connected. One stream is enough for the session; the redialler then replaces the failed
+    /// streams.
     pub(super) fn open_first(&self, hub: &Arc<Hub>, ahead: &Preconnected) {
         let mut errors = at_once(self.first, || self.open(hub, ahead));
         if hub.is_over() {
@@ -103,8 +105,8 @@ fn at_once(count: usize, open: impl Fn() -> Result<()> + Sync) -> Vec<Error> {
     })
 }
 
-/// Dials a new stream for each lost stream that is reported and for each stream requested, until
-/// the link is over.
+/// Runs the redialler until the link has ended: dials a replacement for each stream that is
+/// reported lost, and each additional stream that is requested.
 pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Note>, retry: RetryPolicy) {
     Redialler {
         hub,
@@ -125,14 +127,14 @@ struct Redialler<'a> {
     streams: &'a Streams,
     notes: &'a Receiver<Note>,
     retry: RetryPolicy,
-    /// Notes that arrived while another was handled, in order.
+    /// Notes that arrived during the handling of another note, in order.
     noted: VecDeque<Note>,
-    /// Attempts since the last progress of the session. A stream that was made or accepted bytes is
-    /// no proof of progress: to this end, a refused join looks the same until the connection
-    /// breaks.
+    /// Number of dial attempts since the session last made progress. A new stream, or a stream that
+    /// accepts bytes, does not count as progress: until the connection breaks, a stream that the
+    /// peer refused looks the same.
     tries: u32,
     seen: u64,
-    /// Number of streams last requested; `None` if no number was requested.
+    /// Number of live streams requested last; `None` before the first request.
     wanted: Option<usize>,
     /// Number of first streams that may still be connecting.
     opening: usize,
@@ -144,7 +146,7 @@ impl Redialler<'_> {
             let lost = match note {
                 Note::Lost(error) => self.is_missed().then_some(error),
                 Note::FirstOpened => {
-                    // The streams that could not be opened have been reported as lost.
+                    // `open_first` has reported each stream that failed to open as lost.
                     self.opening = 0;
                     None
                 }
@@ -163,15 +165,16 @@ impl Redialler<'_> {
         self.noted.pop_front().or_else(|| self.notes.recv().ok())
     }
 
-    /// Returns true if fewer streams are live than are requested. Without TLS, a refused stream
-    /// looks like a broken one: it is not replaced unless fewer are live than requested.
+    /// Returns true if a lost stream must be replaced, because fewer streams are live than
+    /// requested. Without TLS this end cannot distinguish a refused stream from a broken one, so a
+    /// lost stream is not replaced if enough streams are live.
     fn is_missed(&self) -> bool {
         self.wanted
             .is_none_or(|wanted| self.hub.live_streams() < wanted)
     }
 
-    /// Dials the missing streams, each once. Returns an error if no stream is left, so that the
-    /// caller tries again: no further loss would ever be reported.
+    /// Dials each missing stream once. Returns an error if no stream is live afterwards. The caller
+    /// must then try again, because without a live stream no further loss would be reported.
     fn dial_wanted(&self) -> Option<Error> {
         let there = self.hub.live_streams().max(self.opening);
         let more = self.wanted?.saturating_sub(there);
@@ -184,7 +187,7 @@ impl Redialler<'_> {
         errors.into_iter().last().filter(|_| is_none_left)
     }
 
-    /// Dials until a stream replaces the lost one, or until the retries are exhausted.
+    /// Dials until a new stream replaces the lost one, or until the retries are exhausted.
     fn replace(&mut self, lost: Error) {
         let mut last = lost;
         let progress = self.hub.progress();
@@ -209,9 +212,9 @@ impl Redialler<'_> {
         }
     }
 
-    /// Ends the link if no stream is left: without streams no data can move, whatever the control
-    /// connection reports. Another lost stream may have retries left; a request for more streams
-    /// does not count.
+    /// Ends the link if no stream is live, because no data can move without streams. The link
+    /// continues if another lost stream is still noted, as that one may have retries left. A noted
+    /// request for more streams does not count.
     fn give_up(&mut self, last: Error) {
         self.noted.extend(self.notes.try_iter());
         let is_another = self.noted.iter().any(|note| matches!(note, Note::Lost(_)));
@@ -219,7 +222,7 @@ impl Redialler<'_> {
             let mut error = last;
             error.cause = format!("all data streams are lost; the last one: {}", error.cause);
             if error.kind == ErrorKind::Protocol {
-                // To this end, a refused stream and a broken one look alike.
+                // This end cannot distinguish a refused stream from a broken one.
                 error.kind = ErrorKind::Unreachable;
             }
             self.hub.break_off(error);
@@ -227,7 +230,7 @@ impl Redialler<'_> {
     }
 }
 
-/// Waits for `wait`. Returns true if the link still needs streams then.
+/// Waits for the duration `wait`, or until the link ends. Returns false if the link has ended.
 fn rest(hub: &Hub, wait: Duration) -> bool {
     let until = Instant::now() + wait;
     while !hub.is_over() {

@@ -8,26 +8,25 @@ use dray_wire::message::Limits;
 pub struct Serve {
     /// Identity of this end.
     pub identity: Identity,
-    /// Limits of this end. No buffer of a passive sink's pool needs to be longer than
-    /// `object_bytes_max`.
+    /// Limits of this end. Buffers of a passive sink need not be longer than `object_bytes_max`.
     pub limits: Limits,
     /// True if data streams may run in clear.
     pub allow_clear_data: bool,
-    /// True if this end discards the data it receives: only drivers that declare that they expect
-    /// this may write.
+    /// True if this end discards the data that it receives. Only drivers that declare that they
+    /// expect this may write.
     pub keeps_nothing: bool,
-    /// True if a driver that discards the data may read here. A handler that admits such a driver
-    /// must not report its data as durable.
+    /// True if a driver that discards the data may read from this end. The handler must not report
+    /// the data of such a driver as durable.
     pub may_keep_nothing: bool,
     /// Maximum number of data streams granted to a session.
     pub streams_max: u16,
     /// Maximum number of concurrent sessions.
     pub sessions_max: usize,
-    /// Maximum number of concurrent connections that have not proved themselves. A further
-    /// connection evicts one of the holder with the most.
+    /// Maximum number of concurrent connections that have not proved their identity. If the number
+    /// is reached, a new connection evicts a connection of the address with the most connections.
     pub pending_max: usize,
-    /// Addresses (`host:port`) at which streams may join, sent to the driver; if empty, the driver
-    /// uses the address of its control connection.
+    /// Addresses (`host:port`) at which streams may join, which are sent to the driver. If the list
+    /// is empty, the driver uses the address of its control connection.
     pub advertise: Vec<String>,
     /// Timeouts and intervals.
     pub timing: Timing,
@@ -43,7 +42,7 @@ impl Serve {
             allow_clear_data: false,
             keeps_nothing: false,
             may_keep_nothing: false,
-            // A DTN's eight NICs with eight streams each: guess, revisit.
+            // Enough for a DTN with eight network cards and eight streams on each: guess, revisit.
             streams_max: 64,
             sessions_max: 64,
             pending_max: 64,

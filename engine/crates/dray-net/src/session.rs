@@ -1,4 +1,5 @@
-//! The passive end's sessions: their number, and the session to which each stream belongs.
+//! The sessions of a passive end. This module limits their number and finds the session of a
+//! joining stream.
 
 use super::hub::Hub;
 use super::join::{proof_holds, random};
@@ -10,12 +11,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Maximum number of ended sessions that are remembered (guess, revisit).
+/// Maximum number of recently ended sessions in the table (guess, revisit).
 const ENDED_MAX: usize = 1024;
 
 type Ticket = [u8; 16];
 
-/// A session that a ticket names.
+/// A running session, found by its ticket.
 struct Session {
     hub: Arc<Hub>,
     key: [u8; 32],
@@ -29,12 +30,13 @@ struct Ended {
     key: [u8; 32],
 }
 
-/// Result of the search for the session that a stream joins.
+/// Result of the search for the session of a joining stream.
 pub(super) enum JoinTarget {
     Session(Arc<Hub>),
-    /// A session that has just ended: the stream was connecting.
+    /// The session has just ended; the stream was still connecting.
     Ended,
-    /// No session for which the stream proved the key. The reason is not distinguished.
+    /// No session matches. The ticket is unknown, or the proof is wrong, or the security differs;
+    /// the dialler does not learn which.
     Nothing,
 }
 
@@ -50,12 +52,12 @@ struct Table {
 /// All sessions of a listener.
 pub(super) struct Sessions {
     max: usize,
-    /// Time for which an ended session is remembered: the time that its streams may take to join.
+    /// Time for which an ended session stays in the table: as long as a stream may take to join.
     remembers: Duration,
     table: Mutex<Table>,
 }
 
-/// A slot for a session. Dropping it frees the slot, and no stream can join by its ticket any more.
+/// A session slot. Dropping the slot frees it, and streams can no longer join with its ticket.
 pub(super) struct SessionSlot<'a> {
     sessions: &'a Sessions,
     ticket: Option<Ticket>,
@@ -74,10 +76,10 @@ impl Sessions {
         self.table.lock_unpoisoned()
     }
 
-    /// Reserves a slot before any file is opened for a session.
+    /// Reserves a session slot. The listener calls this before it opens files for the session.
     ///
     /// # Errors
-    /// [`ErrorKind::NoPlace`] if no slot is free, `Busy` if this end is about to stop.
+    /// [`ErrorKind::NoPlace`] if all slots are in use, `Busy` if the listener is stopping.
     pub(super) fn reserve(&self) -> Result<SessionSlot<'_>> {
         let mut table = self.table();
         let refused = |kind, cause: String| {
@@ -100,7 +102,7 @@ impl Sessions {
         })
     }
 
-    /// Finds the session that a stream may join.
+    /// Finds the session that a stream may join, and verifies the proof.
     pub(super) fn find(&self, join: &Join, challenge: &Challenge, is_clear: bool) -> JoinTarget {
         let (found, key) = {
             let table = self.table();
@@ -121,7 +123,7 @@ impl Sessions {
         }
     }
 
-    /// Accepts no more sessions, and asks running sessions to stop and keep their durable data.
+    /// Stops accepting sessions, and asks running sessions to stop and keep their durable data.
     pub(super) fn stop(&self) {
         let mut table = self.table();
         table.is_stopping = true;
@@ -159,7 +161,8 @@ impl SessionSlot<'_> {
         table.by_ticket.insert(ticket, session);
         self.ticket = Some(ticket);
         if table.is_stopping {
-            // The stop came during the session's preparation, before the session was registered.
+            // The listener was stopped while this session was being prepared, so `stop` did not
+            // find it.
             hub.leave();
         }
         Ok((ticket, key))

@@ -1,22 +1,23 @@
-//! Inspects the first byte of a connection: a port may serve sessions and another protocol.
+//! Inspects the first byte of a connection, because one port may serve both sessions and another
+//! protocol.
 
 use dray_wire::codec::MAGIC;
 use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// The start of a connection, which remains unread.
+/// The first byte of a connection. The byte remains unread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FirstBytes {
     /// The first byte of dray's magic.
     Ours,
-    /// Another byte.
+    /// A byte that does not begin a preamble of dray.
     Foreign(u8),
-    /// Nothing: the other end has closed the connection.
+    /// No byte: the other end has closed the connection.
     Nothing,
 }
 
-/// Waits at most `patience` for the first byte, and leaves it unread.
+/// Waits at most `patience` for the first byte, and leaves the byte unread.
 ///
 /// # Errors
 /// Errors of the socket.

@@ -1,4 +1,5 @@
-//! TCP sockets: connecting from a chosen address, deadlines across many calls, settings.
+//! TCP sockets: connects from a chosen local address, keeps a deadline across many calls, and
+//! configures sockets.
 
 use super::fail;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -11,8 +12,8 @@ use std::time::{Duration, Instant};
 /// Number of unanswered keep-alive probes after which an idle connection counts as dead.
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// A socket with a single deadline for all operations until the connection is trusted: a peer
-/// cannot extend it by sending a byte now and then.
+/// A socket with one deadline for all operations until the connection is trusted. A peer cannot
+/// extend the deadline by sending a byte from time to time.
 #[derive(Debug, Clone)]
 pub(super) struct Socket {
     stream: Arc<TcpStream>,
@@ -32,12 +33,12 @@ impl Socket {
         &self.stream
     }
 
-    /// Moves the deadline.
+    /// Sets the deadline to `until`.
     pub(super) const fn set_deadline(&mut self, until: Instant) {
         self.until = Some(until);
     }
 
-    /// Removes the deadline. From now on a read waits as long as the peer's host is alive, and a
+    /// Removes the deadline. After this call a read waits as long as the peer's host is alive. A
     /// write fails if no bytes are acknowledged for `lost_after`.
     pub(super) fn settle(&mut self, lost_after: Duration) -> io::Result<()> {
         self.until = None;
@@ -48,8 +49,8 @@ impl Socket {
             .with_time(lost_after / 2)
             .with_interval((lost_after / 2 / KEEPALIVE_PROBES).max(Duration::from_secs(1)))
             .with_retries(KEEPALIVE_PROBES);
-        // On hosts that support neither option, the pings of the control connection detect a dead
-        // path.
+        // These options are best effort. On hosts without them the pings of the control connection
+        // detect a dead path.
         let _ = socket.set_tcp_keepalive(&keepalive);
         #[cfg(target_os = "linux")]
         let _ = socket.set_tcp_user_timeout(Some(lost_after));
@@ -96,13 +97,13 @@ impl Write for Socket {
     }
 }
 
-/// Ends a connection in both directions; threads that wait on it wake up.
+/// Ends a connection in both directions. Threads that wait for the connection wake up.
 pub(super) fn shut(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Returns true if the peer has closed the connection, either regularly or because its program
-/// ended.
+/// Returns true if `error` means that the peer has closed the connection, regularly or because its
+/// program ended.
 pub(super) fn is_hung_up(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     let kind = error.kind();
@@ -135,8 +136,9 @@ pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Connects to `address` (`host:port`), trying the resolved addresses in turn. The local address is
-/// one of `bind` in the same family; if there are several, `turn` selects it.
+/// Connects to `address` (`host:port`); tries the resolved addresses one after the other. The local
+/// address is one of `bind` with the same address family. If there are several such addresses,
+/// `turn` selects one.
 pub(super) fn connect(
     address: &str,
     bind: &[IpAddr],
@@ -202,15 +204,17 @@ fn connect_one(to: SocketAddr, from: Option<IpAddr>, timeout: Duration) -> io::R
 
 /// Configures a connected or accepted socket.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
-    // Frames are written whole: waiting for more to fill a packet only delays them.
+    // dray writes whole frames, so Nagle's algorithm would only delay them.
     stream.set_nodelay(true)?;
-    // A path within a host loses and queues no packets, so a model of the path and pacing (BBR)
-    // gain nothing, and take a third of the time there. Reno is built into every kernel.
+    // A path within a host loses and queues no packets. A congestion control that models the path
+    // and paces packets (BBR) gains nothing there, and cost a third of the time. Every kernel has
+    // Reno.
     #[cfg(target_os = "linux")]
     if let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr())
         && stays_within_host(from, to)
     {
-        // The setting is optional: if the peer has left, a later read reports it.
+        // The setting is optional. If the call fails because the peer has left, a later read
+        // reports this.
         let _ = SockRef::from(stream).set_tcp_congestion(b"reno");
     }
     Ok(())
@@ -222,8 +226,8 @@ fn stays_within_host(from: SocketAddr, to: SocketAddr) -> bool {
     from == to || from.is_loopback() && to.is_loopback()
 }
 
-/// Returns true if the peer has closed a stream that only sends. The poll reads no bytes: unread
-/// bytes would hide the end behind them, and a read may fail for another reason.
+/// Returns true if the peer has closed a stream that only sends. `poll` reads no bytes, so unread
+/// bytes cannot hide the end of the stream, and no read can fail for another reason.
 #[cfg(target_os = "linux")]
 pub(super) fn has_left(stream: &TcpStream) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -233,7 +237,7 @@ pub(super) fn has_left(stream: &TcpStream) -> bool {
     polled.is_ok() && ends.iter().any(|end| end.revents().intersects(over))
 }
 
-/// See above; other systems cannot poll for it.
+/// As the Linux version, for systems whose `poll` does not report the end of a stream.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn has_left(stream: &TcpStream) -> bool {
     use rustix::net::{RecvFlags, recv};

@@ -1,4 +1,4 @@
-//! The data streams of a link: those that are alive, and all numbers that were used.
+//! The data streams of a link: the live streams, and all stream numbers that were used.
 
 use super::fail;
 use super::socket::{has_left, shut};
@@ -7,7 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
-/// Streams that may join one session over its life: a limit of the list of numbers used.
+/// Maximum number of streams that may join one session during its life. It limits the set of used
+/// numbers.
 const JOINS_MAX: usize = 1 << 16;
 
 /// The streams of a link.
@@ -18,8 +19,8 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Returns the number of live streams. A stream that its peer has closed does not count, even if
-    /// its thread has not detected that yet.
+    /// Returns the number of live streams. A stream that the peer has closed does not count, even
+    /// if the stream's thread has not detected this yet.
     pub(super) fn count_live(&self) -> usize {
         self.live
             .values()
@@ -33,10 +34,10 @@ impl Streams {
         left.map(|(id, _)| *id)
     }
 
-    /// Adds a stream, of which at most `most` may be alive.
+    /// Adds a stream. At most `most` streams may be live.
     ///
     /// # Errors
-    /// If so many are alive, or if the number was used before.
+    /// If `most` streams are live, or if the stream's number was used before.
     pub(super) fn add(
         &mut self,
         stream: StreamId,
@@ -54,8 +55,9 @@ impl Streams {
         Ok(())
     }
 
-    /// Ends the arrival of data on a stream that the source has lost. Data that has arrived is still
-    /// read. Returns true if the stream never joined; from now on it cannot.
+    /// Ends the receiving direction of a stream that the source has lost. Data that has already
+    /// arrived is still read. Returns true if the stream never joined; its number then counts as
+    /// used, so the stream cannot join later.
     pub(super) fn end_lost(&mut self, stream: StreamId) -> bool {
         if let Some(socket) = self.live.get(&stream) {
             let _ = socket.shutdown(Shutdown::Read);
@@ -69,7 +71,7 @@ impl Streams {
         self.live.remove(&stream);
     }
 
-    /// Ends all live streams.
+    /// Shuts down all live streams.
     pub(super) fn cut(&mut self) {
         for (_, stream) in self.live.drain() {
             shut(&stream);

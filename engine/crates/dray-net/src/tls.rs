@@ -1,5 +1,5 @@
-//! TLS 1.3 by rustls with ring: the listener proves that it holds the pinned key, or a certificate
-//! of an authority for its name; the dialler may present its own key.
+//! TLS 1.3 by rustls with ring. The listener proves that it holds the pinned key, or a certificate
+//! of a trusted authority for its name. The dialler may present a key of its own.
 
 use super::fail::internal;
 use super::identity::{Identity, fingerprint_of};
@@ -23,8 +23,8 @@ use rustls::{
 };
 use std::sync::{Arc, Mutex};
 
-/// Prefers AES-128: DTNs have instructions for it, and it is the cheapest per byte (ten rounds, not
-/// fourteen) and sufficiently strong.
+/// Returns the provider with AES-128 as first choice. DTNs have instructions for AES, and AES-128
+/// costs least per byte (ten rounds instead of fourteen) and is strong enough.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::ring::default_provider();
     provider.cipher_suites = vec![
@@ -35,8 +35,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Accepts only the pinned key, and ignores the rest of the certificate. Stores the key last
-/// offered instead, so that a refusal can name it.
+/// Accepts only the pinned key, and ignores the rest of the certificate. If the server offers
+/// another key, stores that key for the error message.
 #[derive(Debug)]
 pub struct Pinned {
     pin: Fingerprint,
@@ -45,7 +45,7 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Returns the key that the server offered, if it is not the pinned one.
+    /// Returns the key that the server offered, if it is not the pinned key.
     #[must_use]
     pub fn other_key(&self) -> Option<Fingerprint> {
         *self.offered.lock_unpoisoned()
@@ -84,7 +84,8 @@ impl ServerCertVerifier for Pinned {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        // A certificate is public: only this signature proves that the peer holds its key.
+        // A certificate is public. Only this signature proves that the peer holds the certificate's
+        // key.
         verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
@@ -98,10 +99,11 @@ impl ServerCertVerifier for Pinned {
 pub struct Authority(Arc<dyn ServerCertVerifier>);
 
 impl Authority {
-    /// Trusts certificates of these authorities (DER), for the host that was dialled.
+    /// Trusts certificates that one of these authorities (DER) has issued for the dialled host.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::InvalidRequest`] if none of them is an authority's certificate.
+    /// [`dray_core::ErrorKind::InvalidRequest`] if `certificates` contains no certificate of an
+    /// authority.
     pub fn new(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates);
@@ -121,12 +123,12 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// Means by which the other end is recognised.
+/// The proof of identity that the dialler requires from the other end.
 #[derive(Debug, Clone)]
 pub enum Trust {
-    /// Its key.
+    /// The pinned key.
     Key(Fingerprint),
-    /// A certificate for the host name that was dialled.
+    /// A certificate of a trusted authority for the dialled host name.
     Authority(Authority),
 }
 
@@ -136,11 +138,12 @@ impl From<Fingerprint> for Trust {
     }
 }
 
-/// Returns the configuration with which a dialler reaches the trusted end and presents its own key,
-/// if it has one. The second part stores the key that was offered instead of a pinned one.
+/// Returns the TLS configuration of a dialler: it requires the proof in `trust`, and presents
+/// `identity` if there is one. The second part of the result, for a pinned key, stores the key that
+/// the server offered instead.
 ///
 /// # Errors
-/// [`dray_core::ErrorKind::Internal`] if rustls rejects our choice of algorithms or the key.
+/// [`dray_core::ErrorKind::Internal`] if rustls rejects the algorithms or the key.
 pub fn client_config(
     trust: &Trust,
     identity: Option<&Identity>,
@@ -166,8 +169,8 @@ pub fn client_config(
         .with_custom_certificate_verifier(verifier);
     let mut config = match identity {
         Some(identity) => {
-            // Built here, because rustls would parse the certificate, and does not know proxies
-            // (RFC 3820).
+            // Build the key here: rustls would parse the certificate, and rustls does not support
+            // proxies (RFC 3820).
             let key = key_provider
                 .load_private_key(identity.key())
                 .map_err(wrong)?;
@@ -176,16 +179,17 @@ pub fn client_config(
         }
         None => config.with_no_client_auth(),
     };
-    // Connections are few and long-lived; a resumed one would skip the check of the key.
+    // Disable resumption: connections are few and long-lived, and a resumed connection would skip
+    // the check of the key.
     config.resumption = rustls::client::Resumption::disabled();
-    // A pinned end is recognised by its key and needs no name to select a certificate; behind a
-    // public name there may be many hosts, each with its own certificate.
+    // A pinned end is recognised by its key, so the server needs no name to select a certificate. A
+    // public host name may stand for many hosts, each with its own certificate.
     config.enable_sni = matches!(trust, Trust::Authority(_));
     Ok((Arc::new(config), pinned))
 }
 
 /// Accepts any client certificate, and verifies that the dialler holds its key. The handler decides
-/// what the certificate permits, and refuses with a message, not with a TLS alert.
+/// on the rights of the certificate and can refuse with a message; TLS could only send an alert.
 #[derive(Debug)]
 struct AnyHolder(WebPkiSupportedAlgorithms);
 
@@ -222,8 +226,8 @@ impl ClientCertVerifier for AnyHolder {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        // rustls rejects a certificate with a critical extension that it does not know, and a proxy
-        // (RFC 3820) has one: so the key is extracted here.
+        // rustls rejects a certificate with an unknown critical extension, and proxies (RFC 3820)
+        // have such an extension. So extract the key without rustls.
         let key = dray_auth::x509::public_key(certificate)
             .map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
         verify_tls13_signature_with_raw_key(
@@ -239,11 +243,11 @@ impl ClientCertVerifier for AnyHolder {
     }
 }
 
-/// Returns the configuration with which a listener proves that it is `identity`.
+/// Returns the TLS configuration with which a listener proves that it is `identity`.
 ///
 /// # Errors
-/// [`dray_core::ErrorKind::InvalidRequest`] if the key belongs to another certificate,
-/// [`dray_core::ErrorKind::Internal`] if rustls cannot use its kind.
+/// [`dray_core::ErrorKind::InvalidRequest`] if the key does not belong to the certificate,
+/// [`dray_core::ErrorKind::Internal`] if rustls does not support this kind of key.
 pub fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
     let wrong = |error: rustls::Error| internal("set up TLS", error.to_string());
     let mut config = ServerConfig::builder_with_provider(provider())

@@ -1,4 +1,4 @@
-//! The static token that a caller of a passive end must present.
+//! The shared token that a caller must present to a passive end.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_wire::bounds::TOKEN_BYTES_MAX;
@@ -6,16 +6,16 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use std::fmt;
 
-/// A shared secret. It has no readable form, so that no log can hold it.
+/// A shared secret. The type has no readable form, so no log can contain the secret.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
 impl Token {
-    /// Takes a token as read from a file or a variable; surrounding white space (a file's last
-    /// newline) is removed.
+    /// Creates a token from the bytes of a file or a variable. White space around the token, such
+    /// as the last newline of a file, is removed.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] if it is empty or longer than the wire format allows.
+    /// [`ErrorKind::InvalidRequest`] if the token is empty or longer than the wire format allows.
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let bytes = bytes.trim_ascii();
         let cause = match bytes.len() {
@@ -35,7 +35,8 @@ impl Token {
     /// Returns the token as text, for use in an `Authorization` header only.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] if it holds characters that a header may not hold.
+    /// [`ErrorKind::InvalidRequest`] if the token contains characters that a header may not
+    /// contain.
     pub fn text(&self) -> Result<String> {
         let text = str::from_utf8(&self.0).ok();
         let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -50,8 +51,8 @@ impl Token {
         &self.0
     }
 
-    /// Compares in a time that depends on the offered length only: both tokens are hashed under a
-    /// key made for this call, and the hashes are compared in constant time.
+    /// Compares the tokens in a time that depends only on the length of `offered`. Both tokens are
+    /// hashed with a key made for this call, and the hashes are compared in constant time.
     pub(super) fn matches(&self, offered: &[u8]) -> bool {
         hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).is_ok_and(|key| {
             hmac::verify(&key, offered, hmac::sign(&key, &self.0).as_ref()).is_ok()
