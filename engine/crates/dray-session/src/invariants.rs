@@ -1,5 +1,6 @@
-//! Invariants of the two state machines, as conditions on their state. Each has the name of a
-//! checker in the simulator, which checks the same invariant from the effects and the disk.
+//! Invariants of the two state machines, as conditions on their state. Each invariant has the name
+//! of a checker in the simulator. That checker tests the same invariant on the effects and on the
+//! simulated disk.
 
 use dray_core::{BufferId, ByteRange, FileIndex};
 use std::collections::HashSet;
@@ -13,8 +14,8 @@ pub(crate) const POOL: Breach = "bytes_in_flight_never_exceed_pool";
 pub(crate) const RECORD: Breach = "sink_record_never_follows_its_ack";
 pub(crate) const VERDICT: Breach = "verdict_never_precedes_final_name";
 
-/// Maximum number of blocks for which a debug build checks a machine after every input. The
-/// simulator checks its machines without this limit.
+/// Maximum number of blocks of a machine that a debug build checks after every input. The simulator
+/// checks its machines without this limit.
 pub(crate) const CHECKED_BLOCKS_MAX: usize = 256;
 
 /// Returns `Err(breach)` if `holds` is false.
@@ -22,7 +23,7 @@ pub(crate) fn ensure(holds: bool, breach: Breach) -> Result<(), Breach> {
     if holds { Ok(()) } else { Err(breach) }
 }
 
-/// Returns true if two ranges share a byte of a file.
+/// Returns true if two of the ranges have a byte of the same file in common.
 pub(crate) fn overlap(ranges: impl Iterator<Item = (FileIndex, ByteRange)>) -> bool {
     let mut sorted: Vec<_> = ranges
         .filter(|(_, range)| !range.is_empty())
@@ -34,7 +35,8 @@ pub(crate) fn overlap(ranges: impl Iterator<Item = (FileIndex, ByteRange)>) -> b
         .any(|pair| pair[0].0 == pair[1].0 && pair[1].1 < pair[0].2)
 }
 
-/// Returns true if the buffers are distinct and at most `count`, the size of the pool.
+/// Returns true if the buffers are distinct and their number is at most `count`, the size of the
+/// pool.
 pub(crate) fn are_of_pool(buffers: impl Iterator<Item = BufferId>, count: u32) -> bool {
     let mut seen = HashSet::new();
     let mut buffers = buffers.into_iter();

@@ -1,24 +1,27 @@
-//! Defects that the simulator plants in a machine: one for each invariant that the machine's state
-//! shows (`check_invariants`). Without the feature `mutants` a machine never has a defect.
+//! Deliberate defects that the simulator plants in a machine, to prove that `check_invariants`
+//! detects them. There is at least one defect for each invariant that a machine's state shows.
+//! Without the feature `mutants` no machine has a defect.
 
-/// A planted defect, named after the rule that it breaks.
+/// A planted defect, named after the rule that the defect breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
-    /// The source frees a buffer when it passes it to a stream.
+    /// The source frees a buffer when it passes the buffer to a stream, before the stream has sent
+    /// it.
     SourceFreesUnsentBuffer,
-    /// The source picks the object of a written block again while the block has no final state.
+    /// The source picks an object again after the sink has written it, before the sink reports the
+    /// object as durable.
     SourceReopensWrittenObject,
-    /// The source keeps closed entries, and accepts a verdict while entries are open.
+    /// The source does not remove closed entries, and accepts a verdict while entries are open.
     SourceAcceptsEarlyVerdict,
-    /// The sink frees the buffer of a written block, but the block keeps the buffer too.
+    /// The sink frees the buffer of a written block without removing the buffer from the block.
     SinkKeepsFreedBuffer,
     /// The sink accepts an object again while its first attempt is being written.
     SinkAcceptsSecondAttempt,
-    /// The sink adds a block to a sync group when the write begins, before the write ends.
+    /// The sink adds a block to a sync group at the start of the write instead of at its end.
     SinkGroupsUnwrittenBlock,
-    /// The sink counts a written range as known before the record of the range is logged.
+    /// The sink counts a written range as durable before the record of the range is in the log.
     SinkKnowsUnloggedRange,
-    /// The sink gives its verdict at the end of the listing, while files are open.
+    /// The sink sends its verdict at the end of the listing, although files are open.
     SinkGivesEarlyVerdict,
 }
 
@@ -67,7 +70,7 @@ impl Mutant {
     }
 }
 
-/// The defect of a machine, if any.
+/// The defect planted in a machine, if any.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Planted(Option<Mutant>);
 
@@ -77,12 +80,12 @@ impl Planted {
         Self(Some(mutant))
     }
 
-    /// Returns true if the machine has this defect.
+    /// Returns true if this defect is planted in the machine.
     pub(crate) fn is(self, mutant: Mutant) -> bool {
         cfg!(feature = "mutants") && self.0 == Some(mutant)
     }
 
-    /// Returns true if the machine has any defect.
+    /// Returns true if any defect is planted in the machine.
     pub(crate) const fn is_any(self) -> bool {
         cfg!(feature = "mutants") && self.0.is_some()
     }

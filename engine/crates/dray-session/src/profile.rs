@@ -1,20 +1,21 @@
-//! Accounts for the time of an end by stage.
+//! Measures how much time an end spends in each stage.
 //!
-//! Both machines keep a profile. Only inputs change a machine, so the whole time between two inputs
-//! belongs to the stage after the first input. No sampling and no clock are needed.
+//! Both machines keep such a profile. A machine changes only when it handles an input. So the time
+//! between two inputs belongs entirely to the stage that the first input has set, and the profile
+//! needs neither sampling nor a clock.
 
 use dray_core::Time;
 use dray_core::profile::{Stage, Times};
 use std::time::Duration;
 
-/// Interval at which an end sends its times to the other end, so that observers at each end see the
-/// times of both.
+/// Interval at which an end sends its profile to the other end, so that each end can show the times
+/// of both.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Accounts for the time of one end by stage.
+/// Adds up the time that one end spends in each stage.
 #[derive(Debug, Default)]
 pub(crate) struct StageClock {
-    /// Current stage; `None` while time is not counted.
+    /// Current stage. `None` while no stage is counted.
     stage: Option<Stage>,
     since: Time,
     reported_at: Time,
@@ -26,16 +27,17 @@ impl StageClock {
         if let Some(stage) = self.stage {
             times.add(stage, now.since(self.since));
         }
-        // Do not move back after a late input: that would count time twice.
+        // An input may have an earlier time than the previous one. Moving `since` back would then
+        // count time twice.
         self.since = self.since.max(now);
     }
 
-    /// Sets the stage from this input on.
+    /// Sets the stage that applies until the next input.
     pub(crate) const fn set_stage(&mut self, stage: Option<Stage>) {
         self.stage = stage;
     }
 
-    /// Returns `times` as they will be at `now` if no input arrives before.
+    /// Returns the value of `times` at `now`, if no input arrives before `now`.
     pub(crate) fn at(&self, mut times: Times, now: Time) -> Times {
         if let Some(stage) = self.stage {
             times.add(stage, now.since(self.since));
@@ -43,8 +45,8 @@ impl StageClock {
         times
     }
 
-    /// Returns true if the times must be sent to the other end now: at most once per interval. Call
-    /// it with each input.
+    /// Returns true if the profile is due to be sent to the other end, at most once per interval.
+    /// Call this with each input.
     pub(crate) fn is_report_due(&mut self, now: Time) -> bool {
         let is_due = self.stage.is_some() && now.since(self.reported_at) >= REPORT_INTERVAL;
         if is_due {

@@ -1,16 +1,17 @@
-//! Reports of a machine: counters, events and the outcome.
+//! Reports of a machine: counters, events, and the outcome of the session.
 
 use dray_core::profile::Profile;
 use dray_core::{Error, RelPath, Sums};
 use dray_wire::message::Totals;
 
-/// Counters of an end. All byte counts are of file content.
+/// Counters of one end. All byte counts are bytes of file content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// True if the sink discards data. No data is then durable, although other counters count it.
+    /// True if the sink discards data. No data is durable then, although `bytes_durable` and
+    /// `files_done` count it.
     pub keeps_nothing: bool,
-    /// True if the other end has set its rate to zero, so that no data moves until it raises the
-    /// rate.
+    /// True if the other end has set its rate to zero, so no data moves until the other end raises
+    /// the rate.
     pub is_held_there: bool,
     /// Number of entries listed so far.
     pub entries_listed: u64,
@@ -28,21 +29,23 @@ pub struct Progress {
     pub files_adopted: u64,
     /// Number of adopted files whose mode or extended attributes the sink changed.
     pub files_updated: u64,
-    /// Number of files among `files_done` that exist with other content and may not be replaced.
+    /// Number of files among `files_done` that exist with other content, which the sink may not
+    /// replace.
     pub files_skipped: u64,
     /// Number of entries that failed.
     pub files_failed: u64,
-    /// Number of folders and links created.
+    /// Number of folders and links that the sink has created.
     pub others_done: u64,
-    /// Total size of done files and of durable objects of other files, in bytes.
+    /// Total size in bytes of the done files, and of the durable objects of files that are not
+    /// done.
     pub bytes_durable: u64,
     /// Bytes that an earlier run made durable.
     pub bytes_resumed: u64,
     /// Bytes of adopted files.
     pub bytes_adopted: u64,
-    /// Bytes read back from the sink's storage and compared.
+    /// Number of bytes that the sink has read back from its storage and compared.
     pub bytes_read_back: u64,
-    /// Number of objects sent. An object that is sent again counts again; a pack counts once.
+    /// Number of objects sent. An object that is sent twice counts twice. A pack counts once.
     pub objects_sent: u64,
     /// Number of objects that an earlier run made durable.
     pub objects_resumed: u64,
@@ -52,19 +55,21 @@ pub struct Progress {
     pub bytes_read: u64,
     /// Bytes of objects that the sink has written, durable or not.
     pub bytes_written: u64,
-    /// Number of data streams in use (counted at a source).
+    /// Number of data streams in use. Only a source counts streams.
     pub streams: u32,
-    /// Number of readers per storage target (counted at a source).
+    /// Number of readers per storage target. Only a source counts readers.
     pub readers: u32,
-    /// Number of writers per storage target (counted at a sink).
+    /// Number of writers per storage target. Only a sink counts writers.
     pub writers: u32,
-    /// Time by stage: of this end up to the last input, of the other end as it last reported.
+    /// Time by stage. The times of this end extend to its last input; the times of the other end
+    /// are those of its last report.
     pub profile: Profile,
 }
 
 impl Progress {
-    /// Returns the number of files that this transfer or an earlier run made durable under their
-    /// final names. Skipped files are not counted, because they are not this transfer's files.
+    /// Returns the number of files that are durable under their final names, made so by this
+    /// transfer or an earlier run. Skipped files are not counted, because this transfer did not
+    /// write them.
     #[must_use]
     pub const fn files_safe(&self) -> u64 {
         match self.keeps_nothing {
@@ -83,24 +88,25 @@ impl Progress {
     }
 }
 
-/// Bytes that are durable without having been sent, in one session or in all sessions of an
-/// attempt.
+/// Bytes that are durable although this attempt has not sent them, counted for one session or for
+/// all sessions of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// Bytes that an earlier run made durable.
     pub resumed: u64,
-    /// Total size of adopted files in bytes.
+    /// Total size in bytes of the files that were adopted.
     pub adopted: u64,
 }
 
 impl Found {
-    /// Returns the sums for an attempt after a further session, whose own counts are `self`.
-    /// `before` are the sums before this session, `sent` is the number of bytes that earlier
-    /// sessions sent. Bytes that the earlier sessions found or sent are not counted again. Any
-    /// other bytes that this session found count as resumed or adopted. Either an earlier attempt
-    /// made them durable, or a killed session sent them without recording their number.
+    /// Adds the counts of a session to the sums of its attempt. `self` are the counts of the
+    /// session, `before` are the sums before the session, and `sent` is the number of bytes that
+    /// earlier sessions of the attempt sent. Bytes that earlier sessions found or sent are not
+    /// counted again. All other bytes that this session found count as resumed or adopted: either
+    /// an earlier attempt made them durable, or a session sent them and was killed before it
+    /// recorded their number.
     ///
-    /// Except for holes and skipped files, the number of durable bytes is therefore at most sent +
+    /// So, apart from holes and skipped files, the number of durable bytes is at most sent +
     /// resumed + adopted. The difference is the number of bytes sent more than once.
     #[must_use]
     pub fn after(self, before: Self, sent: u64) -> Self {
@@ -123,11 +129,11 @@ impl Found {
 pub struct Failure {
     /// Path relative to the transfer's root.
     pub path: RelPath,
-    /// The error.
+    /// The reason for the failure.
     pub error: Error,
 }
 
-/// An event that an observer (a person or a log) should see immediately.
+/// An event that a user or a log should see immediately.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A file is durable under its final name.
@@ -136,7 +142,7 @@ pub enum Event {
         path: RelPath,
         /// Size in bytes.
         size: u64,
-        /// Checksums of the file, if this transfer knows them.
+        /// Checksums of the whole file. `None` if this transfer does not know them.
         sums: Option<Sums>,
     },
     /// An entry failed.
@@ -148,13 +154,13 @@ pub enum Event {
 /// Final state of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// All listed entries were processed. The totals contain the number of failed entries.
+    /// All listed entries were processed. The totals also count failed entries.
     Done(Totals),
-    /// Stopped by a user; durable data is kept.
+    /// A user stopped the session. Durable data is kept.
     Cancelled,
     /// The other end refused the session before any data moved.
     Refused(Error),
-    /// Ended by an error; durable data is kept.
+    /// An error ended the session. Durable data is kept.
     Failed(Error),
 }
 
@@ -170,16 +176,16 @@ mod tests {
     fn found_bytes_count_once_and_unrecorded_bytes_count_as_resumed() {
         let nothing = Found::default();
         assert_eq!(found(3, 4).after(nothing, 0), found(3, 4));
-        // Earlier sessions sent all 10 bytes that this session found.
+        // Earlier sessions of this attempt sent all 10 bytes that this session found.
         assert_eq!(found(10, 0).after(nothing, 12), nothing);
         assert_eq!(found(2, 10).after(nothing, 12), nothing);
         // Earlier sessions recorded 8 of the 21 bytes; a killed session sent the other 13.
         assert_eq!(found(21, 0).after(nothing, 8), found(13, 0));
         assert_eq!(found(26, 0).after(found(5, 0), 8), found(18, 0));
-        // The first session found only 4 of the 10 existing bytes.
+        // Before this session, the sums contained only 4 of the 10 existing bytes.
         assert_eq!(found(0, 10).after(found(0, 4), 0), found(0, 10));
         assert_eq!(found(3, 10).after(found(0, 4), 2), found(1, 10));
-        // A session that ends before its inspection does not reduce the sums.
+        // A session that ends before it inspects the destination does not reduce the sums.
         assert_eq!(found(0, 0).after(found(5, 6), 7), found(5, 6));
     }
 }

@@ -1,5 +1,5 @@
-//! The sink's state machine: decides about files, grants credit, writes, syncs in groups, logs,
-//! acknowledges, verifies and publishes.
+//! The sink's state machine. It decides about files, grants credit, writes objects, syncs them in
+//! groups, logs and acknowledges them, and verifies and publishes files.
 
 mod accept;
 mod announce;
@@ -40,11 +40,11 @@ use tree::Live;
 #[derive(Debug)]
 enum Phase {
     Moving,
-    /// All entries are closed; this end is storing the totals.
+    /// All entries are closed. The runtime is storing the totals.
     Storing(Totals),
-    /// The sink has sent the verdict and waits for the sources to store it.
+    /// The sink has sent the verdict, and waits until the sources have stored it.
     Announced(Totals),
-    /// The log is being removed.
+    /// The runtime is removing the log.
     Removing(Totals),
     /// The sink starts no new work. After the written data is durable, the session ends with
     /// `outcome`.
@@ -56,11 +56,11 @@ enum Phase {
     Ended,
 }
 
-/// Bound below which the congestion control's value for a target means congestion. The amount in
-/// transit is limited by credit, so only this distinction matters.
+/// A target is congested if [`Congestion::bound`] is below this value. Credit already limits the
+/// amount in transit, so the sink only distinguishes congested from not congested.
 const CONGESTED_OR_NOT: u32 = 2;
 
-/// The sink's state machine. The crate's documentation describes its interface.
+/// The sink's state machine. The documentation of the crate describes its interface.
 #[derive(Debug)]
 pub struct Sink {
     config: Config,
@@ -73,48 +73,48 @@ pub struct Sink {
     paths: HashMap<RelPath, FileIndex>,
     next_entry: u64,
     blocks: HashMap<BlockKey, arrive::Block>,
-    /// Number of separate runs of arrived bytes of all live files.
+    /// Total number of separate ranges that have arrived, over all live files.
     runs: usize,
     writing: u32,
     /// Number of writes in progress on each target.
     writes: BTreeMap<TargetId, u32>,
     /// Maximum number of concurrent writes per target.
     writers: ThreadTuner,
-    /// Number of blocks that wait for a preceding block, because their file must be written in
-    /// order.
+    /// Number of blocks that wait for an earlier block of their file, because the store writes
+    /// files in order.
     held: u32,
-    /// Bytes written and not yet durable. A large file's bytes count until they are logged, a small
-    /// file's bytes until the file is closed.
+    /// Number of bytes that are written and not yet durable. Bytes of a large file count until
+    /// their record is logged. Bytes of a small file count until the file is closed.
     unsafe_bytes: u64,
-    /// Number of inspections and preparations in progress.
+    /// Number of inspections and preparations that the runtime has not answered.
     deciding: u64,
-    /// Files whose partial file is being opened. The value is true if the partial file must be
-    /// discarded when the file fails.
+    /// Files for which the runtime is opening the partial file. The value is true if the partial
+    /// file must be discarded if the file fails.
     preparing: HashMap<FileIndex, bool>,
-    /// Failed files whose partial file and records are kept for the next run; `None` if there are
-    /// more than `KEPT_MAX`.
+    /// Failed files whose partial file and log records the next run can use. `None` if there are
+    /// more than `KEPT_MAX` such files.
     kept: Option<BTreeSet<RelPath>>,
-    /// Set after the notice about a dropped attribute was sent. It is sent only once.
+    /// True if the notice about a dropped attribute was sent. A session sends this notice once.
     has_left_out: bool,
-    /// Number of notices about adopted files whose attributes could not be set.
+    /// Number of notices sent about adopted files whose attributes could not be set.
     unset: u32,
-    /// True while no listing error was reported. If it is false, [`Effect::FinishLog`] keeps files
-    /// that were not listed.
+    /// False if some entries could not be listed. [`Effect::FinishLog`] then keeps the records of
+    /// files that were not listed.
     is_listed: bool,
     gathering: Group,
     syncing: Option<Group>,
-    /// Time of the last group's sync request.
+    /// Time at which the last group was passed to the runtime for its sync.
     synced_at: Option<Time>,
-    /// Number of files that still need bytes or a decision.
+    /// Number of files for which bytes or a decision are missing.
     wanting: u64,
-    /// Number of effects in progress that will close an entry.
+    /// Number of unanswered effects whose answer closes an entry.
     finishing: u64,
     to_inspect: Vec<InspectItem>,
     to_publish: Vec<PublishItem>,
     totals: Totals,
     progress: Progress,
     account: StageClock,
-    /// Rate limit that this end has set, in bytes per second.
+    /// Rate limit of this end in bytes per second.
     rate: Option<u64>,
     out: VecDeque<Effect>,
     planted: Planted,
@@ -169,27 +169,26 @@ impl Sink {
         &self.progress
     }
 
-    /// Returns the credit that was granted and not returned. The simulator compares it with the
-    /// pool.
+    /// Returns the amount of credit that the sources hold. The simulator compares it with the pool.
     #[must_use]
     pub const fn credit_out(&self) -> u32 {
         self.ledger.out()
     }
 
-    /// Returns the number of separate runs of arrived bytes of all live files.
+    /// Returns the total number of separate ranges that have arrived, over all live files.
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs
     }
 
-    /// Returns true if the session will end early or has ended. No further file is then published,
-    /// so the runtime need not wait for work that prepares a publication.
+    /// Returns true if the session has ended or is about to end early. The sink then publishes no
+    /// further file, so the runtime need not finish work that only prepares a publication.
     #[must_use]
     pub const fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping { .. } | Phase::Ended)
     }
 
-    /// Plants a defect, for a test of the invariants.
+    /// Plants a defect in this machine, for a test of the invariants.
     #[cfg(feature = "mutants")]
     pub fn plant(&mut self, mutant: Mutant) {
         self.planted = Planted::new(mutant);
@@ -268,7 +267,7 @@ impl Sink {
     }
 
     /// Ends the session immediately, because no more data may be written or trusted. Sends the
-    /// error to the sources, because a closed connection does not tell them the reason.
+    /// error to the sources: a closed connection alone does not tell them the reason.
     fn break_off(&mut self, error: Error) {
         self.send_profile();
         for peer in self.peers.keys() {
@@ -278,8 +277,8 @@ impl Sink {
         self.end(Outcome::Failed(error));
     }
 
-    /// Ends the session after the written data has become durable. Call this before any message
-    /// that ends the session at the sources, because they may ignore later messages.
+    /// Ends the session as soon as the written data is durable. Call this before sending a message
+    /// that ends the session at the sources, because a source may ignore messages after it.
     fn stop(&mut self, outcome: Outcome, purge: bool) {
         if matches!(self.phase, Phase::Stopping { .. } | Phase::Ended) {
             return;
@@ -304,7 +303,7 @@ impl Sink {
         self.stop(Outcome::Failed(error.clone()), false);
         self.out
             .push_back(Effect::Message(peer, Message::GoAway(error.clone())));
-        // Inform the other sources too, because their session ends as well.
+        // The session ends for the other sources too, so send them the reason.
         for other in self.peers.keys().filter(|other| **other != peer) {
             let message = Message::GoAway(error.clone());
             self.out.push_back(Effect::Message(*other, message));
@@ -326,14 +325,14 @@ impl Sink {
             holes: self.config.holes,
             ordered_window: self.config.ordered_window,
         };
-        // A source may send data as soon as it receives READY, so the rate must precede READY.
+        // A source may send data as soon as it receives READY, so send the rate first.
         if self.rate.is_some() {
             self.share_rate();
         }
         self.out
             .push_back(Effect::Message(peer, Message::Ready(ready)));
-        // The source answers a PING without storage access or decisions, so the answer measures the
-        // round trip of the network alone.
+        // The source answers a PING without storage access or decisions. So the time until the PONG
+        // is the round trip of the network alone.
         self.out
             .push_back(Effect::Message(peer, Message::Ping(PING_VALUE)));
     }
@@ -348,7 +347,8 @@ impl Sink {
                 | Message::Cancel { .. }
         );
         if is_work && !matches!(self.phase, Phase::Moving) {
-            // The session is stopping, or the verdict is fixed: no work is left to cancel.
+            // The session is already stopping, or the verdict is fixed, so there is nothing to
+            // cancel.
             return;
         }
         let is_listing = matches!(
@@ -368,8 +368,8 @@ impl Sink {
             }
             Message::ListEnd { entries } => self.on_list_end(peer, entries),
             Message::FileAbort { index, error } => {
-                // If the source merely cannot read the file at the moment, the bytes received so
-                // far are still correct.
+                // If the source cannot read the file at the moment, the bytes received so far
+                // remain correct. They are useless only if the file has changed.
                 let changed = matches!(error.kind, ErrorKind::SourceChanged | ErrorKind::ShortRead);
                 self.fail(self.own_index(peer, index), error, changed);
             }
@@ -435,7 +435,7 @@ impl Sink {
     fn on_cancel(&mut self, purge: bool) {
         match self.phase {
             Phase::Moving => {}
-            // The sink's work is done; only a message of the other end is outstanding.
+            // The sink has finished its work. Only the source's answer to the verdict is missing.
             Phase::Announced(totals) => {
                 self.send_bye();
                 self.end(Outcome::Done(totals));
@@ -452,8 +452,8 @@ impl Sink {
     }
 
     fn on_leave(&mut self, error: Error) {
-        // After the last file only a message of the other end is outstanding, which takes little
-        // time.
+        // After the last file the sink only waits for a message of the other end. The wait is
+        // short, so let the session finish.
         if !matches!(self.phase, Phase::Moving) {
             return;
         }
@@ -508,7 +508,7 @@ impl Sink {
         }
     }
 
-    /// Continues all work that can proceed now, and sends pending decisions.
+    /// Continues all work that can proceed now, and sends queued decisions to the sources.
     fn step(&mut self, now: Time) {
         if matches!(self.phase, Phase::Ended) {
             return;

@@ -1,4 +1,5 @@
-//! The source's machine: lists, schedules, paces and sends, and handles the sink's answers.
+//! The source's state machine. It lists entries, schedules, paces and sends objects, and handles
+//! the sink's answers.
 
 mod api;
 mod blocks;
@@ -31,14 +32,14 @@ use dray_wire::message::{Message, Ready, Totals};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Maximum number of entries per request to the lister.
+/// Maximum number of entries in one request to the lister.
 const LIST_BATCH: u32 = 512;
 
-/// Maximum number of entries that are announced before the sink is ready (guess, revisit). They are
-/// small compared with the buffers of a connection.
+/// Maximum number of entries that the source announces before the sink is ready (guess, revisit).
+/// So many entries are small compared with the buffers of a connection.
 const EARLY_ENTRIES_MAX: u32 = 4096;
 
-/// Maximum time that a cancelled session waits for the last message of the other end.
+/// Maximum time that a cancelled session waits for the sink's last message.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ struct File {
     path: RelPath,
     /// Length of the entry's path at the sink in bytes.
     path_bytes: usize,
-    /// Bytes of the entry that count towards the limit on live entries.
+    /// Number of bytes with which the entry counts towards the limit on live entries.
     live_bytes: u64,
     size: u64,
     modified: ModifiedTime,
@@ -55,15 +56,15 @@ struct File {
     /// True for a folder whose end the source has not announced yet.
     is_open_folder: bool,
     layout: Layout,
-    /// Dataset of the file. The source completes datasets one after the other.
+    /// The dataset to which the file belongs. The source completes datasets one after the other.
     dataset: Option<Dataset>,
-    /// Ranges that the sink reported as durable before its decision.
+    /// Ranges that the sink has reported as durable, before it decided about the file.
     done: RangeSet,
     is_decided: bool,
-    /// Share of the file in [`Source::striped`].
+    /// Contribution of this file to [`Source::striped`].
     striped: u64,
     bytes_durable: u64,
-    /// Bytes that were passed to a stream and have no final state.
+    /// Number of bytes in blocks that were passed to a stream and have no final state yet.
     bytes_on_the_way: u64,
     aborted: bool,
 }
@@ -72,23 +73,25 @@ struct File {
 struct Stream {
     /// Number of blocks that were passed to the stream and not yet reported as sent.
     queued: u32,
-    /// Set after the source has requested the stream's end, until its loss is reported.
+    /// True if the source has requested the end of the stream and the runtime has not reported the
+    /// loss yet.
     is_given_up: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
-    /// The source waits for the sink's READY.
+    /// The source waits for the sink's READY message.
     Waiting,
     Moving,
-    /// The source received the verdict, and stores or has stored it.
+    /// The source has received the verdict. The runtime is storing it or has stored it.
     Closing(Totals),
-    /// A user stopped the session. The source waits for the sink's last message until this time.
+    /// A user has stopped the session. The source waits until this time for the sink's last
+    /// message.
     Stopping(Time),
     Ended,
 }
 
-/// The source's state machine. The crate's documentation describes its interface.
+/// The source's state machine. The documentation of the crate describes its interface.
 #[derive(Debug)]
 pub struct Source {
     config: Config,
@@ -97,17 +100,18 @@ pub struct Source {
     listing: bool,
     listed_all: bool,
     end_announced: bool,
-    /// Listed entries that cannot be announced yet, because of the limits on live entries.
+    /// Listed entries that are not announced yet, because the number of live entries is at its
+    /// limit.
     listed: VecDeque<Listed>,
     files: HashMap<FileIndex, File>,
-    /// Bytes of names, link targets and attributes of the live entries.
+    /// Total size in bytes of the names, link targets and attributes of the live entries.
     live_bytes: u64,
     /// Number of announced files about which the sink has not decided.
     undecided: usize,
-    /// Number of announced folders whose ends are not announced.
+    /// Number of announced folders whose end the source has not announced.
     open_folders: usize,
     objects: Objects,
-    /// Dataset of the entries that are being announced.
+    /// The dataset to which the entries being announced belong.
     dataset: Option<Dataset>,
     pacer: Pacer,
     peer_rate: Option<u64>,
@@ -115,48 +119,48 @@ pub struct Source {
     draw: Rng,
     free: Vec<BufferId>,
     blocks: HashMap<BlockId, Block>,
-    /// Objects that were passed to a stream and not yet reported as sent.
+    /// Objects that were passed to a stream, until the runtime reports them as sent.
     sending: BTreeMap<BlockId, Sending>,
     next_block: u64,
     /// Number of reads in progress.
     reading: u32,
     /// Maximum number of concurrent reads per storage target.
     readers: ThreadTuner,
-    /// Number of blocks without a payload and without a final state.
+    /// Number of blocks that have no payload and no final state yet.
     hole_blocks: u32,
-    /// Number of separate runs in the `done` ranges of all files.
+    /// Total number of separate ranges in `done`, over all files.
     runs: usize,
-    /// Blocks that were read and wait for a stream.
+    /// Blocks that are read and wait for a free stream.
     to_send: VecDeque<BlockId>,
     streams: BTreeMap<StreamId, Stream>,
     /// Maximum number of streams that get new objects.
     streams_most: usize,
-    /// Progress of the objects on each stream, to detect stuck streams.
+    /// Progress of the objects on each stream, used to detect stuck streams.
     carriers: Streams,
-    /// Sink targets for which the source has requested credit and received none since.
+    /// Sink targets for which the source has requested credit, until it receives some.
     asked: BTreeSet<TargetId>,
-    /// Counts of the entries that the sink has closed. The sink's verdict must agree with them.
+    /// Counts of the entries that the sink has closed. The sink's verdict must match these counts.
     closed: Totals,
     tries: BTreeMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
     sink_targets: HashSet<TargetId>,
-    /// Sum of objects and targets of live files striped over several targets, at most
-    /// [`STRIPED_MAX`](dray_wire::bounds::STRIPED_MAX).
+    /// Number of tracked objects and targets over all live files that are striped over several
+    /// targets. At most [`STRIPED_MAX`](dray_wire::bounds::STRIPED_MAX).
     striped: u64,
     pace_wake: Option<Time>,
-    /// Time at which to check if reads from a target block now that did not block before.
+    /// Time at which the source checks whether reads that did not block have begun to block.
     look_again: Option<Time>,
     progress: Progress,
     account: StageClock,
-    /// Set if the times were sent since the last object was sent.
+    /// True if the source has sent its profile since it last sent an object.
     has_sent_last_profile: bool,
     out: VecDeque<Effect>,
     planted: Planted,
 }
 
 impl Source {
-    /// Creates a machine that waits for the sink's READY. If `announces_early` is set, the machine
-    /// begins to list with its first input, which may be an [`Input::Tick`].
+    /// Creates a machine that waits for the sink's READY message. If `announces_early` is set, the
+    /// machine begins to list with its first input, which may be an [`Input::Tick`].
     #[must_use]
     pub fn new(config: Config) -> Self {
         let readers = ThreadTuner::new(Work::Reading, config.readers);
@@ -224,13 +228,14 @@ impl Source {
         self.config.buffers - u32::try_from(self.free.len()).unwrap_or(0)
     }
 
-    /// Returns the number of separate durable runs that the sink has named, of all live files.
+    /// Returns the total number of separate durable ranges that the sink has reported, over all
+    /// live files.
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs
     }
 
-    /// Returns the number of ranges with a count of failed attempts.
+    /// Returns the number of ranges for which failed attempts are counted.
     #[must_use]
     pub fn tries_counted(&self) -> usize {
         self.tries.len()
@@ -285,8 +290,8 @@ impl Source {
             Input::Cancel { purge } => self.on_cancel(purge, now),
             Input::Leave(error) => self.on_leave(error),
             Input::SetRate(rate) => {
-                // The sink's end divides its rate among the transfers that move, so inform it when
-                // this end's rate becomes zero or stops being zero.
+                // The sink divides its rate among the transfers that move data. So report to the
+                // sink when this end's rate becomes zero or stops being zero.
                 if (self.own_rate == Some(0)) != (rate == Some(0)) {
                     self.out.push_back(Effect::Message(Message::Rate(rate)));
                 }
@@ -317,7 +322,7 @@ impl Source {
         self.streams_most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
     }
 
-    /// Returns the effective rate in bytes per second: the lower rate of both ends.
+    /// Returns the effective rate limit in bytes per second: the lower limit of the two ends.
     #[must_use]
     pub fn rate(&self) -> Option<u64> {
         match (self.own_rate, self.peer_rate) {
@@ -329,7 +334,7 @@ impl Source {
     fn apply_rate(&mut self, now: Time) {
         let rate = self.rate();
         // A burst of a tenth of a second keeps low rates smooth. The burst is at least one byte,
-        // because a bucket of size zero never lets a byte pass.
+        // because no byte could pass a token bucket of size zero.
         let burst = rate.map_or(0, |rate| (rate / 10).max(1));
         self.pacer.set_rate(rate.map(BytesPerSecond), burst, now);
     }
@@ -350,7 +355,7 @@ impl Source {
     }
 
     fn on_cancel(&mut self, purge: bool, now: Time) {
-        // After the verdict no work is left to cancel.
+        // After the verdict there is nothing left to cancel.
         if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
             return;
         }
@@ -362,7 +367,7 @@ impl Source {
     }
 
     fn on_leave(&mut self, error: Error) {
-        // After the verdict no work is left unfinished.
+        // After the verdict there is no unfinished work.
         if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
             return;
         }
@@ -372,8 +377,8 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// Tells the sink if the verdict is stored: only then the sink deletes its log. Otherwise the
-    /// log stays, and a rerun finds all files complete and stores the verdict.
+    /// Reports to the sink that the verdict is stored, so that the sink deletes its log. If storing
+    /// failed, the log stays. The next run then finds all files complete and stores the verdict.
     fn on_stored_here(&mut self, result: Result<(), Error>) {
         let Phase::Closing(totals) = self.phase else {
             return;
@@ -516,7 +521,7 @@ impl Source {
         self.apply_rate(now);
     }
 
-    /// Schedules another attempt to send a range, or gives the file up after too many attempts.
+    /// Schedules another attempt to send a range. Aborts the file after too many attempts.
     fn retry(&mut self, index: FileIndex, range: ByteRange, error: Error, now: Time) {
         if !self.files.contains_key(&index) {
             return;
@@ -568,8 +573,8 @@ impl Source {
     fn list_more(&mut self) {
         let live = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
         let most = match self.phase {
-            // A sink that drives may still be opening its destination and not read messages, so
-            // limit the entries that wait in the connection.
+            // A sink that is the driver may still be opening its destination and not read messages.
+            // So limit the number of entries that wait in the connection.
             Phase::Waiting => self.config.live_entries_max.min(EARLY_ENTRIES_MAX),
             _ => self.config.live_entries_max,
         };

@@ -1,6 +1,6 @@
-//! Checks arriving bytes: they must be whole objects (or the open part of an object), each byte
-//! must arrive once, and the number of separate runs is limited. The checks bound the memory that a
-//! source can occupy at this end.
+//! Checks arriving bytes. A piece must be a whole object or the missing part of an object, each
+//! byte may arrive once, and the number of separate ranges is limited. These checks limit the
+//! memory that a source can make this end use.
 
 use super::tree::{File, Node, Stage};
 use super::{BlockKey, Sink};
@@ -10,7 +10,7 @@ use dray_wire::bounds::{HOLE_BLOCKS_MAX, RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{Segment, SegmentKind};
 use std::num::NonZeroU64;
 
-/// A violation of the protocol by a source: kind and cause of the error.
+/// A protocol violation by a source: kind and cause of the resulting error.
 pub(super) type Violation = (ErrorKind, String);
 
 fn wrong<T>(cause: String) -> Result<T, Violation> {
@@ -18,8 +18,8 @@ fn wrong<T>(cause: String) -> Result<T, Violation> {
 }
 
 impl Sink {
-    /// Checks a block's segments against their files and marks the bytes as arrived. Segments of
-    /// files that are no longer live are ignored.
+    /// Checks the segments of a block against their files, and marks their bytes as arrived.
+    /// Segments of files that are not live any more are ignored.
     pub(super) fn accept(&mut self, segments: &[Segment]) -> Result<(), Violation> {
         let is_next = |before: &Segment, after: &Segment| {
             before.file == after.file && before.range.end() == after.range.offset
@@ -76,7 +76,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Marks a range of a file as arrived; if `has_arrived` is false, removes the mark again.
+    /// Marks a range of a file as arrived, or removes the mark if `has_arrived` is false.
     pub(super) fn mark(&mut self, index: FileIndex, range: ByteRange, has_arrived: bool) {
         let Some(file) = self.file(index) else { return };
         let before = file.accepted.run_count();
@@ -89,8 +89,8 @@ impl Sink {
         self.runs = (self.runs + after).saturating_sub(before);
     }
 
-    /// Counts a block that arrived without a payload. Returns true if its source is within the
-    /// limit on such blocks.
+    /// Counts a block that arrived without payload. Returns true if the source's number of such
+    /// blocks is within the limit.
     pub(super) fn count_hole_block(&mut self, key: BlockKey) -> bool {
         let Some(peer) = self.peers.get_mut(&key.peer) else {
             return true;
@@ -99,7 +99,7 @@ impl Sink {
         peer.hole_blocks <= HOLE_BLOCKS_MAX
     }
 
-    /// Removes a block whose state is final.
+    /// Removes a block for which the sink will send no further state to the source.
     pub(super) fn forget_block(&mut self, key: BlockKey) -> Option<super::arrive::Block> {
         let block = self.blocks.remove(&key)?;
         if block.is_hole
@@ -111,8 +111,8 @@ impl Sink {
     }
 }
 
-/// Returns true if a piece covers all open bytes of its object. The piece of a hole may cover
-/// several objects, each with all its open bytes. After DONE only a part of an object may be open.
+/// Returns true if a piece covers all missing bytes of its object. A hole may cover several
+/// objects, each with all its missing bytes. An object is partly present only after a DONE message.
 fn is_whole(file: &File, piece: ByteRange, is_hole: bool) -> bool {
     let object_bytes = NonZeroU64::new(file.object_bytes).unwrap_or(NonZeroU64::MIN);
     let grid = Grid::new(file.key.size, object_bytes);

@@ -1,4 +1,5 @@
-//! Entries that a source announces: checks each entry, derives its path, and queues its inspection.
+//! Handles entries that a source announces: checks each entry, derives its path, and queues the
+//! inspection of the path.
 
 use super::tree::{File, Live, Node, Stage, in_failed_folder};
 use super::{InspectItem, InspectTask, Sink};
@@ -9,9 +10,9 @@ use dray_core::{
 use dray_wire::bounds::{entry_bytes, live_bytes_max};
 use std::collections::VecDeque;
 
-/// Permission bits that a copy receives. The copy belongs to the user who writes it, so a copied
-/// set-user-ID or set-group-ID bit would grant the rights of the wrong user. New folders inherit
-/// the set-group-ID bit from their parent folder.
+/// Permission bits that the sink copies. A copied file belongs to the user who runs the transfer,
+/// so a copied set-user-ID or set-group-ID bit would grant the rights of the wrong user. New
+/// folders inherit the set-group-ID bit from their parent folder.
 const fn mode_bits(kind: &EntryKind) -> u32 {
     match kind {
         EntryKind::Directory | EntryKind::DirectoryEnd => 0o1777,
@@ -79,8 +80,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Checks that the entry is the next in its source's order, and within the limit on live
-    /// entries.
+    /// Checks that the entry has the next index of its source, and that the number of live entries
+    /// is within the limit.
     fn check_turn(&self, peer: PeerId, entry: &Entry) -> Result<(), String> {
         let known = self.peers.get(&peer);
         let (next, live_count) = known.map_or((0, 0), |peer| (peer.announced, peer.live_count()));
@@ -97,8 +98,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Counts a new child of the folder `above`. Returns the folder's path, and the error that the
-    /// child inherits if the folder could not be created.
+    /// Counts a new child of the folder `above`. Returns the path of the folder. Also returns an
+    /// error for the child if the folder could not be created.
     fn enter_folder(
         &mut self,
         above: Option<FileIndex>,
@@ -126,8 +127,8 @@ impl Sink {
         }
     }
 
-    /// Returns the reason for which this sink cannot accept an entry of this name and kind in any
-    /// folder.
+    /// Returns the reason why this sink refuses an entry because of its name or kind, whatever its
+    /// folder. Returns `None` for an acceptable entry.
     fn refuse_entry(&self, entry: &Entry) -> Option<Error> {
         if entry.name.is_reserved() {
             let error = Error::new(ErrorKind::InvalidName, End::Sink, "take the name")
@@ -143,7 +144,7 @@ impl Sink {
         })
     }
 
-    /// Returns the entry's path, and an error if the path cannot be used.
+    /// Returns the path of the entry, and an error if the path cannot be used.
     fn path_in(&self, folder: RelPath, entry: &Entry) -> (RelPath, Option<Error>) {
         match folder.join(&entry.name) {
             Ok(path) if self.paths.contains_key(&path) => {

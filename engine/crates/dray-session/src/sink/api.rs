@@ -16,40 +16,43 @@ use std::time::Duration;
 pub struct Config {
     /// Options of the transfer.
     pub options: Options,
-    /// Checksum that the caller requires. Permitted for a transfer of a single file only.
+    /// Checksum that the caller demands. Allowed only for a transfer of a single file.
     pub demanded: Option<Checksum>,
-    /// The source's identifier of the content's version: of an object in an object store, or of a
-    /// byte range. Empty otherwise.
+    /// Version identifier that the source gives to the content: the version of an object in an
+    /// object store, or a byte range of a file. Empty for other content.
     pub identity: Vec<u8>,
     /// Number of buffers in the pool.
     pub buffers: u32,
     /// Size of a buffer in bytes: the maximum object size.
     pub buffer_bytes: u64,
-    /// Writers per target: concurrent writes, excluding writes that wait for their turn in a file.
+    /// Number of writers per storage target. Writes that wait for an earlier write of the same file
+    /// do not count.
     pub writers: ThreadCount,
-    /// Maximum number of announced and unclosed entries.
+    /// Maximum number of live entries: announced and not closed.
     pub live_entries_max: u32,
-    /// Paths that the transfer may write, with all paths below them; empty for any path.
+    /// Paths that the transfer may write, each with everything below it. An empty list allows any
+    /// path.
     pub claims: Vec<RelPath>,
-    /// Precision of modification times in nanoseconds: the coarser precision of the two ends.
+    /// Precision of modification times in nanoseconds, taken from the end with the coarser
+    /// precision.
     pub precision_nanoseconds: u32,
-    /// Maximum number of objects of one file in transit for a store without random writes, which
-    /// needs the objects in order. `None` for a store with random writes.
+    /// For a store that writes files in order: maximum number of objects of one file in transit.
+    /// `None` for a store with random writes.
     pub ordered_window: Option<u32>,
-    /// True if the store preserves holes.
+    /// True if the store keeps holes.
     pub holes: bool,
     /// Maximum number of bytes that are written and not yet durable.
     pub sync_group_bytes: u64,
-    /// Maximum delay before written data is made durable.
+    /// Maximum time between writing data and the start of its sync.
     pub sync_interval: Duration,
-    /// Number of the driver's attempt. The sink ignores a CANCEL of another attempt.
+    /// Number of the driver's try. The sink ignores a CANCEL for another try.
     pub attempt: u32,
-    /// True if this end drives the transfer. The verdict is then needed at this end only, so the
-    /// sink does not wait for the source's VERDICT_STORED.
+    /// True if this end is the driver. Only the driver needs the verdict then, so the sink does not
+    /// wait until the source has stored it.
     pub is_driver: bool,
 }
 
-/// A block, identified by its source and the source's number of the block.
+/// Identifies a block: its source, and the number that the source gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey {
     /// The source of the block.
@@ -58,24 +61,25 @@ pub struct BlockKey {
     pub block: BlockId,
 }
 
-/// A path to inspect, or an entry to create. Items are executed in order, so folders precede their
-/// contents.
+/// A path to inspect, or an entry to create. The runtime handles items in order, so a folder
+/// precedes its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectItem {
     /// Index of the entry.
     pub index: FileIndex,
     /// Path of the entry.
     pub path: RelPath,
-    /// Task at the path.
+    /// The task for this path.
     pub task: InspectTask,
 }
 
 /// Task of an [`InspectItem`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InspectTask {
-    /// Inspect the existing entry, and find durable ranges of this content.
+    /// Inspect the existing entry at the path, and find the durable ranges of this content in the
+    /// log.
     File(ContentKey),
-    /// Create the folder if it does not exist.
+    /// Create the folder if it does not exist yet.
     Directory,
     /// Create the symbolic link.
     Symlink {
@@ -86,7 +90,7 @@ pub enum InspectTask {
     },
 }
 
-/// An existing entry at a path.
+/// An entry that already exists at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Existing {
     /// Kind of the entry.
@@ -95,18 +99,18 @@ pub struct Existing {
     pub size: u64,
     /// Time of the last modification.
     pub modified: ModifiedTime,
-    /// Checksums of its current content; computed only if the caller requires a checksum.
+    /// Checksums of the entry's current content. Computed only if the caller demands a checksum.
     pub sums: Option<Sums>,
     /// Permission bits; `None` if the store has no permissions.
     pub mode: Option<u32>,
 }
 
-/// Contents of a trusted log about a file.
+/// Contents of a valid log about one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
     /// Durable ranges, with their checksums.
     pub done: SummedRanges,
-    /// Object size in bytes that the earlier run used.
+    /// Object size in bytes of the run that wrote the records.
     pub object_bytes: u64,
 }
 
@@ -115,10 +119,10 @@ pub struct Resume {
 pub struct Facts {
     /// The existing entry at the final path.
     pub existing: Option<Existing>,
-    /// Durable ranges in the log. An error if the log's rules do not permit trust; it states the
-    /// reason. `None` if the log does not contain the file.
+    /// Durable ranges of the file in the log. `None` if the log does not contain the file. An error
+    /// if the log's ranges may not be used; the error states the reason.
     pub resume: Option<Result<Resume, Error>>,
-    /// Storage targets of the file at this end.
+    /// Storage targets on which the file lies at this end.
     pub layout: Layout,
 }
 
@@ -129,46 +133,46 @@ pub enum Inspected {
     File(Facts),
     /// The folder or link exists now.
     Made,
-    /// The entry cannot be created or inspected.
+    /// The runtime could not create or inspect the entry.
     Failed(Error),
 }
 
 /// A part of a write: a range of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePart {
-    /// File of the range.
+    /// The file that contains the range.
     pub file: FileIndex,
-    /// Range in the file.
+    /// The range in the file.
     pub range: ByteRange,
-    /// True for a hole. Otherwise the range's bytes are the next bytes of the buffer. A hole may be
-    /// longer than an object. The range must read as zeros afterwards.
+    /// True for a hole, which must read as zeros afterwards and may be longer than an object. If
+    /// false, the bytes of the range are the next bytes of the buffer.
     pub hole: bool,
     /// Final path and attributes of a small file, which the runtime writes in one step. `None` for
-    /// a large file.
+    /// a part of a large file.
     pub small: Option<(RelPath, Metadata)>,
 }
 
-/// An item of a sync. After the sync, the item must exist after a crash. This includes the folder
-/// entry of a partial file, and the folder entries above it that this session created.
+/// An item to make durable. The folder entry of a partial file, and folder entries above it that
+/// this session created, become durable with the item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncItem {
     /// Data of a prepared partial file.
     Partial(FileIndex),
-    /// Data of a small file at this final path.
+    /// Data of a small file, at its final path.
     Small(RelPath),
-    /// Folder entry of a published file or a created entry.
+    /// Folder entry of a published file or of a created folder or link.
     Published(RelPath),
-    /// Data and folder entry of a file that already existed. An earlier run may have ended before
-    /// the file was durable.
+    /// Data and folder entry of a file that was adopted. An earlier run may have ended before it
+    /// made the file durable.
     Adopted(RelPath),
 }
 
 /// A record for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord {
-    /// File of the range.
+    /// The file that contains the range.
     pub file: FileIndex,
-    /// Range in the file.
+    /// The range in the file.
     pub range: ByteRange,
     /// Checksums of the range.
     pub sums: Sums,
@@ -181,7 +185,7 @@ pub struct PublishItem {
     pub index: FileIndex,
     /// Final path of the file.
     pub path: RelPath,
-    /// True for a small file; false for a file with a prepared partial file.
+    /// True for a small file; false for a file with a partial file.
     pub small: bool,
     /// Size in bytes.
     pub size: u64,
@@ -189,7 +193,7 @@ pub struct PublishItem {
     pub metadata: Metadata,
     /// Checksums of the file.
     pub sums: Sums,
-    /// True if the file may replace an existing entry.
+    /// True if the file may replace an existing entry with the same name.
     pub replace: bool,
 }
 
@@ -200,29 +204,28 @@ pub enum Input {
     PeerUp(PeerId),
     /// A control message of a source.
     Message(PeerId, Message),
-    /// An object has arrived, and the runtime has verified its checksums.
+    /// An object has arrived, and the runtime has compared its checksums.
     BlockArrived {
         /// Source of the block.
         peer: PeerId,
         /// Head of the block.
         head: BlockHead,
-        /// Buffer with the payload; `None` without a payload.
+        /// Buffer that contains the payload; `None` for a block without payload.
         buffer: Option<BufferId>,
-        /// Result of comparing the payload with the checksums that the source computed when it read
-        /// the data.
+        /// Result of the comparison. The source computed the checksums when it read the data.
         verified: Result<(), Error>,
     },
     /// Answer to [`Effect::Inspect`].
     Inspected(Vec<(FileIndex, Inspected)>),
-    /// Ranges of a resumed file that are on the storage. Precedes the answer to the file's
-    /// [`Effect::Prepare`].
+    /// Ranges of a resumed file that were found on the storage. This input precedes the answer to
+    /// the file's [`Effect::Prepare`].
     Kept {
         /// Index of the file.
         index: FileIndex,
         /// The ranges, with their checksums.
         done: SummedRanges,
-        /// True if the ranges were copied to a new partial file. Bytes that this run writes to that
-        /// file then need no read-back.
+        /// True if the runtime copied the ranges to a new partial file. The bytes that this run
+        /// adds to that file need no read-back.
         is_moved: bool,
     },
     /// Answer to [`Effect::Prepare`].
@@ -230,7 +233,7 @@ pub enum Input {
     /// Answer to [`Effect::Write`], one result for each part.
     Written(BlockKey, Vec<Result<(), Error>>),
     /// Answer to [`Effect::Sync`]: the entries that could not be made durable, each with its path.
-    /// An error means that the state of all entries is unknown.
+    /// If the result is an error, the durability of all entries in the group is unknown.
     Synced(Result<Vec<(RelPath, Error)>, Error>),
     /// Answer to [`Effect::Log`].
     Logged(Result<(), Error>),
@@ -242,81 +245,84 @@ pub enum Input {
     Published(Vec<(FileIndex, Result<(), Error>)>),
     /// Answer to [`Effect::SetDirectory`].
     DirectorySet(FileIndex, Result<(), Error>),
-    /// Answer to [`Effect::SetAdopted`]: true if an attribute or the mode was changed.
+    /// Answer to [`Effect::SetAdopted`]: true if the mode or an attribute has changed.
     AdoptedSet(FileIndex, Result<bool, Error>),
-    /// Answer to [`Effect::StoreVerdict`]: the verdict has been stored, or could not be stored.
+    /// Answer to [`Effect::StoreVerdict`]: success, or the reason why the verdict could not be
+    /// stored.
     VerdictStored(Result<(), Error>),
     /// Answer to [`Effect::FinishLog`] and [`Effect::Purge`].
     LogRemoved(Result<(), Error>),
-    /// A data stream was lost. The runtime has already passed on all objects that arrived on it.
+    /// A data stream was lost. Blocks that arrived on the stream were passed to the machine before
+    /// this input.
     StreamLost(PeerId, StreamId),
     /// The control connection of a source was lost.
     PeerLost(PeerId, Error),
-    /// Another transfer has taken the lease.
+    /// Another transfer has taken the lease of the log.
     LeaseLost(Error),
-    /// A user requests a stop.
+    /// A user stops the session.
     Cancel {
-        /// True if partial data and the log must also be deleted.
+        /// True if partial files and the log must be deleted.
         purge: bool,
     },
-    /// Sets the rate at which this end receives from all sources together. Each source also has its
-    /// own limit, and the lower rate applies.
+    /// Sets the rate limit of this end for all sources together, in bytes per second. Each source
+    /// also has its own limit; the lower limit applies.
     SetRate(Option<u64>),
-    /// Sets the maximum number of streams that each source uses for new objects, at least one.
-    /// Objects on other streams still arrive.
+    /// Sets the maximum number of streams that each source uses for new objects, at least 1.
+    /// Objects that are on other streams still arrive.
     SetStreams(u32),
-    /// This end is about to stop, for example because its server stops. Durable data is kept and
-    /// the sources receive the reason. They may start a new session, so this is not a cancellation.
+    /// This end is about to stop, for example because its server stops. The sink keeps durable data
+    /// and sends the reason to the sources, which may start a new session later. This is not a
+    /// cancellation.
     Leave(Error),
-    /// The time that [`super::Sink::next_wake`] returned has come.
+    /// The time returned by [`super::Sink::next_wake`] has come.
     Tick,
 }
 
-/// An action that the runtime must execute.
+/// An action that the runtime must carry out.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send a control message.
     Message(PeerId, Message),
-    /// Inspect or create entries strictly in order, also across several such effects.
+    /// Inspect or create entries strictly in order, even across several effects of this kind.
     Inspect(Vec<InspectItem>),
-    /// Open the partial file of a large file and begin it in the log.
+    /// Open the partial file of a large file, and add the file to the log.
     Prepare {
         /// Index of the file.
         index: FileIndex,
         /// Final path of the file.
         path: RelPath,
-        /// Required content.
+        /// The content that the file must have: size, modification time and version identifier.
         key: ContentKey,
         /// Object size in bytes.
         object_bytes: u64,
-        /// True if the runtime must continue the existing partial file and its records in the log.
+        /// True if the runtime must use the existing partial file and its records in the log.
         resume: bool,
     },
-    /// Write an object. Skip the parts of a large file that is not open: the file failed, and was
-    /// closed or discarded. The machine ignores the results of such parts.
+    /// Write an object. Skip a part if its large file is not open: the file has failed, and the
+    /// runtime has closed or discarded it. The machine ignores the results of skipped parts.
     Write {
-        /// The block.
+        /// The block that contains the object.
         block: BlockKey,
-        /// Buffer with the payload; `None` without a payload.
+        /// Buffer that contains the payload; `None` for a block without payload.
         buffer: Option<BufferId>,
-        /// The target to write to.
+        /// The storage target of the write.
         target: TargetId,
         /// The parts, in the order of the payload.
         parts: Vec<WritePart>,
     },
-    /// Set the number of writers per target. The configuration contains the initial number.
+    /// Change the number of writers per storage target. [`Config`] contains the initial number.
     SetWriters(u32),
-    /// Return the buffer to the receivers.
+    /// Return the buffer to the pool, for use by the receivers.
     Free(BufferId),
-    /// Make all these items durable.
+    /// Make all items durable.
     Sync(Vec<SyncItem>),
-    /// Append records to the log. The answer means that the records are as durable as the log's
-    /// tenure requires.
+    /// Append records to the log. Answer when the records are as durable as the log's tenure
+    /// requires.
     Log {
         /// The records.
         records: Vec<LogRecord>,
     },
-    /// Read back a complete file before its publication.
+    /// Read a complete file back from the storage before its publication.
     ReadBack {
         /// The file.
         index: FileIndex,
@@ -324,12 +330,12 @@ pub enum Effect {
         path: RelPath,
         /// Size in bytes.
         size: u64,
-        /// True for a small file; false for a file with a prepared partial file.
+        /// True for a small file; false for a file with a partial file.
         small: bool,
     },
-    /// Read back, bypassing every cache, the ranges that this run wrote to an earlier run's partial
-    /// file, and compare their checksums. An unrecorded write error may have made the inode
-    /// doubtful.
+    /// Read back the ranges that this run wrote to the partial file of an earlier run, and compare
+    /// their checksums. The read must bypass every cache. The file may have had a write error
+    /// before this run that nobody recorded, so its cached data cannot be trusted.
     CheckWritten {
         /// The file.
         index: FileIndex,
@@ -347,33 +353,35 @@ pub enum Effect {
         /// Attributes to set.
         metadata: Metadata,
     },
-    /// Set the mode and the extended attributes of an adopted file to those of its source.
+    /// Give an adopted file the mode and the extended attributes of its source.
     SetAdopted {
         /// The file.
         index: FileIndex,
-        /// Its path.
+        /// Path of the file.
         path: RelPath,
-        /// Its attributes.
+        /// Attributes to set.
         metadata: Metadata,
     },
-    /// Delete a file's written data and end the file in the log. For a small file, only drop the
-    /// runtime's state.
+    /// Delete the data that was written for a file, and end the file in the log. For a small file,
+    /// only drop the runtime's state.
     Discard(FileIndex),
-    /// Close a prepared file. It was published, or its durable ranges are kept for the next run.
+    /// Close the partial file. The file was published, or its durable ranges are kept for the next
+    /// run.
     CloseFile(FileIndex),
-    /// Store the totals durably if they must outlive this process, then answer `VerdictStored`.
+    /// Store the totals durably if they must outlive this process, then answer with
+    /// `VerdictStored`.
     StoreVerdict(Totals),
-    /// Finish the log after the transfer has ended and its verdict is stored. Delete this
-    /// transfer's records and partial files, except those of the files in `keeps`: the other files
-    /// no longer exist at the source, or are complete at the destination. Delete the log if it is
-    /// then empty; otherwise commit its last records.
+    /// Finish the log of a transfer whose verdict is stored. Delete this transfer's records and
+    /// partial files, except those of the files in `keeps`. The deleted ones belong to files that
+    /// are complete, or that the source no longer has. Delete the log if it is empty afterwards;
+    /// otherwise commit its last records.
     FinishLog {
-        /// Failed files that the next run will resume; `None` keeps all files.
+        /// Failed files that the next run can resume. `None` keeps all files.
         keeps: Option<BTreeSet<RelPath>>,
-        /// True if the listing was complete. Otherwise files that were not listed must be kept too.
+        /// True if the listing was complete. If false, keep the files that were not listed too.
         is_listed: bool,
     },
-    /// Remove all partial data and the log.
+    /// Delete all partial files and the log.
     Purge,
     /// Report an event to the observers.
     Report(Event),

@@ -1,4 +1,5 @@
-//! Arriving objects: receives, checks and writes them, and answers questions about lost objects.
+//! Arriving objects: receives, checks and writes them, and answers a source's questions about
+//! objects on lost streams.
 
 use super::tree::Node;
 use super::{BlockKey, Effect, LogRecord, Sink, WritePart};
@@ -12,37 +13,39 @@ use dray_sched::congestion::Moved;
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 
-/// Maximum number of streams that a source may report as lost before this end detects their loss.
+/// Maximum number of streams that a source may report as lost while this end still considers them
+/// usable.
 const ASKED_STREAMS_MAX: usize = 1024;
 
-/// Maximum number of runs of attempt numbers that this end remembers per source. Beyond it, the
-/// oldest gap is filled: its attempts count as seen. A pool has far fewer buffers than this number,
-/// so an attempt that is so far behind the newest one was never sent, because its read failed.
+/// Maximum number of ranges of block numbers that the sink remembers for each source. If there are
+/// more ranges, the sink fills the oldest gap: the block numbers in the gap then count as seen.
+/// This is safe because a pool has far fewer buffers. A block number that is so far behind the
+/// newest one was never sent, because its read failed.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) segments: Vec<Segment>,
     target: TargetId,
-    /// Buffer with the payload, until the payload is written.
+    /// Buffer that contains the payload. `None` after the payload is written.
     pub(super) buffer: Option<BufferId>,
     /// True if the block arrived without a payload.
     pub(super) is_hole: bool,
-    /// True if the block spent a credit that is not returned yet.
+    /// True if the block has used a credit that the ledger still counts.
     holds_credit: bool,
-    /// Time of the write request.
+    /// Time at which the machine requested the write.
     began: Option<Time>,
     pub(super) written: bool,
-    /// Number of small files in the block that are not closed yet.
+    /// Number of small files in the block that are not yet closed.
     pub(super) small_left: u32,
 }
 
-/// The parts of a block that were written to live files.
+/// The parts of a block that were written, for files that are still live.
 struct WrittenParts {
-    /// Number of small files that the block completed.
+    /// Number of small files that are complete with this block.
     small_files: u32,
     last_file: FileIndex,
-    /// End of the block's last part in its file.
+    /// End offset of the block's last part in its file.
     last_end: u64,
 }
 
@@ -60,8 +63,8 @@ impl Sink {
             block: head.id,
         };
         if !self.mark_seen(key) {
-            // The block arrived twice, or after it was reported as dropped. Its credit was spent on
-            // another attempt.
+            // The block arrived a second time, or after the sink had reported it as dropped. Its
+            // credit belongs to another attempt, so do not charge credit.
             self.out.extend(buffer.map(Effect::Free));
             return;
         }
@@ -84,7 +87,7 @@ impl Sink {
             return;
         }
         head.segments = self.own_segments(peer, head.segments);
-        // A file may have failed, or the source may have aborted it, while its objects were in
+        // The file may have failed, or the source may have aborted it, while the block was in
         // transit.
         let is_alive = |segment: &Segment| self.live.contains_key(&segment.file);
         if !head.segments.iter().any(is_alive) {
@@ -107,8 +110,7 @@ impl Sink {
             self.violation(peer, ErrorKind::LimitExceeded, cause);
             return;
         }
-        // The block occupies the buffer until it is written; until then its credit counts as
-        // granted.
+        // The block holds its buffer until the write ends. Until then its credit counts as granted.
         let holds_credit = holds_credit && self.ledger.hold(head.target, now);
         let block = Block {
             segments: head.segments,
@@ -131,7 +133,8 @@ impl Sink {
         }
     }
 
-    /// Adds a second attempt with the same object, as a planted defect.
+    /// Adds a second attempt for the same object. This is the planted defect
+    /// `SinkAcceptsSecondAttempt`.
     fn accept_again(&mut self, key: BlockKey, block: &Block) {
         let again = Block {
             segments: block.segments.clone(),
@@ -142,8 +145,8 @@ impl Sink {
         self.blocks.insert(BlockKey { block, ..key }, again);
     }
 
-    /// Marks an attempt as seen. Returns true if the source is known and the attempt was not seen
-    /// before.
+    /// Records that a block number was seen. Returns true if the source is known and the number is
+    /// new.
     fn mark_seen(&mut self, key: BlockKey) -> bool {
         let Some(known) = self.peers.get_mut(&key.peer) else {
             return false;
@@ -166,7 +169,7 @@ impl Sink {
         is_new
     }
 
-    /// Returns the error for a small file that arrived in part. The sink publishes a small file in
+    /// Returns an error if a small file arrived only in part. The sink publishes a small file in
     /// one step, so one block must contain all its data and holes.
     fn small_in_pieces(&mut self, segments: &[Segment]) -> Option<String> {
         segments.iter().find_map(|segment| {
@@ -177,9 +180,9 @@ impl Sink {
         })
     }
 
-    /// Writes a block if it is the next of its file; otherwise holds it until its turn. Held blocks
-    /// occupy buffers. If too many blocks are held, the new block is sent back, so that the block
-    /// for which all of them wait finds a buffer.
+    /// Writes a block if it is next in its file. Otherwise holds the block until the preceding ones
+    /// are written. Held blocks occupy buffers. If too many blocks are held, the sink returns the
+    /// new block to the source, so that a buffer remains free for the block that is next.
     fn hold_for_turn(&mut self, key: BlockKey, now: Time) {
         let Some(block) = self.blocks.get(&key) else {
             return;
@@ -215,7 +218,7 @@ impl Sink {
         }
     }
 
-    /// Refuses a block that was not written, and frees its buffer and its credit.
+    /// Returns a block that was not written to the source, and frees its buffer and its credit.
     fn send_back(&mut self, key: BlockKey, error: Error) {
         let Some(block) = self.forget_block(key) else {
             return;
@@ -230,7 +233,7 @@ impl Sink {
         self.state(key, BlockState::Nack(error));
     }
 
-    /// Sends back the held blocks of a file that has failed.
+    /// Returns the held blocks of a failed file to the source.
     pub(super) fn release_held(&mut self, file: &super::tree::File, error: &Error) {
         for (_, key) in &file.held {
             self.held = self.held.saturating_sub(1);
@@ -238,12 +241,12 @@ impl Sink {
         }
     }
 
-    /// After a write to an ordered file, writes the next block if it is held.
+    /// After a write to an ordered file, writes the block that is next if that block is held.
     fn write_next_in_turn(&mut self, index: dray_core::FileIndex, end: u64, now: Time) {
         let Some(file) = self.file(index) else { return };
         file.next_offset = file.next_offset.max(end);
-        // Skip a range that an earlier run made durable. It can lie behind a gap if that run wrote
-        // to a store with random writes.
+        // Skip a range that an earlier run made durable. Such a range may follow a gap if the store
+        // of the earlier run allowed random writes.
         let next = file.next_offset;
         let safe = file
             .known
@@ -329,14 +332,14 @@ impl Sink {
         match self.gather_parts(key, &segments, results, now) {
             Ok(parts) => self.block_written(key, parts, now),
             Err(error) => {
-                // All files of the block have failed, so none of its data will become durable.
+                // All files of the block have failed, so none of its data can become durable.
                 self.forget_block(key);
                 self.state(key, BlockState::Nack(error));
             }
         }
     }
 
-    /// Reports a write on `target` to the congestion control and the thread tuner.
+    /// Reports the end of a write to the congestion control of `target` and to the thread tuner.
     fn observe_write(
         &mut self,
         target: TargetId,
@@ -345,7 +348,7 @@ impl Sink {
         results: &[Result<(), Error>],
         now: Time,
     ) {
-        // A failed write, or a write without data, does not measure the speed of the target.
+        // A write that failed or had no data says nothing about the speed of the target.
         let all_good = results.iter().all(Result::is_ok);
         let moved = all_good.then(|| moved(segments));
         self.congestion.ended(target, began, moved, now);
@@ -357,7 +360,7 @@ impl Sink {
         }
     }
 
-    /// Fails the files whose parts had a permanent error. Other parts of the block are not
+    /// Fails the files whose parts had a permanent error. Other files in the block are not
     /// affected.
     fn fail_files_that_refuse(
         &mut self,
@@ -389,7 +392,7 @@ impl Sink {
         })
     }
 
-    /// Adds the written parts of live files to the group of the next sync.
+    /// Adds the written parts of live files to the group that the next sync makes durable.
     ///
     /// # Errors
     ///
@@ -434,8 +437,8 @@ impl Sink {
         }
     }
 
-    /// Reports the block as written. Adds it to the group, unless it completed small files: their
-    /// closing makes it durable.
+    /// Reports the block as written. Adds the block to the current group. A block that completed
+    /// small files is not added: it is durable when these files are closed.
     fn block_written(&mut self, key: BlockKey, parts: WrittenParts, now: Time) {
         self.state(key, BlockState::Written);
         match self.blocks.get_mut(&key) {
@@ -448,9 +451,10 @@ impl Sink {
         }
     }
 
-    /// Returns true if the log contains, or may soon contain, data that a write error reports as
-    /// lost. The error may concern an earlier write. If a sync ran concurrently, either call may
-    /// have received the error, so it is unknown if the sync failed.
+    /// Returns true if the log contains, or may soon contain, a record of data that a write error
+    /// reports as lost. Such an error may concern an earlier write. If a sync ran at the same time,
+    /// the kernel may have returned the error to either call, so the sync may have failed without
+    /// an error.
     fn may_have_logged_since(&self, began: Option<Time>) -> bool {
         self.config.options.durability == Durability::None
             || self.syncing.is_some()
@@ -480,8 +484,8 @@ impl Sink {
             self.count_wanting(key.peer, false);
         }
         if !small {
-            // A lost hole is cheap to send again, so holes do not count as unsafe bytes and do not
-            // delay credit.
+            // A hole that is lost is cheap to send again. So the bytes of holes do not count as
+            // unsafe, and do not delay credit.
             let data_bytes = match segment.kind {
                 SegmentKind::Data(_) => segment.range.length,
                 SegmentKind::Hole => 0,
@@ -497,7 +501,8 @@ impl Sink {
         small && all
     }
 
-    /// Counts a closed small file of a pack. The pack is durable when its last file is closed.
+    /// Records that a small file of a pack was closed. The pack is durable when its last file is
+    /// closed.
     pub(super) fn small_closed(&mut self, key: BlockKey, bytes: u64) {
         self.unsafe_bytes = self.unsafe_bytes.saturating_sub(bytes);
         if let Some(block) = self.blocks.get_mut(&key) {
@@ -509,8 +514,9 @@ impl Sink {
         }
     }
 
-    /// Handles the source's question about objects on a stream that it lost. Answers after this end
-    /// has detected the loss, because until then objects of the stream can still arrive.
+    /// Handles a source's question about the objects on a stream that the source has lost. Answers
+    /// only after this end has detected the loss too, because objects of the stream may arrive
+    /// until then.
     pub(super) fn on_asked(&mut self, peer: PeerId, stream: StreamId, blocks: Vec<BlockId>) {
         let Some(known) = self.peers.get_mut(&peer) else {
             return;
@@ -519,11 +525,12 @@ impl Sink {
             self.answer(peer, blocks);
             return;
         }
-        // Objects in transit have spent credit or are holes, which bounds their number.
+        // An object in transit has used credit or is a hole, so the number of such objects has this
+        // limit.
         let blocks_max = self.config.buffers as usize + HOLE_BLOCKS_MAX as usize;
         known.asked_blocks += blocks.len();
         if known.asked.len() < ASKED_STREAMS_MAX && known.asked_blocks <= blocks_max {
-            // The source splits a long question into several messages.
+            // A source may split one long question into several messages.
             known.asked.entry(stream).or_default().extend(blocks);
         } else {
             let cause = "questions about too many streams or objects".to_owned();
@@ -547,10 +554,11 @@ impl Sink {
             let key = BlockKey { peer, block: id };
             match self.blocks.get(&key).map(|block| block.written) {
                 Some(true) => self.state(key, BlockState::Written),
-                // The answer follows when the write ends.
+                // The block is being written. The end of the write answers the question.
                 Some(false) => {}
                 None => {
-                    // An attempt that was seen and removed has already received its final state.
+                    // A block number that was seen and has no block any more has already received
+                    // its final state.
                     if self.mark_seen(key) {
                         self.state(key, BlockState::Dropped);
                     }
@@ -559,7 +567,8 @@ impl Sink {
         }
     }
 
-    /// Returns the error for bytes that do not match their checksums. The receiver uses it.
+    /// Returns the error for bytes that do not match their checksums. The receiver of a stream
+    /// calls this function.
     #[must_use]
     pub fn mismatch(path: Option<&dray_core::RelPath>) -> Error {
         let error = Error::new(
@@ -576,8 +585,8 @@ impl Sink {
     }
 }
 
-/// Returns the amount of work in a write of these segments. The segments of each file must be
-/// adjacent.
+/// Returns the number of bytes and files in a write of these segments. Segments of the same file
+/// must be adjacent.
 fn moved(segments: &[Segment]) -> Moved {
     let data = segments.iter().filter(|one| one.kind != SegmentKind::Hole);
     let changes = segments.windows(2).filter(|two| two[0].file != two[1].file);
@@ -587,7 +596,7 @@ fn moved(segments: &[Segment]) -> Moved {
     }
 }
 
-/// Returns the reason for refusing an object whose files have all failed.
+/// Returns the error with which the sink refuses an object whose files have all failed.
 fn closed() -> Error {
     Error::new(ErrorKind::Cancelled, End::Sink, "write the object")
         .cause("its file was closed while it was on the way")

@@ -1,4 +1,4 @@
-//! Decides which extended attributes of an announced entry the sink sets.
+//! Decides which extended attributes of an announced entry are set at the sink.
 
 use super::{Effect, Sink};
 use crate::progress::Event;
@@ -10,7 +10,7 @@ use dray_core::{End, Entry, Error, ErrorKind, FileIndex, Time};
 const UNSET_MAX: u32 = 16;
 
 impl Sink {
-    /// Sets the mode and the attributes of an existing file to those of its source if they differ.
+    /// Gives an adopted file the mode and the extended attributes of its source if they differ.
     pub(super) fn adopt(&mut self, index: FileIndex, mode: Option<u32>, now: Time) {
         let has_xattrs = self.config.options.xattrs;
         let Some(file) = self.file(index) else { return };
@@ -30,8 +30,8 @@ impl Sink {
         }
     }
 
-    /// Closes the file even if its attributes could not be set: its content is correct, and the
-    /// sink may lack permission because another user owns the file.
+    /// Closes the file even if its attributes could not be set. The content of the file is correct,
+    /// and another user may own the file, so that the sink has no permission to change it.
     pub(super) fn on_adopted_set(
         &mut self,
         index: FileIndex,
@@ -51,11 +51,11 @@ impl Sink {
         self.close_when_durable(index, now);
     }
 
-    /// Drops the attributes of an announced entry that a storage system would trust as its own.
+    /// Removes attributes from an announced entry that a storage system would trust as its own.
     ///
     /// # Errors
-    /// The cause, if the source sends attributes that this end did not request, or that no entry
-    /// may have.
+    /// The cause, if the source sends attributes that this end did not request, or attributes that
+    /// no entry may have.
     pub(super) fn admit_attributes(&mut self, entry: &mut Entry) -> Result<(), String> {
         if entry.metadata.xattrs.is_empty() {
             return Ok(());

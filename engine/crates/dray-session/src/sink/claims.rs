@@ -1,19 +1,19 @@
-//! The paths that a transfer may write: those that its driver claimed. Other transfers may write
-//! the other paths of the same tree.
+//! The paths that a transfer may write, as claimed by its driver. Other transfers may write other
+//! paths of the same tree.
 
 use dray_core::maps::HashSet;
 use dray_core::{End, Error, ErrorKind, RelPath};
 
-/// The claims, indexed so that a check takes time proportional to a path's depth and not to the
-/// number of claims.
+/// The claimed paths, in a form in which a check takes time proportional to the depth of the path,
+/// independent of the number of claims.
 #[derive(Debug)]
 pub(super) struct Claims {
     claimed: HashSet<RelPath>,
-    /// The folders above the claimed paths.
+    /// All folders above the claimed paths.
     ways: HashSet<RelPath>,
 }
 
-/// Returns a path and all folders above it.
+/// Returns the path itself and then all folders above it.
 fn path_and_ancestors(path: &RelPath) -> impl Iterator<Item = RelPath> {
     std::iter::successors(Some(path.clone()), RelPath::parent)
 }

@@ -1,4 +1,5 @@
-//! Decides about an announced file: adopt, skip, refuse, resume, or receive completely.
+//! Decides whether the sink adopts, skips, refuses, resumes or completely receives an announced
+//! file.
 
 use super::tree::{Node, Stage, in_failed_folder};
 use super::{Effect, Existing, Facts, Inspected, Resume, Sink};
@@ -13,23 +14,25 @@ use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{FileId, FileVerdict, Message};
 use std::num::NonZeroU64;
 
-/// Maximum number of ranges in a DONE message. Keeps the message far below every limit on frames.
+/// Maximum number of ranges in a DONE message. With this number the message is far below every
+/// limit on frames.
 const RANGES_PER_MESSAGE: usize = 1024;
 
-/// Decision about a file: a pure function of the inspection.
+/// Decision about a file. It depends only on the result of the inspection and on the options.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The destination already has the same file.
+    /// The destination already has the same file, so the sink needs no bytes.
     Adopt,
-    /// The destination has another file, which must be kept.
+    /// The destination has another file, which the sink must keep.
     Skip,
     /// The file cannot be created at its path.
     Refuse(Error),
-    /// The sink needs the file's bytes, except ranges that are already durable.
+    /// The sink needs the bytes of the file, except for ranges that are already durable.
     Take,
 }
 
-/// Decides about a file. `existing` is the entry at its final path.
+/// Returns the decision for a file with the content `key`. `existing` is the entry at its final
+/// path.
 #[must_use]
 pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing>) -> Decision {
     let Some(existing) = existing else {
@@ -45,8 +48,8 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
             let known = match (key.demanded, existing.sums) {
                 (Some(demanded), Some(sums)) => demanded.matches(&sums),
                 (Some(_), None) => false,
-                // Size and modification time do not identify a part of a file, so a part is never
-                // adopted by them.
+                // Size and modification time do not identify a byte range of a file. So a byte
+                // range is adopted only if a demanded checksum matches.
                 (None, _) => key.identity.is_empty(),
             };
             let same = existing.kind == FileKind::File
@@ -63,8 +66,9 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
     }
 }
 
-/// Returns the error of `operation` if the kind of the existing entry forbids its replacement,
-/// independent of the contents. Returns `None` if [`decide`] must compare them.
+/// Returns an error if an entry of the kind `stands` may not be replaced, whatever its content.
+/// Returns `None` if [`decide`] must compare the contents. `operation` names the caller's operation
+/// in the error.
 #[must_use]
 pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Option<Error> {
     match (stands, overwrite) {
@@ -73,7 +77,7 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
                 .cause("a folder has the file's name")
                 .remedy("move the folder away, or name another destination"),
         ),
-        // Never replace a special file: a host without its /dev/null soon stops working.
+        // Never replace a special file: a host whose /dev/null was replaced soon stops working.
         (FileKind::Special, Overwrite::IfDifferent | Overwrite::Always) => {
             Some(special_stands(operation))
         }
@@ -112,8 +116,8 @@ impl Sink {
         }
     }
 
-    /// Returns the error of an entry whose folder could not be created. The folder may fail after
-    /// the entry was announced.
+    /// Returns the error of an entry whose folder could not be created. A folder may fail after its
+    /// entries were announced.
     fn failed_folder_of(&self, index: FileIndex) -> Option<Error> {
         let parent = self.live.get(&index)?.parent?;
         match &self.live.get(&parent)?.node {
@@ -153,7 +157,7 @@ impl Sink {
         }
     }
 
-    /// Records that the file needs no more bytes, and moves it to `stage`.
+    /// Records that the file needs no further bytes, and sets its stage.
     fn settle(&mut self, index: FileIndex, stage: Stage) {
         if let Some(file) = self.file(index) {
             file.stage = stage;
@@ -163,8 +167,8 @@ impl Sink {
         }
     }
 
-    /// Begins to receive a file. Opens a small file immediately; requests the partial file of a
-    /// larger file.
+    /// Begins to receive a file. A small file is open immediately. For a larger file the runtime
+    /// must open the partial file first.
     fn take(&mut self, index: FileIndex, resume: Option<Result<Resume, Error>>, layout: Layout) {
         let largest = NonZeroU64::new(self.config.buffer_bytes).unwrap_or(NonZeroU64::MIN);
         let asked = self.config.options.object_bytes.min(largest.get());
@@ -196,8 +200,8 @@ impl Sink {
         }
     }
 
-    /// Returns the durable ranges that an earlier run recorded, unless they do not fit this
-    /// transfer.
+    /// Returns the durable ranges that an earlier run recorded. Returns `None` if this transfer
+    /// cannot use them.
     fn usable_resume(
         &mut self,
         index: FileIndex,
@@ -239,14 +243,14 @@ impl Sink {
         });
     }
 
-    /// Returns true if the number of runs of all live files stays within the limit when this file
-    /// is resumed.
+    /// Returns true if the total number of ranges of all live files stays within the limit after
+    /// this file is resumed.
     fn has_room(&self, resume: &Resume) -> bool {
         self.runs + resume.done.run_count() <= RUNS_MAX
     }
 
-    /// Handles the result of opening a partial file. If the file no longer accepts data, keeps the
-    /// ranges that an earlier run made durable; discards the partial file if it has no such ranges.
+    /// Handles the result of opening a partial file. If the file does not accept data any more,
+    /// closes the partial file and keeps its durable ranges, or discards it if it has none.
     pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>) {
         self.deciding = self.deciding.saturating_sub(1);
         let is_useless = self
@@ -264,7 +268,7 @@ impl Sink {
         }
     }
 
-    /// Opens the file for arriving bytes, and reports the durable ranges to the source.
+    /// Allows bytes of the file to arrive, and reports its durable ranges to the source.
     fn open(&mut self, index: FileIndex) {
         let Some((peer, told)) = self.live.get(&index).map(|live| (live.peer, live.index)) else {
             return;
@@ -294,13 +298,13 @@ impl Sink {
         );
         if written == size {
             self.count_wanting(peer, false);
-            // The file is empty or all its ranges are durable, so no bytes will arrive.
+            // The file is empty, or all its bytes are durable, so no bytes will arrive.
             self.finish(index);
         }
     }
 
-    /// Reports that durable ranges will be sent again, because this session's buffers are smaller
-    /// than the objects of the earlier run.
+    /// Reports that durable ranges will be sent again, because the buffers of this session are
+    /// smaller than the objects of the earlier run.
     fn report_too_large(&mut self, index: FileIndex, resume: &Resume, largest: NonZeroU64) {
         let Some(live) = self.live.get(&index) else {
             return;
@@ -325,15 +329,15 @@ impl Sink {
     }
 }
 
-/// Returns the end of the range that begins at offset 0; 0 if no range begins there.
+/// Returns the end of the range that begins at offset 0, or 0 if no range begins there.
 pub(super) fn end_of_first_run(ranges: &RangeSet) -> u64 {
     let first = ranges.run_from(0);
     first.map_or(0, |run| if run.offset == 0 { run.end() } else { 0 })
 }
 
-/// Returns true if a file can be resumed: its objects fit this session's buffers (`largest`), and
-/// it has durable ranges that lie within the file and whose number is within the limit of both
-/// ends.
+/// Returns true if a file can be resumed. Its objects must fit the buffers of this session
+/// (`largest` bytes). Its durable ranges must lie within the file, must not be empty, and their
+/// number must be within the limit of both ends.
 #[must_use]
 pub fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {
     resume.object_bytes > 0

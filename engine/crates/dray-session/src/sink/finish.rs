@@ -1,4 +1,4 @@
-//! The end of a file: combines and compares its checksums, reads it back if requested, publishes
+//! Finishes a file: combines and compares its checksums, reads it back if requested, and publishes
 //! it.
 
 use super::tree::Stage;
@@ -10,7 +10,8 @@ impl Sink {
     /// Finishes a file whose bytes are all durable.
     pub(super) fn finish(&mut self, index: FileIndex) {
         if !matches!(self.phase, super::Phase::Moving) {
-            // The session is stopping: keep the durable data. The next run finds the file complete.
+            // The session is stopping, so keep the durable data. The next run finds the file
+            // complete.
             return;
         }
         let Some(file) = self.file(index) else { return };
@@ -55,7 +56,8 @@ impl Sink {
 
     pub(super) fn on_read_back(&mut self, index: FileIndex, result: Result<Sums, Error>) {
         if !matches!(self.phase, super::Phase::Moving) {
-            // The read-back was stopped. Keep the durable data; the next run reads the file back.
+            // The session is stopping, so the read-back does not count. The durable data is kept,
+            // and the next run reads the file back.
             self.finishing = self.finishing.saturating_sub(1);
             return;
         }
@@ -109,7 +111,7 @@ impl Sink {
                     self.close_when_durable(index, now);
                 }
                 Err(error) => {
-                    // A retry cannot use wrong data, so discard it.
+                    // Data with wrong checksums is useless for a retry, so discard it.
                     let is_wrong = matches!(
                         error.kind,
                         ErrorKind::ChecksumMismatch | ErrorKind::SourceChanged

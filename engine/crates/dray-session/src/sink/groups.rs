@@ -1,5 +1,6 @@
-//! Group sync: written data of a group becomes durable together, is then logged together, and then
-//! acknowledged. The next group gathers while a group is being synced.
+//! Sync groups. The sink makes the written data of a group durable with one sync, then logs all its
+//! records, and then acknowledges its blocks. While one group is being synced, the next group
+//! collects data.
 
 use super::tree::{Node, Stage};
 use super::{Effect, LogRecord, Sink, SyncItem};
@@ -9,23 +10,26 @@ use dray_core::{ByteRange, Error, FileIndex, RelPath, Time};
 use dray_wire::message::BlockState;
 use std::collections::BTreeSet;
 
-/// Number of small files and folder entries at which a group is synced, even if it has few bytes.
+/// Number of small files and folder entries at which a group is synced even if it has few bytes.
 const GROUP_ENTRIES: usize = 4096;
 
-/// Lower bound of that number for sessions with a low limit on live entries (guess, revisit).
+/// Lower bound for the number of entries at which a group is synced, for sessions with a low limit
+/// on live entries (guess, revisit).
 const GROUP_ENTRIES_LEAST: usize = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) since: Time,
-    /// Data bytes of the group's records, including records of files that have failed since.
+    /// Number of data bytes in the group's records. Records of files that have failed in the
+    /// meantime count too.
     bytes: u64,
     records: Vec<LogRecord>,
-    /// Small files whose data is written but which are not published yet.
+    /// Small files whose data is written and which are not published yet.
     small: Vec<FileIndex>,
-    /// Published or created entries that are closed when their folder entry is durable.
+    /// Published files and created entries. The sink closes them after their folder entries are
+    /// durable.
     closing: Vec<FileIndex>,
-    /// Blocks that become durable with this group.
+    /// Blocks that become durable together with this group.
     pub(super) blocks: Vec<super::BlockKey>,
     started: bool,
 }
@@ -67,8 +71,8 @@ impl Group {
         self.small.push(file);
     }
 
-    /// Merges adjacent records from index `first` on. The segments of an object (data, hole, data)
-    /// then become one record.
+    /// Merges adjacent records, from index `first` on. The segments of an object (data, hole, data)
+    /// become one record.
     pub(super) fn merge_neighbours(&mut self, first: usize) {
         let mut at = self.records.len();
         while at >= first + 2 {
@@ -93,14 +97,15 @@ impl Group {
         files.chain(others).collect()
     }
 
-    /// Removes a failed file from the group, so that the file is not published or closed again.
+    /// Removes a failed file from the group. Otherwise the file would be published or closed again.
     pub(super) fn forget(&mut self, file: FileIndex) {
         self.small.retain(|other| *other != file);
         self.closing.retain(|other| *other != file);
     }
 
     /// Returns true if the group has enough entries for a sync. The required number is at most half
-    /// the limit on live entries; otherwise a source at its limit would wait for the sync interval.
+    /// of the limit on live entries. With a higher number, a source at its limit would wait for the
+    /// sync interval.
     fn is_due(&self, live_entries_max: u32) -> bool {
         let half = (live_entries_max / 2) as usize;
         let enough = half.clamp(GROUP_ENTRIES_LEAST, GROUP_ENTRIES);
@@ -109,7 +114,7 @@ impl Group {
 }
 
 impl Sink {
-    /// Closes an entry after its folder entry has become durable.
+    /// Closes an entry after its folder entry is durable.
     pub(super) fn close_when_durable(&mut self, index: FileIndex, now: Time) {
         if self.config.options.durability == Durability::None {
             self.close(index);
@@ -178,14 +183,14 @@ impl Sink {
                 self.fail_unsynced(&mut group, failed);
                 self.log(group);
             }
-            // After a failed sync, all data since the last sync is in doubt. The sink neither logs
-            // nor acknowledges it, so the next run sends it again.
+            // After a failed sync, none of the data since the last sync can be trusted. The sink
+            // neither logs nor acknowledges this data, so the next run sends it again.
             Err(error) => self.break_off(in_doubt(error)),
         }
     }
 
-    /// Fails entries that another program has removed. Ranges that earlier groups made durable are
-    /// kept.
+    /// Fails entries that another program removed during the session. Ranges that earlier groups
+    /// made durable are kept.
     fn fail_unsynced(&mut self, group: &mut Group, failed: Vec<(RelPath, Error)>) {
         if failed.is_empty() {
             return;
@@ -245,8 +250,8 @@ impl Sink {
     }
 }
 
-/// Returns the error for a group that could not be made durable. Its files have no errors of their
-/// own, and the store's error often has a cause but no remedy.
+/// Returns the error for a group that could not be made durable. The files of the group have no
+/// errors of their own. The store's error often has no remedy, so this function adds one.
 fn in_doubt(error: Error) -> Error {
     if error.remedy.is_empty() {
         error.remedy("check the sink's storage, then run the same command again to resume")

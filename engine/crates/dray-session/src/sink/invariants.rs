@@ -1,4 +1,4 @@
-//! The invariants that the state of a sink shows.
+//! Checks of the invariants that are visible in the state of a sink.
 
 use super::groups::Group;
 use super::tree::Node;
@@ -12,11 +12,11 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// The name of a violated invariant.
+    /// The name of an invariant that does not hold.
     pub fn check_invariants(&self) -> Result<(), &'static str> {
         let buffers = self.blocks.values().filter_map(|block| block.buffer);
         ensure(are_of_pool(buffers, self.config.buffers), POOL)?;
-        // After its write, a block has passed its segments to the group as records.
+        // After its write a block has no segments: it has passed them to the group as records.
         let segments = self.blocks.values().flat_map(|block| &block.segments);
         let live = segments.filter(|segment| self.live.contains_key(&segment.file));
         let ranges = live.map(|segment| (segment.file, segment.range));
@@ -34,8 +34,8 @@ impl Sink {
         ensure(!has_verdict || is_settled, VERDICT)
     }
 
-    /// Checks a group: its blocks are written and not acknowledged, and none of its records is
-    /// logged.
+    /// Checks that the blocks of a group are written and not acknowledged, and that none of its
+    /// records is in the log.
     fn check_group(&self, group: &Group) -> Result<(), Breach> {
         let mut blocks = group.blocks.iter();
         let is_pending = |key| {
@@ -51,8 +51,8 @@ impl Sink {
         ensure(group.ranges().all(is_new), RECORD)
     }
 
-    /// Checks the invariants in debug builds, unless the machine has too many blocks or a planted
-    /// defect, which the simulator must detect itself.
+    /// Checks the invariants in debug builds. Skips the check if the machine has too many blocks,
+    /// or if a defect is planted, because the simulator must detect that defect by itself.
     pub(super) fn check_if_small(&self) -> Result<(), Breach> {
         let records = self.gathering.record_count();
         let records = records + self.syncing.as_ref().map_or(0, Group::record_count);

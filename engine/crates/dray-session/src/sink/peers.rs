@@ -1,8 +1,8 @@
-//! The sources of a session: owners of the entries, messages to each source, and the distribution
-//! of credit.
+//! The sources of a session: their entries, the messages to each source, and the distribution of
+//! credit.
 //!
-//! Each source numbers its entries from 0. The machine assigns its own indices; with a single
-//! source both are the same.
+//! Each source numbers its entries from 0. The machine assigns indices of its own. With a single
+//! source both indices are equal.
 
 use super::tree::Live;
 use super::{BlockKey, CONGESTED_OR_NOT, Effect, Phase, Sink};
@@ -14,45 +14,46 @@ use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment, Total
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Index that stands for an entry that is closed or never existed. Lookups with it find no entry.
+/// Index for an entry that is closed or never existed. Lookups with this index find no entry.
 const NO_ENTRY: FileIndex = FileIndex(u64::MAX);
 
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Live entries of the source: the source's index to the machine's index.
+    /// Live entries of the source, from the source's index to the machine's index.
     own: HashMap<FileIndex, FileIndex>,
     /// Number of entries that the source has announced.
     pub(super) announced: u64,
     /// True if the source has announced all its entries.
     pub(super) has_ended_list: bool,
-    /// Bytes of names, link targets and attributes of the source's live entries.
+    /// Total size in bytes of the names, link targets and attributes of the source's live entries.
     pub(super) live_bytes: u64,
-    /// Number of the source's files that still need bytes or a decision.
+    /// Number of the source's files for which bytes or a decision are missing.
     pub(super) wanting: u64,
     /// Streams whose loss this end has detected.
     pub(super) dead_streams: HashSet<StreamId>,
-    /// Blocks about which the source has asked, by stream. Only streams whose loss this end has not
-    /// detected yet.
+    /// Blocks about which the source has asked, by stream. Contains only streams whose loss this
+    /// end has not detected yet.
     pub(super) asked: BTreeMap<StreamId, Vec<BlockId>>,
-    /// Numbers of the attempts that have arrived or were reported as dropped.
+    /// Numbers of the blocks that have arrived or were reported as dropped.
     pub(super) seen: RangeSet,
-    /// Total number of attempts in `asked`.
+    /// Total number of block numbers in `asked`.
     pub(super) asked_blocks: usize,
-    /// Number of the source's blocks without a payload and without a final state.
+    /// Number of the source's blocks that have no payload and no final state yet.
     pub(super) hole_blocks: u32,
-    /// Credit that the source has and has not spent, by target.
+    /// Unused credit that the source holds, by target.
     credit: BTreeMap<TargetId, u32>,
-    /// Targets for which the source requested credit and has not received any since.
+    /// Targets for which the source has requested credit, until it receives some.
     wants_credit: BTreeSet<TargetId>,
-    /// Time at which the machine sent its PING to the source. `round_trip` is the time until the
-    /// PONG.
+    /// Time at which the machine sent its PING to the source. `round_trip` is the time from this
+    /// PING to the PONG.
     asked_at: Time,
     round_trip: Option<Duration>,
     /// True if the source has set its own rate to zero.
     is_shut: bool,
-    /// Times by stage that the source last reported.
+    /// Times by stage in the source's last report.
     pub(super) times: Times,
-    /// Time of the last report, if the source had announced all its entries before.
+    /// Time of the source's last report. `None` if the source had more entries to announce at that
+    /// time.
     pub(super) reported_at: Option<Time>,
     /// True if the source has stored the verdict.
     has_stored: bool,
@@ -94,20 +95,20 @@ impl Sink {
         }
     }
 
-    /// Sends each source its share of the rate. The shares are equal, because the sink does not
-    /// know which rates the sources could reach.
+    /// Sends each source its share of the rate. All shares are equal, because the sink does not
+    /// know the rate that each source could reach.
     pub(super) fn share_rate(&mut self) {
         let count = self.peers.len().max(1) as u64;
         for peer in self.peers.keys() {
-            // A share of zero would stop the source, so only a rate of zero gives a share of zero.
+            // A share of zero would stop the source. So a share is zero only if the rate is zero.
             let part = self.rate.map(|rate| (rate / count).max(rate.min(1)));
             self.out
                 .push_back(Effect::Message(*peer, Message::Rate(part)));
         }
     }
 
-    /// Handles a source's own rate. The source enforces it; the sink only tracks if any source can
-    /// send.
+    /// Handles the rate that a source has set for itself. The source enforces this rate. The sink
+    /// only needs to know whether any source can send.
     pub(super) fn on_rate(&mut self, peer: PeerId, rate: Option<u64>) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.is_shut = rate == Some(0);
@@ -115,7 +116,8 @@ impl Sink {
         self.progress.is_held_there = self.peers.values().all(|peer| peer.is_shut);
     }
 
-    /// Returns the machine's index of a source's entry; [`NO_ENTRY`] if the entry is not live.
+    /// Returns the machine's index of a source's entry. Returns [`NO_ENTRY`] if the entry is not
+    /// live.
     pub(super) fn own_index(&self, peer: PeerId, index: FileIndex) -> FileIndex {
         let known = self.peers.get(&peer).and_then(|peer| peer.own.get(&index));
         known.copied().unwrap_or(NO_ENTRY)
@@ -132,7 +134,7 @@ impl Sink {
         own
     }
 
-    /// Removes an entry that is no longer live from its source's state.
+    /// Removes an entry that is not live any more from the state of its source.
     pub(super) fn forget_entry(&mut self, live: &Live) {
         if let Some(peer) = self.peers.get_mut(&live.peer) {
             peer.own.remove(&live.index);
@@ -140,7 +142,7 @@ impl Sink {
         }
     }
 
-    /// Replaces the source's indices in a block's segments by the machine's indices.
+    /// Replaces the source's file indices in the segments of a block by the machine's indices.
     pub(super) fn own_segments(&self, peer: PeerId, mut segments: Vec<Segment>) -> Vec<Segment> {
         for segment in &mut segments {
             segment.file = self.own_index(peer, segment.file);
@@ -148,7 +150,8 @@ impl Sink {
         segments
     }
 
-    /// Counts a file that begins (`is_more`) or ceases to need bytes or a decision.
+    /// Counts a file for which bytes or a decision are missing (`is_more` is true), or removes it
+    /// from the count.
     pub(super) fn count_wanting(&mut self, peer: PeerId, is_more: bool) {
         let step = |count: u64| match is_more {
             true => count + 1,
@@ -160,14 +163,14 @@ impl Sink {
         }
     }
 
-    /// Queues the decision about a live entry for its source.
+    /// Queues the decision about a live entry, for its source.
     pub(super) fn queue_decision(&mut self, peer: PeerId, decision: FileId) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.file_ids.push(decision);
         }
     }
 
-    /// Queues the end of an entry for its source.
+    /// Queues the report that an entry was closed, for its source.
     pub(super) fn queue_closed(&mut self, peer: PeerId, closed: FileClosed) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.closed.push(closed);
@@ -180,14 +183,15 @@ impl Sink {
         }
     }
 
-    /// Sends each source the decisions, ends and block states that were queued since the last call.
+    /// Sends each source the decisions, closed entries and block states that were queued since the
+    /// last call.
     pub(super) fn send_queued(&mut self) {
         for (id, peer) in &mut self.peers {
             let ids = std::mem::take(&mut peer.file_ids);
             let closed = std::mem::take(&mut peer.closed);
             let states = std::mem::take(&mut peer.states);
-            // Closed entries precede the block states: a source must know that a file has failed
-            // before it sends the file's objects again.
+            // Send closed entries before block states: a source must know that a file has failed,
+            // or it would send the file's objects again.
             let messages = [
                 (!ids.is_empty()).then_some(Message::FileIds(ids)),
                 (!closed.is_empty()).then_some(Message::FileClose(closed)),
@@ -199,8 +203,8 @@ impl Sink {
         }
     }
 
-    /// Measures a source's round trip from its PONG. The credit ledger uses the longest round trip
-    /// of all sources.
+    /// Measures the round trip to a source from its PONG. The credit ledger uses the longest round
+    /// trip of all sources.
     pub(super) fn on_pong(&mut self, peer: PeerId, now: Time) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.round_trip.get_or_insert(now.since(peer.asked_at));
@@ -210,7 +214,7 @@ impl Sink {
         }
     }
 
-    /// Spends one credit of a source. Returns true if the source had credit for the target.
+    /// Charges one credit of a source. Returns true if the source had credit for the target.
     pub(super) fn spend_credit(&mut self, peer: PeerId, target: TargetId) -> bool {
         let credit = self
             .peers
@@ -225,8 +229,8 @@ impl Sink {
         }
     }
 
-    /// Handles a CREDIT message of a source: returned credit, or a request for credit if `count` is
-    /// 0. Returns true if the source had as much credit as it returns.
+    /// Handles a CREDIT message of a source. The message returns `count` unused credit, or requests
+    /// credit if `count` is 0. Returns false if the source returns more credit than it has.
     pub(super) fn on_credit(&mut self, peer: PeerId, target: TargetId, count: u32) -> bool {
         let Some(known) = self.peers.get_mut(&peer) else {
             return true;
@@ -239,7 +243,7 @@ impl Sink {
         if count == 0 {
             known.wants_credit.insert(target);
         }
-        // Another source may be waiting for the returned credit.
+        // The returned credit may be granted to another source that waits for credit.
         if self
             .peers
             .values()
@@ -250,15 +254,15 @@ impl Sink {
         true
     }
 
-    /// Grants the credit that the pool permits: first one credit to each source that requested it,
-    /// then evenly to the sources with files that need bytes.
+    /// Grants the credit that the pool permits. Each source that requested credit gets one first.
+    /// The remaining credit is divided evenly among the sources with files that need bytes.
     pub(super) fn grant(&mut self, now: Time) {
         if self.unsafe_bytes >= self.config.sync_group_bytes || self.peers.is_empty() {
             return;
         }
         let mut granted: BTreeMap<PeerId, BTreeMap<TargetId, u32>> = BTreeMap::new();
-        // In ordered files, arrived blocks may wait for blocks without credit, so ignore
-        // congestion.
+        // If files are written in order, blocks that have arrived may wait for blocks that have no
+        // credit yet. So grant credit for congested targets too.
         let is_ordered = self.config.ordered_window.is_some();
         let congestion = &self.congestion;
         let is_congested = |target| !is_ordered && congestion.bound(target) < CONGESTED_OR_NOT;
@@ -274,8 +278,7 @@ impl Sink {
                 };
                 if let Some(peer) = self.peers.get_mut(&id) {
                     *peer.credit.entry(target).or_default() += 1;
-                    // The source's request is satisfied by its first credit. Further credit is
-                    // shared evenly.
+                    // One credit satisfies the source's request. Further credit is divided evenly.
                     peer.wants_credit.remove(&target);
                 }
                 *granted.entry(id).or_default().entry(target).or_default() += 1;
@@ -292,7 +295,7 @@ impl Sink {
         !self.peers.is_empty() && self.peers.values().all(|peer| peer.has_ended_list)
     }
 
-    /// Returns true if a source has announced all its entries.
+    /// Returns true if the source has announced all its entries.
     pub(super) fn has_ended_list(&self, peer: PeerId) -> bool {
         self.peers
             .get(&peer)
@@ -302,7 +305,8 @@ impl Sink {
     pub(super) fn on_stored_there(&mut self, peer: PeerId) {
         match self.phase {
             Phase::Announced(_) => {}
-            // A sink that drives does not wait for VERDICT_STORED, so it may arrive late.
+            // A sink that is the driver does not wait for VERDICT_STORED, so this message may
+            // arrive late.
             Phase::Removing(_) if self.config.is_driver => return,
             _ => {
                 self.protocol_error(peer, "a verdict stored that was not given");
@@ -323,7 +327,7 @@ impl Sink {
         }
     }
 
-    /// Finishes the log, because all ends that need the verdict have stored it.
+    /// Finishes the log after all ends that need the verdict have stored it.
     pub(super) fn finish_log(&mut self, totals: Totals) {
         debug_assert!(
             matches!(self.phase, Phase::Announced(_)),
@@ -358,8 +362,8 @@ impl Sink {
         }
     }
 
-    /// Fails the entries of a lost source and continues with the other sources. Partial data is
-    /// kept for the next run.
+    /// Fails the entries of a source that was lost, and continues with the other sources. Partial
+    /// data is kept for the next run.
     fn continue_without(&mut self, mut entries: Vec<FileIndex>, was_listed: bool, error: Error) {
         if !matches!(self.phase, Phase::Moving) {
             self.finish_log_if_stored();
@@ -368,7 +372,8 @@ impl Sink {
         if !was_listed {
             self.fail_unlisted(error.clone());
         }
-        // Entries of a folder have higher indices than the folder, so fail them first.
+        // Entries have higher indices than their folder. So fail in descending order, entries
+        // before their folder.
         entries.sort_unstable_by(|one, other| other.cmp(one));
         for index in entries {
             if !self.end_failed_folder(index) {
@@ -377,8 +382,8 @@ impl Sink {
         }
     }
 
-    /// Reports entries that could not be listed. The log may contain files that were not listed, so
-    /// their records are kept.
+    /// Reports a part of the listing that failed. The log may contain files of that part, so the
+    /// records of files that were not listed are kept.
     pub(super) fn fail_unlisted(&mut self, error: Error) {
         self.is_listed = false;
         self.progress.files_failed += 1;

@@ -1,9 +1,10 @@
-//! Files that an earlier run began: the ranges that are on the storage, and the read-back of the
-//! ranges that this run added to their partial files.
+//! Files that an earlier run began: the ranges found on the storage, and the read-back of the
+//! ranges that this run added to the partial files of the earlier run.
 //!
-//! Invariant: a file that an earlier run began is published only after its bytes were read back
-//! from the storage, or after the earlier run's bytes were copied to a partial file of this run.
-//! With the option to trust the log, only the bytes of this run are read back.
+//! Invariant: a file that an earlier run began is published only in two cases. Either the sink has
+//! read its bytes back from the storage, or the runtime has copied the earlier run's bytes to a
+//! partial file of this run. With the option to trust the log, only the bytes of this run are read
+//! back.
 
 use super::decide::end_of_first_run;
 use super::tree::File;
@@ -13,7 +14,7 @@ use dray_core::{End, Error, ErrorKind, FileIndex, Status, SummedRanges};
 use dray_wire::message::Message;
 
 impl File {
-    /// Sets the ranges that are already on the storage. Returns the number of runs.
+    /// Sets the ranges that are already on the storage. Returns the number of ranges.
     pub(super) fn resume_from(&mut self, done: SummedRanges) -> usize {
         self.accepted = done.ranges();
         self.written = done.bytes();
@@ -25,8 +26,8 @@ impl File {
 }
 
 impl Sink {
-    /// Handles [`Input::Kept`](super::Input::Kept): the ranges `done` of a partial file are on the
-    /// storage.
+    /// Handles [`Input::Kept`](super::Input::Kept): `done` are the ranges of the partial file that
+    /// were found on the storage.
     pub(super) fn on_kept(&mut self, index: FileIndex, done: SummedRanges, is_moved: bool) {
         let Some(path) = self.live.get(&index).map(|live| live.path.clone()) else {
             return;
@@ -52,8 +53,8 @@ impl Sink {
         }
     }
 
-    /// Continues with a file whose bytes are all durable. Reads back the ranges that this run added
-    /// to an earlier run's partial file; publishes the file if no such ranges are left.
+    /// Continues with a file whose bytes are all durable. If this run added ranges to an earlier
+    /// run's partial file, requests their read-back; otherwise publishes the file.
     pub(super) fn check_written_or_publish(&mut self, index: FileIndex) {
         let unproven = self.file(index).and_then(|file| file.unproven.take());
         match unproven.filter(|ranges| !ranges.is_empty()) {
@@ -64,14 +65,15 @@ impl Sink {
 
     pub(super) fn on_written_checked(&mut self, index: FileIndex, result: Result<(), Error>) {
         if !matches!(self.phase, Phase::Moving) {
-            // The session is stopping: the next run reads back the ranges that this run wrote.
+            // The session is stopping. The next run reads back the ranges that this run wrote.
             self.finishing = self.finishing.saturating_sub(1);
             return;
         }
         match result {
             Ok(()) => self.publish(index),
-            // The source was told that these ranges are durable, so the session must end. The next
-            // session keeps the correct pieces of the partial file and requests the rest again.
+            // The sink has already reported these ranges as durable to the source, so the session
+            // must end. The next session keeps the correct ranges of the partial file, and requests
+            // the others again.
             Err(error) if error.kind == ErrorKind::ChecksumMismatch => {
                 self.finishing = self.finishing.saturating_sub(1);
                 let path = self.live.get(&index).map(|live| live.path.clone());

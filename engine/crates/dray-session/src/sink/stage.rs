@@ -1,4 +1,4 @@
-//! The stage of a sink for the profile: its current work, or its wait for data.
+//! Determines the current stage of a sink for the profile: its work, or its wait for data.
 
 use super::{Effect, Phase, Sink};
 use dray_core::profile::{Profile, Stage, Times};
@@ -14,11 +14,12 @@ impl Sink {
         Profile { sink, ..profile }
     }
 
-    /// Sets the current stage, and sends the times if they are due.
+    /// Sets the current stage, and sends the profile if it is due.
     pub(super) fn update_stage(&mut self, now: Time) {
         self.account.set_stage(self.stage());
-        // Set if a target has more writes than writers. Writes that wait for their turn in a file
-        // are included, because the machine does not know which stores write in order.
+        // True if a target has more unfinished writes than writers. Writes that wait for an earlier
+        // write of their file count too, because the machine does not know which stores write in
+        // order.
         let writers = self.writers.count();
         let is_short = self.writes.values().any(|writes| *writes > writers);
         self.writers.stand(is_short);
@@ -27,7 +28,7 @@ impl Sink {
         }
     }
 
-    /// Sends the sink's times to all sources.
+    /// Sends the profile of the sink to all sources.
     pub(super) fn send_profile(&mut self) {
         let times = self.progress.profile.sink;
         if times.is_empty() {
@@ -39,7 +40,8 @@ impl Sink {
         }
     }
 
-    /// Handles the times that a source has reported. The profile contains the sum over all sources.
+    /// Handles the profile that a source has reported. The sink's profile contains the sum over all
+    /// sources.
     pub(super) fn on_profile(&mut self, peer: PeerId, times: Times, now: Time) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.reported_at = peer.has_ended_list.then_some(now);
@@ -49,9 +51,9 @@ impl Sink {
         }
     }
 
-    /// Counts the sources' wait for the verdict. A source without objects reports its times and
-    /// then waits. A later report may not arrive before the session ends, so the sink computes the
-    /// wait.
+    /// Adds the time that sources have waited for the verdict. A source with nothing left to send
+    /// reports its profile and then waits. The session may end before another report arrives, so
+    /// the sink computes the wait itself.
     pub(super) fn count_waits_for_verdict(&mut self, now: Time) {
         for peer in self.peers.values_mut() {
             let Some(reported_at) = peer.reported_at else {
@@ -68,7 +70,7 @@ impl Sink {
             return None;
         }
         // The sink grants no credit until some bytes become durable. Bytes of small files become
-        // durable by their publication.
+        // durable when these files are published.
         let is_full = self.unsafe_bytes >= self.config.sync_group_bytes;
         Some(if is_full && self.syncing.is_some() {
             Stage::Sync

@@ -1,4 +1,4 @@
-//! The live entries of the manifest: announced and not yet closed.
+//! The live entries of the manifest: entries that were announced and are not closed.
 
 use super::Sink;
 use crate::progress::{Event, Failure};
@@ -10,25 +10,25 @@ use dray_wire::bounds::entry_bytes;
 use dray_wire::message::{FileClosed, FileVerdict};
 use std::collections::VecDeque;
 
-/// Maximum number of failed files whose records are kept by name when the log is finished. With
-/// more failed files, all records are kept.
+/// Maximum number of failed files whose records [`Effect::FinishLog`](super::Effect::FinishLog)
+/// keeps by name. If more files have failed, all records are kept.
 const KEPT_MAX: usize = 1 << 16;
 
 /// State of a file at the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The destination is being inspected, or the partial file is being opened.
+    /// The runtime is inspecting the destination or opening the partial file.
     Deciding,
     /// Bytes of the file may arrive.
     Open,
-    /// All bytes are durable; verification or publication is in progress.
+    /// All bytes are durable. The file is being verified or published.
     Finishing,
-    /// The file has its final name. Its folder entry becomes durable with the next group.
+    /// The file has its final name. The next group makes its folder entry durable.
     Published,
-    /// The same file already existed. It becomes durable with the next group.
+    /// The same file already existed. The next group makes it durable.
     Adopted,
-    /// Another file exists and is kept. Its folder entry becomes durable with the next group,
-    /// because an earlier run may have ended directly after it published the file.
+    /// Another file exists and is kept. The next group makes its folder entry durable, because an
+    /// earlier run may have been killed directly after it published that file.
     Skipped,
 }
 
@@ -39,25 +39,26 @@ pub(super) struct File {
     pub(super) stage: Stage,
     pub(super) small: bool,
     pub(super) object_bytes: u64,
-    /// Durable and logged ranges; for a small file, written ranges.
+    /// Ranges that are durable and logged. For a small file: ranges that are written.
     pub(super) known: SummedRanges,
-    /// Ranges that arrived in this session or were durable before.
+    /// Ranges that have arrived in this session, or were durable before it.
     pub(super) accepted: RangeSet,
-    /// Number of bytes written in this session or durable before.
+    /// Number of bytes that were written in this session, or were durable before it.
     pub(super) written: u64,
     pub(super) bytes_resumed: u64,
-    /// Ranges that this run made durable in an earlier run's partial file. The sink reads them back
-    /// before it publishes the file. `None` for a partial file of this run.
+    /// Ranges that this run made durable in an earlier run's partial file. The sink reads these
+    /// ranges back before it publishes the file. `None` if the partial file belongs to this run.
     pub(super) unproven: Option<SummedRanges>,
     pub(super) sums: Option<Sums>,
-    /// Storage targets of the file, until the sink has sent them to the source.
+    /// Storage targets of the file. `None` after the sink has sent them to the source.
     pub(super) layout: Option<Layout>,
-    /// Held blocks with their ranges: they wait for preceding blocks of the file (sinks without
-    /// random writes).
+    /// Held blocks with their ranges. The store writes files in order, and these blocks wait for
+    /// earlier blocks of the file.
     pub(super) held: VecDeque<(ByteRange, super::BlockKey)>,
-    /// Offset of the next write to an ordered file.
+    /// Offset of the next write, for a file that is written in order.
     pub(super) next_offset: u64,
-    /// The block that contained this small file. It is durable when all its files are closed.
+    /// The block that contained this small file. The block is durable when all its files are
+    /// closed.
     pub(super) pack: Option<super::BlockKey>,
 }
 
@@ -67,13 +68,13 @@ pub(super) enum Node {
     Directory {
         /// Number of live entries in the folder.
         children: u64,
-        /// Attributes of the folder, set once its listing is complete.
+        /// Attributes of the folder. `None` until its listing is complete.
         ended: Option<Metadata>,
-        /// True if the folder exists.
+        /// True if the folder exists at the destination.
         made: bool,
-        /// True while the folder's attributes are being set.
+        /// True while the runtime sets the folder's attributes.
         setting: bool,
-        /// Error that prevented the creation of the folder. The folder stays live until all its
+        /// Error with which the creation of the folder failed. The folder stays live until all its
         /// entries have failed with this error.
         failed: Option<Error>,
     },
@@ -104,7 +105,8 @@ impl Sink {
     /// Removes a live entry.
     fn remove(&mut self, index: FileIndex) -> Option<Live> {
         let live = self.live.remove(&index)?;
-        // An entry that was refused because another entry has its path must not free the path.
+        // Two entries may have the same path, and the second is refused. Removing the refused entry
+        // must not free the path of the first.
         if self.paths.get(&live.path) == Some(&index) {
             self.paths.remove(&live.path);
         }
@@ -138,8 +140,8 @@ impl Sink {
         }
     }
 
-    /// Returns the source's index of a folder whose end the source has not announced; `None` if
-    /// there is no such folder.
+    /// Returns the source's index of a folder whose end the source has not announced. Returns
+    /// `None` if every folder has ended.
     pub(super) fn folder_without_end(&self, peer: PeerId) -> Option<FileIndex> {
         let folders = self.live.values().filter(|live| {
             live.peer == peer && matches!(live.node, Node::Directory { ended: None, .. })
@@ -147,8 +149,8 @@ impl Sink {
         folders.map(|live| live.index).min()
     }
 
-    /// Sets a folder's attributes after all its entries are closed. Setting them earlier would be
-    /// useless, because each new entry changes the folder's modification time.
+    /// Sets the attributes of a folder after all its entries are closed. If they were set earlier,
+    /// each new entry would change the folder's modification time again.
     pub(super) fn set_directory_if_done(&mut self, index: FileIndex) {
         let Some(live) = self.live.get_mut(&index) else {
             return;
@@ -186,8 +188,8 @@ impl Sink {
         }
     }
 
-    /// Ends a folder whose source is lost. Returns true if the folder had failed before: it is then
-    /// closed as failed when its last entry is closed.
+    /// Ends a folder whose source was lost. Returns true if the folder had already failed; it is
+    /// then closed when its last entry is closed.
     pub(super) fn end_failed_folder(&mut self, index: FileIndex) -> bool {
         let Some(Live {
             node: Node::Directory { ended, failed, .. },
@@ -202,7 +204,7 @@ impl Sink {
         has_failed
     }
 
-    /// Closes a folder that could not be created, after all its entries are closed.
+    /// Closes a folder that could not be created, if all its entries are closed.
     fn close_failed_folder(&mut self, index: FileIndex) {
         let done = self.live.get(&index).is_some_and(|live| {
             matches!(
@@ -236,8 +238,8 @@ impl Sink {
         self.child_closed(live.parent);
     }
 
-    /// Closes an entry that is finished and durable. Informs its source, and finishes its folder if
-    /// this was the last entry.
+    /// Closes an entry that is finished and durable. Reports this to the entry's source, and
+    /// finishes the folder if this was its last entry.
     pub(super) fn close(&mut self, index: FileIndex) {
         match self.file(index).map(|file| file.stage) {
             Some(Stage::Adopted) => {
@@ -294,7 +296,7 @@ impl Sink {
         self.child_closed(live.parent);
     }
 
-    /// Closes a file that needs no bytes from this transfer.
+    /// Closes a file that was adopted or skipped, so it needs no bytes from this transfer.
     pub(super) fn leave(&mut self, index: FileIndex, adopted: bool) {
         let Some(live) = self.remove(index) else {
             return;
@@ -316,7 +318,7 @@ impl Sink {
         self.child_closed(live.parent);
     }
 
-    /// Fails an entry. `discard` is set if no later run can use its written data.
+    /// Fails an entry. `discard` is true if its written data is useless for a later run.
     pub(super) fn fail(&mut self, index: FileIndex, error: Error, discard: bool) {
         let Some(live) = self.live.get_mut(&index) else {
             return;
@@ -342,7 +344,8 @@ impl Sink {
             if matches!(file.stage, Stage::Deciding | Stage::Open) && !self.is_all_written(file) {
                 self.count_wanting(live.peer, false);
             }
-            // Keep files that were not inspected too: an earlier run may have begun them.
+            // Keep the records of files that were not inspected too: an earlier run may have begun
+            // these files.
             let keep = !discard && !file.small;
             if let (true, Some(kept)) = (keep, &mut self.kept) {
                 kept.insert(live.path.clone());
@@ -403,8 +406,8 @@ impl Sink {
 /// Operation in the error of an entry whose folder could not be created.
 const NO_FOLDER: &str = "make the entry";
 
-/// Returns the error of an entry whose folder could not be created: the error of its topmost failed
-/// ancestor, with the same message at any depth.
+/// Returns the error for an entry whose folder could not be created. This is the error of the
+/// topmost failed folder above the entry, with the same message at any depth.
 pub(super) fn in_failed_folder(error: &Error) -> Error {
     if error.operation == NO_FOLDER {
         return error.clone();

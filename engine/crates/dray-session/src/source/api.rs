@@ -22,67 +22,67 @@ pub struct Config {
     pub buffer_bytes: u64,
     /// Maximum number of concurrent reads per storage target.
     pub readers: ThreadCount,
-    /// Maximum number of segments in a block: the lower limit of the two ends.
+    /// Maximum number of segments in a block, agreed by both ends.
     pub segments_max: u32,
-    /// Maximum number of announced and unclosed entries: the lower limit of the two ends.
+    /// Maximum number of live entries (announced and not closed), agreed by both ends.
     pub live_entries_max: u32,
-    /// Delays and number of attempts after temporary errors.
+    /// Delays between attempts after temporary errors, and the maximum number of attempts.
     pub retry: RetryPolicy,
-    /// Seed of the random numbers that spread retries over time.
+    /// Seed of the random numbers that spread repeated attempts over time.
     pub seed: u64,
-    /// Number of the driver's attempt. The source ignores a CANCEL of another attempt.
+    /// Number of the driver's try. The source ignores a CANCEL for another try.
     pub attempt: u32,
-    /// True if this end drives the transfer. The source is then the sink's only source, and only it
-    /// may set the number of streams.
+    /// True if this end is the driver. The sink then has no other source, and only this end sets
+    /// the number of streams.
     pub is_driver: bool,
-    /// True if the ends agreed on [`EARLY_ENTRIES`]: the source announces entries before the sink's
-    /// READY, because announcements do not depend on the sink's capabilities.
+    /// True if both ends agreed on [`EARLY_ENTRIES`]. The source then announces entries before the
+    /// sink's READY message, because an announcement does not depend on the sink's capabilities.
     ///
     /// [`EARLY_ENTRIES`]: dray_wire::message::optional::EARLY_ENTRIES
     pub announces_early: bool,
 }
 
-/// A listed entry, with the facts that only the source needs.
+/// A listed entry, with facts that only the source needs.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// The entry to announce.
     pub entry: Entry,
     /// Path below the transfer's root.
     pub path: RelPath,
-    /// Storage targets of the file at the source.
+    /// Storage targets on which the file lies at the source.
     pub layout: Layout,
 }
 
 /// A part of a read: a range of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadPart {
-    /// File of the range.
+    /// The file that contains the range.
     pub file: FileIndex,
     /// Path of the file.
     pub path: RelPath,
-    /// Range to read.
+    /// The range to read.
     pub range: ByteRange,
-    /// Announced size. A different size at the read means that the file has changed.
+    /// Announced size. If the reader finds another size, the file has changed.
     pub size: u64,
-    /// Announced modification time. A different time at the read means that the file has changed.
+    /// Announced modification time. If the reader finds another time, the file has changed.
     pub modified: ModifiedTime,
-    /// True if the reader should look for holes.
+    /// True if the reader should search for holes.
     pub sparse: bool,
 }
 
 /// Result of a read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// Content of the buffer in order, as data and holes. The segments cover each part that was
-    /// read completely.
+    /// Data and holes in the order of the buffer. The segments cover all parts that were read
+    /// completely.
     pub segments: Vec<Segment>,
-    /// End of the hole at the part's offset, if the whole part is in a hole. Only for reads of a
-    /// single part.
+    /// End offset of the hole in which the whole part lies, if it lies in a hole. Set only for
+    /// reads of a single part.
     pub hole_until: Option<u64>,
     /// Files whose parts could not be read.
     pub failed: Vec<(FileIndex, Error)>,
-    /// If reads from the target do not block: number of concurrent reads that suffices for it
-    /// ([`dray_sched::blocking`]).
+    /// Set if reads from this target do not block: the number of concurrent reads that is enough
+    /// for the target ([`dray_sched::blocking`]).
     pub enough: Option<u32>,
 }
 
@@ -107,41 +107,42 @@ pub enum Input {
         /// Result of the read.
         outcome: ReadOutcome,
     },
-    /// Answer to [`Effect::Send`]: the runtime no longer needs the buffer.
+    /// Answer to [`Effect::Send`]: the runtime does not need the buffer any more.
     Sent {
         /// The block.
         block: BlockId,
     },
     /// A data stream is ready.
     StreamUp(StreamId),
-    /// A data stream was lost. No `Sent` follows for its objects; their buffers are free.
+    /// A data stream was lost. No `Sent` input follows for its objects, and their buffers are free.
     StreamLost(StreamId),
     /// The control connection was lost.
     PeerLost(Error),
-    /// Answer to [`Effect::StoreVerdict`]: the verdict has been stored, or could not be stored.
+    /// Answer to [`Effect::StoreVerdict`]: success, or the reason why the verdict could not be
+    /// stored.
     VerdictStored(Result<(), Error>),
-    /// A user requests a stop.
+    /// A user stops the session.
     Cancel {
-        /// True if partial data and the log at the sink must also be deleted.
+        /// True if the sink must delete its partial files and its log.
         purge: bool,
     },
-    /// This end is about to stop, for example because its server stops. The sink receives the
-    /// reason. It may start a new session, so this is not a cancellation.
+    /// This end is about to stop, for example because its server stops. The source sends the reason
+    /// to the sink, which may start a new session later. This is not a cancellation.
     Leave(Error),
-    /// Sets the rate limit of this end.
+    /// Sets the rate limit of this end in bytes per second.
     SetRate(Option<u64>),
-    /// Time that a stream has waited because of its rate limit, since its previous report.
+    /// Time that a stream has waited for its rate limit since its previous report.
     Held(Duration),
-    /// A stream has accepted a part of a long object.
+    /// A stream has accepted a part of a long object, so the stream is not stuck.
     UnderWay(StreamId),
-    /// Sets the maximum number of streams that get new objects, at least one. The other streams
-    /// stay open.
+    /// Sets the maximum number of streams that get new objects, at least 1. All other streams stay
+    /// open.
     SetStreams(u32),
-    /// The time that [`super::Source::next_wake`] returned has come.
+    /// The time returned by [`super::Source::next_wake`] has come.
     Tick,
 }
 
-/// An action that the runtime must execute.
+/// An action that the runtime must carry out.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
     /// List more entries.
@@ -153,7 +154,7 @@ pub enum Effect {
     Message(Message),
     /// Read into a buffer.
     Read {
-        /// Number of this attempt to send the parts.
+        /// Number of the block, new for each attempt to send the parts.
         block: BlockId,
         /// The buffer to fill.
         buffer: BufferId,
@@ -164,20 +165,20 @@ pub enum Effect {
     },
     /// Send an object on a data stream.
     Send {
-        /// The stream.
+        /// The stream on which to send.
         stream: StreamId,
-        /// The payload; `None` for a hole.
+        /// Buffer that contains the payload; `None` for a block without payload.
         buffer: Option<BufferId>,
-        /// The head.
+        /// Head of the block.
         head: BlockHead,
     },
-    /// End a stream, even if it seems to work, and report it as lost.
+    /// End a stream and report it as lost, even if it seems to work.
     GiveUp(StreamId, Error),
-    /// Close the file, because no more data will be read from it.
+    /// Close the file. The source will read no more data from it.
     CloseFile(FileIndex),
     /// Report an event to the observers.
     Report(Event),
-    /// Store the sink's totals durably if they must outlive this process, then answer
+    /// Store the sink's totals durably if they must outlive this process, then answer with
     /// `VerdictStored`.
     StoreVerdict(dray_wire::message::Totals),
     /// The session has ended. No effect follows.

@@ -1,5 +1,5 @@
-//! The life of a block at the source: picked, read, sent, written and durable. The objects of a
-//! lost block are picked again.
+//! Blocks at the source. A block is picked, read, sent, written and made durable. If a block is
+//! lost, its objects are picked again.
 
 use super::{Effect, ReadOutcome, ReadPart, Source};
 use crate::PING_VALUE;
@@ -17,20 +17,21 @@ use dray_wire::bounds::{BLOCKS_MAX, HOLE_BLOCKS_MAX};
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 use std::time::Duration;
 
-/// Maximum number of blocks on a stream that are not yet reported as sent: one on the wire and one
-/// queued behind it.
+/// Maximum number of blocks that are passed to a stream and not yet reported as sent. One block is
+/// being sent, and one waits so that the stream is never idle.
 const STREAM_WINDOW: u32 = 2;
 
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     Reading,
-    /// The block was read and waits for a stream.
+    /// The block is read and waits for a free stream.
     Ready,
-    /// The block was passed to a stream: it is queued there, on the wire, or at the sink.
+    /// The block was passed to a stream. It is queued, being sent, or at the sink.
     Sent(StreamId),
-    /// The block's stream was lost, and the source has asked the sink about the block.
+    /// The stream of the block was lost, and the source has asked the sink whether the block
+    /// arrived.
     Asked,
-    /// The sink has written the block.
+    /// The sink has written the block and not yet made it durable.
     Written,
 }
 
@@ -38,7 +39,7 @@ enum State {
 pub(super) struct Block {
     source: TargetId,
     sink: TargetId,
-    /// Time of the read request.
+    /// Time at which the machine requested the read.
     began: Time,
     pub(super) parts: Vec<(FileIndex, ByteRange)>,
     segments: Vec<Segment>,
@@ -48,21 +49,21 @@ pub(super) struct Block {
     state: State,
 }
 
-/// An object that its stream has not completely accepted yet.
+/// An object that its stream has not yet accepted completely.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) stream: StreamId,
     pub(super) buffer: Option<BufferId>,
-    /// Payload bytes that are not yet counted as sent.
+    /// Number of payload bytes, until the object is counted as sent.
     pub(super) uncounted: Option<u64>,
 }
 
 impl Source {
-    /// Picks objects and starts their reads while buffers, credit, readers and pace permit.
+    /// Picks objects and starts their reads, as far as buffers, credit, readers and pace permit.
     pub(super) fn read_more(&mut self, now: Time) {
         self.pace_wake = None;
-        // The limit on hole blocks applies to all reads, because any read may find a hole, which
-        // needs no credit.
+        // The limit on hole blocks applies to all reads: any read may find a hole, and a hole needs
+        // no credit.
         while !self.free.is_empty()
             && !self.streams.is_empty()
             && self.hole_blocks + self.reading < HOLE_BLOCKS_MAX
@@ -121,8 +122,8 @@ impl Source {
         }
     }
 
-    /// Lifts the limit on concurrent reads of targets whose reads block again, so that other reads
-    /// run in parallel.
+    /// Removes the limit on concurrent reads of a target whose reads have begun to block, so that
+    /// several reads of the target can wait concurrently.
     pub(super) fn lift_bounds(&mut self, now: Time) {
         if self.look_again.is_none_or(|then| then > now) {
             return;
@@ -135,13 +136,13 @@ impl Source {
         }
     }
 
-    /// Returns idle credit, and requests credit for sink targets that starve: they have objects to
-    /// send but neither credit nor objects in transit. Without a request such a target would wait
-    /// forever if other targets hold all the credit without using it.
+    /// Returns idle credit, and requests credit for starving sink targets. A starving target has
+    /// objects to send but neither credit nor objects in transit. Without a request the target
+    /// could wait forever, if other targets hold all the credit and do not use it.
     fn balance_credit(&mut self) {
         let mut starving = self.objects.starving();
-        // A sink that writes in order may hold arrived blocks until it gets the blocks of the
-        // starving target.
+        // A sink that writes in order may hold arrived blocks while it waits for blocks of the
+        // starving target. So blocks in transit do not end the starvation.
         let holds = self
             .ready
             .is_some_and(|ready| ready.ordered_window.is_some());
@@ -157,7 +158,7 @@ impl Source {
             return;
         }
         let mut credit = self.objects.take_idle_credit();
-        // The sink does not grant returned credit until the source requests it again.
+        // The sink does not grant the returned credit again before the source requests it.
         for (target, _) in &credit {
             self.asked.remove(target);
         }
@@ -168,7 +169,7 @@ impl Source {
         }
     }
 
-    /// Returns all credit if no object is left to send, because only other sources can use it.
+    /// Returns all credit if no object is left to send, because other sources can use the credit.
     fn give_back_all_if_done(&mut self) {
         let is_done = self.end_announced
             && self.undecided == 0
@@ -189,7 +190,7 @@ impl Source {
         let Some(mut block) = self.blocks.remove(&id) else {
             return;
         };
-        // A failed read, or a read without data, does not measure the speed of the target.
+        // A read that failed or had no data says nothing about the speed of the target.
         let data = data_bytes(&outcome.segments);
         let moved = Moved {
             bytes: data,
@@ -216,8 +217,8 @@ impl Source {
             }
         }
         block.segments = outcome.segments;
-        // Keep segments of files that have failed: their bytes lie between the others in the
-        // buffer, and the sink skips them.
+        // Keep the segments of failed files if the block has other files. Their bytes lie between
+        // the bytes of the other files in the buffer, and the sink skips them.
         let is_wanted = |(index, _): &(FileIndex, ByteRange)| self.files.contains_key(index);
         if !block.parts.iter().any(is_wanted) {
             block.segments.clear();
@@ -237,7 +238,7 @@ impl Source {
         let data = data_bytes(&block.segments);
         self.progress.bytes_read += data;
         if data == 0 {
-            // A block without payload needs neither the buffer nor the sink's credit.
+            // A block without payload needs neither a buffer nor credit of the sink.
             self.free.extend(block.buffer.take());
             self.objects.refund(block.sink);
         }
@@ -251,7 +252,7 @@ impl Source {
         self.to_send.push_back(id);
     }
 
-    /// Removes a block whose attempt has ended.
+    /// Removes a block that needs no further handling.
     fn forget_block(&mut self, id: BlockId) -> Option<Block> {
         let block = self.blocks.remove(&id)?;
         self.hole_blocks -= u32::from(block.is_hole);
@@ -264,10 +265,9 @@ impl Source {
         segments.any(|segment| self.files.contains_key(&segment.file))
     }
 
-    /// Takes the open ranges of a file in the hole that a read of `range` has found. The result
-    /// contains `range` with the open ranges directly after it, and open ranges behind objects that
-    /// are being read. The object in which the hole ends is excluded, because objects are sent
-    /// whole.
+    /// Extends a read of `range` that found a hole. Returns `range` and the unsent ranges of the
+    /// file that lie in the same hole, also those that follow objects being read. The object in
+    /// which the hole ends is not included, because objects are sent whole.
     fn take_hole(&mut self, index: FileIndex, range: ByteRange, hole_end: u64) -> Vec<ByteRange> {
         let mut found = RangeSet::new();
         found.insert(range);
@@ -286,7 +286,7 @@ impl Source {
         found.iter().collect()
     }
 
-    /// Creates and queues a block for a range of a hole, which needs no read.
+    /// Creates and queues a block for a range of a hole. No read is needed.
     fn send_hole(&mut self, index: FileIndex, range: ByteRange, found_by: &Block) {
         let id = BlockId(self.next_block);
         self.next_block += 1;
@@ -306,8 +306,8 @@ impl Source {
     }
 
     pub(super) fn send_ready(&mut self, now: Time) {
-        // With a rate of zero, keep objects that were already read. The transfer then sends only
-        // the objects that its streams already have, however large its pool is.
+        // If the rate is zero, do not send objects that are already read. A held transfer then
+        // sends only the objects that its streams have already accepted, even if its pool is large.
         if self.pacer.is_shut() {
             return;
         }
@@ -335,8 +335,9 @@ impl Source {
                 .filter(|(_, stream)| !stream.is_given_up)
                 .take(self.streams_most)
                 .filter(|(_, stream)| stream.queued < STREAM_WINDOW)
-                // Compare unanswered objects too: a stream whose socket accepts much while no
-                // object arrives must not get more objects than others.
+                // Compare the number of unacknowledged objects too. The socket of a slow stream may
+                // accept much data while no object arrives, and such a stream must not get more
+                // objects than others.
                 .min_by_key(|(id, stream)| (stream.queued, self.carriers.on_the_way(**id)));
             let Some((stream_id, stream)) = room else {
                 return;
@@ -373,7 +374,7 @@ impl Source {
         }
     }
 
-    /// Returns true if no stream would accept another object.
+    /// Returns true if no stream has room for another block.
     pub(super) fn is_every_stream_full(&self) -> bool {
         let streams = self.streams.values();
         let mut used = streams
@@ -382,8 +383,8 @@ impl Source {
         used.all(|stream| stream.queued >= STREAM_WINDOW)
     }
 
-    /// Handles the runtime's report that it no longer needs a block's buffer. The sink may not have
-    /// received the bytes yet.
+    /// Handles the runtime's report that it does not need the buffer of a block any more. The bytes
+    /// may not have reached the sink yet.
     pub(super) fn on_sent(&mut self, id: BlockId, now: Time) {
         self.count_sent(id);
         let Some(sent) = self.sending.remove(&id) else {
@@ -396,9 +397,9 @@ impl Source {
         }
     }
 
-    /// Counts an object as sent after its stream has accepted all of it; if the session ends
-    /// earlier, the object does not count. An answer of the sink about the object proves the same,
-    /// and may arrive first.
+    /// Counts an object as sent after its stream has accepted all of it. An answer of the sink
+    /// about the object also proves this, and may arrive first. An object that is incomplete at the
+    /// end of the session does not count.
     fn count_sent(&mut self, id: BlockId) {
         let sending = self.sending.get_mut(&id);
         if let Some(bytes) = sending.and_then(|sending| sending.uncounted.take()) {
@@ -407,8 +408,8 @@ impl Source {
         }
     }
 
-    /// Moves the time that a stream has waited for its rate limit from the network stage to the
-    /// rate stage.
+    /// Moves the time that a stream has waited for its rate limit from the stage "network" to the
+    /// stage "rate" of the profile.
     pub(super) fn on_held(&mut self, time: Duration) {
         let streams = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
         let share = time / streams.max(1);
@@ -426,7 +427,8 @@ impl Source {
             .map(|(id, _)| *id)
             .collect();
         for id in on_lost {
-            // The object may have arrived although its stream was lost.
+            // The sink has answered about the object, or may still: the object may have arrived
+            // although its stream was lost.
             self.count_sent(id);
             self.free
                 .extend(self.sending.remove(&id).and_then(|lost| lost.buffer));
@@ -447,9 +449,9 @@ impl Source {
     }
 
     /// Ends a stream whose objects no longer arrive. The runtime then reports the stream as lost,
-    /// and only objects that have not arrived are sent again.
+    /// and the source sends those objects again that have not arrived.
     pub(super) fn give_up_stuck(&mut self, now: Time) {
-        // Ignore streams whose end was requested but whose loss is not reported yet.
+        // Ignore a stream whose end was requested and whose loss is not reported yet.
         let alive = self.streams.values().filter(|stream| !stream.is_given_up);
         match self.carriers.look(alive.count(), now) {
             Some(Verdict::Ask) => self

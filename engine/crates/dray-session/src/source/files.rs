@@ -1,4 +1,4 @@
-//! The life of a file at the source: listed, announced, decided, and closed or failed.
+//! Files at the source. A file is listed, announced and decided, and then closed or failed.
 
 use super::{Effect, File, Listed, Source, layouts};
 use crate::mutants::Mutant;
@@ -28,7 +28,7 @@ impl Source {
         self.listed.extend(entries);
     }
 
-    /// Announces listed entries, up to the limits on live entries.
+    /// Announces listed entries, as far as the limits on live entries permit.
     pub(super) fn announce_more(&mut self) {
         let bytes_max = live_bytes_max(self.config.live_entries_max);
         let mut announced = Vec::new();
@@ -85,12 +85,12 @@ impl Source {
         }
         if entry.kind == EntryKind::Directory {
             self.open_folders += 1;
-            // The extended attributes of a folder are sent with the folder's end.
+            // The source sends the extended attributes of a folder at the end of the folder.
             entry.metadata.xattrs.clear();
         }
         if entry.parent.is_none() {
-            // The entries of a folder follow the folder, so the folder's index identifies the
-            // dataset.
+            // All entries of a top-level folder follow it in the listing. So the index of the
+            // folder identifies the dataset.
             let is_folder = entry.kind == EntryKind::Directory;
             self.dataset = is_folder.then_some(Dataset(entry.index.0));
             self.objects.set_listing(self.dataset);
@@ -121,8 +121,8 @@ impl Source {
         entry
     }
 
-    /// Ends the session if no further entry can be announced: if all live entries are folders that
-    /// wait for their contents, none of them can close.
+    /// Ends the session if no further entry can be announced. This is the case if all live entries
+    /// are open folders: they wait for their contents, so none of them can close.
     pub(super) fn stop_if_too_deep(&mut self) {
         if self.files.len() > self.open_folders {
             return;
@@ -140,8 +140,8 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// Handles ranges that the sink already has. They precede the decision about the file, in a
-    /// limited number of runs.
+    /// Handles ranges of a file that the sink already has. They must arrive before the sink's
+    /// decision about the file, and their number is limited.
     pub(super) fn on_done(&mut self, index: FileIndex, ranges: &[ByteRange]) {
         let Some(file) = self.files.get_mut(&index) else {
             return;
@@ -164,7 +164,7 @@ impl Source {
         }
     }
 
-    /// Removes a file from the live ones.
+    /// Removes a file that is not live any more.
     fn remove(&mut self, index: FileIndex) -> Option<File> {
         let file = self.files.remove(&index)?;
         self.undecided -= usize::from(file.is_file && !file.is_decided);
@@ -226,7 +226,7 @@ impl Source {
         }
     }
 
-    /// Schedules the objects of a file that the sink wants, except its durable ranges.
+    /// Schedules the objects of a file that the sink has requested, except its durable ranges.
     fn on_wanted(&mut self, index: FileIndex, object_bytes: u64, layout: Layout) {
         if !self.knows_layout(&layout) {
             return;
@@ -291,8 +291,8 @@ impl Source {
         if let Some(file) = self.remove(index) {
             self.progress.files_failed += 1;
             self.closed.files_failed += 1;
-            // The file does not exist at the destination, even if its partial file is kept, so its
-            // bytes do not count as durable.
+            // The file failed and does not exist at the destination. So its bytes do not count as
+            // durable, even if its partial file is kept.
             self.progress.bytes_durable = self
                 .progress
                 .bytes_durable
@@ -337,8 +337,8 @@ impl Source {
         }
     }
 
-    /// Gives up a file that the source cannot deliver, and informs the sink, which answers with a
-    /// FileClose.
+    /// Aborts a file that the source cannot deliver, and reports this to the sink. The sink answers
+    /// with a FileClose.
     pub(super) fn abort_file(&mut self, index: FileIndex, error: Error) {
         if let Some(file) = self.files.get_mut(&index)
             && !file.aborted

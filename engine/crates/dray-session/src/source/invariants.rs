@@ -1,4 +1,4 @@
-//! The invariants that the state of a source shows.
+//! Checks of the invariants that are visible in the state of a source.
 
 use super::{Phase, Source};
 use crate::invariants::{
@@ -8,7 +8,7 @@ use crate::invariants::{
 use crate::mutants::{Mutant, Planted};
 
 impl Source {
-    /// Plants a defect, for a test of the invariants.
+    /// Plants a defect in this machine, for a test of the invariants.
     #[cfg(feature = "mutants")]
     pub fn plant(&mut self, mutant: Mutant) {
         self.planted = Planted::new(mutant);
@@ -18,7 +18,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// The name of a violated invariant.
+    /// The name of an invariant that does not hold.
     pub fn check_invariants(&self) -> Result<(), &'static str> {
         let held = self.blocks.values().filter_map(|block| block.buffer);
         let sending = self.sending.values().filter_map(|sending| sending.buffer);
@@ -31,8 +31,8 @@ impl Source {
         ensure(!is_closing || self.files.is_empty(), VERDICT)
     }
 
-    /// Checks the invariants in debug builds, unless the machine has too many blocks or a planted
-    /// defect, which the simulator must detect itself.
+    /// Checks the invariants in debug builds. Skips the check if the machine has too many blocks,
+    /// or if a defect is planted, because the simulator must detect that defect by itself.
     pub(super) fn check_if_small(&self) -> Result<(), Breach> {
         match self.planted.is_any() || self.blocks.len() > CHECKED_BLOCKS_MAX {
             true => Ok(()),

@@ -1,5 +1,5 @@
-//! Limits the storage targets that a sink may report: the source keeps a queue for each target, and
-//! tracks each object of a file on several targets.
+//! Limits the number of storage targets that a sink may report. The source has a queue for each
+//! target, and tracks each object of a file that is striped over several targets.
 
 use super::Source;
 use dray_core::plan::Grid;
@@ -7,7 +7,7 @@ use dray_core::{ErrorKind, Layout, TargetId};
 use dray_wire::bounds::{SINK_TARGETS_MAX, STRIPED_MAX};
 
 impl Source {
-    /// Records a target of the sink. Ends the session if the sink names too many.
+    /// Records a storage target of the sink. Ends the session if the sink reports too many targets.
     pub(super) fn knows_target(&mut self, target: TargetId) -> bool {
         if self.sink_targets.len() >= SINK_TARGETS_MAX && !self.sink_targets.contains(&target) {
             let cause = format!("more than {SINK_TARGETS_MAX} storage targets");
@@ -18,7 +18,7 @@ impl Source {
         true
     }
 
-    /// Records every target of a layout, like [`Source::knows_target`].
+    /// Records all targets of a layout, as [`Source::knows_target`] does.
     pub(super) fn knows_layout(&mut self, layout: &Layout) -> bool {
         match layout {
             Layout::Single(target) => self.knows_target(*target),
@@ -29,10 +29,10 @@ impl Source {
     }
 }
 
-/// Returns the layouts with which to send a file, and their cost: the number of tracked objects and
-/// targets. `spent` is the cost of all other files. A file that would exceed the limit is sent as
-/// if it were on the target of its first byte. This is safe, because the sink charges the target
-/// that a block names.
+/// Returns the layouts with which the source sends a file, and their cost: the number of objects
+/// and targets to track. `spent` is the cost of all other files. If the file would exceed the
+/// limit, the source treats it as a file on the single target of its first byte. This is safe
+/// because the sink charges credit for the target that is named in the block.
 pub(super) fn bounded(
     grid: &Grid,
     source: &Layout,

@@ -1,5 +1,5 @@
-//! The stage of a source for the profile: the reason for which it cannot begin the next object or,
-//! without objects, cannot finish.
+//! Determines the current stage of a source for the profile: the reason why it cannot begin the
+//! next object, or why it cannot finish if no objects are left.
 
 use super::{Effect, Phase, Source};
 use dray_core::Time;
@@ -16,16 +16,16 @@ impl Source {
         Profile { source, ..profile }
     }
 
-    /// Sets the current stage, and sends the times if they are due.
+    /// Sets the current stage, and sends the profile if it is due.
     pub(super) fn update_stage(&mut self, now: Time) {
         let stage = self.stage();
-        // Report before the final wait: a sink that drives sends the verdict and then reads no more
-        // messages.
+        // Send the profile before the final wait, because a sink that is the driver reads no
+        // messages after it has sent the verdict.
         let is_last = self.end_announced && stage == Some(Stage::Verdict);
         let is_last_due = is_last && !self.has_sent_last_profile;
         self.has_sent_last_profile = is_last;
         self.account.set_stage(stage);
-        // Without objects to begin, more readers would not help.
+        // If there are no objects to read, more readers would not help.
         self.readers
             .stand(stage == Some(Stage::Read) && !self.objects.is_idle());
         if self.account.is_report_due(now) || is_last_due {
@@ -33,7 +33,7 @@ impl Source {
         }
     }
 
-    /// Sends the source's times to the sink.
+    /// Sends the profile of the source to the sink.
     pub(super) fn send_profile(&mut self) {
         let times = self.progress.profile.source;
         if !times.is_empty() {
@@ -46,7 +46,7 @@ impl Source {
             return None;
         }
         if !self.to_send.is_empty() {
-            // Blocks were read but not sent: the rate is zero, or no stream accepts them.
+            // Blocks are read but not sent: either the rate is zero, or no stream accepts them.
             return Some(match self.pacer.is_shut() {
                 true => Stage::Rate,
                 false => Stage::Network,
@@ -59,11 +59,11 @@ impl Source {
             _ if self.pace_wake.is_some() => Stage::Rate,
             _ if self.streams.is_empty() => Stage::Network,
             Lack::Reader => Stage::Read,
-            // The network is the bottleneck: with credit, a further object could be read but not
-            // sent.
+            // The network is the bottleneck: with more credit another object could be read, but no
+            // stream could send it.
             Lack::Credit if self.is_every_stream_full() => Stage::Network,
-            // No read can start although readers and credit are available. Either all buffers are
-            // in use, or the sink writes in order and needs earlier blocks first.
+            // Readers and credit are available, but no read can start. Either all buffers are in
+            // use, or the sink writes in order and needs earlier blocks first.
             Lack::Nothing if self.free.is_empty() && self.reading > 0 => Stage::Read,
             Lack::Nothing if self.free.is_empty() => Stage::Network,
             Lack::Credit | Lack::Nothing => Stage::Credit,

@@ -1,8 +1,8 @@
-//! Checks a sink's reports about closed entries and the end of the transfer: the source accepts a
-//! report only if it is consistent with the sink's earlier reports.
+//! Checks the sink's reports about closed entries and about the end of the transfer. The source
+//! accepts a report only if it is consistent with the sink's earlier reports.
 //!
-//! These checks cannot detect that a sink reports false facts about its own copy. They detect that
-//! a sink reports the end of an entry or of the transfer too early.
+//! The checks cannot detect a sink that reports false facts about its own copy. They detect a sink
+//! that reports the end of an entry or of the transfer too early.
 
 use super::{Effect, File, Phase, Source};
 use crate::mutants::Mutant;
@@ -30,7 +30,8 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// Checks that the sink may close this entry now. The error states the contradiction.
+    /// Checks that the sink may close this entry now. Otherwise returns a description of the
+    /// contradiction.
     pub(super) fn check_closed(&self, file: &File, is_good: bool) -> Result<(), String> {
         if file.is_open_folder {
             return Err("before the end of its folder".into());
@@ -41,8 +42,8 @@ impl Source {
         if !file.is_decided {
             return Err("as published, although it was not requested".into());
         }
-        // Publication makes a small file durable; the sink reports the file's block as durable
-        // afterwards.
+        // The sink publishes a small file before it reports the file's block as durable. So bytes
+        // in transit count too.
         let pack_bytes_max = self.ready.map_or(0, |ready| ready.pack_bytes_max);
         let is_packed = file.size <= pack_bytes_max && file.done.is_empty();
         let arrived = match is_packed {
@@ -59,7 +60,7 @@ impl Source {
         ))
     }
 
-    /// Handles the sink's verdict: its report that all entries were processed.
+    /// Handles the sink's verdict, which reports that all entries were processed.
     pub(super) fn on_verdict(&mut self, totals: Totals) {
         if let Phase::Closing(_) = self.phase {
             self.protocol_error("a second verdict");
@@ -85,8 +86,8 @@ impl Source {
         self.out.push_back(Effect::StoreVerdict(totals));
     }
 
-    /// Returns a count of the verdict that contradicts the closed entries. The verdict of a sink
-    /// that drives may also count the entries of other sources.
+    /// Returns a description of a count in the verdict that contradicts the closed entries. If the
+    /// sink is the driver, its verdict may also count entries of other sources.
     fn contradiction(&self, said: &Totals) -> Option<String> {
         let known = &self.closed;
         let counts = [
@@ -107,7 +108,7 @@ impl Source {
         })
     }
 
-    /// Ends the session because the sink reports a completion that is impossible.
+    /// Ends the session because the sink reports a completion that is not possible.
     pub(super) fn fail_impossible_completion(&mut self, cause: String, path: Option<&RelPath>) {
         let error = Error::new(ErrorKind::Protocol, End::Sink, "finish the transfer")
             .cause(cause)
