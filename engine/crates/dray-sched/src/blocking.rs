@@ -1,30 +1,31 @@
-//! Tells storage targets whose operations block a thread from those whose operations do not, and
-//! bounds the number of threads for the latter.
+//! Detects storage targets whose operations do not block a thread, and limits the number of threads
+//! for these targets.
 //!
-//! On storage that does not block (files in memory), each thread keeps a processor busy. More
-//! threads than processors wait for each other and fetch data from each other's caches: on two
-//! processors, four readers and four writers took up to a sixth longer than one of each (0038). On
-//! storage that blocks, more threads keep more operations under way.
+//! On storage that does not block, such as files in memory, each thread keeps a processor busy. If
+//! there are more threads than processors, threads wait for each other and their data moves between
+//! processor caches. On two processors, four readers and four writers took up to a sixth longer
+//! than one reader and one writer (decision 0038). On storage that blocks, more threads keep more
+//! operations under way.
 //!
 //! Non-goals: the number of threads for storage that blocks ([`crate::tuner::threads`]); the
-//! definition of blocking, which belongs to the code that runs the threads.
+//! definition of blocking, which the code that runs the threads makes.
 
 use std::time::Duration;
 
-/// Number of most recent jobs that are evaluated.
+/// Number of most recent jobs of a target that are evaluated.
 const LOOKED_AT: u32 = 8;
 
-/// A target counts as blocking when at least this many of the last jobs blocked. A single one is
-/// chance.
+/// A target counts as blocking if at least this many of its last jobs have blocked. One blocked job
+/// may be chance.
 const WAITED_MIN: u32 = 2;
 
-/// A job that runs longer than this counts as blocking, whatever the jobs before it did: an object
-/// in memory takes a millisecond (guess, revisit).
+/// A job that runs longer than this counts as blocking, whatever the previous jobs did. An object
+/// in memory takes about a millisecond (guess, revisit).
 pub const WAITS_AFTER: Duration = Duration::from_millis(50);
 
-/// History of a target's last jobs, one bit per job, set if the job blocked. A new target counts as
-/// blocking until nearly all of the last jobs did not block, because too few threads cost more than
-/// too many.
+/// History of a target's last jobs: one bit for each job, set if the job blocked. A new target
+/// counts as blocking, until nearly all of the last jobs did not block. This default is safe
+/// because too few threads cost more than too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits(u8);
 
@@ -35,20 +36,20 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// Records one finished job.
+    /// Records a finished job.
     #[must_use]
     pub const fn with(self, has_waited: bool) -> Self {
         Self(self.0 << 1 | has_waited as u8)
     }
 
     /// Returns the number of threads that is enough for a target that does not block: `busy_max`,
-    /// at least one. Returns `None` if the target blocks.
+    /// at least 1. Returns `None` for a target that blocks.
     #[must_use]
     pub fn enough(self, busy_max: u32) -> Option<u32> {
         (self.0.count_ones() < WAITED_MIN).then_some(busy_max.max(1))
     }
 
-    /// Returns the history as bits, for storage shared by several threads.
+    /// Returns the history as bits, which an atomic variable can store.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0

@@ -1,18 +1,22 @@
-//! The broker: decides the rate of each transfer and which deadlines are promised.
+//! The broker decides the rate of each transfer, and which deadlines are promised.
 //!
-//! Everything that transfers use up is a resource with a capacity in bytes per second; a transfer
-//! names the resources that each of its bytes passes. Promised transfers have a plan, the
-//! certificate that all promises can be kept together ([`plan`]). Admission checks that a plan
-//! exists ([`Broker::would`]), rates carry out the plan and share the rest ([`Broker::rates`]), and
-//! triage keeps as many promises as possible when capacities fall ([`Rates::misses`]).
+//! A resource is anything with a capacity in bytes per second that transfers use. A transfer names
+//! the resources through which each of its bytes passes. Promised transfers have a [`plan`], which
+//! proves that all promises can be kept together. Admission checks that a plan exists
+//! ([`Broker::would`]). Rates carry out the plan and divide the remaining capacity
+//! ([`Broker::rates`]). Triage keeps as many promises as possible if capacities fall
+//! ([`Rates::misses`]).
 //!
-//! Decisions depend only on the requests, the set of promised ones, the measured capacities and the
-//! time, so a broker restored from the same promises decides the same. Offers are remembered for a
-//! short time, so that rates leave them possible; offers never block another transfer.
+//! Decisions depend only on the requests, the set of promised transfers, the measured capacities
+//! and the time. So a broker that is restored from the same promises makes the same decisions. The
+//! broker remembers offers for a short time, and its rates leave enough capacity for them. Offers
+//! never block another transfer.
 //!
-//! Invariants owned here: the rates on a resource never exceed its capacity; a promise was feasible
-//! together with all earlier promises when it was made; a new plan keeps every promise that still
-//! fits.
+//! Invariants owned here:
+//!
+//! - The rates on a resource never exceed its capacity.
+//! - When a promise was made, it was feasible together with all earlier promises.
+//! - A new plan keeps every promise that still fits.
 
 mod admit;
 mod capacity;
@@ -45,9 +49,9 @@ use std::time::Duration;
 /// Settings of the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Maximum number of transfers the broker handles at a time.
+    /// Maximum number of transfers that the broker handles concurrently.
     pub transfers_max: usize,
-    /// Weights of the spare capacity: of class deadline, and of class background.
+    /// Weights with which the classes deadline and background share the spare capacity.
     pub weights: (u32, u32),
     /// Time for which an offer is valid.
     pub offer_holds: Duration,
@@ -59,8 +63,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             transfers_max: 100_000,
-            // As BigData Express shows: a background task next to two of class deadline received
-            // about a ninth of the capacity that those did not need.
+            // Measured with BigData Express: next to two tasks of class deadline, a background task
+            // received about a ninth of the capacity that the two tasks did not need.
             weights: (8, 1),
             offer_holds: Duration::from_secs(10),
             rates_hold: Duration::from_secs(5),
@@ -73,22 +77,24 @@ impl Default for Config {
 struct Taken {
     wish: Wish,
     is_promised: bool,
-    /// Maximum rate that the transfer can use, if known.
+    /// Observed maximum rate that the transfer can use, in bytes per second. `None` if it is
+    /// unknown.
     use_max: Option<u64>,
 }
 
-/// The broker; see the module documentation.
+/// The broker. The module documentation describes it.
 #[derive(Debug, Clone)]
 pub struct Broker {
     config: Config,
     resources: BTreeMap<ResourceId, Capacity>,
     transfers: BTreeMap<TransferKey, Taken>,
     given: BTreeMap<TransferKey, Option<BytesPerSecond>>,
-    /// Offers in order of time, the latest last; each with its expiry.
+    /// Offers with their expiry times, in the order in which they were made.
     offers: Vec<(Time, Vec<Wish>)>,
 }
 
-/// Maximum number of offers that rates take into account; older offers may still fit.
+/// Maximum number of offers for which rates leave capacity. The broker forgets older offers, which
+/// may still fit.
 const OFFERS_MAX: usize = 4;
 
 impl Broker {
@@ -104,7 +110,7 @@ impl Broker {
         }
     }
 
-    /// Restores promises from before a restart, without admission. Set the resources first.
+    /// Restores the promises of an earlier process without admission. Set the resources first.
     pub fn restore(&mut self, promises: impl IntoIterator<Item = Wish>) {
         for wish in promises {
             let is_promised = self.can_promise(&wish);
@@ -117,26 +123,27 @@ impl Broker {
         self.resources.entry(id).or_default().set_ceiling(ceiling);
     }
 
-    /// Sets the measured capacity of a resource from `now` on. Returns true if rates should be
-    /// computed again: the capacity differs by a twentieth from the one they were computed with.
+    /// Sets the measured capacity of a resource from `now` on. Returns true if the rates should be
+    /// computed again, because the capacity has changed by more than a twentieth since the last
+    /// call that returned true.
     pub fn measure(&mut self, id: ResourceId, rate: BytesPerSecond, now: Time) -> bool {
         self.resources.entry(id).or_default().measure(rate, now)
     }
 
-    /// Returns the known capacity of a resource.
+    /// Returns the capacity of a resource. Returns `None` for an unknown resource.
     #[must_use]
     pub fn capacity(&self, id: ResourceId) -> Option<&Capacity> {
         self.resources.get(&id)
     }
 
-    /// Sets the bytes a transfer has left. The number can rise, when files have grown.
+    /// Sets the number of bytes that a transfer has left. The number rises if files have grown.
     pub fn progress(&mut self, key: TransferKey, bytes_left: u64) {
         if let Some(taken) = self.transfers.get_mut(&key) {
             taken.wish.bytes = Some(bytes_left);
         }
     }
 
-    /// Sets the observed maximum rate that a transfer can use; `None` for no limit.
+    /// Sets the observed maximum rate that a transfer can use. `None` means no limit.
     pub fn set_use(&mut self, key: TransferKey, most: Option<BytesPerSecond>) {
         if let Some(taken) = self.transfers.get_mut(&key) {
             taken.use_max = most.map(|rate| rate.0);
@@ -149,17 +156,17 @@ impl Broker {
         self.given.remove(&key);
     }
 
-    /// Returns a transfer's remaining request, and whether it is promised.
+    /// Returns the request for the remainder of a transfer, and true if the transfer is promised.
     #[must_use]
     pub fn wish(&self, key: TransferKey) -> Option<(&Wish, bool)> {
         let taken = self.transfers.get(&key)?;
         Some((&taken.wish, taken.is_promised))
     }
 
-    /// Returns the latest start time with which a transfer meets its deadline, at the present
-    /// capacity of its resources and below its ceiling. Returns the earliest start if the transfer
-    /// has no deadline or no known size, or if neither a capacity nor a ceiling is known, because
-    /// nothing then shows that it may wait.
+    /// Returns the latest time at which a transfer must start to meet its deadline, at the present
+    /// capacity of its resources and within its ceiling. Returns the earliest start in two cases,
+    /// because nothing shows that the transfer can wait: it has no deadline or no known size, or
+    /// neither a capacity nor a ceiling is known.
     #[must_use]
     pub fn latest_start(&self, key: TransferKey, now: Time) -> Option<Time> {
         let wish = &self.transfers.get(&key)?.wish;
@@ -186,8 +193,8 @@ impl Broker {
         self.transfers.insert(taken.wish.key, taken);
     }
 
-    /// Returns true if the broker can promise `wish`: it asks for a promise, and the capacity of at
-    /// least one of its resources is known.
+    /// Returns true if the broker can promise `wish`. The request must ask for a promise, and the
+    /// capacity of at least one of its resources must be known.
     fn can_promise(&self, wish: &Wish) -> bool {
         let is_known = |id: &ResourceId| {
             (self.resources.get(id)).is_some_and(|capacity| capacity.present().is_some())
@@ -204,7 +211,7 @@ impl Broker {
         id.expect("an index comes from the resources")
     }
 
-    /// Returns the indices of a wish's resources, without duplicates.
+    /// Returns the indices of the resources of `wish`, sorted and without duplicates.
     fn indices(&self, wish: &Wish) -> Vec<usize> {
         let indices = wish.resources.iter().filter_map(|id| self.index(*id));
         let mut indices: Vec<usize> = indices.collect();
@@ -228,7 +235,7 @@ impl Broker {
         }
     }
 
-    /// Returns the promises whose deadline has not passed.
+    /// Returns the promised transfers that are unfinished and whose deadline has not passed.
     fn promises(&self, now: Time) -> impl Iterator<Item = (&Wish, Vec<usize>)> {
         let taken = self.transfers.values().filter(move |taken| {
             let is_over = taken.wish.deadline.is_some_and(|deadline| deadline <= now);

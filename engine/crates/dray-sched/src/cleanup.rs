@@ -1,20 +1,21 @@
-//! Chooses the abandoned data to remove: by age, and the oldest of the rest while space is short.
+//! Chooses the abandoned data to remove. Data above a maximum age is removed. While space is short,
+//! younger data is removed too, the oldest first.
 //!
-//! Non-goals: finding the data, and deciding that nothing needs it any more.
+//! Non-goals: finding the data, and deciding that the data is abandoned.
 //!
 //! Invariant owned here: no orphan younger than [`Rules::age_min`] is removed, and no orphan is
-//! removed for space while enough is free.
+//! removed for space while enough space is free.
 
 use std::time::Duration;
 
 /// The limits by which orphans are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Orphans that have not changed for this long are removed.
+    /// Orphans that have not changed for this time are removed.
     pub age: Duration,
-    /// No orphan younger than this is removed, for whatever reason.
+    /// Orphans younger than this are never removed.
     pub age_min: Duration,
-    /// Younger orphans are removed, oldest first, while fewer bytes than this are free.
+    /// While fewer bytes than this are free, younger orphans are removed too, the oldest first.
     pub space_min: Option<u64>,
 }
 
@@ -28,7 +29,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the word of the audit log.
+    /// Returns the reason as written to the audit log.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,17 +39,17 @@ impl Reason {
     }
 }
 
-/// The facts about an orphan that the choice depends on.
+/// The properties of an orphan on which the choice depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orphan {
-    /// Time since the last change.
+    /// Time since the orphan last changed.
     pub age: Duration,
-    /// Bytes that its removal frees.
+    /// Number of bytes that the removal frees.
     pub bytes: u64,
 }
 
-/// Returns the indices of the `orphans` to remove when `free` bytes are free, the oldest first,
-/// each with its reason.
+/// Returns the indices of the `orphans` to remove while `free` bytes are free. The oldest comes
+/// first, each with the reason for its removal.
 #[must_use]
 pub fn choose(orphans: &[Orphan], mut free: u64, rules: &Rules) -> Vec<(usize, Reason)> {
     let mut order: Vec<usize> = (0..orphans.len()).collect();
@@ -104,7 +105,7 @@ mod tests {
         let age = |index| (index, Reason::Age);
         let space = |index| (index, Reason::Space);
         assert_eq!(choose(&orphans, 0, &rules(30, None)), [age(1), age(4)]);
-        // Removal by age frees twenty bytes.
+        // The removal by age frees 20 bytes, so 50 bytes are free afterwards.
         assert_eq!(choose(&orphans, 30, &rules(30, Some(50))), [age(1), age(4)]);
         assert_eq!(
             choose(&orphans, 30, &rules(30, Some(51))),
@@ -112,7 +113,7 @@ mod tests {
         );
         let all = [age(1), age(4), space(2), space(0)];
         assert_eq!(choose(&orphans, 0, &rules(30, Some(u64::MAX))), all);
-        // A limit of zero days does not remove data younger than an hour either.
+        // Even with a limit of zero days, data younger than an hour is not removed.
         assert_eq!(choose(&orphans[3..4], 0, &rules(0, Some(u64::MAX))), []);
         assert_eq!(choose(&[], 0, &rules(0, Some(1))), []);
     }

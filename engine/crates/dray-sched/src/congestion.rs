@@ -1,68 +1,74 @@
-//! Detects congested storage targets by comparing the duration of their reads or writes with those
-//! of their siblings, and bounds the number of operations under way on each (LADS, section 4).
+//! Detects congested storage targets: compares the duration of their reads or writes with the
+//! durations at the other targets of the same end, and limits the number of concurrent operations
+//! on a congested target (LADS, section 4).
 //!
-//! A target is *slow* while its operations take several times as long as the median target's, both
-//! per object and per byte: small objects cost more per byte and large ones more each, and neither
-//! is a fault of the target. Each slow round halves the bound of the target, to no less than one
-//! operation. The remaining operations are the probe: rounds that are no longer slow double the
-//! bound again.
+//! A target is *slow* while its operations take several times as long as those of the median
+//! target, both per file and per byte. Both measures are needed, because small objects cost more
+//! per byte and large objects cost more each, and neither means that the target is slow. Each slow
+//! round halves the bound on concurrent operations, down to one operation. The operations that
+//! remain show whether the target has recovered: after several fair rounds, the bound doubles
+//! again.
 //!
-//! Non-goals: applying the bound; choosing another target.
+//! Non-goals: enforcing the bound; choosing another target.
 //!
-//! Invariants: the bound of a target is never zero; a target without siblings is never congested.
+//! Invariants: the bound of a target is never zero; a target without other targets at its end is
+//! never congested.
 
 use dray_core::{TargetId, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Divisor for the weight of one operation in the average: a weight of one quarter follows a
-/// congestion that moves within ten objects, and resists a single late operation (guess, revisit).
+/// Divisor for the weight of one operation in the moving average. With a weight of a quarter, the
+/// average follows a change within ten objects, and a single late operation has little effect
+/// (guess, revisit).
 const WEIGHT: u64 = 4;
 
-/// A target is slow from the first multiple of the median on, and fair again below the second.
-/// Between the two its state does not change, which avoids flapping (guess, revisit).
+/// A target becomes slow at `SLOW_TIMES` times the median cost, and fair again below `FAIR_TIMES`
+/// times the median. Between the two its state does not change, so it does not alternate (guess,
+/// revisit).
 const SLOW_TIMES: u64 = 3;
 const FAIR_TIMES: u64 = 2;
 
-/// Operations shorter than this are never slow: page caches differ by as much, and do not delay a
-/// transfer.
+/// Operations shorter than this never count as slow: page caches cause differences of this size,
+/// and these do not delay a transfer.
 const SLOW_MIN: Duration = Duration::from_millis(2);
 
-/// An operation under way for this many times the usual duration marks its target slow before it
-/// ends.
+/// If an operation has been under way for this many times the usual duration, its target counts as
+/// slow before the operation ends.
 const LATE_TIMES: u64 = 8;
 
-/// An operation under way for this many times the usual duration, and at least [`STUCK_MIN`], may
-/// never end.
+/// If an operation has been under way for this many times the usual duration, and for at least
+/// [`STUCK_MIN`], the target counts as stuck.
 const STUCK_TIMES: u64 = 32;
 const STUCK_MIN: Duration = Duration::from_secs(5);
 
-/// Consecutive fair rounds before the bound rises: initially, and at most after wrong attempts.
+/// Number of consecutive fair rounds before the bound rises, at the start and at most. The number
+/// doubles each time that the bound rose too early.
 const PATIENCE_MIN: u32 = 2;
 const PATIENCE_MAX: u32 = 32;
 
-/// Minimum duration before an operation counts as late on a target that has completed none: it may
-/// be larger than all of the others.
+/// Minimum time before an operation counts as late on a target that has completed none yet. The
+/// first operation may be larger than all others.
 const LATE_FIRST_MIN: Duration = Duration::from_secs(1);
 
-/// Amount of data that an operation moved.
+/// Amount of data that one operation has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// Total bytes.
+    /// Total number of bytes.
     pub bytes: u64,
-    /// Number of files: a pack of many small files takes long because of them, not because its
-    /// target is slow.
+    /// Number of files. A pack of many small files takes long because of their number, not because
+    /// the target is slow.
     pub files: usize,
 }
 
-/// Speed of a target compared with its siblings.
+/// Speed of a target compared with the other targets of its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
-    /// Like its siblings, as far as known.
+    /// As fast as the other targets, as far as is known.
     Fair,
-    /// Several times slower than its siblings.
+    /// Several times slower than the other targets.
     Congested,
-    /// An operation has been under way for many times the usual duration.
+    /// An operation has been under way for many times the usual duration, and may never end.
     Stuck,
 }
 
@@ -71,7 +77,7 @@ pub enum Pace {
 struct Cost {
     /// Nanoseconds per file.
     each: u64,
-    /// Nanoseconds per operation; a pack counts as one operation.
+    /// Nanoseconds per operation. A pack counts as one operation.
     whole: u64,
     /// Nanoseconds per 4 KiB.
     page: u64,
@@ -80,7 +86,7 @@ struct Cost {
 impl Cost {
     fn of(took: Duration, moved: Moved) -> Self {
         let whole = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
-        // 128 bits hold the product of any two 64-bit numbers.
+        // Use 128 bits, because the product of two 64-bit numbers may not fit in 64 bits.
         let page = u128::from(whole) * 4096 / u128::from(moved.bytes.max(1));
         Self {
             each: (whole / moved.files.max(1) as u64).max(1),
@@ -96,7 +102,8 @@ impl Cost {
         self.page = mix(self.page, sample.page);
     }
 
-    /// Returns true if this cost is at least `times` the other, both per file and per byte.
+    /// Returns true if this cost is at least `times` times the other cost, both per file and per
+    /// byte.
     fn is_times(self, times: u64, other: Self) -> bool {
         self.each >= other.each.saturating_mul(times)
             && self.page >= other.page.saturating_mul(times)
@@ -105,22 +112,23 @@ impl Cost {
 
 #[derive(Debug, Default)]
 struct TargetState {
-    /// Number of operations under way, by start time.
+    /// Number of operations under way, by their start time.
     under_way: BTreeMap<Time, u32>,
     count: u32,
     cost: Option<Cost>,
-    /// Maximum number of operations under way while the target is congested.
+    /// Maximum number of concurrent operations. `None` if the target is not congested.
     bound: Option<u32>,
-    /// Operations that ended in this round.
+    /// Number of operations that have ended in this round.
     ended: u32,
     fair_rounds: u32,
     patience: u32,
-    /// Set when the bound was raised lately, which may have been too early.
+    /// True if the last change of the bound was an increase, which may have been too early.
     was_raised: bool,
 }
 
 impl TargetState {
-    /// Halves the bound, and doubles the patience if the last raise was wrong.
+    /// Halves the bound. If the last increase was too early, also doubles the number of fair rounds
+    /// before the next increase.
     fn slow_round(&mut self, most: u32) {
         self.patience = match std::mem::take(&mut self.was_raised) {
             true => (self.patience * 2).min(PATIENCE_MAX),
@@ -154,22 +162,23 @@ impl TargetState {
     }
 }
 
-/// State of the targets at one end of a transfer.
+/// State of all targets at one end of a transfer.
 #[derive(Debug)]
 pub struct Congestion {
-    /// Maximum number of operations under way on a target that is not congested.
+    /// Maximum number of concurrent operations on a target that is not congested.
     most: u32,
     targets: BTreeMap<TargetId, TargetState>,
-    /// Costs of the median target.
+    /// Median of the costs over all targets.
     usual: Option<Cost>,
-    /// Operations that ended since the median was computed.
+    /// Number of operations that have ended since the median was computed.
     ended: usize,
     /// Time of the next check for late operations.
     look_at: Time,
 }
 
 impl Congestion {
-    /// Creates an empty state. `most` bounds the operations under way on each target.
+    /// Creates an empty state. `most` is the maximum number of concurrent operations on each
+    /// target.
     #[must_use]
     pub const fn new(most: u32) -> Self {
         Self {
@@ -181,20 +190,20 @@ impl Congestion {
         }
     }
 
-    /// Changes the bound of each target that is not congested.
+    /// Sets the maximum number of concurrent operations on targets that are not congested.
     pub const fn set_most(&mut self, most: u32) {
         self.most = most;
     }
 
-    /// Records the start of a read or write of `target`.
+    /// Records the start of a read or write on `target`.
     pub fn began(&mut self, target: TargetId, now: Time) {
         let target = self.targets.entry(target).or_default();
         *target.under_way.entry(now).or_default() += 1;
         target.count += 1;
     }
 
-    /// Records the end of an operation that began at `began`. `moved` is `None` if the duration
-    /// says nothing about the target (the operation failed, or found a hole).
+    /// Records the end of an operation that began at `began`. Pass `None` as `moved` if the
+    /// duration says nothing about the target, because the operation failed or found a hole.
     pub fn ended(&mut self, target: TargetId, began: Time, moved: Option<Moved>, now: Time) {
         let Some(known) = self.targets.get_mut(&target) else {
             return;
@@ -215,7 +224,7 @@ impl Congestion {
             None => known.cost = Some(sample),
         }
         known.ended += 1;
-        // The operation that just ended was still under way a moment ago.
+        // The operation that has just ended was part of the round, so compare with `>`.
         let is_round = known.ended > known.count.min(self.most);
         self.ended += 1;
         if self.ended >= self.targets.len() {
@@ -227,14 +236,14 @@ impl Congestion {
         }
     }
 
-    /// Returns the maximum number of operations under way on a target; at least one.
+    /// Returns the maximum number of concurrent operations on a target, at least 1.
     #[must_use]
     pub fn bound(&self, target: TargetId) -> u32 {
         let bound = self.targets.get(&target).and_then(|target| target.bound);
         bound.unwrap_or(self.most).min(self.most).max(1)
     }
 
-    /// Returns the pace of a target.
+    /// Returns the speed of a target compared with the others.
     #[must_use]
     pub fn pace(&self, target: TargetId, now: Time) -> Pace {
         let Some(target) = self.targets.get(&target) else {
@@ -249,7 +258,7 @@ impl Congestion {
         }
     }
 
-    /// Looks for operations that should have ended long ago. Cheap to call often.
+    /// Checks for operations that should have ended long ago. Cheap enough to call often.
     pub fn look(&mut self, now: Time) {
         let Some(usual) = self.usual else {
             return;
@@ -272,8 +281,8 @@ impl Congestion {
         }
     }
 
-    /// Returns true if the oldest operation takes much longer than the target itself and its
-    /// siblings need.
+    /// Returns true if the oldest operation on a target takes much longer than operations on this
+    /// target and on the others usually take.
     fn is_late(&self, target: &TargetState, times: u64, least: Duration, now: Time) -> bool {
         let Some(usual) = self.usual else {
             return false;
@@ -302,8 +311,8 @@ impl Congestion {
         }
     }
 
-    /// Returns the median cost over the known targets, the lower of the two in the middle: of two
-    /// targets, the faster is the measure.
+    /// Returns the median cost over the targets. With an even number of targets this is the lower
+    /// middle value, so of two targets the faster one is the reference.
     fn median(&self) -> Option<Cost> {
         let costs = || self.targets.values().filter_map(|target| target.cost);
         let middle = |mut values: Vec<u64>| {

@@ -1,5 +1,6 @@
-//! Credit per sink target: bounds the number of objects on the way to each, so that a slow target
-//! holds only its own share of the sink's buffers and never delays a fast one (LADS, section 4).
+//! Credit per sink target. The sink limits the number of objects in transit to each target. So a
+//! slow target occupies only its own share of the sink's buffers, and never delays a fast target
+//! (LADS, section 4).
 
 mod window;
 
@@ -8,25 +9,27 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use window::Window;
 
-/// Minimum window of a target, whatever the number of targets: one object being written and one
-/// arriving.
+/// Minimum window of a target, whatever the number of targets: one object is being written while
+/// the next one arrives.
 const WINDOW_MIN: u32 = 2;
 
-/// Maximum number of objects of a congested target at the sink: one for each of its writers and one
-/// to follow. More would not make it faster, and would hold buffers that others could use.
+/// Maximum number of objects at the sink for a congested target: one for each of its writers, and
+/// one more. Further objects would not make the target faster, and would occupy buffers that other
+/// targets could use.
 const CONGESTED_KEPT: u32 = 5;
 
 #[derive(Debug, Clone)]
 struct Account {
-    /// Credit granted and not yet returned.
+    /// Number of credits that were granted and not returned.
     out: u32,
-    /// Part of `out` whose object has arrived and is not yet written.
+    /// Number of credits in `out` whose object has arrived and is not written yet.
     arrived: u32,
     window: Window,
-    /// Additional objects its writers could take when one of its objects was last written.
+    /// Number of objects that the target's writers could accept, computed when an object was last
+    /// written.
     due: u32,
-    /// Set when the source gave credit back and has not requested any since: it has no objects for
-    /// this target.
+    /// True if the source has returned credit and has not requested any since. It then has no
+    /// objects for this target.
     is_quiet: bool,
 }
 
@@ -49,16 +52,17 @@ impl Account {
     }
 }
 
-/// The sink's ledger of granted credit. The sum of outstanding credit never exceeds the pool.
+/// The sink's account of granted credit. The total credit granted and not returned never exceeds
+/// the pool.
 #[derive(Debug, Clone)]
 pub struct CreditLedger {
     pool: u32,
     out: u32,
     targets: BTreeMap<TargetId, Account>,
-    /// Round-trip time of the network.
+    /// Round-trip time of the network. `None` before it is measured.
     round_trip: Option<Duration>,
-    /// Last target that was considered for a grant, so that a pool with fewer buffers than targets
-    /// serves all of them in turn.
+    /// The last target that received credit. Grants continue after this target, so that a pool with
+    /// fewer buffers than targets serves all of them in rotation.
     turn: Option<TargetId>,
 }
 
@@ -75,27 +79,28 @@ impl CreditLedger {
         }
     }
 
-    /// Sets the network's round-trip time, measured by a message that waits for nothing else.
+    /// Sets the round-trip time of the network, measured with a message that the source answers
+    /// immediately.
     pub const fn set_round_trip(&mut self, took: Duration) {
         self.round_trip = Some(took);
     }
 
-    /// Adds a target, or marks it as wanted again.
+    /// Adds a target, or records that the source has objects for it again.
     pub fn add_target(&mut self, target: TargetId) {
         let known = self.targets.entry(target);
         known.or_insert_with(Account::new).is_quiet = false;
     }
 
-    /// Takes back `count` credits of `target` that the source cannot use. A `count` of zero means
-    /// that the source can use some. Unused credit would starve the other targets. Returns false if
-    /// the source returns more than it has.
+    /// Handles a CREDIT message for `target`. Takes back `count` credits that the source cannot
+    /// use, because unused credit would starve other targets. A `count` of zero requests credit.
+    /// Returns false if the source returns more credit than it has.
     pub fn give_back(&mut self, target: TargetId, count: u32) -> bool {
         match self.targets.get_mut(&target) {
             Some(account) if account.out >= count => {
                 account.out -= count;
                 self.out -= count;
                 account.is_quiet = count > 0;
-                // All credit of the target may be with other sources.
+                // All credit of the target may be at other sources, so grant one more.
                 account.due += u32::from(count == 0);
                 true
             }
@@ -103,14 +108,14 @@ impl CreditLedger {
         }
     }
 
-    /// Returns the total credit out.
+    /// Returns the total number of credits granted and not returned.
     #[must_use]
     pub const fn out(&self) -> u32 {
         self.out
     }
 
-    /// Takes back one credit of `target`. Returns false if none was out: the peer sent an object
-    /// without credit.
+    /// Takes back one credit of `target`, because an object has arrived. Returns false if no credit
+    /// was granted: the source has sent an object without credit.
     pub fn take_back(&mut self, target: TargetId) -> bool {
         match self.targets.get_mut(&target) {
             Some(account) if account.out > 0 => {
@@ -123,8 +128,8 @@ impl CreditLedger {
         }
     }
 
-    /// Keeps the credit of an object that has arrived out until its buffer is free again. Call it
-    /// after [`CreditLedger::take_back`]. Returns true if the target is known.
+    /// Charges an object that has arrived until its buffer is free again. Call this after
+    /// [`CreditLedger::take_back`]. Returns true if the target is known.
     pub fn hold(&mut self, target: TargetId, now: Time) -> bool {
         match self.targets.get_mut(&target) {
             Some(account) => {
@@ -137,7 +142,7 @@ impl CreditLedger {
         }
     }
 
-    /// Takes back the credit of a held object.
+    /// Takes back the credit of an object whose buffer is free again.
     pub fn free(&mut self, target: TargetId) {
         if let Some(account) = self.targets.get_mut(&target) {
             account.arrived = account.arrived.saturating_sub(1);
@@ -146,8 +151,8 @@ impl CreditLedger {
         self.take_back(target);
     }
 
-    /// Returns the credit that may be granted now: each target up to its window, which is an equal
-    /// share of the pool; a congested target only as much as its writers can take.
+    /// Returns the credit to grant now. Each target gets credit up to its window, which is at most
+    /// an equal share of the pool. A congested target gets only as much as its writers can accept.
     pub fn grants(
         &mut self,
         now: Time,
@@ -166,13 +171,14 @@ impl CreditLedger {
                 }
                 let room = self.pool - self.out;
                 let window = share.min(account.window.objects());
-                // Small top-ups wait until they are worth a message.
+                // Small grants wait until together they are worth a message.
                 let worth = (window / 8).max(1);
                 let mut grant = window.saturating_sub(account.out).min(room);
                 let mut is_worth = grant >= worth;
                 if is_congested(*target) {
-                    // Grant once per written object, by the number that has arrived: the path may
-                    // be long, and objects on the path keep the target busy.
+                    // A congested target gets credit once for each written object. The amount
+                    // depends on the objects that have arrived. Objects in transit do not count,
+                    // because the network path may be long.
                     let due = std::mem::take(&mut account.due);
                     grant = grant.min(due.max(WINDOW_MIN.saturating_sub(account.out)));
                     is_worth = grant > 0;

@@ -1,14 +1,18 @@
-//! Pure decisions, with the time as an argument: the next object to send ([`objects`]) around slow
-//! targets ([`congestion`]), the time at which it may be sent ([`pace`]), the number of objects on
-//! the way to each sink target ([`credit`]), the transfers to run ([`policy`]), the sessions that end
-//! for others ([`preemption`]), rates and deadlines ([`broker`]), the shares of the remaining capacity
-//! ([`shares`]), the detection of dead streams ([`streams`]), the number of streams and threads of a
-//! transfer ([`tuner`], [`blocking`]), and the abandoned data to remove ([`cleanup`]).
+//! Decisions of a transfer and of an endpoint as pure functions, with the time as an argument:
+//!
+//! - the next object to send ([`objects`]), and congested targets to avoid ([`congestion`]);
+//! - the time at which an object may be sent ([`pace`]);
+//! - the number of objects in transit to each sink target ([`credit`]);
+//! - the transfers to run ([`policy`]), and the sessions to end for others ([`preemption`]);
+//! - rates and deadlines ([`broker`]), and shares of the remaining capacity ([`shares`]);
+//! - dead streams ([`streams`]);
+//! - the number of streams and threads of a transfer ([`tuner`], [`blocking`]);
+//! - the abandoned data to remove ([`cleanup`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!
 //! Invariants owned here: a picked object is not picked again before it is put back; the sum of the
-//! shares never exceeds the capacity; no owner waits for ever behind another.
+//! shares never exceeds the capacity; no owner waits forever because of another owner.
 
 pub mod blocking;
 pub mod broker;

@@ -1,10 +1,11 @@
-//! Chooses the next object (LADS, sections 3 and 4). Objects wait in one queue per pair of source
-//! and sink target. The choice skips a busy target at either end instead of waiting for it, and a
-//! congested target gets fewer concurrent reads, at least one.
+//! Chooses the next object to send (LADS, sections 3 and 4). Objects wait in one queue for each
+//! pair of source target and sink target. If a target at either end is busy, the choice skips it
+//! instead of waiting for it. A congested source target gets fewer concurrent reads, but at least
+//! one.
 //!
-//! Pairs take turns, so that none starves. Within a pair, files take turns too. Between equals, the
-//! object that completes something comes first: the last object of a file goes immediately, and
-//! files of the dataset that is nearest to complete come before others.
+//! Pairs are served in rotation, so that no pair starves. Within a pair, files are served in
+//! rotation too. Objects that complete something have precedence: the last object of a file goes
+//! immediately, and files of the dataset that is closest to completion go before other files.
 
 mod balance;
 mod baselines;
@@ -21,63 +22,64 @@ use queues::{Left, Queue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-/// Limits of blocks, reads and pieces.
+/// Limits on blocks, reads and ranges.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Maximum bytes of small files in one block.
+    /// Maximum size of a pack of small files in bytes.
     pub pack_bytes_max: u64,
     /// Maximum number of segments in one block.
     pub segments_max: usize,
-    /// Maximum number of reads under way on one source target: each target has its own readers, so
-    /// a slow one never holds all of them.
+    /// Maximum number of concurrent reads on one source target. Each target has its own readers, so
+    /// a slow target never occupies the readers of others.
     pub reads_max: u32,
-    /// Maximum number of separate pieces, over all files, that objects picked at random may leave;
-    /// beyond it, objects are picked in order. Both ends remember each piece.
+    /// Maximum number of separate ranges, over all files, that random picks may create, because
+    /// both ends keep each range in memory. At the maximum, objects are picked in order.
     pub pieces_max: usize,
 }
 
-/// A set of files that is useful only when complete.
+/// Key of a dataset: a set of files that is useful only when complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dataset(pub u64);
 
-/// A file whose objects are to be sent.
+/// A file whose objects must be sent.
 #[derive(Debug, Clone)]
 pub struct Work {
     /// Index of the file.
     pub index: FileIndex,
     /// Division of the file into objects.
     pub grid: Grid,
-    /// Its targets at the source.
+    /// Targets of the file at the source.
     pub source: Layout,
-    /// Its targets at the sink.
+    /// Targets of the file at the sink.
     pub sink: Layout,
-    /// Ranges that the sink does not have.
+    /// Ranges that the sink needs.
     pub wanted: RangeSet,
-    /// For a sink without random writes: maximum number of objects on the way, in order.
+    /// For a sink that writes files in order: maximum number of objects of the file in transit.
+    /// `None` for a sink with random writes.
     pub ordered_window: Option<u32>,
-    /// Dataset of the file; `None` for a file that is useful by itself.
+    /// Dataset of the file. `None` if the file belongs to no dataset.
     pub dataset: Option<Dataset>,
 }
 
-/// Resource that open objects wait for.
+/// The reason why no unsent object can be picked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// Nothing: targets and credit allow some objects.
+    /// No reason: some object has a free reader and credit.
     Nothing,
-    /// Every object with credit waits for a reader of its source target.
+    /// Every object that has credit waits for a reader of its source target.
     Reader,
-    /// No object has credit.
+    /// No object has credit for its sink target.
     Credit,
 }
 
-/// Next block to read and send.
+/// The next block to read and send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// Source target to read.
+    /// Source target from which to read.
     pub source: TargetId,
-    /// Sink target to write; one of its credits is spent.
+    /// Sink target of the block. One of its credits is spent.
     pub sink: TargetId,
-    /// The parts of the block: one object, or several whole small files.
+    /// Contents of the block: one object, or several whole small files.
     pub parts: Vec<(FileIndex, ByteRange)>,
 }
 
@@ -88,22 +90,22 @@ struct File {
     grid: Grid,
     source: Layout,
     sink: Layout,
-    /// Open objects by pair; one entry for each queue that contains the file.
+    /// Unsent objects by pair of targets. Each queue that contains the file has an entry.
     open: BTreeMap<Pair, RangeSet>,
-    /// Total bytes of `open`.
+    /// Total number of bytes in `open`.
     open_bytes: u64,
     dataset: Option<Dataset>,
     is_small: bool,
     ordered_window: Option<u32>,
     under_way: u32,
-    /// One past the highest byte that was ever taken.
+    /// Highest end offset of all objects that were picked.
     taken_end: u64,
 }
 
 impl File {
-    /// Returns true if the object at `offset` must not yet go to a sink without random writes:
-    /// objects go in order, and at most one window ahead. An object sent a second time may always
-    /// go, because all later ones wait for it.
+    /// Returns true if the object at `offset` must wait, because the sink writes the file in order.
+    /// Objects go in order, and at most one window may be in transit. An object that is sent again
+    /// may always go, because all later objects wait for it.
     fn is_early(&self, offset: u64) -> bool {
         let Some(window) = self.ordered_window else {
             return false;
@@ -112,7 +114,7 @@ impl File {
         !is_first || (self.under_way >= window && offset >= self.taken_end)
     }
 
-    /// Returns the first open byte and its pair.
+    /// Returns the offset of the first unsent byte, and its pair of targets.
     fn first(&self) -> Option<(u64, Pair)> {
         let firsts = self
             .open
@@ -126,7 +128,7 @@ impl File {
     }
 }
 
-/// The queues of open objects of one source.
+/// All unsent objects of a source, in queues.
 #[derive(Debug)]
 pub struct Objects {
     order: Order,
@@ -134,17 +136,17 @@ pub struct Objects {
     draw: Rng,
     files: HashMap<FileIndex, File>,
     queues: BTreeMap<Pair, Queue>,
-    /// Files with open objects in listing order (only kept for [`Order::File`]).
+    /// Files with unsent objects, in listing order. Used for [`Order::File`] only.
     listed: BTreeSet<FileIndex>,
     datasets: Left,
     congestion: Congestion,
     credit: HashMap<TargetId, u32>,
     reading: HashMap<TargetId, u32>,
-    /// Source targets with a lower sufficient number of concurrent reads, and that number.
+    /// Maximum number of useful concurrent reads, for source targets whose reads do not block.
     enough: HashMap<TargetId, u32>,
-    /// Pair that had the last turn.
+    /// Pair of targets that was served last.
     turn: Option<Pair>,
-    /// Set when files go in order.
+    /// True if the sink writes files in order.
     is_ordered: bool,
 }
 
@@ -173,21 +175,22 @@ impl Objects {
         }
     }
 
-    /// Changes the limits. Call it before any part of a file is wanted: existing divisions stay.
+    /// Changes the limits. Call this before the first file is added, because files that were
+    /// already added keep their division into packs.
     pub const fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
         self.set_reads_max(limits.reads_max);
     }
 
-    /// Changes the maximum number of reads under way on each source target. Reads under way
+    /// Changes the maximum number of concurrent reads on each source target. Reads that have begun
     /// continue.
     pub const fn set_reads_max(&mut self, reads_max: u32) {
         self.limits.reads_max = reads_max;
         self.congestion.set_most(reads_max);
     }
 
-    /// Sets the number of concurrent reads that is enough for a source target; `None` allows the
-    /// maximum.
+    /// Sets the number of concurrent reads that is enough for a source target. `None` allows the
+    /// maximum number.
     pub fn set_enough(&mut self, source: TargetId, reads: Option<u32>) {
         match reads {
             Some(reads) => self.enough.insert(source, reads.max(1)),
@@ -195,19 +198,19 @@ impl Objects {
         };
     }
 
-    /// Returns true if fewer reads than the maximum are enough for some source target.
+    /// Returns true if some source target needs fewer concurrent reads than the maximum.
     #[must_use]
     pub fn is_held_back(&self) -> bool {
         !self.enough.is_empty()
     }
 
-    /// Opens the wanted objects of a file.
+    /// Adds the objects of a file that the sink needs.
     pub fn add(&mut self, work: Work) {
         let size = work.grid.size();
         let whole = size > 0 && work.wanted.bytes() == size;
         self.is_ordered |= work.ordered_window.is_some();
-        // A file that goes in order is examined in any queue position, so it is kept with all
-        // others.
+        // For a sink that writes in order, every file of the queue is examined, so no file waits in
+        // a dataset.
         let may_wait = self.order == Order::Layout && work.ordered_window.is_none();
         let is_small = whole && work.grid.count() == 1 && size <= self.limits.pack_bytes_max;
         let file = File {
@@ -228,29 +231,30 @@ impl Objects {
         }
     }
 
-    /// Sets the dataset whose files are being listed, if any. Its size is unknown before the end of
-    /// its listing, so the other datasets come before it.
+    /// Sets the dataset whose files are being listed, if any. Its size is unknown until its listing
+    /// ends, so other datasets have precedence.
     pub const fn set_listing(&mut self, dataset: Option<Dataset>) {
         self.datasets.listing = dataset;
     }
 
-    /// Adds the bytes of an announced file to its dataset, until [`Objects::decided`].
+    /// Adds the size of an announced file to its dataset, until [`Objects::decided`].
     pub fn announced(&mut self, dataset: Dataset, bytes: u64) {
         self.datasets.add(dataset, bytes);
     }
 
-    /// Removes the bytes of an announced file whose wanted ranges are now known. Call it before the
-    /// file is added.
+    /// Subtracts the size of an announced file from its dataset, because the sink has decided about
+    /// the file. Call this before adding the file.
     pub fn decided(&mut self, dataset: Dataset, bytes: u64) {
         self.datasets.take(dataset, bytes);
     }
 
-    /// Removes a file that failed or that the sink closed.
+    /// Removes a file that has failed or that the sink has closed.
     pub fn remove(&mut self, index: FileIndex) {
         if let Some(file) = self.files.remove(&index) {
             self.listed.remove(&index);
             self.close(file.dataset, file.open_bytes);
-            // `pick` cleans the queues lazily; a striped file may be in many queues.
+            // `pick` removes other stale entries later, because a striped file may be in many
+            // queues.
             if file.open.len() == 1
                 && let Some(queue) = file.open.keys().next().and_then(|p| self.queues.get_mut(p))
             {
@@ -266,15 +270,16 @@ impl Objects {
         }
     }
 
-    /// Opens a range again whose attempt failed. The range must consist of whole objects.
+    /// Makes a range available again after its attempt has failed. The range must consist of whole
+    /// objects.
     pub fn put_back(&mut self, index: FileIndex, range: ByteRange) {
         if self.files.contains_key(&index) {
             self.open(index, range);
         }
     }
 
-    /// Moves the open objects of a file to the targets of another copy, when its former source
-    /// targets are given up. Objects under way stay under way until they are put back.
+    /// Moves the unsent objects of a file to the targets of another replica, because its source
+    /// targets are not used any more. Objects in transit are not affected until they are put back.
     pub fn move_source(&mut self, index: FileIndex, source: Layout) {
         let Some(file) = self.files.get_mut(&index) else {
             return;
@@ -289,28 +294,28 @@ impl Objects {
         }
     }
 
-    /// Returns the pace of a source target.
+    /// Returns the speed of a source target compared with the others.
     #[must_use]
     pub fn pace(&self, source: TargetId, now: Time) -> Pace {
         self.congestion.pace(source, now)
     }
 
-    /// Sends a small file by itself from now on, because something in its pack failed.
+    /// Excludes a small file from packs from now on, because its pack failed.
     pub fn go_alone(&mut self, index: FileIndex) {
         if let Some(file) = self.files.get_mut(&index) {
             file.is_small = false;
         }
     }
 
-    /// Records that one attempt on `index` is no longer under way (written, or given up).
+    /// Records that an attempt to send an object of `index` has ended: it was written or given up.
     pub fn settled(&mut self, index: FileIndex) {
         if let Some(file) = self.files.get_mut(&index) {
             file.under_way = file.under_way.saturating_sub(1);
         }
     }
 
-    /// Takes the first `most` open runs within `hole`, outside of the turns. A file that goes in
-    /// order gives up only a run that starts with the hole.
+    /// Takes the first `most` unsent ranges of a file within `hole`, without regard to the
+    /// rotation. If the sink writes the file in order, takes only a range at the start of the hole.
     pub fn take_open(&mut self, index: FileIndex, hole: ByteRange, most: usize) -> RangeSet {
         let mut found = RangeSet::new();
         let Some(file) = self.files.get_mut(&index) else {
@@ -341,7 +346,7 @@ impl Objects {
         set
     }
 
-    /// Returns true if all bytes of `range` are open.
+    /// Returns true if all bytes of `range` are unsent.
     #[must_use]
     pub fn is_open(&self, index: FileIndex, range: ByteRange) -> bool {
         self.files.get(&index).is_some_and(|file| {
@@ -355,8 +360,8 @@ impl Objects {
         })
     }
 
-    /// Returns the start of the object that holds the byte at `offset`; for the end of the file,
-    /// the end.
+    /// Returns the start of the object that contains the byte at `offset`. At the end of the file,
+    /// returns `offset`.
     #[must_use]
     pub fn object_at(&self, index: FileIndex, offset: u64) -> u64 {
         let Some(grid) = self.files.get(&index).map(|file| file.grid) else {
@@ -365,8 +370,8 @@ impl Objects {
         grid.range(grid.index_of(offset)).offset.min(offset)
     }
 
-    /// Records the end of a read of `source` that was picked at `began`. `moved` is `None` if the
-    /// duration says nothing about the target (the read failed, or found a hole).
+    /// Records the end of a read on `source` that was picked at `began`. Pass `None` as `moved` if
+    /// the duration says nothing about the target, because the read failed or found a hole.
     pub fn read_ended(&mut self, source: TargetId, began: Time, moved: Option<Moved>, now: Time) {
         if let Some(count) = self.reading.get_mut(&source) {
             *count = count.saturating_sub(1);
@@ -374,13 +379,14 @@ impl Objects {
         self.congestion.ended(source, began, moved, now);
     }
 
-    /// Returns true if no object is open.
+    /// Returns true if there are no unsent objects.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queues.values().all(Queue::is_empty)
     }
 
-    /// Chooses the next object and counts it as under way. Returns `None` if no object may go now.
+    /// Picks the next object and counts it as in transit. Returns `None` if no object may be sent
+    /// now.
     pub fn pick(&mut self, now: Time) -> Option<Assignment> {
         self.congestion.look(now);
         let assignment = match self.order {
@@ -439,16 +445,16 @@ impl Objects {
         }
     }
 
-    /// Subtracts bytes of a dataset that are no longer open.
+    /// Subtracts bytes that are sent or removed from the remaining size of a dataset.
     fn close(&mut self, dataset: Option<Dataset>, bytes: u64) {
         if let Some(dataset) = dataset {
             self.datasets.take(dataset, bytes);
         }
     }
 
-    /// Returns true if a source target may be read. A congested target leaves buffers to the
-    /// others; if it is the only target, it may use all of its reads. In file order no read goes
-    /// around it.
+    /// Returns true if a source target may start another read. A congested target leaves buffers to
+    /// the other targets. If it is the only target, it may use all its readers. With
+    /// [`Order::File`] all reads follow the file order, so congestion does not matter.
     fn has_reader(&self, source: TargetId) -> bool {
         let reading = self.reading.get(&source).copied().unwrap_or(0);
         let enough = self.enough.get(&source).copied();
@@ -472,7 +478,7 @@ impl Objects {
     }
 }
 
-/// Builds a grid for tests and callers that hold plain numbers; objects of zero bytes count as one.
+/// Builds a grid from plain numbers. An object size of zero counts as one byte.
 #[must_use]
 pub fn grid(size: u64, object_bytes: u64) -> Grid {
     Grid::new(

@@ -1,23 +1,26 @@
-//! The pace gate. It comes before the read, so that no object is read that may not be sent.
+//! The pace gate. An object passes the gate before the read, so that no object is read that may not
+//! be sent.
 //!
-//! A rate of zero closes the gate until another rate is set.
+//! A rate of zero shuts the gate until another rate is set.
 
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use std::time::Duration;
 
-/// A token bucket: `rate` bytes per second on average, at most `burst` bytes in one burst.
+/// A token bucket that allows `rate` bytes per second on average, and at most `burst` bytes at one
+/// time.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     rate: Option<BytesPerSecond>,
     burst: u64,
-    /// Bytes in the bucket; below zero after an object larger than the remaining bytes.
+    /// Number of bytes that may pass now. Negative after an object that was larger than the number
+    /// of bytes in the bucket.
     tokens: i128,
     filled: Time,
 }
 
 impl Pacer {
-    /// Creates a gate without a limit.
+    /// Creates a gate without a rate limit.
     #[must_use]
     pub const fn unlimited() -> Self {
         Self {
@@ -28,7 +31,7 @@ impl Pacer {
         }
     }
 
-    /// Creates a gate of `rate`, with a full bucket of `burst` bytes.
+    /// Creates a gate with a limit of `rate` and a full bucket of `burst` bytes.
     #[must_use]
     pub const fn limited(rate: BytesPerSecond, burst: u64, now: Time) -> Self {
         Self {
@@ -39,7 +42,7 @@ impl Pacer {
         }
     }
 
-    /// Changes the rate from now on; `None` lifts the limit.
+    /// Changes the limit from now on. `None` removes the limit.
     pub fn set_rate(&mut self, rate: Option<BytesPerSecond>, burst: u64, now: Time) {
         self.fill(now);
         if self.rate.is_none() {
@@ -50,25 +53,25 @@ impl Pacer {
         self.tokens = self.tokens.min(i128::from(burst));
     }
 
-    /// Returns the current limit.
+    /// Returns the current rate limit.
     #[must_use]
     pub const fn rate(&self) -> Option<BytesPerSecond> {
         self.rate
     }
 
-    /// Returns true if the gate is closed: the rate is zero.
+    /// Returns true if the gate is shut, because the rate is zero.
     #[must_use]
     pub fn is_shut(&self) -> bool {
         self.rate == Some(BytesPerSecond(0))
     }
 
-    /// Returns the time at which an object may pass; `None` means now. An object passes as soon as
-    /// the bucket is not in debt, so one object may overdraw it; the integral never exceeds rate x
-    /// time + burst + one object.
+    /// Returns the time at which an object may pass. `None` means now. An object may pass if the
+    /// bucket holds at least one byte, so one object may overdraw the bucket. The total number of
+    /// bytes passed never exceeds rate x time + burst + one object.
     pub fn wait_until(&mut self, now: Time) -> Option<Time> {
         let rate = self.rate?;
         self.fill(now);
-        // A closed gate has an empty bucket; looking again would not change that.
+        // While the gate is shut, tokens in the bucket do not let an object pass.
         if self.tokens > 0 && !self.is_shut() {
             return None;
         }
@@ -77,9 +80,10 @@ impl Pacer {
         Some(now + wait)
     }
 
-    /// Takes `bytes` and returns how long the caller must wait before they may pass. Waits grow
-    /// with each call, so bytes pass in the order of the calls. Bytes that pass after their waits
-    /// never exceed rate x time + burst + the largest `bytes`. The caller handles a closed gate.
+    /// Charges `bytes` and returns the time that the caller must wait before they pass. Waits grow
+    /// with each call, so bytes pass in the order of the calls. If callers keep to their waits, the
+    /// number of bytes passed never exceeds rate x time + burst + the largest `bytes`. The caller
+    /// must check for a shut gate itself.
     pub fn reserve(&mut self, bytes: u64, now: Time) -> Duration {
         let Some(rate) = self.rate else {
             return Duration::ZERO;
@@ -94,12 +98,13 @@ impl Pacer {
         }
     }
 
-    /// Forgives debt beyond `bytes`: bytes taken at a higher rate do not block a lower one.
+    /// Reduces the debt to `bytes`. Bytes that passed at a higher rate then do not delay a lower
+    /// rate for long.
     pub fn forgive(&mut self, bytes: u64) {
         self.tokens = self.tokens.max(-i128::from(bytes));
     }
 
-    /// Takes `bytes` that pass now.
+    /// Charges `bytes` that pass now.
     pub fn spend(&mut self, bytes: u64) {
         if self.rate.is_some() {
             self.tokens -= i128::from(bytes);
@@ -108,14 +113,14 @@ impl Pacer {
 
     fn fill(&mut self, now: Time) {
         let Some(rate) = self.rate.filter(|rate| rate.0 > 0) else {
-            // Time with the gate unlimited or closed earns no tokens.
+            // While the gate has no limit or is shut, no tokens accumulate.
             self.filled = now;
             return;
         };
         let nanos = now.since(self.filled).as_nanos();
         let new = nanos * u128::from(rate.0) / 1_000_000_000;
         if new > 0 {
-            // Only whole bytes are credited; the remainder of the time stays with the bucket.
+            // Only whole bytes are added. The rest of the time counts for the next call.
             let used = new * 1_000_000_000 / u128::from(rate.0).max(1);
             self.filled = self.filled
                 + Duration::from_nanos(u64::try_from(used.min(nanos)).unwrap_or(u64::MAX));
@@ -197,7 +202,7 @@ mod tests {
         for before in [None, Some(BytesPerSecond(1_000))] {
             let mut pacer = Pacer::unlimited();
             pacer.set_rate(before, 100, Time::ZERO);
-            // No bytes were spent, yet the tokens in the bucket do not pass either.
+            // The bucket is full, but nothing may pass while the rate is zero.
             pacer.set_rate(Some(BytesPerSecond(0)), 100, Time::ZERO);
             assert!(pacer.is_shut());
             for at in [0, 1, 3_600, 1_000_000] {

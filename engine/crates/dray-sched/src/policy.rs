@@ -1,18 +1,21 @@
-//! Policies: decide which transfers run, which are held, and in what order.
+//! Policies, which decide which transfers run, which are held, and in what order.
 //!
-//! A [`Policy`] sees all transfers that could run and decides which of them do. The caller asks it
-//! whenever a transfer is added, ends or changes, and at the time or amount that its last
-//! [`Decision`] named. It decides about starts and holds, never about rates. Each policy is one
-//! file and one line of the table `policies!`, from which the names of the API, the configuration
-//! and the candidates follow. A [`Scheduler`] owns the chosen policy and can change it while
-//! transfers run.
+//! A [`Policy`] sees all transfers that could run, and decides which of them run. The caller asks
+//! for a decision whenever a transfer is added, ends or changes, and at the time or byte count that
+//! the last [`Decision`] gave. A policy decides about starts and holds, never about rates. Each
+//! policy consists of one file and one line in the table `policies!`. The names in the API and in
+//! the configuration, and the candidates, are derived from this table. A [`Scheduler`] owns the
+//! current policy, and can replace it while transfers run.
 //!
-//! Non-goals: rates (`shares`), objects (`objects`), the meaning of a hold on the wire.
+//! Non-goals: rates (`shares`), objects (`objects`), the meaning of a hold in the wire protocol.
 //!
-//! Invariants owned here: no decision exceeds the [`Limits`]; no transfer starts before its
-//! `not_before`; a running transfer is not held for one of a lower class; no transfer waits for
-//! ever, if its class does not wait without bound for others; a new policy loses no transfer,
-//! because it needs only the [`View`].
+//! Invariants owned here:
+//!
+//! - No decision exceeds the [`Limits`].
+//! - No transfer starts before its `not_before`.
+//! - A running transfer is not held for a transfer of a lower class.
+//! - No transfer waits forever, unless higher classes always have transfers to run.
+//! - A change of the policy loses no transfer, because a policy needs only the [`View`].
 
 mod entry;
 mod fair;
@@ -43,63 +46,63 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The highest priority of a transfer; the lowest is 0.
+/// The highest priority of a transfer. The lowest is 0.
 pub const PRIORITY_MAX: u8 = 9;
 
 /// State of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// It has a session and transfers data.
+    /// The transfer has a session and moves data.
     Running,
-    /// It has a session and transfers no data.
+    /// The transfer has a session and moves no data.
     Held,
-    /// It has no session.
+    /// The transfer has no session.
     Waiting,
 }
 
 /// The two endpoints of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair<'a> {
-    /// Endpoint that reads.
+    /// Endpoint that reads the data.
     pub source: &'a str,
-    /// Endpoint that writes.
+    /// Endpoint that writes the data.
     pub sink: &'a str,
 }
 
-/// A transfer that could run or does. Times are points on one clock, chosen by the caller.
+/// A transfer that runs or could run. All times come from one clock, which the caller chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer<'a> {
-    /// Identifier.
+    /// Identifier of the transfer.
     pub id: &'a str,
-    /// Owner.
+    /// Owner of the transfer.
     pub owner: &'a str,
-    /// Activity; empty if none was given.
+    /// Activity of the transfer. Empty if the owner gave none.
     pub activity: &'a str,
-    /// Its endpoints.
+    /// The two endpoints of the transfer.
     pub pair: Pair<'a>,
-    /// The other endpoint, if there is one.
+    /// The other endpoint. `None` for a transfer within one endpoint.
     pub peer: Option<&'a str>,
     /// Class of service.
     pub class: Class,
-    /// 0 to [`PRIORITY_MAX`]; larger values count as that.
+    /// Priority from 0 to [`PRIORITY_MAX`]. A larger value counts as [`PRIORITY_MAX`].
     pub priority: u8,
-    /// Time by which it must finish.
+    /// Time by which the transfer must have finished.
     pub deadline: Option<Time>,
-    /// Earliest start.
+    /// Earliest time at which the transfer may start.
     pub not_before: Option<Time>,
-    /// Number in the order of submission.
+    /// Position of the transfer in the order of submission.
     pub submitted: u64,
-    /// Present state.
+    /// Current state of the transfer.
     pub phase: Phase,
-    /// Time since which it has been in `phase`.
+    /// Time since which the transfer has been in `phase`.
     pub since: Time,
-    /// Total bytes moved.
+    /// Total number of bytes moved.
     pub served: u64,
 }
 
 impl<'a> Transfer<'a> {
-    /// Creates a background transfer without owner, within one endpoint, that waits from the
-    /// clock's start on.
+    /// Creates a background transfer within one endpoint, without owner, that has waited since the
+    /// start of the clock.
     #[must_use]
     pub const fn new(id: &'a str, submitted: u64) -> Self {
         Self {
@@ -122,18 +125,19 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Returns true if the transfer runs, or could run now.
+    /// Returns true if the transfer runs or may start now.
     fn is_ready(&self, now: Time) -> bool {
         self.phase == Phase::Running || self.not_before.is_none_or(|time| time <= now)
     }
 
-    /// Returns the time since which the transfer could have run but has not.
+    /// Returns the time since which the transfer has waited although it could have started.
     fn waits_since(&self) -> Time {
         self.not_before
             .map_or(self.since, |time| time.max(self.since))
     }
 
-    /// Sort key: running transfers first, then held ones, then by order of submission.
+    /// Sort key: running transfers first, then held transfers, then waiting ones, each in the order
+    /// of submission.
     fn age(&self) -> (Phase, u64, &'a str) {
         (self.phase, self.submitted, self.id)
     }
@@ -142,11 +146,11 @@ impl<'a> Transfer<'a> {
 /// Rules for one owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerRules {
-    /// Weight of the owner's turns against other owners'. Zero counts as one.
+    /// Weight of the owner in turns among owners. Zero counts as one.
     pub weight: u32,
-    /// Maximum number of running transfers; `None` for the general limit.
+    /// Maximum number of running transfers of the owner. `None` for the general limit.
     pub running_max: Option<usize>,
-    /// Weights of activities against this owner's others, if different from the default.
+    /// Weights of the owner's activities among each other, if different from the default.
     pub activities: BTreeMap<String, u32>,
 }
 
@@ -163,20 +167,21 @@ impl Default for OwnerRules {
 /// Limits on running transfers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum in total.
+    /// Maximum number of running transfers in total.
     pub running_max: usize,
-    /// Maximum per owner, unless `owners` has a rule.
+    /// Maximum number of running transfers per owner. A rule in `owners` can replace it.
     pub owner_max: usize,
-    /// Maximum per peer.
+    /// Maximum number of running transfers per peer.
     pub peer_max: usize,
-    /// Maximum number of held transfers that keep their session: each has buffers and a connection.
+    /// Maximum number of held transfers that keep their session. Each such session occupies buffers
+    /// and a connection.
     pub held_max: usize,
-    /// Owners with their own rules.
+    /// Owners with rules of their own.
     pub owners: BTreeMap<String, OwnerRules>,
 }
 
 impl Limits {
-    /// Creates limits with a maximum in total, and no other bound.
+    /// Creates limits with a maximum in total and no other limit.
     #[must_use]
     pub const fn of(running_max: usize) -> Self {
         Self {
@@ -210,30 +215,30 @@ impl Limits {
 pub struct View<'v, 'a> {
     /// Running, held and waiting transfers, in any order.
     pub transfers: &'v [Transfer<'a>],
-    /// Transfers that ended since the last decision, with all their moved bytes.
+    /// Transfers that have ended since the last decision, with their total bytes moved.
     pub ended: &'v [Transfer<'a>],
-    /// Limits that no decision exceeds.
+    /// Limits that a decision must not exceed.
     pub limits: &'v Limits,
 }
 
 /// Output of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision<'a> {
-    /// All transfers that must run from now on, including running ones, in order of precedence.
+    /// All transfers that must run from now on, in order of precedence. Includes transfers that
+    /// already run.
     pub run: Vec<&'a str>,
-    /// Running transfers to hold.
+    /// Running transfers that must be held.
     pub hold: Vec<&'a str>,
-    /// Transfers, held already or from this decision, that must give up their session and wait
-    /// again.
+    /// Held transfers that must give up their session and wait again. They may be newly held.
     pub release: Vec<&'a str>,
-    /// Time of the next required decision, even if no transfer is added or ends.
+    /// Time of the next decision, even if no transfer is added or ends before.
     pub look_again: Option<Time>,
-    /// Additional triggers of the next decision: a transfer, and its total moved bytes.
+    /// Byte counts that require a decision: a transfer, and its total number of bytes moved.
     pub look_after: Vec<(&'a str, u64)>,
 }
 
 impl Decision<'_> {
-    /// Requests the next decision no later than `time`.
+    /// Requests the next decision at `time` at the latest.
     fn look_by(&mut self, time: Option<Time>) {
         self.look_again = [self.look_again, time].into_iter().flatten().min();
     }
@@ -241,7 +246,7 @@ impl Decision<'_> {
 
 /// Decides which transfers run.
 pub trait Policy: Send + std::fmt::Debug {
-    /// Decides from the present transfers, and from what the policy remembers of earlier views.
+    /// Decides from the present transfers. A policy may also use its memory of earlier views.
     fn decide<'a>(&mut self, view: &View<'_, 'a>, now: Time) -> Decision<'a>;
 }
 
@@ -250,17 +255,19 @@ pub trait Policy: Send + std::fmt::Debug {
 pub struct Settings {
     /// Name of the policy.
     pub name: Name,
-    /// Maximum number of concurrent transfers, within the limits; `None` for the policy's default:
-    /// one for [`Name::Priority`] and [`Name::RoundRobin`], otherwise as many as the limits allow.
+    /// Maximum number of concurrent transfers, within the limits. `None` selects the policy's
+    /// default: 1 for [`Name::Priority`] and [`Name::RoundRobin`], otherwise as many as the limits
+    /// allow.
     pub max_running: Option<usize>,
-    /// Bytes per turn ([`Name::RoundRobin`]).
+    /// Number of bytes per turn ([`Name::RoundRobin`]).
     pub quota: u64,
-    /// Parties that take turns ([`Name::RoundRobin`]).
+    /// Parties among which turns rotate ([`Name::RoundRobin`]).
     pub round_robin_by: RoundRobinBy,
-    /// Interval in which a waiting transfer rises one step ([`Name::Priority`]).
+    /// A waiting transfer rises by one step of priority per interval of this length
+    /// ([`Name::Priority`]).
     pub aging: Duration,
-    /// One start per interval of this length goes to the transfer that has waited longest, if it
-    /// has waited longer than this ([`Name::Fair`]).
+    /// Once per interval of this length, the transfer that has waited longest is started first, if
+    /// it has waited longer than this ([`Name::Fair`]).
     pub patience: Duration,
 }
 
@@ -272,36 +279,36 @@ impl Default for Settings {
             // Liu et al., 2010, figure 14.
             quota: 400_000_000,
             round_robin_by: RoundRobinBy::Owners,
-            // Nine steps are 45 minutes, so that urgent transfers keep precedence for that time
-            // (guess, revisit).
+            // A rise by nine steps takes 45 minutes. Urgent transfers keep their precedence for
+            // that time (guess, revisit).
             aging: Duration::from_secs(300),
-            // At most four starts per hour are out of order (guess, revisit).
+            // At most four starts per hour do not follow the order (guess, revisit).
             patience: Duration::from_secs(900),
         }
     }
 }
 
 impl Name {
-    /// Parses a name written by [`Name::as_str`].
+    /// Parses a name in the form of [`Name::as_str`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|name| name.as_str() == text)
     }
 
-    /// Returns one line that describes the policy, without its name.
+    /// Returns a description of the policy in one line, without its name.
     #[must_use]
     pub const fn description(self) -> &'static str {
         self.entry().description
     }
 
-    /// Returns the transfers that move before one that the policy holds, as the subject and verb of
+    /// Returns which transfers move before a transfer that the policy holds, as subject and verb of
     /// a message.
     #[must_use]
     pub const fn precedence(self) -> &'static str {
         self.entry().precedence
     }
 
-    /// Returns the effect of [`Settings::max_running`].
+    /// Returns how [`Settings::max_running`] affects the policy.
     #[must_use]
     pub const fn max_running(self) -> MaxRunning {
         self.entry().max_running
@@ -324,7 +331,7 @@ impl Settings {
         (self.name.entry().make)(self)
     }
 
-    /// Returns the maximum number of transfers that the policy runs concurrently.
+    /// Returns the maximum number of transfers that the policy runs concurrently, before limits.
     #[must_use]
     pub fn running_max(&self) -> usize {
         match self.name.entry().max_running {
@@ -333,15 +340,15 @@ impl Settings {
         }
     }
 
-    /// Returns the waiting transfers that the next decision must see; `None` if no waiting transfer
-    /// could change it.
+    /// Returns which waiting transfers the next decision must see. Returns `None` if no waiting
+    /// transfer could change the decision.
     #[must_use]
     pub fn candidates(&self, load: &Load) -> Option<Candidates> {
         (self.name.entry().candidates)(self, load)
     }
 }
 
-/// Owner of the chosen policy.
+/// Owns the current policy.
 #[derive(Debug)]
 pub struct Scheduler {
     settings: Settings,
@@ -362,7 +369,7 @@ impl Scheduler {
         Self { settings, policy }
     }
 
-    /// Changes the policy or its parameters. Ask for a decision right after.
+    /// Changes the policy or its parameters. Ask for a decision directly afterwards.
     pub fn change(&mut self, settings: Settings) {
         if settings != self.settings {
             *self = Self::new(settings);

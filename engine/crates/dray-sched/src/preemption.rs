@@ -1,82 +1,83 @@
-//! Chooses the sessions that end when other transfers are to start and no session slot is free.
+//! Chooses the sessions to end when other transfers must start and no session slot is free.
 //!
 //! The plan of promised transfers counts bytes, not session slots. So promised transfers start in
-//! the order of their latest start, and take a slot from a transfer that can wait: first held ones,
-//! then unpromised ones with the background class first, then promised ones that have time.
+//! the order of their latest start. If no slot is free, a promised transfer takes one from a
+//! transfer that can wait: first a held transfer, then a transfer without a promise (background
+//! class first), then a promised transfer that has time.
 //!
 //! Non-goals: the plan ([`crate::broker`]), holds within the limits ([`crate::policy`]), ending a
 //! session.
 //!
-//! Invariant owned here: a session is never ended for a transfer that would later have to return
-//! the slot. A promised transfer is released only for one in a hurry, and only if it has more time
-//! by more than [`HURRY`]. Only a link that gives more than it gave at that time changes this
-//! order.
+//! Invariant owned here: a session never ends for a transfer that would later have to return the
+//! slot to it. A promised transfer gives up its slot only for an urgent one, and only if its own
+//! latest start is later by more than [`HURRY`]. This order changes only if the capacity of a link
+//! increases.
 
 use dray_core::rate::Class;
 use dray_core::{Time, TransferId};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// A promised transfer is in a hurry if its latest start is at most this far away; another is
-/// released for it only if its latest start is later by more than this. Many times the time to end
-/// one session and start another. Guess, revisit.
+/// A promised transfer is urgent if its latest start is at most this far away. Another promised
+/// transfer gives up its slot only if its latest start is later by more than this. Ending one
+/// session and starting another takes much less time. Guess, revisit.
 pub const HURRY: Duration = Duration::from_secs(60);
 
-/// Maximum number of sessions that are being released for other transfers at the same time. Guess,
+/// Maximum number of sessions that are being ended for other transfers at the same time. Guess,
 /// revisit.
 pub const LEAVING_MAX: usize = 8;
 
-/// A transfer with a session that it could give up.
+/// A running session that could end for another transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     /// Identifier of the transfer.
     pub id: TransferId,
     /// Owner of the transfer.
     pub owner: String,
-    /// True if the session is held.
+    /// True if the transfer is held.
     pub is_held: bool,
     /// Class of the transfer.
     pub class: Class,
-    /// Time since which it has run, or has been held.
+    /// Time since which the transfer has run or has been held.
     pub since: Time,
-    /// Latest start, for a transfer that moves by plan.
+    /// Latest start of a promised transfer. `None` for other transfers.
     pub latest_start: Option<Time>,
 }
 
-/// The limit that leaves no slot for a transfer.
+/// The limit that prevents a transfer from getting a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FullLimit {
-    /// The limit of its owner: only a session of the same owner frees a slot.
+    /// The limit of the owner's sessions. Only a session of the same owner can free a slot.
     OfOwner,
     /// The limit of all sessions.
     OfAll,
 }
 
-/// A transfer that found no free slot.
+/// A transfer that must start and found no free slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Newcomer<'n> {
     /// Owner of the transfer.
     pub owner: &'n str,
-    /// The exhausted limit.
+    /// The limit that is reached.
     pub limit: FullLimit,
     /// See [`Session::latest_start`].
     pub latest_start: Option<Time>,
 }
 
-/// Ranks in the order in which sessions are released.
+/// Order in which sessions are ended, the lowest rank first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// Held sessions, the longest held first.
+    /// Held transfers. The one held longest comes first.
     Held(Time),
-    /// Unpromised transfers, the least urgent class first, then the one that started last, which
-    /// has the least to lose.
+    /// Running transfers without a promise. The lowest class comes first. Within a class, the last
+    /// one started comes first, because it loses least.
     Unpromised(Reverse<Class>, Reverse<Time>),
-    /// Promised transfers, the one with the most time first.
+    /// Promised transfers. The one with the latest start comes first.
     Promised(Reverse<Time>),
 }
 
 impl Session {
-    /// Returns the rank of this session for a newcomer; `None` if it is not released for it.
+    /// Returns the rank of this session, or `None` if it must not end for `newcomer`.
     fn rank(&self, newcomer: &Newcomer<'_>, now: Time) -> Option<Rank> {
         if newcomer.limit == FullLimit::OfOwner && self.owner != newcomer.owner {
             return None;
@@ -84,7 +85,8 @@ impl Session {
         let (Some(own), Some(other)) = (self.latest_start, newcomer.latest_start) else {
             return match (self.latest_start, newcomer.latest_start) {
                 (None, _) if self.is_held => Some(Rank::Held(self.since)),
-                // Among unpromised transfers the policy decides.
+                // The policy decides among transfers without promises, so a session ends only for a
+                // promised one.
                 (None, Some(_)) => Some(Rank::Unpromised(Reverse(self.class), Reverse(self.since))),
                 _ => None,
             };
@@ -95,15 +97,15 @@ impl Session {
     }
 }
 
-/// Returns the index of the session that is released for the newcomer.
+/// Returns the index of the session to end for `newcomer`.
 fn released_for(sessions: &[Session], newcomer: &Newcomer<'_>, now: Time) -> Option<usize> {
     let ranks = sessions.iter().enumerate();
     let ranks = ranks.filter_map(|(at, one)| Some((one.rank(newcomer, now)?, at)));
     ranks.min().map(|(_, at)| at)
 }
 
-/// Returns the sessions to release for all these newcomers, in their order. The sessions of the
-/// owners in `leaving` are already released for some of the newcomers.
+/// Returns the sessions to end for the newcomers, in the order of the newcomers. `leaving` contains
+/// the owners of sessions that are already ending, which free slots for some of the newcomers.
 #[must_use]
 pub fn release(
     mut sessions: Vec<Session>,

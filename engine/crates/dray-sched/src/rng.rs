@@ -1,6 +1,7 @@
-//! Random numbers from a seed, so that every decision can be replayed.
+//! Random numbers from a seed, so that every decision can be repeated.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, seedable, good enough to spread choices.
+/// SplitMix64 (Steele, Lea, Flood 2014). It is small, has a seed, and is good enough to spread
+/// choices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rng(u64);
 
@@ -20,7 +21,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `bound`; 0 when the bound is 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.next() % bound }
     }

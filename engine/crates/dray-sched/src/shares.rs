@@ -1,11 +1,11 @@
-//! Divides a rate in a tree: endpoint -> peer -> owner -> transfer, or any other.
+//! Divides a rate in a tree, for example endpoint -> peer -> owner -> transfer.
 //!
-//! Floors come first, the rest is divided by weight, level by level. No node gets more than it can
-//! use, and no capacity stays idle that a node could use (weighted max-min fairness: Bertsekas and
-//! Gallager, Data Networks, section 6.5.2; shares in a tree: Floyd and Jacobson, Link-sharing,
-//! 1995).
+//! At each level every node gets its floor first. The rest is divided by weight. No node gets more
+//! than it can use, and no capacity stays idle that a node could use. This is weighted max-min
+//! fairness (Bertsekas and Gallager, Data Networks, section 6.5.2) in a tree of shares (Floyd and
+//! Jacobson, Link-sharing, 1995).
 //!
-//! The rate a leaf can use is known only by observation: [`Demand`].
+//! The rate that a leaf can use is known only by observation ([`Demand`]).
 
 mod demand;
 
@@ -19,10 +19,11 @@ pub const WEIGHT_DEFAULT: u32 = 100;
 /// Weight, floor and cap of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Weight against its siblings in the division of the capacity above all floors. Zero counts as
+    /// Weight among siblings, for the division of the capacity above all floors. Zero counts as
     /// one.
     pub weight: u32,
-    /// Rate the node gets before any node gets more than its floor, as far as it can use it.
+    /// Rate that the node gets before any sibling gets more than its floor. The node gets less if
+    /// it cannot use its floor.
     pub floor: BytesPerSecond,
     /// Maximum rate of the node.
     pub cap: Option<BytesPerSecond>,
@@ -46,23 +47,23 @@ pub struct NodeId(usize);
 struct Node {
     parent: usize,
     share: Share,
-    /// Maximum rate the node can use; for a node with children, the sum of theirs.
+    /// Maximum rate that the node can use. For an inner node, this is the sum over its children.
     use_max: u64,
     is_leaf: bool,
 }
 
-/// The tree of nodes. The caller builds it again for each round of shares.
+/// A tree of nodes. The caller builds a new tree each time it computes shares.
 #[derive(Debug, Clone)]
 pub struct Tree {
     nodes: Vec<Node>,
 }
 
-/// Rates are 64-bit; the largest value means "no bound", and sums saturate there.
+/// Value for "no limit". Sums of rates saturate at this value.
 const NO_BOUND: u64 = u64::MAX;
 
 impl Tree {
-    /// Creates a tree that consists of a root. `capacity` is the rate to divide; `None` for no
-    /// bound.
+    /// Creates a tree with a root and no other nodes. `capacity` is the rate to divide. `None`
+    /// means no limit.
     #[must_use]
     pub fn new(capacity: Option<BytesPerSecond>) -> Self {
         let share = Share {
@@ -85,18 +86,18 @@ impl Tree {
         NodeId(0)
     }
 
-    /// Adds an inner node, which divides its rate among children.
+    /// Adds an inner node, which divides its rate among its children.
     ///
     /// # Panics
-    /// If `parent` is a leaf, or belongs to another tree.
+    /// If `parent` is a leaf or belongs to another tree.
     pub fn add(&mut self, parent: NodeId, share: Share) -> NodeId {
         self.push(parent, share, false, 0)
     }
 
-    /// Adds a leaf. `demand` is the maximum rate it can use; `None` for no limit.
+    /// Adds a leaf. `demand` is the maximum rate that the leaf can use. `None` means no limit.
     ///
     /// # Panics
-    /// If `parent` is a leaf, or belongs to another tree.
+    /// If `parent` is a leaf or belongs to another tree.
     pub fn add_leaf(
         &mut self,
         parent: NodeId,
@@ -118,15 +119,15 @@ impl Tree {
         NodeId(self.nodes.len() - 1)
     }
 
-    /// Computes the rates, exact to one byte per second in each node. The same tree gives the same
-    /// rates. O(n log n) in the number of nodes.
+    /// Computes the rates of all nodes, exact to one byte per second for each node. Equal trees
+    /// give equal rates. O(n log n) in the number of nodes.
     #[must_use]
     pub fn allocate(&self) -> Grants {
         let count = self.nodes.len();
         let mut uses: Vec<u64> = self.nodes.iter().map(|node| node.use_max).collect();
         let mut floors: Vec<u64> = vec![0; count];
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); count];
-        // A child follows its parent in `nodes`, so the reverse order visits leaves first.
+        // Children come after their parent in `nodes`, so the reverse order visits children first.
         for index in (0..count).rev() {
             let node = &self.nodes[index];
             let cap = node.share.cap.map_or(NO_BOUND, |rate| rate.0);
@@ -142,7 +143,7 @@ impl Tree {
         let mut rates = vec![0; count];
         rates[0] = uses[0];
         for index in 0..count {
-            // The loop collected them in reverse order.
+            // The loop above has collected the children in reverse order.
             children[index].reverse();
             let below: Vec<Claim> = children[index]
                 .iter()
@@ -165,7 +166,7 @@ impl Tree {
     }
 }
 
-/// Claim of a child on its parent.
+/// A child's claim to a part of its parent's rate.
 struct Claim {
     node: usize,
     weight: u64,
@@ -173,7 +174,7 @@ struct Claim {
     use_max: u64,
 }
 
-/// Divides an amount among siblings.
+/// Divides `amount` among siblings.
 fn divide(amount: u64, claims: &[Claim], rates: &mut [u64]) {
     let sum = |part: fn(&Claim) -> u64| {
         (claims.iter()).fold(0u64, |sum, claim| sum.saturating_add(part(claim)))
@@ -189,11 +190,11 @@ fn divide(amount: u64, claims: &[Claim], rates: &mut [u64]) {
         shrink(amount, floors, claims, rates);
         return;
     }
-    // Fits: the sum of the floors is at most the amount.
+    // The conversion succeeds, because the sum of the floors is at most `amount`.
     let mut left = amount - u64::try_from(floors).unwrap_or(amount);
     let room = |claim: &Claim| claim.use_max - claim.floor;
     let mut weights: u128 = claims.iter().map(|claim| u128::from(claim.weight)).sum();
-    // Claims with the least demand per weight are satisfied first.
+    // Claims with the smallest demand per weight are satisfied first.
     let mut order: Vec<&Claim> = claims.iter().collect();
     order.sort_by(|one, other| {
         let scaled = |this: &Claim, that: &Claim| u128::from(room(this)) * u128::from(that.weight);
@@ -221,7 +222,7 @@ fn divide(amount: u64, claims: &[Claim], rates: &mut [u64]) {
         rates[claim.node] = claim.floor + part;
         spread += part;
     }
-    // Rounding left fewer bytes than there are siblings; each gets one.
+    // Rounding leaves fewer bytes than there are siblings. The first siblings get one byte each.
     for claim in rest
         .iter()
         .take(usize::try_from(left - spread).unwrap_or(0))
@@ -230,7 +231,7 @@ fn divide(amount: u64, claims: &[Claim], rates: &mut [u64]) {
     }
 }
 
-/// Scales floors down in proportion when their sum exceeds the amount.
+/// Reduces the floors in proportion if their sum exceeds `amount`.
 fn shrink(amount: u64, floors: u128, claims: &[Claim], rates: &mut [u64]) {
     let mut spread = 0;
     for claim in claims {
@@ -244,7 +245,7 @@ fn shrink(amount: u64, floors: u128, claims: &[Claim], rates: &mut [u64]) {
     }
 }
 
-/// The rates of one round.
+/// Rates of all nodes of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grants {
     rates: Vec<u64>,
@@ -252,21 +253,22 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Returns the rate of a node; `None` for no bound.
+    /// Returns the rate of a node. `None` means no limit.
     #[must_use]
     pub fn rate(&self, node: NodeId) -> Option<BytesPerSecond> {
         let rate = self.rates[node.0];
         (rate != NO_BOUND).then_some(BytesPerSecond(rate))
     }
 
-    /// Returns the difference between a node's rate and its floor, or the part of the floor it can
-    /// use. Sibling floors that together exceed the capacity shrink in proportion.
+    /// Returns the amount by which the rate of a node is below its floor, or below the part of the
+    /// floor that it can use. This happens if the floors of siblings together exceed the capacity;
+    /// they are then reduced in proportion.
     #[must_use]
     pub fn missing(&self, node: NodeId) -> BytesPerSecond {
         BytesPerSecond(self.missing[node.0])
     }
 
-    /// Returns true if some node is below its floor.
+    /// Returns true if any node is below its floor.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.missing.iter().any(|missing| *missing > 0)

@@ -1,14 +1,17 @@
-//! Detects data streams that no longer carry data, by the objects that overtake theirs.
+//! Detects data streams that no longer deliver data: a stream is suspect if later objects on other
+//! streams arrive before its own objects.
 //!
-//! Objects of one sink target are written roughly in the order in which the source hands them out,
-//! whichever stream they take. Once a later object has been written, an earlier one on another
-//! stream is due. A stream whose objects do not arrive for long after that is *stuck*: the path
-//! under it is dead in a way that no socket reports. The speed of the target does not matter,
-//! because only objects of the same target are compared, and only while the target answers on other
-//! streams, or other streams have nothing more for it. Before a stream is given up, the sink is
-//! asked whether it is alive.
+//! The sink writes the objects of one target roughly in the order in which the source passes them
+//! to streams, whichever stream each object uses. Once a later object is written, an earlier object
+//! on another stream is *overtaken*. If the objects of an overtaken stream do not arrive for a long
+//! time, the stream is *stuck*: its network path is dead, and no socket reports an error.
 //!
-//! Non-goals: the objects of a stuck stream; slow streams, whose objects still arrive.
+//! A slow target cannot make a stream stuck. Only objects of the same target are compared. They
+//! count only while the target answers on other streams, or if other streams have no objects for
+//! the target. Before a stream is given up, the source asks the sink whether it is alive.
+//!
+//! Non-goals: sending the objects of a stuck stream again; slow streams, whose objects still
+//! arrive.
 //!
 //! Invariants: a stream whose objects arrive is not stuck; a single stream is never stuck.
 
@@ -17,37 +20,40 @@ use dray_core::{BlockId, StreamId, TargetId, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Minimum silence of an overtaken stream before it is stuck. It doubles with each stream given up,
-/// so that data sent again is bounded by the data on one stream, at 5, 15, 35 seconds and so on,
-/// even if the stream was never stuck (guess, revisit).
+/// Minimum time without progress before an overtaken stream is stuck. The time doubles with each
+/// stream given up, so streams are given up after 5, 15, 35 seconds and so on. Even if no stream
+/// was stuck, the data sent again is then limited to the data on one stream each time (guess,
+/// revisit).
 const OVERTAKEN_MIN: Duration = Duration::from_secs(5);
 
-/// Maximum of [`OVERTAKEN_MIN`] after doubling; a session of days must not wait for hours.
+/// Maximum of the time [`OVERTAKEN_MIN`] after doubling. A session that runs for days must not wait
+/// for hours.
 const OVERTAKEN_MAX: Duration = Duration::from_secs(300);
 
-/// Number of overtaking objects that rules out an accident of a target's writers (guess, revisit).
+/// If so many objects have overtaken, the cause is not the order of a target's writers (guess,
+/// revisit).
 const OVERTAKEN_BY: u32 = 16;
 
-/// With fewer overtaking objects, the wait is this multiple of the usual time of the target's
-/// objects from handing out to disk.
+/// If fewer objects have overtaken, the source waits at least this many times the usual duration.
+/// The usual duration is the time from passing an object to a stream until the sink has written it.
 const USUAL_TIMES: u32 = 8;
 
-/// Minimum silence of a stream that nothing can overtake, because all other objects are done:
-/// longer than any storage should take for the last objects (guess, revisit).
+/// Minimum time without progress for a stream that cannot be overtaken, because all other objects
+/// are done. Storage should need less time for its last objects (guess, revisit).
 const QUIET_MIN: Duration = Duration::from_secs(120);
 
-/// Maximum of [`QUIET_MIN`], which also doubles with each stream given up (guess, revisit).
+/// Maximum of the time [`QUIET_MIN`], which also doubles with each stream given up (guess,
+/// revisit).
 const QUIET_MAX: Duration = Duration::from_secs(480);
 
-/// Minimum silence after the sink has answered that it is alive: reports on the stream that the
-/// sink sent earlier arrive before the answer (guess, revisit).
+/// Minimum wait after the sink has answered that it is alive. Reports about the stream that the
+/// sink sent earlier arrive before this answer is handled (guess, revisit).
 const ANSWERED_MIN: Duration = Duration::from_secs(2);
 
-/// Divisor for the weight of one object in the usual time (guess, revisit).
+/// Divisor for the weight of one object in the average duration (guess, revisit).
 const WEIGHT: u32 = 4;
 
-/// State of the oldest object of a target that waits on a stream, once a later one has been
-/// written.
+/// How long, and by how many objects, a stream's oldest object of a target has been overtaken.
 #[derive(Debug)]
 struct Overtaken {
     since: Time,
@@ -56,11 +62,12 @@ struct Overtaken {
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Objects handed to the stream and not yet answered, by target and number, with the time of
-    /// handing out.
+    /// Objects that were passed to the stream and are not answered, by target and sequence number,
+    /// with the time at which they were passed.
     open: BTreeMap<(TargetId, u64), Time>,
     overtaken: BTreeMap<TargetId, Overtaken>,
-    /// Time of the last event: an object handed out, taken by the socket, or answered.
+    /// Time of the stream's last progress: an object was passed to it, accepted by its socket, or
+    /// answered.
     stirred: Time,
 }
 
@@ -82,27 +89,27 @@ impl Stream {
     }
 }
 
-/// Action required for a stream.
+/// Action that the source must take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Ask the sink whether it is alive; call [`Streams::heard`] when it answers.
+    /// Ask the sink whether it is alive. Call [`Streams::heard`] when the sink answers.
     Ask,
-    /// Close the stream: it is stuck, with this number of objects on it.
+    /// Close this stream, because it is stuck. The number counts the objects on it.
     GiveUp(StreamId, usize),
 }
 
-/// Answers for the objects of a target.
+/// The sink's answers about objects of one target.
 #[derive(Debug)]
 struct Answers {
-    /// Latest number among the answered objects, and its stream.
+    /// Highest sequence number of an answered object, and the object's stream.
     newest: (u64, StreamId),
     /// Time of the last answer.
     at: Time,
-    /// Usual time from handing out until written.
+    /// Usual duration from passing an object to a stream until it is written.
     usual: Option<Duration>,
 }
 
-/// State of the streams of a source.
+/// State of all streams of a source.
 #[derive(Debug, Default)]
 pub struct Streams {
     streams: BTreeMap<StreamId, Stream>,
@@ -110,14 +117,14 @@ pub struct Streams {
     answers: BTreeMap<TargetId, Answers>,
     next: u64,
     given_up: u32,
-    /// Stream about which the sink was asked, and the time of its answer.
+    /// Stream about which the source has asked the sink, and the time of the sink's answer.
     suspect: Option<(StreamId, Option<Time>)>,
-    /// Time at which a stream may be stuck.
+    /// Earliest time at which a stream may be stuck.
     look_at: Option<Time>,
 }
 
 impl Streams {
-    /// Records an object for a sink target that was handed to a stream.
+    /// Records an object of `target` that the source has passed to a stream.
     pub fn handed(&mut self, stream: StreamId, block: BlockId, target: TargetId, now: Time) {
         let number = self.next;
         self.next += 1;
@@ -128,15 +135,15 @@ impl Streams {
         self.look_by(now + QUIET_MIN);
     }
 
-    /// Records that a stream's socket has taken a whole object.
+    /// Records that the socket of a stream has accepted a whole object.
     pub fn taken(&mut self, stream: StreamId, now: Time) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.stirred = now;
         }
     }
 
-    /// Records that a stream's socket has taken a part of an object that is paced by its rate. The
-    /// stream is moving, and objects that overtake it meanwhile prove nothing.
+    /// Records that the socket of a stream has accepted a part of an object that a rate limit slows
+    /// down. The stream makes progress, so objects that overtake its object prove nothing.
     pub fn under_way(&mut self, stream: StreamId, now: Time) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.stirred = now;
@@ -145,7 +152,7 @@ impl Streams {
         }
     }
 
-    /// Records the answer for an object: the sink has written it, or refused it.
+    /// Records the sink's answer about an object: the sink has written or refused it.
     pub fn answered(&mut self, block: BlockId, now: Time) {
         let Some((id, target, number)) = self.blocks.remove(&block) else {
             return;
@@ -167,8 +174,8 @@ impl Streams {
                 *usual = *usual - *usual / WEIGHT + took / WEIGHT;
             }
             stream.stirred = now;
-            // The stream moves. Its other objects may have been overtaken already, and no later
-            // object may come to overtake them again.
+            // The stream makes progress. Its other objects may have been overtaken before, and no
+            // later object may follow to overtake them again, so check them now.
             stream.overtaken.clear();
             for (target, oldest) in stream.oldest_of_each() {
                 let newest = self.answers.get(&target).map(|answers| answers.newest);
@@ -202,7 +209,7 @@ impl Streams {
         }
     }
 
-    /// Removes a lost stream; its objects are requested again.
+    /// Removes a lost stream. The source sends its objects again.
     pub fn lost(&mut self, stream: StreamId) {
         if self.streams.remove(&stream).is_some() {
             self.blocks.retain(|_, (other, ..)| *other != stream);
@@ -210,7 +217,7 @@ impl Streams {
         }
     }
 
-    /// Records that the sink is alive.
+    /// Records that the sink has answered that it is alive.
     pub fn heard(&mut self, now: Time) {
         if let Some((_, at @ None)) = &mut self.suspect {
             *at = Some(now);
@@ -218,7 +225,7 @@ impl Streams {
         }
     }
 
-    /// Returns the number of objects handed to a stream and not yet answered.
+    /// Returns the number of objects that were passed to a stream and are not answered.
     #[must_use]
     pub fn on_the_way(&self, stream: StreamId) -> usize {
         let known = self.streams.get(&stream);
@@ -231,14 +238,15 @@ impl Streams {
         self.look_at
     }
 
-    /// Looks for a stuck stream, among `alive` streams. Cheap to call often.
+    /// Checks for a stuck stream. `alive` is the number of streams that can be used. Cheap enough
+    /// to call often.
     pub fn look(&mut self, alive: usize, now: Time) -> Option<Verdict> {
         if self.look_at.is_none_or(|time| now < time) {
             return None;
         }
         self.look_at = None;
         if alive < 2 {
-            // Another stream may open.
+            // A second stream may be opened later, so check again.
             self.look_at = Some(now + OVERTAKEN_MIN);
             return None;
         }
@@ -261,8 +269,8 @@ impl Streams {
                 Some(Verdict::GiveUp(id, objects))
             }
             _ => {
-                // With several questions open, the answer may belong to an earlier one, so ask
-                // again.
+                // The source may have asked before about another stream. The next answer may belong
+                // to that question, so ask again.
                 self.suspect = Some((id, None));
                 self.look_at = Some(now + OVERTAKEN_MIN);
                 Some(Verdict::Ask)
@@ -270,8 +278,8 @@ impl Streams {
         }
     }
 
-    /// Returns true if silence of the stream can be told from silence of the target: the target
-    /// answers on other streams, or they have nothing to send to it.
+    /// Returns true if the stream, and not the target, causes the missing progress: the target
+    /// answers on other streams, or other streams have no objects for it.
     fn is_told_apart(&self, id: StreamId, target: TargetId, now: Time) -> bool {
         let recently = self.patience().max(self.usual(target) * 2);
         let answers = self.answers.get(&target);
@@ -298,7 +306,8 @@ impl Streams {
                 false => now + OVERTAKEN_MIN,
             }
         });
-        // Storage that stalls for this long costs one stream, not all of them.
+        // If storage stalls for this time, only one stream is given up, because the time then
+        // doubles.
         let quiet = stream.stirred + self.doubled(QUIET_MIN, QUIET_MAX);
         overtaken.chain([quiet]).min()
     }
@@ -314,7 +323,7 @@ impl Streams {
         self.doubled(OVERTAKEN_MIN, OVERTAKEN_MAX)
     }
 
-    /// Doubles `least` for each stream given up, up to `most`.
+    /// Returns `least`, doubled for each stream given up, but at most `most`.
     fn doubled(&self, least: Duration, most: Duration) -> Duration {
         least.saturating_mul(1 << self.given_up.min(16)).min(most)
     }

@@ -1,20 +1,20 @@
-//! Finds the number of streams, readers and writers of a transfer, and the size of its objects,
-//! while it runs.
+//! Finds, while a transfer runs, the best number of streams, readers and writers, and the best
+//! object size.
 //!
-//! For each number a `belief` describes how throughput depends on it; every window in which the
-//! number changed makes the belief firmer. The next setting is the one with the highest expected
-//! throughput, or the one that reveals most. The tuner moves only numbers that affect the stage
-//! which bounds the transfer, one number at a time. Increases come in small steps, and the tuner
-//! takes them back at the first error: a number that the far side refused is the `ceiling` from
-//! then on.
+//! For each number a `belief` describes how throughput depends on it. Every window in which the
+//! number has changed makes the belief more certain. The tuner then chooses the value with the
+//! highest expected throughput, or a value that tells most about the belief. It changes one number
+//! at a time, and only numbers that affect the stage which limits the transfer. Increases come in
+//! small steps, and the tuner reverts them at the first error. A number that the other end has
+//! refused becomes the `ceiling`.
 //!
 //! [`threads`] applies the tuner to the storage of one end. [`dtl::Dtl`] is the rule of Liu and
 //! others, for comparison. [`Remembered`] is the best known setting for a pair of endpoints.
 //!
-//! Non-goals: opening streams, starting threads, measuring; rates (a transfer with a closed gate is
+//! Non-goals: opening streams, starting threads, measuring; rates (a transfer with a shut gate is
 //! not tuned).
 //!
-//! Invariants: each setting is within the bounds, and never above a number at which errors came
+//! Invariants: each setting is within the bounds, and never above a number at which errors occurred
 //! twice; the same samples give the same settings.
 
 mod belief;
@@ -27,35 +27,37 @@ use belief::Belief;
 use ceiling::Ceiling;
 use std::time::Duration;
 
-/// Time over which the throughput of one setting is measured (guess, by the simulator's four
-/// paths).
+/// Time over which the throughput of one setting is measured. Guess, from the four network paths of
+/// the simulator.
 const WINDOW: Duration = Duration::from_millis(750);
 
-/// Time after a change during which throughput still reflects the old setting, or a new stream's
-/// slow start (guess, by the same).
+/// Time after a change in which throughput is still affected by the old setting, or by the slow
+/// start of a new stream. Guess, from the four network paths of the simulator.
 const SETTLES: Duration = Duration::from_millis(500);
 
-/// Time after a step back during which errors of the old setting may still arrive.
+/// Time after a decrease in which errors of the old setting may still arrive.
 const LATE_ERRORS: Duration = Duration::from_millis(500);
 
-/// Minimum expected gain of a step up, as a fraction; a smaller gain is noise.
+/// Minimum expected gain of an increase, as a fraction. A smaller gain cannot be distinguished from
+/// noise.
 const GAIN_MIN: f64 = 0.01;
 
-/// Minimum number of windows, in a stage that a setting affects, before the found setting counts.
-/// With fewer it is a guess, no better than the remembered one. More windows than fit between two
-/// reports of the other end on its bottleneck, ten seconds apart (guess, revisit).
+/// Minimum number of windows, in a stage that a setting affects, before the tuner reports the
+/// setting as found. With fewer windows it is a guess, and no better than the remembered setting.
+/// The other end reports its bottleneck every ten seconds; this number of windows takes longer
+/// (guess, revisit).
 const FOUND_WINDOWS: u32 = 14;
 
-/// A number that the tuner can set.
+/// A parameter of the transfer that the tuner can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knob {
-    /// Data streams.
+    /// Number of data streams.
     Streams,
-    /// Readers per source target.
+    /// Number of readers per source target.
     Readers,
-    /// Writers per sink target.
+    /// Number of writers per sink target.
     Writers,
-    /// Bytes of an object, for files that begin.
+    /// Object size in bytes, for files that begin later.
     ObjectBytes,
 }
 
@@ -78,21 +80,21 @@ impl Knob {
     }
 }
 
-/// The numbers a transfer runs with.
+/// Values of all knobs of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// Data streams.
+    /// Number of data streams.
     pub streams: u32,
-    /// Readers of each source target.
+    /// Number of readers per source target.
     pub readers: u32,
-    /// Writers of each sink target.
+    /// Number of writers per sink target.
     pub writers: u32,
-    /// Bytes of an object, for files that begin.
+    /// Object size in bytes, for files that begin later.
     pub object_bytes: u64,
 }
 
 impl Setting {
-    /// The maximum value of each number.
+    /// A setting with the maximum value of each knob.
     pub const UNBOUNDED: Self = Self {
         streams: u32::MAX,
         readers: u32::MAX,
@@ -124,7 +126,7 @@ impl Setting {
         self
     }
 
-    /// Returns the minimum of both settings, knob by knob.
+    /// Returns a setting with the smaller value of each knob.
     fn least_of(self, other: &Self) -> Self {
         Knob::ALL.into_iter().fold(self, |setting, knob| {
             setting.with(knob, setting.at(knob).min(other.at(knob)))
@@ -139,12 +141,12 @@ impl Setting {
     }
 }
 
-/// Bounds of a setting. A knob whose two bounds are equal is not tuned.
+/// Bounds of a setting. A knob is not tuned if its two bounds are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Lower bounds; a 0 counts as 1.
+    /// Lower bounds. A value of 0 counts as 1.
     pub least: Setting,
-    /// Upper bounds; a value below `least` counts as `least`.
+    /// Upper bounds. A value below `least` counts as `least`.
     pub most: Setting,
 }
 
@@ -158,18 +160,18 @@ impl Bounds {
 /// The stage that limits a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bottleneck {
-    /// The source's storage.
+    /// Storage of the source.
     Read,
-    /// The network between both ends.
+    /// Network between the two ends.
     Network,
-    /// The sink's storage.
+    /// Storage of the sink.
     Write,
-    /// Not a stage that a setting affects: a listing, a rate limit, the end of the transfer.
+    /// A stage that no knob affects: listing, a rate limit, or the end of the transfer.
     Other,
 }
 
-/// Errors by kind of operation. Only errors that indicate overload count: refused, timed out,
-/// broken off; not a file that may not be read.
+/// Number of errors by kind of operation. Only errors that indicate overload count (refused, timed
+/// out, broken off), not errors such as a missing permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Errors {
     /// Streams that were refused or broke.
@@ -191,30 +193,30 @@ impl Errors {
     }
 }
 
-/// Measurements since the last sample; a few samples come each second.
+/// Measurements since the previous sample. The tuner gets a few samples per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// Bytes that arrived at the sink.
+    /// Number of bytes that arrived at the sink.
     pub bytes: u64,
     /// Length of the sample.
     pub took: Duration,
     /// Errors during the sample.
     pub errors: Errors,
-    /// Bottleneck during most of the sample, if known.
+    /// Bottleneck during most of the sample. `None` if it is unknown.
     pub bottleneck: Option<Bottleneck>,
 }
 
-/// Findings of a tuner for a pair of endpoints, to be stored by the caller.
+/// Results of the tuner for a pair of endpoints. The caller stores them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remembered {
     /// Best known setting.
     pub setting: Setting,
-    /// Highest values that have not failed; [`Setting::UNBOUNDED`] where nothing failed. The
-    /// caller's bounds are not remembered, because they can differ next time.
+    /// Highest values that did not fail, or [`Setting::UNBOUNDED`] for a knob that never failed.
+    /// The caller's bounds are not included, because they may be different next time.
     pub most: Setting,
 }
 
-/// Bytes over time, until the window is full.
+/// Number of bytes and length of the current window.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     bytes: u64,
@@ -222,7 +224,8 @@ struct Window {
 }
 
 impl Window {
-    /// Adds a sample. Returns bytes per second once the window is full, and starts a new window.
+    /// Adds a sample. If the window is full, returns its throughput in bytes per second and starts
+    /// a new window.
     fn add(&mut self, sample: &Sample) -> Option<f64> {
         self.bytes = self.bytes.saturating_add(sample.bytes);
         self.took = self.took.saturating_add(sample.took);
@@ -240,36 +243,37 @@ impl Window {
 struct Known {
     belief: Belief,
     ceiling: Ceiling,
-    /// Set once another value was in force: before that, the tuner knows only that this value
-    /// works.
+    /// True if another value was in force before. If false, the tuner only knows that the current
+    /// value works.
     was_moved: bool,
-    /// Set when more than one value is allowed.
+    /// True if the bounds allow more than one value.
     can_move: bool,
 }
 
-/// The tuner; see the module documentation.
+/// The tuner. The module documentation describes it.
 #[derive(Debug, Clone)]
 pub struct Tuner {
     known: [Known; 4],
     /// Setting in force.
     now: Setting,
     wanted: Setting,
-    /// Knob that was moved last.
+    /// Knob that was changed last.
     moved: Option<Knob>,
     has_begun: bool,
     settles: Duration,
     late_errors: Duration,
     window: Window,
-    /// Windows judged while moving some knob could help; other windows compare nothing.
+    /// Number of windows in which some knob could have affected the bottleneck. Other windows tell
+    /// nothing.
     windows: u32,
     bottleneck: Option<Bottleneck>,
-    /// Upper limits before anything failed in this transfer.
+    /// Upper limits at the start, before any error in this transfer.
     began: Setting,
     recalled: Option<Remembered>,
 }
 
 impl Tuner {
-    /// Starts with a setting that is known to be harmless.
+    /// Creates a tuner that starts with `start`. This setting must be known to cause no errors.
     #[must_use]
     pub fn new(bounds: &Bounds, start: Setting) -> Self {
         let start = start.within(bounds);
@@ -295,7 +299,8 @@ impl Tuner {
         }
     }
 
-    /// Starts near the best setting found before, and never above a value that failed.
+    /// Creates a tuner that starts near the remembered setting, and never exceeds a value that
+    /// failed.
     #[must_use]
     pub fn recall(bounds: &Bounds, remembered: &Remembered) -> Self {
         let most = Knob::ALL.into_iter().fold(bounds.most, |most, knob| {
@@ -318,7 +323,8 @@ impl Tuner {
         self.now
     }
 
-    /// Returns the best known setting and the values that failed; not the setting being tried.
+    /// Returns the best known setting, which may differ from the setting in force, and the highest
+    /// values that did not fail.
     #[must_use]
     pub fn remembered(&self) -> Remembered {
         let of = |value: &dyn Fn(Knob) -> u64| {
@@ -335,8 +341,8 @@ impl Tuner {
         }
     }
 
-    /// Returns [`Self::remembered`] if it is worth keeping for the next transfer of the pair: the
-    /// tuner judged enough windows, or something failed.
+    /// Returns [`Self::remembered`] if it is worth storing for the next transfer of the pair: the
+    /// tuner has judged enough windows, or a value failed.
     #[must_use]
     pub fn found(&self) -> Option<Remembered> {
         let is_seen = self.windows >= FOUND_WINDOWS;
@@ -351,7 +357,7 @@ impl Tuner {
         })
     }
 
-    /// Returns true if errors lowered the knob's maximum below the initial one.
+    /// Returns true if errors have reduced the maximum of the knob below its initial value.
     const fn has_failed(&self, knob: Knob) -> bool {
         self.known(knob).ceiling.most() < self.began.at(knob)
     }
@@ -363,8 +369,8 @@ impl Tuner {
             false => now,
         };
         let before = self.recalled().setting.at(knob);
-        // This transfer may have a lower bound than an earlier one, which is no evidence against
-        // the larger number.
+        // If the bound of this transfer is lower than that of an earlier one, the larger value
+        // remains the best: it has not been refuted.
         let is_bounded = best == self.began.at(knob) && before > best;
         match is_bounded && !self.has_failed(knob) {
             true => before.min(self.recalled().most.at(knob)),
@@ -372,7 +378,7 @@ impl Tuner {
         }
     }
 
-    /// Takes a sample and returns the setting to use from now on.
+    /// Handles a sample. Returns the setting to use from now on.
     pub fn told(&mut self, sample: &Sample) -> Setting {
         for known in &mut self.known {
             known.ceiling.elapse(sample.took);
@@ -382,7 +388,7 @@ impl Tuner {
         self.has_begun |= sample.bytes > 0;
         if !self.has_begun || sample.took.is_zero() || sample.bottleneck == Some(Bottleneck::Other)
         {
-            // The sample says nothing about the setting.
+            // The sample contains no information about the setting.
             self.window = Window::default();
             return self.now;
         }
@@ -409,8 +415,8 @@ impl Tuner {
         &mut self.known[knob.place()]
     }
 
-    /// Moves towards the wanted setting: down immediately, up by a few at a time, so that few
-    /// streams meet the first refusal. Returns true if anything changed.
+    /// Changes the setting towards the wanted one. Decreases are immediate. Increases are small, so
+    /// that only few streams meet a refusal. Returns true if the setting has changed.
     fn walk(&mut self) -> bool {
         let before = self.now;
         for knob in Knob::ALL {
@@ -433,7 +439,7 @@ impl Tuner {
         self.window = Window::default();
     }
 
-    /// Steps back immediately from values at which errors came.
+    /// Decreases a knob immediately if errors occurred at its current value.
     fn hear_errors(&mut self, sample: &Sample) {
         if !self.late_errors.is_zero() {
             return;
@@ -452,7 +458,7 @@ impl Tuner {
         }
     }
 
-    /// Judges a full window of throughput `rate`.
+    /// Evaluates a full window with the throughput `rate` in bytes per second.
     fn judge(&mut self, rate: f64) {
         let may_help = tried(self.bottleneck)
             .iter()
@@ -487,7 +493,7 @@ impl Tuner {
     }
 }
 
-/// Returns the knobs that may help against a bottleneck, in order.
+/// Returns the knobs that can affect a bottleneck, in the order in which they are tried.
 const fn tried(bottleneck: Option<Bottleneck>) -> &'static [Knob] {
     match bottleneck {
         Some(Bottleneck::Network) => &[Knob::Streams],

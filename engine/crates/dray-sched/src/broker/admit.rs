@@ -1,5 +1,5 @@
-//! Admission: decides whether requests can be promised, and which deadlines could be promised
-//! instead.
+//! Admission: decides whether requests can be promised. If not, finds deadlines that could be
+//! promised.
 
 use super::fill;
 use super::need::{Grid, Need, Padding};
@@ -10,10 +10,10 @@ use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
 use std::time::Duration;
 
-/// Steps of a search. Each halves the interval.
+/// Number of steps in a search. Each step halves the interval.
 const SEARCH_STEPS: u32 = 12;
 
-/// The longest delay that is offered is a second doubled this often: seventeen years.
+/// The longest offered delay is one second doubled this many times, about seventeen years.
 const DOUBLINGS_MAX: u32 = 29;
 
 const SECOND: u64 = 1_000_000_000;
@@ -22,66 +22,67 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Answer {
-    /// All of them are accepted.
+    /// All requests are accepted.
     Accepted(Vec<Grant>),
-    /// All of them are refused.
+    /// All requests are refused.
     Refused(Refusal),
 }
 
-/// Guarantees and estimates for an accepted request.
+/// Guarantees and estimates for one accepted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The transfer.
     pub key: TransferKey,
-    /// True if a finish or a rate is promised.
+    /// True if a finish time or a rate is promised.
     pub is_promised: bool,
-    /// Planned rate from now on, or from the start of the transfer.
+    /// Planned rate at the start of the transfer, which may be later than now.
     pub rate: BytesPerSecond,
-    /// Planned rate now: zero for a transfer that starts later.
+    /// Planned rate at this moment. Zero for a transfer that starts later.
     pub present: BytesPerSecond,
-    /// Planned finish; `None` if none is planned.
+    /// Planned finish. `None` if the plan does not contain the transfer's end.
     pub finish: Option<Time>,
-    /// Latest finish, if promised.
+    /// Promised latest finish. `None` if no finish is promised.
     pub latest: Option<Time>,
 }
 
-/// Reason of a refusal, and the deadlines that could be promised instead.
+/// Reason for a refusal, with deadlines that could be promised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The first request that does not fit.
     pub key: TransferKey,
-    /// The obstacle.
+    /// The obstacle to this request.
     pub obstacle: Obstacle,
-    /// Rate the request would have needed.
+    /// Rate that this request would need.
     pub rate_needed: Option<BytesPerSecond>,
-    /// Rate available to it in its window, with all promises kept.
+    /// Rate that is available to this request in its time window, if all promises are kept.
     pub rate_there_is: Option<BytesPerSecond>,
-    /// Deadlines with which all requests would be accepted, each later by the same delay. An offer
-    /// of [`Broker::admit`] is valid for [`Config::offer_holds`], provided that no other promise is
-    /// made until then and every transfer has run at its rate.
+    /// Deadlines with which all requests would be accepted. Each is later than requested, by the
+    /// same delay. An offer of [`Broker::admit`] is valid for [`Config::offer_holds`], as long as
+    /// no other promise is made in that time and every transfer runs at its rate.
     pub offer: Option<Vec<(TransferKey, Time)>>,
 }
 
-/// Obstacle to a request.
+/// The obstacle that prevents a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Obstacle {
-    /// A resource, with the promises that need it at the same time.
+    /// A resource, and the promises that need the resource at the same time.
     Resource(ResourceId, Vec<TransferKey>),
-    /// Its own ceiling: the floor is above it, or the deadline too soon for it.
+    /// The request's own ceiling: its floor is higher, or its deadline is too early for the
+    /// ceiling.
     Ceiling,
-    /// Its deadline is not after its start.
+    /// The request's deadline is not after its start.
     Window,
-    /// It names an unknown resource.
+    /// The request names an unknown resource.
     Unknown(ResourceId),
-    /// A transfer with this key exists already, or the key is used twice in the requests.
+    /// The transfer key is already in use, or two of the requests have it.
     Taken,
-    /// The broker already handles the maximum number of transfers; the value is that maximum.
+    /// The broker already handles the maximum number of transfers, which is the value.
     Full(usize),
 }
 
 impl Broker {
-    /// Accepts all requests or none.
+    /// Accepts all requests, or none of them.
     pub fn admit(&mut self, wishes: &[Wish], now: Time) -> Answer {
         if let Some(grants) = self.take_on(wishes, now) {
             return Answer::Accepted(grants);
@@ -95,8 +96,8 @@ impl Broker {
         answer
     }
 
-    /// Like [`Self::admit`], but without the search for other deadlines, which costs a hundred
-    /// times as much.
+    /// Accepts all requests or none, as [`Self::admit`] does. Does not search for other deadlines;
+    /// this search costs a hundred times as much.
     pub fn take_on(&mut self, wishes: &[Wish], now: Time) -> Option<Vec<Grant>> {
         let is_ours = |wish: &Wish| wishes.iter().any(|ours| ours.key == wish.key);
         self.offers
@@ -112,9 +113,9 @@ impl Broker {
 
     /// Returns the answer that [`Broker::admit`] would give, and changes nothing.
     ///
-    /// A request that is accepted stays acceptable with a later deadline, fewer bytes, or more
-    /// capacity. The exception is a request with a floor and a deadline: the floor is held until
-    /// the deadline, so a later one can be harder.
+    /// An acceptable request remains acceptable with a later deadline, fewer bytes, or more
+    /// capacity. The exception is a request with both a floor and a deadline. The floor is reserved
+    /// until the deadline, so a later deadline can be harder to promise.
     pub fn would(&self, wishes: &[Wish], now: Time) -> Answer {
         if let Err((key, obstacle)) = self.check(wishes, now) {
             return Answer::Refused(Refusal {
@@ -131,7 +132,7 @@ impl Broker {
         }
     }
 
-    /// Checks the requests for errors that do not depend on the promises.
+    /// Checks the requests for errors that are independent of existing promises.
     fn check(&self, wishes: &[Wish], now: Time) -> Result<(), (TransferKey, Obstacle)> {
         let refuse = |key, obstacle| Err((key, obstacle));
         if let Some(wish) = wishes.first()
@@ -150,7 +151,7 @@ impl Broker {
             if let Some(unknown) = (wish.resources.iter()).find(|id| self.index(**id).is_none()) {
                 return refuse(wish.key, Obstacle::Unknown(*unknown));
             }
-            // Such a request has no plan, so no plan would show that its deadline has passed.
+            // No plan is made for such a request, so check here whether its deadline has passed.
             let is_planned = wish.bytes.is_some() && self.can_promise(wish);
             if !is_planned && (wish.deadline).is_some_and(|due| due <= wish.start(now)) {
                 return refuse(wish.key, Obstacle::Window);
@@ -159,8 +160,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Reserves an offer, as offered, in later plans until it is requested or expires.
-    /// [`Broker::admit`] does that by itself; this is for callers that asked a copy of the broker.
+    /// Reserves an offer in later plans, until the offer is requested or expires. [`Broker::admit`]
+    /// calls this itself. Other callers need it only if they asked a copy of the broker.
     pub fn remember(&mut self, wishes: &[Wish], offer: &[(TransferKey, Time)], now: Time) {
         let until = now + self.config.offer_holds;
         let offered = wishes.iter().map(|wish| {
@@ -177,8 +178,8 @@ impl Broker {
         }
     }
 
-    /// Replaces the request of a transfer; its known maximum use is kept. If the new request cannot
-    /// be promised, the old one stays.
+    /// Replaces the request of a transfer, and keeps the transfer's observed maximum rate. If the
+    /// new request cannot be promised, the old request remains.
     pub fn change(&mut self, wish: &Wish, now: Time) -> Option<Grant> {
         let old = self.transfers.remove(&wish.key);
         let grants = self.take_on(std::slice::from_ref(wish), now);
@@ -196,16 +197,16 @@ impl Broker {
         }
     }
 
-    /// Sets the class and weight of a transfer. The promises stay the same.
+    /// Sets the class and the weight of a transfer. Promises are not affected.
     pub fn weigh(&mut self, key: TransferKey, class: Class, weight: u32) {
         if let Some(taken) = self.transfers.get_mut(&key) {
             (taken.wish.class, taken.wish.weight) = (class, weight);
         }
     }
 
-    /// Returns a plan for each part of the need that contains one of the requests, with all
-    /// promises included; or the part without a plan. Depends only on promises, requests,
-    /// capacities and time.
+    /// Plans the promises together with the requests. Returns the plan for each part of the need
+    /// that contains one of the requests. If a part has no plan, returns this part as the error.
+    /// The result depends only on promises, requests, capacities and time.
     fn test(&self, wishes: &[Wish], now: Time) -> Result<Vec<(Need, plan::Plan)>, Option<Need>> {
         let mut need = self.empty_need(now);
         for (wish, resources) in self.promises(now) {
@@ -264,9 +265,10 @@ impl Broker {
         wishes.iter().map(grant).collect()
     }
 
-    /// Builds a refusal with its reason and offer. Every number is found with the test that admits.
+    /// Builds a refusal with its reason and offer. Every number in it is found by repeating the
+    /// admission test.
     fn refusal(&self, wishes: &[Wish], now: Time) -> Refusal {
-        // The first request that does not fit with those before it.
+        // Find the first request that does not fit together with the requests before it.
         let at = (0..wishes.len())
             .find(|at| self.test(&wishes[..=*at], now).is_err())
             .unwrap_or(0);
@@ -300,7 +302,8 @@ impl Broker {
         }
     }
 
-    /// Returns the largest part of a request, in 4 096ths, that fits with those before it.
+    /// Returns the largest fraction of the request `at`, in units of 1/4096, that fits together
+    /// with the requests before it.
     fn largest(&self, wishes: &[Wish], at: usize, now: Time) -> u64 {
         let mut tried = wishes[..=at].to_vec();
         let whole = &wishes[at];
@@ -323,7 +326,7 @@ impl Broker {
         fits
     }
 
-    /// Returns the deadlines with the shortest delay with which all requests would be accepted.
+    /// Returns deadlines with which all requests would be accepted, with the shortest common delay.
     fn offer(&self, wishes: &[Wish], now: Time) -> Option<Vec<(TransferKey, Time)>> {
         let Config { offer_holds, .. } = self.config;
         let later = |delay: u64| -> Vec<Wish> {
@@ -333,7 +336,7 @@ impl Broker {
             }
             wishes
         };
-        // The offer must still fit if it is requested a little later.
+        // The client requests the offer a little later, so the offer must still fit then.
         let fits = |delay: u64| {
             let now_or_soon = later(delay);
             let mut soon = now_or_soon.clone();
@@ -350,7 +353,7 @@ impl Broker {
             .find(|delay| fits(*delay))?;
         let (mut low, mut high) = (high / 2, high);
         for _ in 0..SEARCH_STEPS {
-            // Deadlines are whole seconds from now.
+            // Deadlines are rounded to whole seconds from now, so a finer search is useless.
             if high - low <= SECOND {
                 break;
             }
@@ -404,7 +407,8 @@ impl Broker {
         let grid = Grid::new(need);
         let over = need.overheld().map(|(resource, _)| resource);
         let known = (resources.iter().copied()).filter(|at| need.capacities[*at].is_some());
-        // A resource that is overloaded by itself, otherwise the resource with the highest demand.
+        // Choose a resource that is overloaded by its own demands. If there is none, choose the
+        // resource with the highest demand.
         let worst = known.max_by_key(|resource| {
             let asked: u128 = (need.demands.iter())
                 .filter(|demand| demand.resources.contains(resource))
@@ -442,7 +446,7 @@ impl Broker {
     }
 }
 
-/// Returns the deadline plus `delay`, rounded up to a whole number of seconds from now.
+/// Returns the deadline plus `delay` (in nanoseconds), rounded up to whole seconds from now.
 fn rounded(deadline: Time, now: Time, delay: u64) -> Time {
     let late = deadline.max(now).as_nanos().saturating_add(delay);
     let seconds = (late - now.as_nanos()).div_ceil(SECOND);

@@ -1,4 +1,4 @@
-//! Capacity of a resource, configured or learned from measurements.
+//! Capacity of a resource, configured or derived from measurements.
 
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
@@ -6,14 +6,14 @@ use dray_core::time::nanos;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Maximum number of remembered measurements per resource.
+/// Maximum number of stored measurements per resource.
 const SAMPLES_MAX: usize = 64;
 
-/// Lifetime of a measurement. Guess, revisit: long against the minutes in which shared networks
-/// swing, short against the hours for which other users' load stays.
+/// Time for which a measurement is used. The rate of shared networks varies within minutes, and the
+/// load of other users stays for hours; this time lies between the two. Guess, revisit.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// Divisor for the smallest change of capacity that is worth a new plan: a twentieth.
+/// A change of capacity by more than 1 / `CHANGE_PART` is worth a new plan.
 const CHANGE_PART: u64 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,14 +22,14 @@ struct Sample {
     rate: u64,
 }
 
-/// Capacity assumption.
+/// Assumption about the future capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outlook {
-    /// Capacity of the worst tenth of the time.
+    /// Capacity in the worst tenth of the time.
     Low,
     /// Average capacity.
     Mean,
-    /// Capacity of the best tenth of the time.
+    /// Capacity in the best tenth of the time.
     High,
 }
 
@@ -38,20 +38,20 @@ pub enum Outlook {
 pub struct Capacity {
     ceiling: Option<u64>,
     samples: VecDeque<Sample>,
-    /// Measurement with which a new plan was last requested.
+    /// Measurement for which a new plan was last requested.
     told: Option<u64>,
 }
 
 impl Capacity {
-    /// Sets the configured maximum, which is never exceeded.
+    /// Sets the configured maximum. The capacity never exceeds it.
     pub(crate) fn set_ceiling(&mut self, ceiling: Option<BytesPerSecond>) {
         self.ceiling = ceiling.map(|rate| rate.0);
     }
 
-    /// Records the capacity from `now` on. Returns true if it differs by a twentieth from the
-    /// capacity that plans were made for.
+    /// Records the capacity from `now` on. Returns true if it has changed by more than a twentieth
+    /// since the last call that returned true.
     pub(crate) fn measure(&mut self, rate: BytesPerSecond, now: Time) -> bool {
-        // Several samples can be later than now when the clock was set back.
+        // If the clock was set back, samples may be later than `now`.
         while (self.samples.back()).is_some_and(|last| last.since >= now) {
             self.samples.pop_back();
         }
@@ -59,7 +59,7 @@ impl Capacity {
             since: now,
             rate: rate.0,
         });
-        // A sample lasts until the next one begins.
+        // A sample is valid until the start of the next sample.
         while self.samples.len() > SAMPLES_MAX
             || (self.samples.get(1)).is_some_and(|next| now.since(next.since) >= MEMORY)
         {
@@ -72,14 +72,14 @@ impl Capacity {
         is_news
     }
 
-    /// Returns the present capacity.
+    /// Returns the present capacity in bytes per second. Returns `None` if it is unknown.
     #[must_use]
     pub fn present(&self) -> Option<u64> {
         let measured = self.samples.back().map(|sample| sample.rate);
         self.bounded(measured)
     }
 
-    /// Returns the expected capacity from `now` on.
+    /// Returns the capacity expected from `now` on, in bytes per second.
     #[must_use]
     pub fn expected(&self, outlook: Outlook, now: Time) -> Option<u64> {
         self.bounded(self.learned(outlook, now))
@@ -178,7 +178,7 @@ mod tests {
         assert!(link.measure(BytesPerSecond(100), at(0)));
         assert!(!link.measure(BytesPerSecond(104), at(1)));
         assert!(link.measure(BytesPerSecond(106), at(2)));
-        // Small steps add up.
+        // Several small changes together are worth a new plan.
         assert!(!link.measure(BytesPerSecond(109), at(3)));
         assert!(link.measure(BytesPerSecond(112), at(4)));
     }

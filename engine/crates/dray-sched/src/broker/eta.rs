@@ -1,4 +1,4 @@
-//! Estimates of when transfers finish.
+//! Estimates the finish times of transfers.
 
 use super::triage::Kept;
 use super::wish::{TransferKey, Wish};
@@ -7,21 +7,24 @@ use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use dray_core::time::nanos;
 
-/// Maximum number of rate changes that an estimate follows. Afterwards the last rates are assumed.
+/// Maximum number of rate changes that an estimate follows. The estimate assumes that the rates
+/// stay constant afterwards.
 const STEPS_MAX: usize = 64;
 
 /// Estimated finish of a transfer if no transfer is added or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eta {
-    /// With the capacity of the best tenth of the time.
+    /// Finish with the capacity of the best tenth of the time.
     pub early: Time,
-    /// With the capacity of the worst tenth; `None` if the transfer then does not progress.
+    /// Finish with the capacity of the worst tenth of the time. `None` if the transfer makes no
+    /// progress at that capacity.
     pub late: Option<Time>,
 }
 
 impl Broker {
-    /// Follows the rates to the transfer's end. Returns `None` if its size is unknown, or if it
-    /// does not progress. O(n) times the work of [`Broker::rates`].
+    /// Simulates the rates until the transfer has finished. Returns `None` if the size of the
+    /// transfer is unknown, or if it makes no progress. The cost is O(n) times the cost of
+    /// [`Broker::rates`].
     #[must_use]
     pub fn eta(&self, key: TransferKey, now: Time) -> Option<Eta> {
         let early = self.follow(key, Outlook::High, now)?;
@@ -67,7 +70,7 @@ impl Broker {
             let passed = u64::try_from(next.since(now).as_nanos()).unwrap_or(u64::MAX);
             for rate in &rates {
                 let given = rate.given.map_or(u64::MAX, |rate| rate.0);
-                // Rounded up, so that a transfer that reaches its end in this step is complete.
+                // Round up, so that a transfer whose end is in this step is complete.
                 let moved = (u128::from(given) * u128::from(passed)).div_ceil(1_000_000_000);
                 let moved = u64::try_from(moved).unwrap_or(u64::MAX);
                 let taken = ahead.transfers.get_mut(&rate.key)?;
@@ -85,18 +88,18 @@ impl Broker {
     }
 }
 
-/// Capacity of each resource that plans leave, for each interval between their instants.
+/// Capacity of each resource that is not planned, for each interval of the plans.
 #[derive(Debug, Clone)]
 pub(super) struct Left {
-    /// Start of each interval; the last one has no end.
+    /// Start of each interval. The last interval has no end.
     cuts: Vec<Time>,
-    /// Free bytes per second per resource and interval; `None` for a resource of unknown capacity.
+    /// Free bytes per second, by resource and interval. `None` for a resource of unknown capacity.
     free: Vec<Option<Vec<u64>>>,
 }
 
 impl Left {
-    /// Computes the capacity left by the plans of all transfers except `but`. O(promises * instants
-    /// of their parts).
+    /// Computes the free capacity after the plans of all transfers except `but`. O(promises *
+    /// instants of their parts).
     pub(super) fn new(broker: &Broker, kept: &Kept, but: Option<TransferKey>, now: Time) -> Self {
         let capacities = broker.empty_need(now).capacities;
         let mut cuts = vec![now];
@@ -112,7 +115,7 @@ impl Left {
         cuts.sort_unstable();
         cuts.dedup();
         let at = |time: Time| cuts.partition_point(|cut| *cut < time);
-        // Rates that begin and end at each cut.
+        // For each interval border: the rates that begin there, and the rates that end there.
         let none = vec![(0u128, 0u128); cuts.len() + 1];
         let mut uses = vec![none; capacities.len()];
         let mut add = |resources: &[usize], from: usize, until: usize, rate: u64| {
@@ -155,7 +158,7 @@ impl Left {
         }
     }
 
-    /// Returns the earliest finish of `wish` in the free capacity; `resources` are the indices of
+    /// Returns the earliest finish of `wish` in the free capacity. `resources` are the indices of
     /// its resources. O(instants).
     pub(super) fn done(&self, wish: &Wish, resources: &[usize]) -> Option<Time> {
         let mut left = wish.bytes?;

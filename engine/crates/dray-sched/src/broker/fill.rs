@@ -1,22 +1,22 @@
-//! Plans by filling: places the demands in the order of their deadlines into the remaining
-//! capacity.
+//! Makes plans by filling: takes the demands in the order of their deadlines, and places each in
+//! the remaining capacity.
 
 use super::need::{Demand, Grid, Need};
 use super::plan::Plan;
 use super::wish::bytes_in;
 
-/// Placement of a demand's bytes within its window.
+/// Distribution of a demand's bytes within its time window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// At one rate through the whole window, as far as capacity allows: no transfer runs faster
-    /// than it must, and spare capacity shows early.
+    /// At one rate through the whole window, as far as the capacity allows. No transfer runs faster
+    /// than necessary, so spare capacity is available early.
     Even,
-    /// As early as possible. On one resource without ceilings this is preemptive EDF: it finds a
-    /// plan whenever there is one.
+    /// As early as possible. On a single resource without ceilings this is preemptive EDF, which
+    /// finds a plan if there is one.
     Earliest,
 }
 
-/// Places all demands of a need. Returns `None` if they do not fit this way.
+/// Places all demands of a need. Returns `None` if this way of filling does not fit them all.
 pub(crate) fn plan(need: &Need, grid: &Grid, fill: Fill) -> Option<Plan> {
     let mut grid = grid.clone();
     let mut amounts = vec![vec![0; grid.intervals()]; need.demands.len()];
@@ -44,7 +44,8 @@ pub(crate) fn order(need: &Need) -> Vec<usize> {
     order
 }
 
-/// Adds up to `bytes` of a demand to its amounts. Returns the number of bytes that did not fit.
+/// Places up to `bytes` bytes of a demand, and adds them to `amounts`. Returns the number of bytes
+/// that did not fit.
 pub(crate) fn place(
     grid: &mut Grid,
     demand: &Demand,
@@ -60,12 +61,12 @@ pub(crate) fn place(
     for interval in grid.window(demand) {
         let own = demand.ceiling.unwrap_or(u64::MAX);
         let nanos = grid.nanos(interval);
-        // Bytes placed before count against the ceiling.
+        // The ceiling also applies to bytes that were placed earlier.
         let own = bytes_in(own, nanos).saturating_sub(amounts[interval]);
         let even = if rate == u64::MAX {
             u64::MAX
         } else {
-            // Rounded up, so that small windows do not lose a byte each.
+            // Round up, so that a short interval does not lose a byte.
             bytes_in(rate, nanos).saturating_add(1)
         };
         let part = grid.free(demand, interval).min(own).min(even).min(left);
@@ -79,7 +80,8 @@ pub(crate) fn place(
     left
 }
 
-/// Returns the lowest rate at which all bytes fit, or the highest useful rate if they do not fit.
+/// Returns the lowest rate at which all bytes fit. If they do not fit at any rate, returns the
+/// highest rate.
 fn level(grid: &Grid, demand: &Demand, bytes: u64) -> u64 {
     let free: Vec<(u64, u64)> = (grid.window(demand))
         .map(|interval| (grid.nanos(interval), grid.free(demand, interval)))
@@ -103,9 +105,10 @@ fn level(grid: &Grid, demand: &Demand, bytes: u64) -> u64 {
     low
 }
 
-/// Returns true if there is certainly no plan: some demand alone does not fit, or some resource
-/// alone cannot carry its demands even without their ceilings and other resources. That relaxation
-/// is exact, so any test refuses what it refuses.
+/// Returns true if there is certainly no plan: a demand does not fit even alone, or a resource
+/// cannot carry its demands even if their ceilings and their other resources are ignored. The
+/// second test is exact for a single resource. So a need that is refused here has no plan by any
+/// method.
 pub(crate) fn is_impossible(need: &Need, grid: &Grid) -> bool {
     let alone = |demand: &Demand| {
         let free = grid
@@ -117,7 +120,7 @@ pub(crate) fn is_impossible(need: &Need, grid: &Grid) -> bool {
         || (0..need.capacities.len()).any(|resource| does_overload(need, grid, resource))
 }
 
-/// Returns true if a resource alone cannot carry its demands.
+/// Returns true if a single resource cannot carry its demands.
 pub(crate) fn does_overload(need: &Need, grid: &Grid, resource: usize) -> bool {
     if grid.room[resource].is_none() {
         return false;
@@ -139,8 +142,8 @@ pub(crate) fn does_overload(need: &Need, grid: &Grid, resource: usize) -> bool {
     plan(&relaxed, grid, Fill::Earliest).is_none()
 }
 
-/// Returns the minimum number of bytes that the linear program must place: the demand less the
-/// permitted shortfall.
+/// Returns the minimum number of bytes of a demand that the linear program must place: its size
+/// minus the permitted shortfall.
 fn required(demand: &Demand) -> u64 {
     demand
         .bytes

@@ -1,45 +1,47 @@
-//! Plans by linear programming, for needs on several resources or with ceilings that filling cannot
-//! plan.
+//! Makes plans by linear programming, for demands on several resources or with ceilings for which
+//! filling finds no plan.
 //!
-//! The program minimises the sum of the demands' shortfalls, each relative to its size, by
-//! Mehrotra's predictor-corrector method (Wright, Primal-Dual Interior-Point Methods, 1997, chapter
-//! 10), starting at a point that is feasible on both sides. Resources meet only demands of the same
-//! interval, so the normal equations split into one small block for each interval and one dense
-//! block of the demands: O(n^3 + K n^2 R) for each of some twenty steps, with n demands, K
-//! intervals and R resources.
+//! The linear program minimises the sum of the shortfalls of all demands, each relative to the size
+//! of its demand. The method is Mehrotra's predictor-corrector method (Wright, Primal-Dual
+//! Interior-Point Methods, 1997, chapter 10). It starts at a point that is feasible for the primal
+//! and the dual problem. A resource constrains only demands in the same interval. So the normal
+//! equations consist of one small block for each interval and one dense block for the demands. The
+//! cost of each of about twenty steps is O(n^3 + K n^2 R), with n demands, K intervals and R
+//! resources.
 //!
-//! This is the only part of the broker with floating-point numbers. They only propose: a solution
-//! is rounded down to bytes, filled up, and accepted only if the result is a plan; a refusal rests
-//! on a bound of the dual, which is a bound wherever the dual is feasible.
+//! This is the only part of the broker with floating-point numbers. A solution is only a proposal:
+//! it is rounded down to bytes, filled up, and accepted only if the result is a plan. A refusal
+//! relies on a lower bound from the dual problem, which is valid at every feasible point of the
+//! dual.
 
 use super::fill::{self, Fill};
 use super::matrix::{factorise, invert, substitute};
 use super::need::{Grid, Need};
 use super::plan::{Plan, short_max};
 
-/// Maximum number of steps. Twenty are usual.
+/// Maximum number of steps of the method. About twenty are usual.
 const STEPS_MAX: usize = 80;
 
-/// Sum of the shortfalls, each as a fraction of the demand's size, up to which the demands count as
-/// fitting. Less than [`short_max`] allows.
+/// The demands count as fitting up to this sum of shortfalls, each as a fraction of the size of its
+/// demand. The value is smaller than the shortfall that [`short_max`] allows.
 const LACK_MAX: f64 = 1e-4;
 
-/// Final gap between objective and bound.
+/// The method stops when the gap between objective and bound is below this value.
 const GAP_MAX: f64 = 1e-7;
 
-/// Fraction of the way to the border that a step may go.
+/// A step goes at most this fraction of the distance to the border of the feasible region.
 const STEP_PART: f64 = 0.995;
 
-/// Goal of the method.
+/// Question that the method answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
-    /// Decide whether all demands fit; stop as soon as that is certain.
+    /// Decide whether all demands fit. Stop as soon as the answer is certain.
     Fit,
-    /// Maximise the bytes; stop at the optimum.
+    /// Maximise the number of bytes. Stop at the optimum.
     Bytes,
 }
 
-/// Returns a plan for the need if there is one.
+/// Returns a plan for the need. Returns `None` if the demands do not fit.
 pub(crate) fn plan(need: &Need, grid: &Grid) -> Option<Plan> {
     let mut program = Program::new(need, grid, Goal::Fit)?;
     program.solve(Goal::Fit);
@@ -49,9 +51,10 @@ pub(crate) fn plan(need: &Need, grid: &Grid) -> Option<Plan> {
     rounded(need, grid, &program)
 }
 
-/// Returns an upper bound of the bytes of the demands that any plan can move, including unfinished
-/// demands: no set of demands that are carried whole has more. The bound comes from the dual, so it
-/// holds whether or not the method converged. Returns `None` if no byte can move.
+/// Returns an upper bound for the number of bytes of the demands that any plan can move. Bytes of
+/// incomplete demands count too, so no set of completely moved demands has more bytes. The bound
+/// comes from the dual problem, so it is valid even if the method has not converged. Returns `None`
+/// if no byte can move.
 #[must_use]
 pub fn bytes_bound(need: &Need) -> Option<f64> {
     let grid = Grid::new(need);
@@ -61,15 +64,15 @@ pub fn bytes_bound(need: &Need) -> Option<f64> {
     Some((all - bound.max(0.0)) * program.unit)
 }
 
-/// Converts floating-point amounts to bytes: rounds down within the capacity, and places the rest
-/// where it fits.
+/// Converts floating-point amounts to bytes: rounds down within the capacity, then places the
+/// remaining bytes where they fit.
 fn rounded(need: &Need, grid: &Grid, program: &Program) -> Option<Plan> {
     let mut grid = grid.clone();
     let mut amounts = vec![vec![0u64; grid.intervals()]; need.demands.len()];
     for (cell, at) in program.cells.iter().enumerate() {
         let demand = &need.demands[at.demand];
         let placed: u64 = amounts[at.demand].iter().sum();
-        // From zero to the largest number: Rust's conversion saturates.
+        // Rust's conversion saturates, so the result is between zero and the largest integer.
         let bytes = (program.x[cell] * program.unit).floor() as u64;
         let part = bytes
             .min(grid.free(demand, at.interval))
@@ -92,47 +95,48 @@ fn rounded(need: &Need, grid: &Grid, program: &Program) -> Option<Plan> {
     })
 }
 
-/// One amount of the program: a demand in an interval.
+/// One variable of the program: the amount of a demand in an interval.
 struct Cell {
     demand: usize,
     interval: usize,
-    /// Ceiling of the amount, where it can bind.
+    /// Ceiling of the amount. `None` if a resource always limits the amount more.
     most: Option<f64>,
 }
 
-/// A resource in an interval.
+/// One capacity constraint of the program: a resource in an interval.
 struct Row {
     room: f64,
 }
 
-/// The program and its present point. Amounts are in units of the largest demand.
+/// The linear program and its current point. Amounts are in units of the largest demand.
 struct Program {
     unit: f64,
     sizes: Vec<f64>,
     /// Cost of one unit of shortfall, per demand.
     costs: Vec<f64>,
     cells: Vec<Cell>,
-    /// Cells per interval, and rows per cell.
+    /// Indices of the cells of each interval, and indices of the rows of each cell.
     of_interval: Vec<Vec<usize>>,
     rows_of: Vec<Vec<usize>>,
     rows: Vec<Row>,
     rows_in: Vec<Vec<usize>>,
-    /// Amounts, slack below the ceiling, shortfalls of demands, slack of rows.
+    /// Primal variables: amounts (`x`), slacks below the ceilings (`v`), shortfalls of the demands
+    /// (`y`), slacks of the rows (`s`).
     x: Vec<f64>,
     v: Vec<f64>,
     y: Vec<f64>,
     s: Vec<f64>,
-    /// Duals of `x`, `v`, `y` and `s`.
+    /// Dual variables of `x`, `v`, `y` and `s`.
     zx: Vec<f64>,
     w: Vec<f64>,
     zy: Vec<f64>,
     zs: Vec<f64>,
-    /// Prices of demands and of rows.
+    /// Dual prices of the demands (`p`) and of the rows (`q`).
     p: Vec<f64>,
     q: Vec<f64>,
 }
 
-/// A direction, or a set of right-hand sides; fields as in [`Program`].
+/// A direction or a set of right-hand sides. The fields have the same meaning as in [`Program`].
 #[derive(Clone)]
 struct Step {
     x: Vec<f64>,
@@ -147,18 +151,18 @@ struct Step {
     q: Vec<f64>,
 }
 
-/// The factors of the normal equations at one point.
+/// Factors of the normal equations at one point.
 struct Factors {
-    /// Weights of the amounts.
+    /// Diagonal weights of the amounts.
     d: Vec<f64>,
-    /// Inverse block of each interval, dense by its rows.
+    /// Inverse block of each interval, as a dense matrix stored by rows.
     blocks: Vec<Vec<f64>>,
-    /// The lower triangle of the demands' block.
+    /// Lower triangle of the block of the demands.
     lower: Vec<f64>,
 }
 
 impl Program {
-    /// Builds the program. Returns `None` if no demand could move a byte.
+    /// Builds the program. Returns `None` if no demand can move a byte.
     fn new(need: &Need, grid: &Grid, goal: Goal) -> Option<Self> {
         let unit = need.demands.iter().map(|demand| demand.bytes).max()?.max(1) as f64;
         let intervals = grid.intervals();
@@ -236,7 +240,7 @@ impl Program {
         Some(program)
     }
 
-    /// Sets the start: a point strictly within all bounds, on both sides.
+    /// Sets the starting point, which is strictly feasible for the primal and the dual problem.
     fn begin(&mut self) {
         let mut users = vec![0.0; self.rows.len()];
         let mut windows = vec![0.0; self.sizes.len()];
@@ -266,7 +270,7 @@ impl Program {
         self.q.fill(-mean);
         self.zs.fill(mean);
         for demand in 0..self.sizes.len() {
-            // A price below zero, so that the dual slack of a cell without rows is positive too.
+            // The price is negative, so that the dual slack of a cell without rows is positive too.
             self.p[demand] = -mean;
             self.zy[demand] = self.costs[demand] + mean;
         }
@@ -280,7 +284,7 @@ impl Program {
         }
     }
 
-    /// Returns the sum of the shortfalls, weighted by cost.
+    /// Returns the objective: the sum of the shortfalls, weighted by cost.
     fn objective(&self) -> f64 {
         self.y
             .iter()
@@ -298,7 +302,7 @@ impl Program {
             .sum()
     }
 
-    /// Returns the dual objective.
+    /// Returns the dual objective, which is a lower bound of the objective.
     fn bound(&self) -> f64 {
         let demands: f64 = self
             .sizes
@@ -315,7 +319,7 @@ impl Program {
         demands + rows - ceilings
     }
 
-    /// Iterates until the goal is decided. Returns the best bound found.
+    /// Iterates until `goal` is answered. Returns the best bound found.
     fn solve(&mut self, goal: Goal) -> f64 {
         let mut best = 0.0f64;
         let scale = match goal {
@@ -336,7 +340,8 @@ impl Program {
         best.max(self.bound())
     }
 
-    /// Takes one predictor and corrector step. Returns false if rounding prevents progress.
+    /// Makes one predictor step and one corrector step. Returns false if rounding prevents
+    /// progress.
     fn step(&mut self) -> bool {
         let factors = self.factors();
         let affine = self.direction(&factors, 0.0, None);
@@ -373,13 +378,13 @@ impl Program {
         true
     }
 
-    /// Returns the number of products in the gap.
+    /// Returns the number of primal-dual products in the duality gap.
     fn pairs(&self) -> f64 {
         let bounded = self.cells.iter().filter(|cell| cell.most.is_some()).count();
         (self.x.len() + bounded + self.y.len() + self.s.len()) as f64
     }
 
-    /// Returns the gap after a step.
+    /// Returns the duality gap after a step. `primal` and `dual` are the step lengths.
     fn gap(&self, step: Option<&Step>, primal: f64, dual: f64) -> f64 {
         let sum = |one: &[f64], two: &[f64], by: Option<(&[f64], &[f64])>| -> f64 {
             (0..one.len())
@@ -409,7 +414,7 @@ impl Program {
         )
     }
 
-    /// Returns the maximum step length on each side, at most one.
+    /// Returns the maximum step lengths, at most 1, for the primal and for the dual variables.
     fn lengths(&self, step: &Step) -> (f64, f64) {
         let most = |values: &[f64], by: &[f64]| {
             (values.iter().zip(by)).fold(1.0f64, |most, (value, by)| {
@@ -465,7 +470,7 @@ impl Program {
             for (at, cell) in cells.iter().enumerate() {
                 let demand = self.cells[*cell].demand;
                 lower[demand * count + demand] += d[*cell];
-                // Sum of the block's columns for this cell's rows.
+                // Add up the columns of the block for the rows of this cell.
                 let mut column = vec![0.0; rows.len()];
                 for two in &local[at] {
                     for (one, sum) in column.iter_mut().enumerate() {
@@ -475,7 +480,8 @@ impl Program {
                 for (other, of_other) in cells.iter().zip(&local).take(at + 1) {
                     let sum: f64 = of_other.iter().map(|one| column[*one]).sum();
                     let (high, low) = (demand, self.cells[*other].demand);
-                    // Cells of an interval are in the order of their demands.
+                    // The cells of an interval are in the order of their demands, so `high` is not
+                    // below `low`.
                     lower[high * count + low] -= d[*cell] * d[*other] * sum;
                 }
             }
@@ -485,15 +491,15 @@ impl Program {
         Factors { d, blocks, lower }
     }
 
-    /// Returns the positions of a cell's rows among those of its interval.
+    /// Returns the positions of a cell's rows among the rows of its interval.
     fn local(&self, cell: usize) -> Vec<usize> {
         let rows = &self.rows_in[self.cells[cell].interval];
         let place = |row: &usize| rows.iter().position(|other| other == row);
         self.rows_of[cell].iter().filter_map(place).collect()
     }
 
-    /// Returns Newton's direction to the point where all products are `mu`, with the second-order
-    /// part of `affine` taken into account.
+    /// Returns Newton's direction towards the point at which all primal-dual products equal `mu`.
+    /// Includes the second-order correction from `affine`, if given.
     fn direction(&self, factors: &Factors, mu: f64, affine: Option<&Step>) -> Step {
         let target = |one: &[f64], two: &[f64], by: Option<(&[f64], &[f64])>| -> Vec<f64> {
             (0..one.len())
@@ -507,7 +513,8 @@ impl Program {
         let rv = target(&self.v, &self.w, affine.map(|a| (&a.v[..], &a.w[..])));
         let ry = target(&self.y, &self.zy, affine.map(|a| (&a.y[..], &a.zy[..])));
         let rs = target(&self.s, &self.zs, affine.map(|a| (&a.s[..], &a.zs[..])));
-        // Residuals of the equations themselves, due to rounding.
+        // Start from the residuals of the constraints. They are not exactly zero because of
+        // rounding.
         let mut hp = self.sizes.clone();
         let mut hq: Vec<f64> = self.rows.iter().map(|row| row.room).collect();
         for demand in 0..hp.len() {
@@ -562,7 +569,7 @@ impl Program {
         step
     }
 
-    /// Solves the normal equations.
+    /// Solves the normal equations for the prices of demands and rows.
     fn prices(&self, factors: &Factors, mut hp: Vec<f64>, hq: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let solve_rows = |interval: usize, right: &[f64]| -> Vec<f64> {
             let size = right.len();

@@ -1,10 +1,10 @@
-//! Linear algebra of the program: square matrices by rows, symmetric and positive definite.
+//! Linear algebra for the linear program: symmetric positive definite matrices, stored by rows.
 
-/// Replacement for a pivot that rounding made too small: such a large pivot leaves the point
-/// unchanged in its direction.
+/// Value for a pivot that rounding has made too small. With such a large pivot, the solution does
+/// not move in the direction of the pivot.
 const PIVOT_HUGE: f64 = 1e128;
 
-/// Computes Cholesky's factor in the lower triangle, in place.
+/// Computes the Cholesky factor of a matrix in place, in the lower triangle.
 pub(super) fn factorise(matrix: &mut [f64], size: usize) {
     for column in 0..size {
         let own = matrix[column * size + column];
@@ -32,7 +32,7 @@ pub(super) fn factorise(matrix: &mut [f64], size: usize) {
     }
 }
 
-/// Solves with a factor, in place.
+/// Solves a linear system in place, given the Cholesky factor of its matrix.
 pub(super) fn substitute(lower: &[f64], right: &mut [f64]) {
     let size = right.len();
     for row in 0..size {
@@ -47,7 +47,7 @@ pub(super) fn substitute(lower: &[f64], right: &mut [f64]) {
     }
 }
 
-/// Inverts a small symmetric positive definite matrix, in place.
+/// Inverts a small symmetric positive definite matrix in place.
 pub(super) fn invert(matrix: &mut [f64], size: usize) {
     factorise(matrix, size);
     let lower = matrix.to_vec();

@@ -1,45 +1,45 @@
-//! The need: the demands and rates of the promises as plain numbers, and the capacities.
+//! The need of all promises as plain numbers: demands, reserved rates, and the capacities.
 
 use super::wish::{TransferKey, Wish, bytes_in};
 use dray_core::Time;
 use std::collections::BTreeMap;
 
-/// Returns the planned bytes for a promise with `bytes` left: a 256th and 4 KiB more. The excess
-/// covers rounding and transfer by whole objects. Moved bytes take their part of the excess along,
-/// so a set of promises that has run by its plan still fits, with a small margin.
+/// Returns the number of bytes to plan for a promise with `bytes` bytes left: 1/256 and 4 KiB more.
+/// The excess covers rounding and the transfer of whole objects. It shrinks in proportion as bytes
+/// move. So a set of promises that has run as planned still fits, with a small margin.
 pub(crate) const fn padded(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 256).saturating_add(4_096)
 }
 
-/// Bytes to be moved in a window, at any rate.
+/// Bytes that must move within a time window, at any rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
     /// The transfer.
     pub key: TransferKey,
-    /// Number of bytes.
+    /// Number of bytes to move.
     pub bytes: u64,
     /// Start of the window.
     pub from: Time,
     /// End of the window.
     pub until: Time,
-    /// Maximum bytes per second.
+    /// Maximum rate in bytes per second.
     pub ceiling: Option<u64>,
-    /// Indices of the resources that the bytes pass.
+    /// Indices of the resources through which the bytes pass.
     pub resources: Vec<usize>,
 }
 
-/// A rate that is held from one time to another.
+/// A rate that is reserved for a transfer over a period of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
     /// The transfer.
     pub key: TransferKey,
-    /// Bytes per second.
+    /// Reserved rate in bytes per second.
     pub rate: u64,
-    /// Start of the hold.
+    /// Start of the reservation.
     pub from: Time,
-    /// End of the hold; `None` if it has no planned end.
+    /// End of the reservation. `None` if no end is planned.
     pub until: Option<Time>,
-    /// Indices of the resources that the rate passes.
+    /// Indices of the resources on which the rate is reserved.
     pub resources: Vec<usize>,
 }
 
@@ -49,20 +49,22 @@ impl Hold {
     }
 }
 
-/// Promises, and the capacities for them.
+/// All promises, and the capacities available for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Need {
-    /// The present.
+    /// Start time of the plan: the present.
     pub now: Time,
-    /// Bytes per second of each resource; `None` for an unknown capacity, which limits nothing.
+    /// Capacity of each resource in bytes per second. `None` for an unknown capacity, which limits
+    /// nothing.
     pub capacities: Vec<Option<u64>>,
-    /// Demands, which can move at any rate.
+    /// Bytes of promises that may move at any rate.
     pub demands: Vec<Demand>,
-    /// Rates that are held.
+    /// Rates that are reserved for promises.
     pub holds: Vec<Hold>,
 }
 
-/// Choice between planning bytes as they are, or with the excess that admission requires.
+/// Choice between the exact number of bytes and the number with the excess that admission requires
+/// ([`padded`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Padding {
     With,
@@ -70,8 +72,8 @@ pub(crate) enum Padding {
 }
 
 impl Need {
-    /// Adds the need of a request; `resources` are the indices of its resources. A request that
-    /// asks for no promise needs nothing. Returns false if the request has no time at all.
+    /// Adds the need of a request. `resources` are the indices of its resources. A request that
+    /// asks for no promise adds nothing. Returns false if the request's window is empty.
     pub(crate) fn add(&mut self, wish: &Wish, resources: &[usize], padding: Padding) -> bool {
         let start = wish.start(self.now);
         let mut flexible = match (wish.deadline, wish.bytes) {
@@ -88,7 +90,7 @@ impl Need {
                     flexible = flexible.saturating_sub(bytes_in(wish.floor.0, nanos));
                     Some(deadline)
                 }
-                // The floor alone finishes in time.
+                // The reserved floor alone moves all bytes in time.
                 (end, _) => {
                     flexible = 0;
                     end
@@ -123,8 +125,8 @@ impl Need {
         true
     }
 
-    /// Splits the need into parts without common resources, which can be planned separately. O(n
-    /// log n).
+    /// Splits the need into parts that have no resource in common and can be planned separately.
+    /// O(n log n).
     #[must_use]
     pub fn parts(&self) -> Vec<Self> {
         let mut heads: Vec<usize> = (0..self.capacities.len()).collect();
@@ -149,7 +151,7 @@ impl Need {
         let mut place = |resources: &[usize], key: TransferKey| {
             match resources.iter().find(known) {
                 Some(first) => (Some(head(&mut heads, *first)), None),
-                // Only its own ceiling can limit it.
+                // Only the transfer's own ceiling limits it.
                 None => (None, Some(key)),
             }
         };
@@ -169,7 +171,7 @@ impl Need {
         parts.into_values().collect()
     }
 
-    /// Returns a copy of the need without some transfers.
+    /// Returns a copy of the need without the transfers `keys`.
     pub(crate) fn without(&self, keys: &[TransferKey]) -> Self {
         let mut need = self.clone();
         need.demands.retain(|demand| !keys.contains(&demand.key));
@@ -177,7 +179,8 @@ impl Need {
         need
     }
 
-    /// Returns the first resource whose held rates exceed its capacity at some time, and that time.
+    /// Returns a resource and the earliest time at which the reserved rates exceed its capacity.
+    /// Returns `None` if they never do.
     pub(crate) fn overheld(&self) -> Option<(usize, Time)> {
         let mut times: Vec<Time> = self.holds.iter().map(|hold| hold.from).collect();
         times.sort_unstable();
@@ -193,7 +196,7 @@ impl Need {
         None
     }
 
-    /// Returns the total rate held on a resource at a time.
+    /// Returns the total rate reserved on a resource at a time, in bytes per second.
     pub(crate) fn held(&self, resource: usize, time: Time) -> u128 {
         let holds = self.holds.iter();
         let on = holds.filter(|hold| hold.is_on(time) && hold.resources.contains(&resource));
@@ -210,19 +213,18 @@ fn head(heads: &mut [usize], of: usize) -> usize {
     at
 }
 
-/// The instants of a need, and the free capacity of each resource between them.
+/// Time intervals of a need, and the free capacity of each resource in each interval.
 #[derive(Debug, Clone)]
 pub(crate) struct Grid {
-    /// Interval borders; one more than there are intervals.
+    /// Borders of the intervals. There is one more border than intervals.
     pub(crate) cuts: Vec<Time>,
-    /// Free bytes of each resource in each interval; `None` for a resource without a known
-    /// capacity.
+    /// Free bytes of each resource in each interval. `None` for a resource of unknown capacity.
     pub(crate) room: Vec<Option<Vec<u64>>>,
 }
 
 impl Grid {
-    /// Builds the grid. O((demands + holds) * intervals). A resource with held rates above its
-    /// capacity has no free bytes.
+    /// Builds the grid. O((demands + holds) * intervals). If the reserved rates exceed the capacity
+    /// of a resource, the resource has no free bytes.
     pub(crate) fn new(need: &Need) -> Self {
         let end = need.demands.iter().map(|demand| demand.until).max();
         let end = end.unwrap_or(need.now);
@@ -266,13 +268,13 @@ impl Grid {
         length(&self.cuts[interval..=interval + 1])
     }
 
-    /// Returns the intervals within a demand's window.
+    /// Returns the range of intervals within a demand's window.
     pub(crate) fn window(&self, demand: &Demand) -> std::ops::Range<usize> {
         let at = |time: Time| self.cuts.partition_point(|cut| *cut < time);
         at(demand.from)..at(demand.until)
     }
 
-    /// Returns the maximum bytes that a demand could take in an interval.
+    /// Returns the maximum number of bytes that a demand could place in an interval.
     pub(crate) fn free(&self, demand: &Demand, interval: usize) -> u64 {
         let own = (demand.ceiling).map_or(u64::MAX, |rate| bytes_in(rate, self.nanos(interval)));
         (demand.resources.iter())

@@ -1,25 +1,26 @@
-//! Plans: certificates that promises can be kept together, and their check.
+//! Plans, which prove that promises can be kept together, and a check of plans.
 
 use super::need::Need;
 use super::wish::{TransferKey, rate_for};
 use dray_core::Time;
 use std::fmt;
 
-/// Returns the permitted shortfall of a demand in a plan: one byte in 4 096, because the program is
-/// solved to a part in 10 000, and a kilobyte, because each interval is rounded. Admission adds a
-/// larger excess to the bytes needed ([`padded`](super::need::padded)).
+/// Returns the permitted shortfall of a demand in a plan: one byte in 4,096 plus 1,024 bytes. The
+/// first part allows for the precision of the linear program, one part in 10,000. The second part
+/// allows for rounding in each interval. Admission adds a larger excess to the bytes to plan
+/// ([`padded`](super::need::padded)).
 pub(crate) const fn short_max(bytes: u64) -> u64 {
     bytes / 4_096 + 1_024
 }
 
-/// Bytes that each demand moves in each interval.
+/// A plan: the number of bytes that each demand moves in each interval.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// Interval borders; one more than there are intervals.
+    /// Borders of the intervals. There is one more border than intervals.
     pub cuts: Vec<Time>,
-    /// Transfers of the amounts, in the order of the need's demands.
+    /// Transfer of each row of `amounts`, in the order of the need's demands.
     pub keys: Vec<TransferKey>,
-    /// Bytes per demand and interval.
+    /// Number of bytes, by demand and interval.
     pub amounts: Vec<Vec<u64>>,
 }
 
@@ -32,7 +33,8 @@ impl Plan {
         }
     }
 
-    /// Returns the rate of a demand where it starts, in bytes per second, rounded up.
+    /// Returns the rate of a demand in the first interval in which it moves, in bytes per second,
+    /// rounded up.
     pub(crate) fn first_rate(&self, demand: usize) -> u64 {
         let first = self.amounts[demand].iter().position(|bytes| *bytes > 0);
         first.map_or(0, |at| {
@@ -41,26 +43,27 @@ impl Plan {
         })
     }
 
-    /// Returns the time at which a demand has all its bytes by this plan.
+    /// Returns the time at which a demand has moved all its bytes according to the plan.
     pub(crate) fn finish(&self, demand: usize) -> Time {
         let last = self.amounts[demand].iter().rposition(|bytes| *bytes > 0);
         last.map_or(self.cuts[0], |interval| self.cuts[interval + 1])
     }
 }
 
-/// Flaw of a plan.
+/// Error in a plan, found by [`check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// The plan belongs to another need: other demands, or instants out of order.
+    /// The plan does not match the need: its demands are different, or its intervals are not in
+    /// order.
     Shape,
-    /// A demand gets fewer bytes than it needs; the number is the difference.
+    /// A demand is assigned too few bytes. The number is the shortfall in bytes.
     Short(TransferKey, u64),
-    /// A demand moves outside of its window.
+    /// A demand moves bytes outside of its window.
     Window(TransferKey),
     /// A demand exceeds its ceiling in an interval.
     Ceiling(TransferKey, usize),
-    /// Demands and held rates together exceed the capacity of a resource in an interval.
+    /// Demands and reserved rates together exceed the capacity of a resource in an interval.
     Overdrawn(usize, usize),
 }
 
@@ -76,11 +79,11 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// Checks a plan against a need, from the definitions alone: it shares no code with the functions
-/// that make plans. O(demands * intervals * resources).
+/// Checks a plan against a need. The check uses only the definitions, and shares no code with the
+/// functions that make plans. O(demands * intervals * resources).
 ///
 /// # Errors
-/// The first flaw.
+/// The first error found in the plan.
 pub fn check(need: &Need, plan: &Plan) -> Result<(), Flaw> {
     const SECOND: u128 = 1_000_000_000;
     let is_same = plan.keys.len() == need.demands.len()

@@ -1,4 +1,4 @@
-//! The present rates: the planned rates, and the shares of the remaining capacity.
+//! The present rates: planned rates, and shares of the capacity that remains.
 
 use super::eta::Left;
 use super::need::Need;
@@ -14,25 +14,26 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Minimum interval before the caller asks again: a finish that comes nearer by rounding would
-/// otherwise cause repeated calls.
+/// Minimum time until the next call that the caller must make. A finish time that moves earlier by
+/// rounding would otherwise cause calls in quick succession.
 const WAKE_MIN: Duration = Duration::from_millis(1);
 
-/// Reason of a transfer's rate.
+/// Reason for a transfer's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It may not start yet.
+    /// The transfer may not start yet.
     NotBefore,
-    /// It has its planned rate.
+    /// The transfer gets its planned rate.
     Planned,
-    /// It has more than its planned rate, from spare capacity.
+    /// The transfer gets more than its planned rate, from spare capacity.
     Spare,
-    /// It has less than its planned rate: some resource gives less at the moment.
+    /// The transfer gets less than its planned rate, because a resource has less capacity at the
+    /// moment.
     Short,
-    /// It has as much as it may or can use.
+    /// The transfer gets the maximum rate that it is allowed to use or can use.
     Ceiling,
-    /// No rate is planned for it now, and no capacity is left.
+    /// No rate is planned for the transfer now, and no capacity is left for it.
     Suspended,
 }
 
@@ -41,11 +42,11 @@ pub enum Reason {
 pub struct Rate {
     /// The transfer.
     pub key: TransferKey,
-    /// Planned rate now.
+    /// Rate that the plan contains for now.
     pub planned: BytesPerSecond,
-    /// Permitted rate; `None` for no bound.
+    /// Permitted rate. `None` for no limit.
     pub given: Option<BytesPerSecond>,
-    /// Reason of the permitted rate.
+    /// Reason for the permitted rate.
     pub reason: Reason,
 }
 
@@ -54,29 +55,31 @@ pub struct Rate {
 pub struct Change {
     /// The transfer.
     pub key: TransferKey,
-    /// Rate before; zero for a new transfer.
+    /// Previous rate. Zero for a new transfer.
     pub old: Option<BytesPerSecond>,
-    /// Rate now.
+    /// New rate.
     pub new: Option<BytesPerSecond>,
-    /// Reason of the new rate.
+    /// Reason for the new rate.
     pub reason: Reason,
 }
 
-/// Rates that are valid from now on.
+/// Rates of all transfers, valid from now on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Rates of all transfers, by key.
+    /// Rates of all transfers, sorted by key.
     pub rates: Vec<Rate>,
-    /// Rates that differ from the last call.
+    /// Rates that have changed since the last call.
     pub changes: Vec<Change>,
     /// Promises that will be missed.
     pub misses: Vec<Miss>,
-    /// Time of the next required call, even if no transfer is added, ends or changes.
+    /// Time of the next call that the caller must make, even if no transfer is added, ends or
+    /// changes.
     pub wake_at: Option<Time>,
 }
 
 impl Rates {
-    /// Returns the permitted rate of a transfer; zero for an unknown one, `None` for no bound.
+    /// Returns the permitted rate of a transfer, or zero if the transfer is unknown. `None` means
+    /// no limit.
     #[must_use]
     pub fn given(&self, key: TransferKey) -> Option<BytesPerSecond> {
         let at = self.rates.binary_search_by_key(&key, |rate| rate.key);
@@ -85,8 +88,8 @@ impl Rates {
 }
 
 impl Broker {
-    /// Computes the rates from `now` on. Call it whenever a transfer is added, ends or changes,
-    /// when a capacity has changed, and at [`Rates::wake_at`].
+    /// Computes the rates from `now` on. Call this when a transfer is added, ends or changes, when
+    /// a capacity has changed, and at [`Rates::wake_at`].
     pub fn rates(&mut self, now: Time) -> Rates {
         let kept = self.kept(now);
         let rates = self.divided(&kept, Outlook::Mean, now);
@@ -120,7 +123,7 @@ impl Broker {
         let wishes: Wishes<'_> = (self.promises(now))
             .map(|(wish, resources)| (wish.key, (wish, resources)))
             .collect();
-        // For a single outlook, the others are the same.
+        // If the caller asks for a single outlook, use its capacities for all three.
         let at = |other: Outlook| match outlook {
             Outlook::Mean => self.need_at(other, now),
             _ => self.need_at(outlook, now),
@@ -131,7 +134,7 @@ impl Broker {
             mean: &mean,
             high: &high,
         };
-        // The latest offers first, each if it still fits.
+        // Keep capacity for the latest offers first, each if it still fits.
         let stands = |offered: &[Wish]| !offered.iter().any(|wish| wishes.contains_key(&wish.key));
         let offers = self.offers.iter().rev();
         let offers = offers.filter(|(until, offered)| *until > now && stands(offered));
@@ -149,7 +152,8 @@ impl Broker {
         kept.unwrap_or_else(|| triage::keep(&outlooks, &wishes))
     }
 
-    /// Divides the present capacity; for another outlook than the mean, the expected capacity.
+    /// Divides the capacity among the transfers: the present capacity for the mean outlook, the
+    /// expected capacity for the other outlooks.
     pub(super) fn divided(&self, kept: &Kept, outlook: Outlook, now: Time) -> Vec<Rate> {
         let mut planned: BTreeMap<TransferKey, u64> = BTreeMap::new();
         let present: Vec<Option<u64>> = (self.resources.values())
@@ -163,7 +167,8 @@ impl Broker {
         for (need, plan) in &kept.parts {
             let is_steady = low == mean || outlook != Outlook::Mean;
             let rates = (!is_steady).then(|| {
-                // Rate beyond a transfer's use would stay idle while other transfers wait.
+                // If a transfer cannot use a rate, that rate would be idle while other transfers
+                // wait.
                 let can = |key: &TransferKey| self.transfers.get(key).map_or(u64::MAX, most);
                 early(need, &present, self.config.rates_hold, &can)
                     .unwrap_or_else(|| at_once(need, plan, &present, &can))
@@ -182,7 +187,7 @@ impl Broker {
             .filter(|taken| taken.wish.start(now) <= now && taken.wish.bytes != Some(0))
             .map(|taken| (taken, self.indices(&taken.wish)))
             .collect();
-        // When there is less than planned, the earliest deadline is served first.
+        // If the capacity is below the plan, serve the earliest deadline first.
         open.sort_by_key(|(taken, _)| {
             let wish = &taken.wish;
             let due = (wish.deadline.is_none(), wish.deadline);
@@ -233,8 +238,7 @@ impl Broker {
 
     pub(super) fn misses(&self, kept: &Kept, now: Time) -> Vec<Miss> {
         let lost: BTreeMap<TransferKey, usize> = kept.lost.iter().copied().collect();
-        // Shared by all lost promises, so that the free capacity and each resource are evaluated
-        // once.
+        // Computed once for all lost promises.
         let left = OnceCell::new();
         let mut others: BTreeMap<usize, Vec<TransferKey>> = BTreeMap::new();
         let mut misses = Vec::new();
@@ -261,7 +265,7 @@ impl Broker {
             let of_plan = |left: &Left| left.done(wish, &self.indices(wish));
             let earliest = match (by_itself(taken, now), &cause) {
                 (Some(time), _) => time,
-                // The transfer's own plan does not count against it.
+                // A slow transfer keeps its own planned capacity, so leave its plan out.
                 (None, Cause::Slow) => of_plan(&Left::new(self, kept, Some(wish.key), now)),
                 (None, _) => of_plan(left.get_or_init(|| Left::new(self, kept, None, now))),
             };
@@ -275,7 +279,8 @@ impl Broker {
     }
 }
 
-/// Returns the finish of a transfer that uses less than it may; `None` for other transfers.
+/// Returns the finish time of a transfer that is limited by its observed rate. Returns `None` for
+/// other transfers.
 fn by_itself(taken: &Taken, now: Time) -> Option<Option<Time>> {
     let rate = taken.use_max.filter(|rate| *rate < most_of(&taken.wish))?;
     let lasts = taken
@@ -285,9 +290,10 @@ fn by_itself(taken: &Taken, now: Time) -> Option<Option<Time>> {
     Some(lasts.map(|lasts| now + lasts))
 }
 
-/// Gives the earliest deadline all capacity, if all promises of the part still fit after some time
-/// at these rates: where capacities vary, bytes moved early cannot be missed later. Returns `None`
-/// if they would not fit, as can happen on several resources, or below ceilings.
+/// Gives the transfer with the earliest deadline all capacity, if all promises of the part still
+/// fit after these rates were in force for the time `holds`. Early bytes are safe if capacity falls
+/// later. Returns `None` if the promises would not fit. This can happen with several resources or
+/// with ceilings.
 fn early(
     need: &Need,
     present: &[Option<u64>],
@@ -335,13 +341,13 @@ fn early(
     (has_time && search::find_early(&after).is_some()).then_some(rates)
 }
 
-/// Returns the present rates of a plan.
+/// Returns the rates of a plan in its first interval, which is now.
 fn planned_by(plan: &Plan) -> impl Iterator<Item = (TransferKey, u64)> {
     let rates = plan.keys.iter().enumerate();
     rates.map(|(at, key)| (*key, plan.rate(at)))
 }
 
-/// Returns the present rates of a plan, and gives the remaining capacity to the earliest deadlines.
+/// Returns the planned rates, and gives the remaining capacity to the earliest deadlines.
 fn at_once(
     need: &Need,
     plan: &Plan,
@@ -371,7 +377,7 @@ fn at_once(
     rates
 }
 
-/// Returns the capacity of each resource that held rates leave.
+/// Returns the capacity of each resource that is not reserved.
 fn unheld(need: &Need, present: &[Option<u64>]) -> Vec<Option<u64>> {
     let left = present.iter().enumerate().map(|(at, capacity)| {
         let held = u64::try_from(need.held(at, need.now)).unwrap_or(u64::MAX);
@@ -392,12 +398,13 @@ fn most_of(wish: &Wish) -> u64 {
     wish.ceiling.map_or(u64::MAX, |rate| rate.0)
 }
 
-/// Returns the maximum rate that a transfer may and can use.
+/// Returns the maximum rate that a transfer is allowed to use and can use, in bytes per second.
 fn most(taken: &Taken) -> u64 {
     most_of(&taken.wish).min(taken.use_max.unwrap_or(u64::MAX))
 }
 
-/// Returns true if the observed rate of a transfer makes it late, whatever rate it gets.
+/// Returns true if the observed rate of a transfer is too low for its deadline, whatever rate it is
+/// permitted.
 fn is_slow(taken: &Taken, now: Time) -> bool {
     let (Some(bytes), Some(deadline)) = (taken.wish.bytes, taken.wish.deadline) else {
         return false;
@@ -407,7 +414,7 @@ fn is_slow(taken: &Taken, now: Time) -> bool {
 }
 
 fn rate(wish: &Wish, sharer: &Sharer<'_>, given: u64) -> Rate {
-    // Planned rates are rounded up, each by less than a byte.
+    // Planned rates are rounded up, so tolerate a small difference.
     let planned = sharer.planned - sharer.planned / 1_024;
     let reason = if given < planned.min(sharer.most) {
         Reason::Short

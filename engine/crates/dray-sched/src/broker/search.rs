@@ -1,28 +1,31 @@
-//! The search for plans: by filling first, then by linear programming.
+//! The search for a plan, first by filling, then by linear programming.
 
 use super::fill::{self, Fill};
 use super::interior;
 use super::need::{Grid, Need};
 use super::plan::Plan;
 
-/// Maximum number of demands in a part that is planned by linear programming; larger parts are
-/// planned by filling alone. A part of this size takes a quarter of a second, and work grows with
-/// the third power.
+/// Maximum number of demands in a part for which linear programming is used. Larger parts are
+/// planned by filling only. A part of this size takes a quarter of a second, and the time grows
+/// with the third power of the number.
 pub const PROGRAM_DEMANDS_MAX: usize = 256;
 
-/// Returns a plan for one part of a need; `None` if there is none, or if none was found for a part
-/// of more than [`PROGRAM_DEMANDS_MAX`] demands.
+/// Returns a plan for one part of a need. Returns `None` if there is no plan. For a part with more
+/// than [`PROGRAM_DEMANDS_MAX`] demands, `None` means that no plan was found.
 ///
-/// Tries even filling first, which suits each transfer best if nothing limits it; then the earliest
-/// deadline first, which is exact on one resource without ceilings; then linear programming, unless
-/// a single resource shows that a plan is impossible. O(n * intervals * resources) without the
-/// last.
+/// Tries three methods in order:
+///
+/// 1. Even filling, which suits each transfer best if nothing limits it.
+/// 2. Filling by earliest deadline, which is exact on one resource without ceilings.
+/// 3. Linear programming, unless a single resource already proves that no plan exists.
+///
+/// The first two cost O(n * intervals * resources).
 #[must_use]
 pub fn find(need: &Need) -> Option<Plan> {
     find_even(need).or_else(|| find_early(need))
 }
 
-/// Returns the even plan, if it fits.
+/// Returns a plan by even filling. Returns `None` if the demands do not fit.
 pub(crate) fn find_even(need: &Need) -> Option<Plan> {
     if need.overheld().is_some() {
         return None;
@@ -30,7 +33,7 @@ pub(crate) fn find_even(need: &Need) -> Option<Plan> {
     fill::plan(need, &Grid::new(need), Fill::Even)
 }
 
-/// Returns a plan with the earliest deadline first, if one fits.
+/// Returns a plan in which early deadlines are served first. Returns `None` if no plan is found.
 pub(crate) fn find_early(need: &Need) -> Option<Plan> {
     if need.overheld().is_some() {
         return None;
@@ -45,7 +48,8 @@ pub(crate) fn find_early(need: &Need) -> Option<Plan> {
     interior::plan(need, &grid)
 }
 
-/// Returns true if filling by earliest deadline finds a plan: quick, and sound.
+/// Returns true if filling by earliest deadline finds a plan. This is a fast test. A result of
+/// false does not prove that there is no plan.
 pub(crate) fn is_found_quickly(need: &Need) -> bool {
     need.overheld().is_none() && fill::plan(need, &Grid::new(need), Fill::Earliest).is_some()
 }

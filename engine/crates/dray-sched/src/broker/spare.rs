@@ -1,13 +1,13 @@
-//! Divides the capacity that the plan leaves: none stays idle that a transfer could use.
+//! Divides the capacity that the plan leaves. No capacity stays idle that a transfer could use.
 
 use crate::shares::{Share, Tree};
 use dray_core::rate::{BytesPerSecond, Class};
 use std::collections::BTreeMap;
 
-/// Maximum number of rounds of sharing before the rest is given out one transfer after the other.
-/// Each round gives a transfer its share of its tightest resource; the unused shares on its other
-/// resources are divided in the next round. Few rounds are needed: the rest at least halves where
-/// two resources meet.
+/// Maximum number of rounds before the remaining capacity is given to one transfer after the other.
+/// In each round a transfer gets its share of its scarcest resource. Shares that it cannot use on
+/// its other resources are divided in the next round. Few rounds are needed, because the remainder
+/// at least halves in each round where two resources meet.
 const ROUNDS_MAX: usize = 16;
 
 /// A transfer that could use more rate.
@@ -17,11 +17,11 @@ pub(crate) struct Sharer<'a> {
     pub(crate) owner: &'a str,
     pub(crate) owner_weight: u32,
     pub(crate) weight: u32,
-    /// Planned rate, bytes per second.
+    /// Planned rate in bytes per second.
     pub(crate) planned: u64,
-    /// Maximum rate it can use, bytes per second.
+    /// Maximum rate that the transfer can use, in bytes per second.
     pub(crate) most: u64,
-    /// Indices of its resources.
+    /// Indices of the resources that the transfer uses.
     pub(crate) resources: &'a [usize],
 }
 
@@ -39,13 +39,14 @@ fn weight(weight: u32) -> Share {
     }
 }
 
-/// Gives each transfer its planned rate, in the given order, as far as capacity allows; then
-/// divides the rest: to realtime as much as it can use, then to the other classes by `weights`
-/// (deadline, background), within a class by owner, then by transfer. Returns bytes per second. A
-/// transfer that passes no resource of known capacity is bounded only by its own maximum.
+/// Gives each transfer its planned rate, in the given order, as far as the capacity allows. Then
+/// divides the remaining capacity. Realtime transfers get as much as they can use. The classes
+/// deadline and background share the remainder by `weights`; within a class, owners share, then the
+/// transfers of an owner. Returns bytes per second for each transfer. A transfer on resources of
+/// unknown capacity only is limited by its own maximum.
 ///
-/// On several resources this is a max-min share up to rounding where shares are plain; no transfer
-/// could get more without another getting less. O(rounds * resources * n log n).
+/// With equal weights on several resources, the result is a max-min share up to rounding: no
+/// transfer could get more without another transfer getting less. O(rounds * resources * n log n).
 pub(crate) fn divide(
     sharers: &[Sharer<'_>],
     capacities: &[Option<u64>],
@@ -84,7 +85,7 @@ fn give(sharer: &Sharer<'_>, part: u64, given: &mut u64, left: &mut [Option<u64>
     }
 }
 
-/// Divides capacity among a group in one round. Returns false if no transfer got any.
+/// Divides capacity among a group of transfers in one round. Returns false if no transfer got any.
 fn round(
     sharers: &[Sharer<'_>],
     group: &[usize],
@@ -136,7 +137,7 @@ fn round(
     }
     let mut did_give = false;
     for (index, part) in parts {
-        // A resource named twice is used twice.
+        // A resource that is listed twice is charged twice.
         let part = part.min(sharers[index].room(left).unwrap_or(0));
         give(&sharers[index], part, &mut given[index], left);
         did_give |= part > 0;

@@ -1,4 +1,4 @@
-//! Triage: determines which promises can be kept, and the cause of each miss.
+//! Triage: determines which promises can be kept, and the cause of each missed promise.
 
 use super::need::{Need, Padding};
 use super::plan::Plan;
@@ -9,23 +9,23 @@ use dray_core::rate::Class;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Maximum number of transfers tried for each one that does not fit; the first that frees enough is
-/// given up.
+/// For each transfer that does not fit, at most this many transfers are tried as the one to give
+/// up. The first whose removal makes the rest fit is given up.
 const VICTIMS_MAX: usize = 8;
 
-/// Maximum number of transfers given up by rule that are tried once more with all methods, the
-/// smallest first.
+/// Maximum number of transfers that are tried again with all planning methods after they were given
+/// up. The smallest are tried first.
 const SECOND_CHANCES_MAX: usize = 4;
 
-/// A promise that will not be kept, as certain as the capacities are known.
+/// A promise that will be missed, as far as the capacities are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Miss {
     /// The transfer.
     pub key: TransferKey,
     /// Cause of the miss.
     pub cause: Cause,
-    /// Earliest finish with all other promises kept; for a rate, the earliest time at which it is
-    /// available.
+    /// Earliest finish if all other promises are kept. For a promised rate: the earliest time at
+    /// which the rate is available.
     pub earliest: Option<Time>,
 }
 
@@ -33,27 +33,29 @@ pub struct Miss {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A resource gives less than before; the listed promises on it are kept.
+    /// A resource has less capacity than before. The listed promises on the resource are kept.
     Resource(ResourceId, Vec<TransferKey>),
-    /// The transfer moves slower than its rate permits: its disks, its files or its peer limit it.
+    /// The transfer moves slower than its rate permits, because its disks, its files or its peer
+    /// limit it.
     Slow,
-    /// Its deadline has passed.
+    /// The deadline of the transfer has passed.
     Over,
 }
 
-/// Promises divided into kept ones, with the proof, and the others.
+/// All promises, divided into kept and lost ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kept {
-    /// The kept promises, part by part, with a plan for each.
+    /// Parts of the need with the kept promises, each with a plan that proves them.
     pub(crate) parts: Vec<(Need, Plan)>,
-    /// The lost promises, each with the index of the limiting resource.
+    /// The lost promises, each with the index of the resource that limits it.
     pub(crate) lost: Vec<(TransferKey, usize)>,
 }
 
-/// Requests and resource indices of the transfers, which triage needs in addition to their need.
+/// The request of each transfer and the indices of its resources. Triage needs them in addition to
+/// the transfer's need.
 pub(crate) type Wishes<'a> = BTreeMap<TransferKey, (&'a Wish, Vec<usize>)>;
 
-/// Needs without demands, one for each capacity outlook.
+/// Needs without demands, one for each assumption about the capacity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outlooks<'a> {
     pub(crate) low: &'a Need,
@@ -61,13 +63,14 @@ pub(crate) struct Outlooks<'a> {
     pub(crate) high: &'a Need,
 }
 
-/// Keeps as many promises as it can. Gives up only promises that do not fit even with the capacity
-/// of good times.
+/// Keeps as many promises as possible. Gives up a promise only if it does not fit even with the
+/// capacity of the best tenth of the time.
 ///
-/// If not all fit, Moore and Hodgson's rule (1968) chooses: in the order of deadlines, whenever one
-/// does not fit with those before it, the one with the most bytes among them is given up. On one
-/// resource with a common start that leaves the fewest late; elsewhere it is a heuristic. A
-/// realtime promise is not given up in favour of another class.
+/// If not all promises fit, the rule of Moore and Hodgson (1968) chooses. It adds the promises in
+/// the order of their deadlines. Whenever a promise does not fit with those added before, the rule
+/// gives up the one with the most bytes among them. On one resource with a common start this gives
+/// the smallest number of missed promises; otherwise it is a heuristic. A realtime promise is never
+/// given up for another class.
 pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
     let mut kept = Kept::default();
     let mut all = outlooks.mean.clone();
@@ -88,8 +91,8 @@ pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
             kept.parts.push((bare, plan));
             continue;
         }
-        // At the high outlook all still fit: no promise is given up, and the earliest deadline gets
-        // all it needs.
+        // All promises fit with the high outlook, so none is given up. The earliest deadline gets
+        // all the capacity that it needs.
         bare.capacities.clone_from(&outlooks.high.capacities);
         if let Some(plan) = search::find_early(&bare) {
             kept.parts.push((bare, plan));
@@ -100,15 +103,15 @@ pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
     kept
 }
 
-/// Returns an even plan if capacities are steady. If they vary, spare time is uncertain, so
-/// transfers run as early as possible.
+/// Returns an even plan if capacities are constant. If capacities vary, later capacity is
+/// uncertain, so transfers should run as early as possible.
 fn even_if_steady(part: &Need, low: &Need) -> Option<Plan> {
     (low.capacities == part.capacities)
         .then(|| search::find_even(part))
         .flatten()
 }
 
-/// Returns a part's transfers without padding.
+/// Returns the need of a part's transfers without the excess of [`Padding::With`].
 fn bare(empty: &Need, part: &Need, wishes: &Wishes<'_>) -> Need {
     let mut bare = empty.clone();
     for (wish, resources) in keys(part).iter().filter_map(|key| wishes.get(key)) {
@@ -138,7 +141,7 @@ fn reduce(part: &Need, low: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
                 && hold.from <= time
                 && hold.until.is_none_or(|until| time < until)
         });
-        // The latest transfer of the lowest class.
+        // Give up the newest transfer of the lowest class.
         let Some(victim) = on.map(|hold| hold.key).max_by_key(|key| (class(key), *key)) else {
             break;
         };
@@ -196,8 +199,8 @@ fn reduce(part: &Need, low: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
     kept.lost.extend(lost);
 }
 
-/// Returns the resource of a transfer with the highest demand relative to its capacity until the
-/// deadline.
+/// Returns the resource that limits a transfer most: the one with the highest demand until the
+/// transfer's deadline, relative to its capacity.
 fn in_the_way(need: &Need, key: &TransferKey) -> usize {
     let Some(own) = need.demands.iter().find(|demand| demand.key == *key) else {
         return 0;

@@ -1,43 +1,45 @@
-//! The window of one sink target: bounds the objects on the way at several times the capacity of
-//! the path.
+//! The window of one sink target. It limits the number of objects in transit to several times the
+//! capacity of the path.
 //!
 //! Invariant: the window never falls below its initial size.
 
 use dray_core::Time;
 use std::time::Duration;
 
-/// Initial window of a target: enough for its writers, its streams and the objects that the source
-/// reads ahead.
+/// Initial window in objects: enough for the target's writers, the streams, and the objects that
+/// the source reads ahead.
 const WINDOW_FIRST: u32 = 32;
 
-/// A window that arrives in this many path times is large enough: at most a quarter of it is on the
-/// way, and a pause of either end for one path time costs nothing.
+/// If all objects of a window take at least this many path times to arrive, the window is large
+/// enough. At most a quarter of the window is then in transit, and a pause of one path time at
+/// either end costs nothing.
 const WAYS: u32 = 4;
 
-/// If on average more than one object in this many of a window is held at the sink, storage is the
-/// slower part, and additional objects would be held there too.
+/// If on average more than 1 / `LYING_PART` of a window is held at the sink, storage is the slower
+/// part. The sink would hold additional objects too, so the window does not grow.
 const LYING_PART: u64 = 4;
 
-/// Duration of a read at the source, in addition to the network's round trip, if nothing else is
-/// known (guess, revisit).
+/// Assumed duration of a read at the source, added to the round trip of the network (guess,
+/// revisit).
 const READ_TAKES: Duration = Duration::from_millis(2);
 
-/// Rounds after which the best speed of a window is known.
+/// Number of rounds after which the best throughput of a window is known.
 const TRIAL_ROUNDS: u32 = 4;
 
-/// Gain in speed, against the best earlier round, that makes a tentatively doubled window
-/// permanent. A transfer that waits for credit doubles its speed; rounds of a busy host differ by
-/// as much, but seldom from their best (guess, revisit).
+/// A window that is doubled on trial stays doubled if its throughput is at least this many times
+/// the best earlier round. If the transfer waited for credit, a doubled window doubles the
+/// throughput. On a busy host single rounds differ by as much, but the best rounds seldom do
+/// (guess, revisit).
 const TRIAL_GAIN: f64 = 1.5;
 
-/// Rounds until an unsuccessful trial is repeated.
+/// Number of rounds between an unsuccessful trial and the next trial.
 const TRIAL_RESTS: u32 = 64;
 
-/// Throughput of the rounds with one window.
+/// Throughput of the rounds with one size of the window.
 #[derive(Debug, Clone, Copy)]
 struct Rounds {
     count: u32,
-    /// Objects per second of the fastest round.
+    /// Throughput of the fastest round, in objects per second.
     best: f64,
 }
 
@@ -53,22 +55,25 @@ impl Rounds {
     }
 }
 
-/// Maximum credit out for one target. It grows as long as a large part of it is on the way, and
-/// does not shrink, except after an unsuccessful trial: a load that occurred once may occur again.
+/// Maximum credit of one target, in objects. The window grows as long as a large part of it is in
+/// transit. It shrinks only after an unsuccessful trial, because a load that occurred once may
+/// occur again.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     objects: u32,
-    /// Objects that must still arrive of those on the way at the start of this round.
+    /// Number of objects that must still arrive before this round ends.
     left: u32,
-    /// Start of this round; the first round starts with the first credit.
+    /// Start of this round. The first round starts with the first grant.
     began: Option<Time>,
-    /// Arrivals in this round, and the sum of the objects held at the sink at each of them.
+    /// Number of arrivals in this round, and the sum over these arrivals of the objects held at the
+    /// sink.
     seen: (u64, u64),
-    /// Path time: from the first credit to the first object, a round trip with a read.
+    /// Path time: the time from the first grant to the first arrival, which is a round trip and a
+    /// read.
     way: Option<Duration>,
-    /// Rounds with this window.
+    /// Rounds with the current size of the window.
     rounds: Rounds,
-    /// Rounds with half of this window, while it is on trial.
+    /// Rounds with half of the current size, if the current size is on trial.
     trial: Option<Rounds>,
     /// Number of rounds until the next trial.
     rests: u32,
@@ -92,16 +97,18 @@ impl Window {
         self.objects
     }
 
-    /// Records a grant of credit.
+    /// Records a grant of credit, which starts the first round.
     pub(super) fn on_grant(&mut self, now: Time) {
         self.began.get_or_insert(now);
     }
 
-    /// Records an arrival; `out` objects are out, and `here` of them are held at the sink,
-    /// including this one. A round ends when all objects on the way at its start have arrived. If
-    /// the window is the limit, a round takes one path time; if storage, the source or the line is
-    /// the limit, it takes longer, and additional objects would only queue. Bursts can make a round
-    /// short nevertheless; the objects of a burst are then held at the sink.
+    /// Records the arrival of an object. `out` is the number of credits granted and not returned.
+    /// `here` is the number of objects held at the sink, including this one.
+    ///
+    /// A round ends when all objects that were in transit at its start have arrived. If the window
+    /// limits the throughput, a round takes one path time. If storage, the source or the network
+    /// limits it, a round takes longer, and additional objects would only wait in queues. A burst
+    /// of arrivals can also make a round short, but then many objects are held at the sink.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
@@ -115,7 +122,8 @@ impl Window {
         self.way.get_or_insert_with(|| now.since(began));
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
-            // After a burst few or no objects are on the way, and few objects give no evidence.
+            // After a burst few objects are in transit, and so few arrivals say nothing about the
+            // window.
             self.left = out.saturating_sub(here).max(self.objects / 2);
             self.on_round(now.since(began), round_trip);
             self.seen = (0, 0);
@@ -143,9 +151,9 @@ impl Window {
         if !is_idle || took >= way * WAYS {
             return;
         }
-        // The first object also waited for the sink's first decisions and for the source to start.
-        // The network's own round trip is known more precisely; where it is no reason for a larger
-        // window, the source's storage may be, and only a trial tells.
+        // `way` includes the sink's first decisions and the start of the source, so it may be too
+        // long. The round trip of the network is more precise. If the round trip is no reason for a
+        // larger window, slow storage at the source may be one. Only a trial can show this.
         let network = round_trip.map_or(way, |there_and_back| there_and_back + READ_TAKES);
         let is_doubtful = took >= network * WAYS;
         if is_doubtful && (self.rests > 0 || self.rounds.count < TRIAL_ROUNDS) {
@@ -153,7 +161,7 @@ impl Window {
         }
         self.trial = is_doubtful.then_some(self.rounds);
         self.become_wide(self.objects.saturating_mul(2));
-        // Arrivals under the new window show whether it was large enough.
+        // Wait until a whole new window has arrived, which shows whether the new size is enough.
         self.left = self.objects;
     }
 

@@ -1,4 +1,4 @@
-//! Credit of the sink targets, and the return of unused credit.
+//! Credit for sink targets, and the return of unused credit.
 
 use super::{File, Lack, Objects};
 use dray_core::options::Order;
@@ -6,18 +6,18 @@ use dray_core::{FileIndex, TargetId};
 use std::collections::BTreeSet;
 
 impl Objects {
-    /// Adds credit granted by the sink for a target.
+    /// Adds credit that the sink has granted for a target.
     pub fn grant(&mut self, target: TargetId, count: u32) {
         let credit = self.credit.entry(target).or_default();
         *credit = credit.saturating_add(count);
     }
 
-    /// Returns a credit to `target` that `pick` spent without need.
+    /// Returns one credit to `target`, because the block that `pick` charged does not need it.
     pub fn refund(&mut self, target: TargetId) {
         self.grant(target, 1);
     }
 
-    /// Returns the sink targets with open objects and without credit.
+    /// Returns the sink targets that have unsent objects and no credit.
     #[must_use]
     pub fn starving(&self) -> BTreeSet<TargetId> {
         let mut sinks = self.wanted_sinks();
@@ -25,8 +25,8 @@ impl Objects {
         sinks
     }
 
-    /// Returns what the open objects wait for; `None` if no object is open. Stale entries of the
-    /// queues count as open objects.
+    /// Returns the reason why no object can be picked. Returns `None` if there are no unsent
+    /// objects. Stale queue entries count as unsent objects.
     #[must_use]
     pub fn lack(&self) -> Option<Lack> {
         let queues = self.queues.iter().filter(|(_, queue)| !queue.is_empty());
@@ -43,9 +43,9 @@ impl Objects {
         lack
     }
 
-    /// Returns the sink targets whose credit could be used. Stale entries of the queues count as
-    /// open objects. In file order, and for a file that goes in order, only the first object
-    /// counts.
+    /// Returns the sink targets for which credit is useful. Stale queue entries count as unsent
+    /// objects. With [`Order::File`], or if the sink writes files in order, only the first unsent
+    /// object counts.
     fn wanted_sinks(&self) -> BTreeSet<TargetId> {
         if self.order == Order::File {
             let first = self.listed.first().and_then(|index| self.files.get(index));
@@ -60,7 +60,7 @@ impl Objects {
         queues.map(|((_, sink), _)| *sink).collect()
     }
 
-    /// Takes the credit that no object can use now, for return to the sink.
+    /// Takes the credit that no object can use now. The source returns it to the sink.
     pub fn take_idle_credit(&mut self) -> Vec<(TargetId, u32)> {
         self.sweep();
         let busy = self.wanted_sinks();
@@ -72,7 +72,7 @@ impl Objects {
         idle
     }
 
-    /// Removes the stale entries of the queues.
+    /// Removes stale entries from the queues.
     fn sweep(&mut self) {
         let files = &self.files;
         for (pair, queue) in &mut self.queues {

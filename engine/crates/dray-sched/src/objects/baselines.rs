@@ -1,4 +1,4 @@
-//! Baseline orders for comparison: file after file, and at random.
+//! Two simple orders for comparison: file after file, and random.
 
 use super::{Assignment, Objects, Pair};
 use dray_core::{ByteRange, FileIndex};
@@ -32,7 +32,7 @@ impl Objects {
                 .is_some_and(|file| file.open.contains_key(&pair))
             {
                 let queue = self.queues.get_mut(&pair)?;
-                // Nearly always the first.
+                // The file is usually the first one of the queue.
                 match queue.files.front() {
                     Some(first) if *first == index => drop(queue.files.pop_front()),
                     _ => queue.files.retain(|other| *other != index),
@@ -75,7 +75,8 @@ impl Objects {
         let file = self.files.get(&index);
         let blocked = file.is_some_and(|file| file.ordered_window.is_some());
         let open = file.and_then(|file| file.open.get(&pair));
-        // A file takes at most a quarter of the pieces, and all files together at most the maximum.
+        // A single file may create at most a quarter of the ranges, and all files together at most
+        // the maximum.
         let pieces_max = self.limits.pieces_max / self.files.len().max(4);
         let blocked = blocked || open.is_some_and(|open| open.run_count() > pieces_max);
         let (Some(open), false) = (open, blocked) else {

@@ -1,4 +1,4 @@
-//! Order by layout: pairs of targets take turns, and so do the files within each pair.
+//! Order by layout: serves the pairs of targets in rotation, and the files within each pair too.
 
 use super::queues::ACTIVE_FILES;
 use super::{Assignment, Objects, Pair};
@@ -6,8 +6,7 @@ use dray_core::{ByteRange, FileIndex};
 use std::ops::Bound;
 
 impl Objects {
-    /// Picks from the next pair, after the one of the last turn, that may go and has an open
-    /// object.
+    /// Picks an object of the next pair in the rotation that may be served and has unsent objects.
     pub(super) fn pick_by_layout(&mut self) -> Option<Assignment> {
         let turn = self.turn;
         let (mut after, mut is_second) = (turn, false);
@@ -89,10 +88,10 @@ impl Objects {
         (!parts.is_empty()).then_some(parts)
     }
 
-    /// Takes the next object of the files that take turns in `pair`.
+    /// Takes the next object from the files that `pair` serves in rotation.
     pub(super) fn take_object(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        // A file that goes in order may wait for its turn in another queue, so all files are
-        // examined.
+        // If the sink writes in order, a file at the front may wait for an object in another queue.
+        // So examine all files.
         let places = if self.is_ordered {
             usize::MAX
         } else {
@@ -124,7 +123,7 @@ impl Objects {
         None
     }
 
-    /// Takes the object that holds the open byte at `offset`.
+    /// Takes the object that contains the unsent byte at `offset`.
     pub(super) fn take_at(
         &mut self,
         index: FileIndex,
@@ -150,8 +149,8 @@ impl Objects {
         Some(part)
     }
 
-    /// Puts a file back in line behind the other active files, if objects of the pair are still
-    /// open; a file with one last object goes to the front, because the object completes it.
+    /// Moves a file with more unsent objects behind the other active files. If one object is left,
+    /// puts the file in front, because this object completes the file.
     fn requeue(&mut self, index: FileIndex, pair: Pair) {
         let Some(file) = self.files.get(&index) else {
             return;

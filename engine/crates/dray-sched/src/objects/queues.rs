@@ -1,17 +1,17 @@
-//! The queue of one pair of targets.
+//! The queue of unsent objects of one pair of targets.
 
 use super::{Dataset, Objects, Pair};
 use dray_core::FileIndex;
 use dray_core::maps::HashMap;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Remaining bytes of datasets (only kept for [`dray_core::options::Order::Layout`]).
+/// Remaining bytes of datasets. Used for [`dray_core::options::Order::Layout`] only.
 #[derive(Debug, Default)]
 pub(super) struct Left {
-    /// Bytes of each dataset that are not yet sent, and the bytes of announced files whose wanted ranges
-    /// are not yet known.
+    /// For each dataset, the number of bytes that are not sent yet. Includes announced files about
+    /// which the sink has not decided.
     bytes: HashMap<Dataset, u64>,
-    /// Dataset that is being listed: its remaining size is unknown.
+    /// The dataset that is being listed. Its remaining size is not known yet.
     pub(super) listing: Option<Dataset>,
 }
 
@@ -29,28 +29,29 @@ impl Left {
         }
     }
 
-    /// Returns the sort key of a dataset; the smaller, the nearer to complete.
+    /// Returns the sort key of a dataset. The dataset closest to completion has the smallest key.
     pub(super) fn of(&self, dataset: Dataset) -> (bool, u64) {
         let bytes = self.bytes.get(&dataset).copied().unwrap_or(0);
         (self.listing == Some(dataset), bytes)
     }
 }
 
-/// Number of files in one queue whose objects are sent in turn. Enough to keep reads of several
-/// files under way, few enough that files finish and their partial files stay few.
+/// Number of files in a queue that are served in rotation. This is enough to read several files
+/// concurrently, and few enough that files are completed and only few partial files exist.
 pub(super) const ACTIVE_FILES: usize = 8;
 
-/// Number of small files of a dataset that are called up together: a few packs.
+/// Number of small files of a dataset that move to the queue together, enough for a few packs.
 const SMALL_CALLED: usize = 64;
 
-/// Number of datasets compared, from the head of the line: enough to pass one that stalls, few
-/// enough that a choice costs the same for any number of waiting datasets (guess, revisit).
+/// Number of datasets that are compared, from the first one on. This is enough to pass a dataset
+/// that stalls. The limit keeps the cost of a choice independent of the number of waiting datasets
+/// (guess, revisit).
 const DATASETS_COMPARED: usize = 32;
 
-/// One choice in this many takes the dataset that came first, however many of its bytes are left.
+/// One choice in this many takes the dataset that was listed first, however many bytes it has left.
 const FIRST_EVERY: u32 = 4;
 
-/// Files of datasets that are not called up yet.
+/// Files of datasets that are not in the queue yet.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     datasets: BTreeMap<Dataset, VecDeque<FileIndex>>,
@@ -73,7 +74,7 @@ impl Waiting {
         });
     }
 
-    /// Takes up to `most` files of the dataset that is nearest to complete.
+    /// Takes up to `most` files of the dataset that is closest to completion.
     fn call(&mut self, left: &Left, most: usize) -> Vec<FileIndex> {
         self.choices = (self.choices + 1) % FIRST_EVERY;
         let compared = match self.choices {
@@ -95,19 +96,19 @@ impl Waiting {
     }
 }
 
-/// The queue of a pair. Entries may be stale: their file was removed, or has no open object in this
-/// pair.
+/// The queue of one pair of targets. An entry may be stale: its file was removed, or has no unsent
+/// object for this pair.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Files with objects of this pair; the first [`ACTIVE_FILES`] take turns.
+    /// Files with objects of this pair. The first [`ACTIVE_FILES`] files are served in rotation.
     pub(super) files: VecDeque<FileIndex>,
-    /// Small files, sent whole, several to a block.
+    /// Small files, which are sent whole and several to a block.
     pub(super) small: VecDeque<FileIndex>,
-    /// Files of datasets that follow in [`Self::files`].
+    /// Files of datasets that will follow in [`Self::files`].
     pub(super) files_waiting: Waiting,
-    /// Files of datasets that follow in [`Self::small`].
+    /// Small files of datasets that will follow in [`Self::small`].
     pub(super) small_waiting: Waiting,
-    /// Set when small files had the last turn.
+    /// True if the last block of this pair contained small files.
     pub(super) small_last: bool,
 }
 
@@ -128,8 +129,8 @@ impl Queue {
         }
     }
 
-    /// Returns the next small file. If none is in line, it calls up files of datasets, so that a
-    /// pack is filled however few are called up together.
+    /// Returns the next small file. If there is none, moves waiting files of datasets to the queue,
+    /// so that a pack can be filled from several datasets.
     pub(super) fn next_small(&mut self, left: &Left) -> Option<FileIndex> {
         if self.small.is_empty() && !self.small_waiting.is_empty() {
             self.small
@@ -140,7 +141,7 @@ impl Queue {
 }
 
 impl Objects {
-    /// Calls up files of datasets while fewer than [`ACTIVE_FILES`] files take turns.
+    /// Moves waiting files of datasets to the queue until it has [`ACTIVE_FILES`] files.
     pub(super) fn call_files(&mut self, pair: Pair) {
         let Some(queue) = self.queues.get_mut(&pair) else {
             return;

@@ -1,13 +1,12 @@
-//! The entry of a policy in the table of policies, and the table's macro.
+//! The description of a policy in the table of policies, and the macro of the table.
 
 use super::{Policy, Settings};
 
-/// The facts about a policy that its users need: the API, the configuration, the queue and the
-/// command line.
+/// Facts about a policy for the API, the configuration, the queue and the command line.
 pub(super) struct Entry {
-    /// One line for the configuration, without the name.
+    /// Description for the configuration in one line, without the name.
     pub(super) description: &'static str,
-    /// The transfers that move before a waiting or held one.
+    /// Transfers that move before a waiting or held transfer.
     pub(super) precedence: &'static str,
     /// Effect of [`Settings::max_running`].
     pub(super) max_running: MaxRunning,
@@ -20,37 +19,38 @@ pub(super) struct Entry {
 /// Effect of [`Settings::max_running`] on a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxRunning {
-    /// None: only the limits bound the running transfers.
+    /// No effect: only the limits restrict the number of running transfers.
     Ignored,
-    /// It bounds the running transfers; without it, this number does.
+    /// Maximum number of running transfers. The value is the default.
     Default(usize),
 }
 
-/// The transfers that form a line, and their order.
+/// Groups into which waiting transfers are divided, and the order within a group (a line).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lines {
-    /// An owner's activity within one class and priority, by deadline, then by submission.
+    /// One line for each activity of an owner, class and priority. Sorted by deadline, then by
+    /// submission.
     #[default]
     Deadlines,
-    /// An owner within one class and priority, by submission.
+    /// One line for each owner, class and priority. Sorted by submission.
     Ages,
-    /// A pair of endpoints and an owner within one class, by submission.
+    /// One line for each pair of endpoints, owner and class. Sorted by submission.
     Pairs,
 }
 
 /// The waiting transfers that a decision must see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidates {
-    /// The kind of lines.
+    /// Division of the waiting transfers into lines.
     pub lines: Lines,
-    /// Number of the first transfers of each line.
+    /// Number of transfers to include from the start of each line.
     pub per_line: usize,
-    /// Number of the oldest transfers of all, in addition.
+    /// Number of the oldest waiting transfers to include in addition, from all lines.
     pub oldest: usize,
 }
 
 impl Candidates {
-    /// Creates a request for the first `per_line` transfers of each line.
+    /// Returns candidates that consist of the first `per_line` transfers of each line.
     pub(super) const fn first(lines: Lines, per_line: usize) -> Self {
         Self {
             lines,
@@ -60,18 +60,19 @@ impl Candidates {
     }
 }
 
-/// The use of the session slots before a decision.
+/// Use of the session slots before a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Free session slots.
+    /// Number of free session slots.
     pub free: usize,
-    /// Held sessions.
+    /// Number of held sessions.
     pub held: usize,
-    /// [`Settings::running_max`] within the limits.
+    /// [`Settings::running_max`] of the policy, reduced to the limits.
     pub running_max: usize,
 }
 
-/// Makes the names of the policies from their types and modules. A name is written as its module.
+/// Defines the names of the policies from their types and modules. The text of a name is the name
+/// of its module.
 macro_rules! policies {
     ($($name:ident => $module:ident,)+) => {
         $(pub use $module::$name;)+
@@ -87,10 +88,10 @@ macro_rules! policies {
         }
 
         impl Name {
-            /// All names.
+            /// All names, in the order of the table.
             pub const ALL: [Self; [$(stringify!($name)),+].len()] = [$(Self::$name),+];
 
-            /// Returns the name as written in configurations.
+            /// Returns the name as it is written in configurations.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {

@@ -1,4 +1,4 @@
-//! Fair turns by weight.
+//! Policy `fair`: turns by weight.
 
 use super::round::Round;
 use super::{
@@ -11,9 +11,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Number of the oldest transfers of all that the policy sees in addition: one of them is started
-/// out of turn if it has waited too long. If more than a few wait, they belong to owners at their
-/// limit of sessions (guess, revisit).
+/// Number of the oldest waiting transfers that the policy sees in addition. The policy starts one
+/// of them first if it has waited too long. If more transfers wait than a few, their owners are at
+/// their limit of sessions (guess, revisit).
 const OLDEST: usize = 50;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -21,7 +21,8 @@ pub(super) const ENTRY: Entry = Entry {
     precedence: "other transfers move first",
     max_running: MaxRunning::Ignored,
     candidates: |_, load| {
-        // No decision holds a session, so one without slots and held sessions changes nothing.
+        // This policy never holds a transfer. So without free slots and held sessions a decision
+        // changes nothing.
         (load.free > 0 || load.held > 0).then(|| Candidates {
             lines: super::Lines::Deadlines,
             per_line: load.free.max(1),
@@ -31,39 +32,41 @@ pub(super) const ENTRY: Entry = Entry {
     make: |settings| Box::new(Fair::new(settings.patience)),
 };
 
-/// Orders by class, then by priority. Within the same class and priority, owners take turns by
-/// weight, and an owner's activities by theirs. Within an activity the earlier deadline comes
-/// first, then held transfers, then the order of submission. A running transfer is never held: the
-/// broker regulates rates.
+/// Orders transfers by class, then by priority. Within the same class and priority, owners take
+/// turns by weight, and so do the activities of an owner. Within an activity, transfers with an
+/// earlier deadline come first, then held transfers, then the order of submission counts. The
+/// policy never holds a running transfer, because the broker regulates the rates.
 ///
-/// With that order alone, a stream of urgent transfers could block all others for ever. So one
-/// start per `patience` goes to the transfer that has waited longest, whatever its class, if it has
+/// In that order alone, a stream of urgent transfers could block all others forever. So once per
+/// `patience` the transfer that has waited longest is started first, whatever its class, if it has
 /// waited longer than `patience`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fair {
-    /// Each class and priority has its own turns, so that starts at one level do not move another's
-    /// turns.
+    /// Turns for each class and priority. They are separate, so that starts at one level do not
+    /// change the turns at another level.
     levels: BTreeMap<Level, Turns>,
     patience: Duration,
-    /// Time of the last start that was due to a long wait.
+    /// Time of the last start that was made because of a long wait.
     relieved: Option<Time>,
 }
 
 type Level = (Class, Reverse<u8>);
 
-/// Turns of one class and priority.
+/// Turns within one class and priority.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Turns {
     owners: Round,
-    /// Turns of the activities, for each owner with waiting transfers.
+    /// Turns of an owner's activities, for each owner with waiting transfers.
     activities: BTreeMap<String, Round>,
 }
 
-/// Waiting transfers of one owner in one class and priority, by activity, the next in front.
+/// Waiting transfers of one owner in one class and priority, by activity. The next transfer is in
+/// front.
 type Lines<'s, 'a> = BTreeMap<&'a str, VecDeque<&'s Transfer<'a>>>;
 
 impl Fair {
-    /// Creates the policy. One start per `patience` goes to the transfer that has waited longest.
+    /// Creates the policy. Once per `patience`, the transfer that has waited longest is started
+    /// first.
     #[must_use]
     pub const fn new(patience: Duration) -> Self {
         Self {
@@ -73,7 +76,7 @@ impl Fair {
         }
     }
 
-    /// Returns the transfer that has waited longest, if a start for it is due.
+    /// Returns the transfer that has waited longest, if it must be started first now.
     fn relieve<'s, 'a>(
         &mut self,
         view: &View<'s, 'a>,
@@ -100,7 +103,7 @@ impl Fair {
 }
 
 impl Turns {
-    /// Returns the owner whose turn it is, and the activity; its first transfer is next.
+    /// Returns the owner whose turn is next, and the activity of this owner whose turn is next.
     fn next<'s, 'a>(
         &self,
         owners: &BTreeMap<&'a str, Lines<'s, 'a>>,
@@ -130,7 +133,8 @@ impl Turns {
 }
 
 impl Policy for Fair {
-    /// O(n log n) in the waiting transfers, and O(owners and their activities) for each start.
+    /// O(n log n) in the number of waiting transfers, and O(owners and their activities) for each
+    /// start.
     fn decide<'a>(&mut self, view: &View<'_, 'a>, now: Time) -> Decision<'a> {
         let mut slots = Slots::new(view.limits, usize::MAX);
         let mut run: Vec<&Transfer<'a>> = Vec::new();
@@ -172,7 +176,7 @@ impl Policy for Fair {
             while slots.left > 0 {
                 owners.retain(|owner, lines| {
                     lines.retain(|_, line| {
-                        // A peer that is full stays full in this decision.
+                        // The limit of a peer cannot become free within one decision.
                         while line.front().is_some_and(|one| slots.is_peer_full(one)) {
                             line.pop_front();
                         }
@@ -198,7 +202,7 @@ impl Policy for Fair {
     }
 }
 
-/// Sort key among the transfers of one activity with the same class and priority.
+/// Sort key for transfers of one activity in the same class and priority.
 fn order<'a>(one: &Transfer<'a>) -> (bool, Option<Time>, Phase, u64, &'a str) {
     (
         one.deadline.is_none(),

@@ -1,4 +1,4 @@
-//! Pairs of endpoints that run concurrently.
+//! Policy `pairs`: different pairs of endpoints run concurrently.
 
 use super::round::Round;
 use super::{
@@ -17,9 +17,10 @@ pub(super) const ENTRY: Entry = Entry {
     make: |settings| Box::new(Pairs::new(settings.running_max())),
 };
 
-/// Multiple-pair (Liu et al., 2010): transfers of different pairs of endpoints run concurrently,
-/// one per pair, with a maximum number of pairs; further pairs wait in line. Within a pair, the
-/// order is that of submission. A pair whose transfer has ended goes to the end of the line.
+/// Multiple-pair (Liu et al., 2010). Transfers of different pairs of endpoints run concurrently,
+/// one transfer for each pair, up to a maximum number of pairs. Other pairs wait in line. Within a
+/// pair, transfers run in the order of submission. After a transfer has ended, its pair goes to the
+/// end of the line.
 #[derive(Debug, Clone)]
 pub struct Pairs {
     pairs_max: usize,
@@ -37,8 +38,8 @@ impl Pairs {
     }
 }
 
-/// Returns a pair as one string. Endpoint names contain no line break; if one did, two pairs could
-/// share a turn.
+/// Returns a pair as one string. Endpoint names contain no line break. If a name did, two pairs
+/// could share a turn.
 fn word(pair: Pair<'_>) -> String {
     format!("{}\n{}", pair.source, pair.sink)
 }
@@ -58,7 +59,7 @@ impl Policy for Pairs {
         }
         let mut order: Vec<_> = lines.iter().collect();
         order.sort_by_key(|(pair, line)| {
-            // Running transfers come before all turns.
+            // Pairs with a running transfer come before all others, whatever the turns.
             let is_running = line[0].phase == Phase::Running;
             (
                 (!is_running, is_running.then_some(line[0].class)),
@@ -70,7 +71,7 @@ impl Policy for Pairs {
         let mut slots = Slots::new(view.limits, self.pairs_max);
         let mut run = Vec::new();
         for (pair, line) in order {
-            // A transfer that a limit holds back leaves its turn to the next of the pair.
+            // If a limit prevents a transfer of the pair, the next transfer of the pair may run.
             let Some(one) = line.iter().find(|one| slots.has(one)) else {
                 continue;
             };

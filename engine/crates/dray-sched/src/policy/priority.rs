@@ -1,4 +1,4 @@
-//! Strict priority with preemption.
+//! Policy `priority`: strict priority with preemption.
 
 use super::{
     Candidates, Decision, Entry, Lines, MaxRunning, PRIORITY_MAX, Phase, Policy, Slots, Transfer,
@@ -18,22 +18,25 @@ pub(super) const ENTRY: Entry = Entry {
     make: |settings| Box::new(Priority::new(settings.running_max(), settings.aging)),
 };
 
-/// Dynamic priority (Liu et al., 2010): the transfer with the highest priority runs, and preempts a
-/// lower one within one object. A waiting transfer rises one step per `aging`, beyond 9 and into
-/// the next class if necessary, so that none waits for ever. A transfer that started because it had
-/// risen keeps its rise for one `aging`. During that time no other transfer preempts it by its own
-/// rise alone; otherwise the two would preempt each other without end.
+/// Dynamic priority (Liu et al., 2010). The transfer with the highest priority runs. It preempts a
+/// transfer with a lower priority at the end of the current object.
+///
+/// The priority of a waiting transfer rises by one step per `aging`, even beyond 9 and into the
+/// next class, so that no transfer waits forever. A transfer that was started because of its rise
+/// keeps the rise for one more `aging`. In that time no other transfer can preempt it merely
+/// because it has risen too. Otherwise two transfers would preempt each other endlessly.
 #[derive(Debug, Clone)]
 pub struct Priority {
     max_running: usize,
     aging: Duration,
-    /// Rise of each running transfer that started because of it, and the end of its validity.
+    /// For each running transfer that was started because of its rise: the number of steps, and the
+    /// time until which the rise counts.
     risen: BTreeMap<String, (u64, Time)>,
 }
 
 impl Priority {
-    /// Creates the policy with a maximum number of concurrent transfers; an aging of zero counts as
-    /// a nanosecond.
+    /// Creates the policy with a maximum number of concurrent transfers. An `aging` of zero counts
+    /// as one nanosecond.
     #[must_use]
     pub const fn new(max_running: usize, aging: Duration) -> Self {
         Self {
@@ -49,13 +52,14 @@ impl Priority {
             .max(1)
     }
 
-    /// Returns the priority, with the rise from before the start that is still valid.
+    /// Returns the priority of a transfer, including a rise from before its start that still
+    /// counts.
     fn kept(&self, one: &Transfer<'_>, now: Time) -> u64 {
         let risen = self.risen.get(one.id).filter(|(_, until)| now < *until);
         base(one).saturating_add(risen.map_or(0, |(steps, _)| *steps))
     }
 
-    /// Returns the number of steps a transfer has risen.
+    /// Returns the number of steps by which the priority of a transfer has risen.
     fn rise(&self, one: &Transfer<'_>, now: Time) -> u64 {
         if one.phase == Phase::Running {
             return self.kept(one, now) - base(one);
@@ -68,7 +72,7 @@ impl Priority {
         base(one).saturating_add(self.rise(one, now))
     }
 
-    /// Returns the time at which a waiting transfer will have risen above a level.
+    /// Returns the time at which the priority of a waiting transfer will have risen above `level`.
     fn time_above(&self, one: &Transfer<'_>, level: u64) -> Time {
         let steps = (level + 1).saturating_sub(base(one));
         let nanos = self.step().saturating_mul(steps);
@@ -76,7 +80,8 @@ impl Priority {
     }
 }
 
-/// Returns the priority without the rise. A class is worth more than all priorities below it.
+/// Returns the priority without a rise. A higher class always exceeds all priorities of a lower
+/// class.
 fn base(one: &Transfer<'_>) -> u64 {
     let class = match one.class {
         Class::Realtime => 2,
@@ -103,7 +108,7 @@ impl Policy for Priority {
         let mut slots = Slots::new(view.limits, self.max_running);
         let run = slots.fill(order.iter().copied());
         let mut decision = settle(view, &run, now);
-        // A transfer that starts now keeps its rise for a while.
+        // A transfer that starts now because of its rise keeps the rise for one `aging`.
         let mut risen = BTreeMap::new();
         for one in &run {
             let height = match one.phase {
@@ -118,7 +123,8 @@ impl Policy for Priority {
         let lowest = run.iter().map(|one| self.kept(one, now)).min();
         let waiting = order.iter().filter(|one| !decision.run.contains(&one.id));
         let above = waiting.map(|one| self.time_above(one, lowest.unwrap_or(0)));
-        // A transfer that is above already waits for a limit, not for its rise.
+        // A transfer that is already above the level waits because of a limit, so a rise does not
+        // help it.
         let above = above.filter(|time| *time > now).min();
         if decision.run.len() < order.len() {
             decision.look_by(self.risen.values().map(|(_, until)| *until).min());

@@ -1,28 +1,29 @@
-//! Turns by weight.
+//! Turns among parties, by weight.
 
 use std::collections::BTreeMap;
 
-/// A step of weight one. Divisible by many weights, and large against all of them.
+/// Length of a step with weight one. It is divisible by many weights, and much larger than all
+/// weights.
 const STEP: u64 = 5_040 * 1_000_000;
 
-/// Turns by start-time fair queuing (Goyal, Vin and Cheng, 1996). Each start moves a party by a
-/// step of length 1/weight, and the party farthest back is next.
+/// Turns by start-time fair queuing (Goyal, Vin and Cheng, 1996). Each turn moves a party forward
+/// by 1/weight of a step. The party that is farthest behind is next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Round {
-    /// Position of the last served party. No party is behind it: a party that was absent, or held
-    /// back by a limit, has saved no turns.
+    /// Position of the party that was served last. No party is behind it. So a party that was
+    /// absent, or could not start because of a limit, does not save up turns.
     front: u64,
-    /// Positions of the parties ahead of `front`, by at most one step.
+    /// Positions of the parties ahead of `front`, at most one step ahead.
     ahead: BTreeMap<String, u64>,
 }
 
 impl Round {
-    /// Returns the position of a party; the lowest is next.
+    /// Returns the position of a party. The party with the lowest position is next.
     pub(super) fn place(&self, name: &str) -> u64 {
         self.ahead.get(name).copied().unwrap_or(self.front)
     }
 
-    /// Records a turn of a party.
+    /// Records that a party was served.
     pub(super) fn serve(&mut self, name: &str, weight: u32) {
         self.front = self.place(name);
         let place = (self.front).saturating_add(STEP / u64::from(weight.max(1)));

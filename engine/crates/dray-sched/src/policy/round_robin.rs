@@ -1,4 +1,4 @@
-//! Turns of a number of bytes.
+//! Policy `round_robin`: turns of a number of bytes.
 
 use super::{
     Candidates, Decision, Entry, Lines, MaxRunning, Policy, Slots, Transfer, View, keep_above,
@@ -25,35 +25,39 @@ pub(super) const ENTRY: Entry = Entry {
     },
 };
 
-/// Parties that take turns.
+/// Parties among which turns rotate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RoundRobinBy {
-    /// Each owner.
+    /// Owners take turns.
     #[default]
     Owners,
-    /// Each pair of endpoints.
+    /// Pairs of endpoints take turns.
     Pairs,
 }
 
-/// Round robin by accumulated quota, after the prose of Liu et al. (2010): each party is served
-/// until its quota is used up. A party can exceed its quota, because a transfer stops only between
-/// objects and is not checked at each of them; the excess is deducted from its next turns. (Their
-/// figure 6 moves one file per visit and saves nothing.) Absence saves no quota. A party that was
-/// alone owes nothing for its bytes. A party that leaves with a debt finds it again, unless as many
-/// turns have passed.
+/// Round robin by accumulated quota, as described in the text of Liu et al. (2010). Each party is
+/// served until it has used up its quota. (Figure 6 of the paper moves one file per turn and
+/// accumulates nothing.)
+///
+/// A party can exceed its quota, because a transfer stops only between objects and is not checked
+/// after each object. The excess is deducted from its next turns. A party that is absent does not
+/// accumulate quota. A party that was alone has no debt for the bytes of that time. A party that
+/// leaves with a debt still has the debt when it returns, unless enough turns have passed to pay
+/// it.
 #[derive(Debug, Clone)]
 pub struct RoundRobin {
     max_running: usize,
     quota: i64,
     round_robin_by: RoundRobinBy,
-    /// Bytes each party may still move; the excess, if below zero.
+    /// Number of bytes that each party may still move. Negative if the party has exceeded its
+    /// quota.
     accounts: BTreeMap<Party, i64>,
-    /// Party whose turn it is, or was last.
+    /// The party whose turn it is, or was last.
     current: Option<Party>,
-    /// Bytes moved by each transfer at the last decision.
+    /// Number of bytes that each transfer had moved at the last decision.
     seen: BTreeMap<String, u64>,
-    /// Set when no other party was present at the last decision.
+    /// True if only one party was present at the last decision.
     is_alone: bool,
 }
 
@@ -64,8 +68,8 @@ enum Party {
 }
 
 impl RoundRobin {
-    /// Creates the policy with a maximum number of concurrent transfers; a quota of zero counts as
-    /// a byte.
+    /// Creates the policy with a maximum number of concurrent transfers. A quota of zero counts as
+    /// one byte.
     #[must_use]
     pub fn new(max_running: usize, quota: u64, round_robin_by: RoundRobinBy) -> Self {
         Self {
@@ -92,10 +96,11 @@ impl RoundRobin {
         self.accounts.get(party).copied().unwrap_or(0)
     }
 
-    /// Charges the bytes moved since the last decision to the accounts.
+    /// Charges the bytes moved since the last decision to the accounts of the parties.
     fn charge(&mut self, view: &View<'_, '_>) {
         for one in view.transfers.iter().chain(view.ended) {
-            // Bytes moved before the first decision belong to another policy.
+            // Bytes that moved before the first decision were under another policy, so do not
+            // charge them.
             let seen = self.seen.get(one.id).copied().unwrap_or(one.served);
             let moved = i64::try_from(one.served.saturating_sub(seen)).unwrap_or(i64::MAX);
             if moved > 0 {
@@ -109,14 +114,14 @@ impl RoundRobin {
                 .get_mut(current)
                 .filter(|balance| **balance <= 0)
         {
-            // The party had one turn after the other.
+            // The party was alone and had consecutive turns, so it has no debt.
             *balance = self.quota - balance.saturating_neg() % self.quota;
         }
         let present = view.transfers.iter();
         self.seen = present.map(|one| (one.id.to_owned(), one.served)).collect();
     }
 
-    /// Returns the number of quotas needed until the party has a positive balance.
+    /// Returns the number of turns after which the balance of the party is positive.
     fn rounds(&self, party: &Party) -> i64 {
         let balance = self.balance(party);
         if balance >= 0 {
@@ -126,12 +131,14 @@ impl RoundRobin {
         }
     }
 
-    /// Sort key in the ring: parties after the current one, then those before it, then itself.
+    /// Sort key for the rotation: parties after the current one, then the parties before it, then
+    /// the current one.
     fn place<'p>(&self, party: &'p Party) -> (bool, &'p Party) {
         (Some(party) <= self.current.as_ref(), party)
     }
 
-    /// Starts the next turn: rounds pass until the account of a party in the ring is above zero.
+    /// Starts the next turn: adds quotas round by round until the balance of a party in the ring is
+    /// positive.
     fn advance(&mut self, ring: &[Party]) {
         let Some(next) = ring.iter().min_by_key(|party| self.rounds(party)) else {
             return;
@@ -142,7 +149,8 @@ impl RoundRobin {
         }
         let mut accounts = std::mem::take(&mut self.accounts);
         for (party, balance) in &mut accounts {
-            // In the last round, parties after the next one are not visited.
+            // The last round ends at the next party, so parties behind it get no quota in that
+            // round.
             let is_visited = self.place(party) <= self.place(next);
             let visits = if is_visited { rounds } else { rounds - 1 };
             *balance = balance.saturating_add(self.quota.saturating_mul(visits));
@@ -159,14 +167,14 @@ impl Policy for RoundRobin {
         for one in view.transfers.iter().filter(|one| one.is_ready(now)) {
             lines.entry(self.party(one)).or_default().push(one);
         }
-        // A party whose turn has ended, or that has no transfers, goes behind all others.
+        // A party whose turn has ended, or that has no transfers, goes behind all other parties.
         let mut ring: Vec<Party> = lines.keys().cloned().collect();
         ring.sort_by(|one, other| self.place(one).cmp(&self.place(other)));
         let goes_on = self
             .current
             .as_ref()
             .is_some_and(|current| lines.contains_key(current) && self.balance(current) > 0);
-        // Only the current party has saved quota.
+        // Only the current party may keep a positive balance.
         self.accounts.retain(|party, balance| {
             *balance < 0 || (goes_on && Some(party) == self.current.as_ref())
         });
@@ -176,7 +184,7 @@ impl Policy for RoundRobin {
         self.accounts
             .retain(|party, balance| *balance < 0 || lines.contains_key(party));
         self.is_alone = ring.len() == 1;
-        // Slots that the current party cannot fill go to the parties with the least excess.
+        // Slots that the current party cannot use go to the other parties, the smallest debt first.
         let mut order: Vec<&Party> = ring.iter().collect();
         order.sort_by_key(|party| (Some(*party) != self.current.as_ref(), self.rounds(party)));
         let mut transfers = Vec::new();
@@ -201,7 +209,8 @@ impl Policy for RoundRobin {
                     let party = self.party(one);
                     let balance = self.balance(&party);
                     let balance = if balance > 0 { balance } else { self.quota };
-                    // Together they use up the balance, whichever is first.
+                    // Divide the balance among the running transfers, so that the next decision is
+                    // made before they have exceeded it together.
                     let part = (balance / counts.get(&party).copied().unwrap_or(1)).max(1);
                     (one.id, one.served.saturating_add(part.unsigned_abs()))
                 })

@@ -1,11 +1,11 @@
-//! Rules that every policy follows: limits, holds within a class, and the time of the next decision.
+//! Rules that all policies follow: limits, holds within a class, and the time of the next decision.
 
 use super::{Decision, Limits, Phase, Transfer, View};
 use dray_core::Time;
 use dray_core::rate::Class;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Free slots within the limits.
+/// Counts the session slots that are free within the limits.
 pub(super) struct Slots<'v, 'a> {
     limits: &'v Limits,
     pub(super) left: usize,
@@ -33,13 +33,13 @@ impl<'v, 'a> Slots<'v, 'a> {
         })
     }
 
-    /// Returns true if there is a slot for this transfer.
+    /// Returns true if the limits allow this transfer to run.
     pub(super) fn has(&self, one: &Transfer<'_>) -> bool {
         self.left > 0 && !self.is_owner_full(one.owner) && !self.is_peer_full(one)
     }
 
-    /// Takes a slot for `one`, even if none is free: a running transfer that is not to be held
-    /// keeps its slot.
+    /// Takes a slot for `one`, even if no slot is free. A running transfer that the policy does not
+    /// hold keeps its slot.
     pub(super) fn give(&mut self, one: &Transfer<'a>) {
         self.left = self.left.saturating_sub(1);
         *self.of_owner.entry(one.owner).or_default() += 1;
@@ -48,7 +48,7 @@ impl<'v, 'a> Slots<'v, 'a> {
         }
     }
 
-    /// Gives free slots to transfers in their order, and returns those that got one.
+    /// Gives free slots to transfers in the order `order`. Returns the transfers that got a slot.
     pub(super) fn fill<'s>(
         &mut self,
         order: impl Iterator<Item = &'s Transfer<'a>>,
@@ -70,13 +70,13 @@ impl<'v, 'a> Slots<'v, 'a> {
     }
 }
 
-/// Keeps running transfers above lower classes: moves each running transfer to before the first
-/// transfer of a class below its own. Waiting transfers are not moved.
+/// Moves each running transfer before the first transfer of a lower class, so that it is not held
+/// for a lower class. Waiting transfers keep their order.
 pub(super) fn keep_above<'s, 'a>(order: &mut Vec<&'s Transfer<'a>>) {
     let is_owed =
         |one: &&Transfer<'_>| one.phase == Phase::Running && one.class < Class::Background;
     let mut owed: Vec<_> = order.iter().copied().filter(is_owed).collect();
-    // The lowest class first, so that higher classes end up before it.
+    // Start with the lowest class, so that higher classes end up in front.
     owed.sort_by_key(|one| std::cmp::Reverse(one.class));
     for one in owed {
         let own = order.iter().position(|other| other.id == one.id);
@@ -89,8 +89,9 @@ pub(super) fn keep_above<'s, 'a>(order: &mut Vec<&'s Transfer<'a>>) {
     }
 }
 
-/// Builds the decision that `run` runs: holds all other running transfers, takes the sessions of
-/// those held longest if too many are held, and asks again when the next transfer may start.
+/// Builds the decision to run exactly `run`. All other running transfers are held. If too many
+/// transfers are held, those held longest give up their sessions. The next decision is due when the
+/// next transfer may start.
 pub(super) fn settle<'a>(view: &View<'_, 'a>, run: &[&Transfer<'a>], now: Time) -> Decision<'a> {
     let chosen: BTreeSet<&str> = run.iter().map(|one| one.id).collect();
     let others = || view.transfers.iter().filter(|one| !chosen.contains(one.id));
@@ -99,7 +100,7 @@ pub(super) fn settle<'a>(view: &View<'_, 'a>, run: &[&Transfer<'a>], now: Time) 
         ..Decision::default()
     };
     let mut held: Vec<_> = others().filter(|one| one.phase != Phase::Waiting).collect();
-    // Newly held transfers count as held since now.
+    // Transfers that are held from this decision on come last.
     held.sort_by_key(|one| {
         (
             one.phase == Phase::Running,

@@ -1,31 +1,34 @@
-//! Demand of a leaf in the tree of shares, derived from the bytes it moves.
+//! Demand of a leaf in the tree of shares, derived from the bytes that the leaf moves.
 
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Observation window: long enough for some objects at the rates that matter, short enough that a
-/// leaf that becomes active gets its share within a second. Three rounds of 200 ms.
+/// Length of the observation window: three rounds of 200 ms. The window is long enough for several
+/// objects at common rates. It is short enough that a leaf that becomes active gets its share
+/// within a second.
 const WINDOW: Duration = Duration::from_millis(600);
 
-/// Minimum length of a sample. Shorter rounds are merged, so that a burst of changes to the tree,
-/// each with its own round, does not shorten the window. Twelve samples make a window.
+/// Minimum length of a sample. Shorter rounds are merged. Otherwise a burst of changes to the tree,
+/// each with its own round, would shorten the window. Twelve samples make a window.
 const SAMPLE: Duration = Duration::from_millis(50);
 
 /// Maximum number of samples in a window.
 const SAMPLES_MAX: usize = 16;
 
-/// Time for which a leaf that has moved bytes counts as slow, not idle: it is granted two objects
-/// per pause. A leaf with long pauses tends to stay slow, so the time is at least four times its
-/// last pause, up to a maximum. Otherwise this end would throttle a leaf that is limited elsewhere
-/// (by the other end, a disk) between any two of its objects. Guesses, revisit.
+/// A leaf that has moved bytes within this time counts as slow, not as idle. A slow leaf is granted
+/// two objects per pause. The time is at least `STILL_GAPS` times the last pause of the leaf,
+/// because a leaf with long pauses usually stays slow; pauses count up to `GAP_MAX`. With a shorter
+/// time, this end would throttle a leaf that is limited by the other end or by a disk between two
+/// of its objects. Guesses, revisit.
 const STILL: Duration = Duration::from_secs(2);
 const STILL_GAPS: u32 = 4;
 const GAP_MAX: Duration = Duration::from_secs(30);
 
-/// Grant of an idle leaf, so that the first object can pass: the tree then sees it, and the leaf
-/// gets its share in the next round. Small, because active leaves lose this rate. Guess, revisit.
+/// Rate that an idle leaf is granted, so that its first object can pass. The tree then sees that
+/// the leaf is active, and the leaf gets its share in the next round. The rate is small because
+/// active leaves lose it. Guess, revisit.
 const PROBE: BytesPerSecond = BytesPerSecond(64 * 1024);
 
 #[derive(Debug, Clone, Copy)]
@@ -37,26 +40,27 @@ struct Sample {
 
 /// Distinguishes a leaf that is limited by its grant from a leaf with a lower demand.
 ///
-/// The first can use any grant. The second is granted its measured rate, a quarter more, and two
-/// objects per window; if it then moves all of that, it is limited by its grant. At rates that are
-/// small against objects, a round moves one object or none; the two objects exceed that coarseness.
-/// If the interval between two objects is longer than the window, the window is that long.
+/// A leaf that is limited by its grant can use any grant. A leaf with a lower demand is granted its
+/// measured rate, plus a quarter, plus two objects per window. If it then moves all of that, it is
+/// limited by its grant. The two objects are needed because at low rates a round moves one object
+/// or none. If the pause between two objects is longer than the window, the pause counts as the
+/// window.
 #[derive(Debug, Clone)]
 pub struct Demand {
-    /// Bytes that pass the gate together: an object.
+    /// Number of bytes that pass the gate together: the size of an object.
     grain: u64,
     samples: VecDeque<Sample>,
     last: Option<(Time, u64)>,
-    /// Bytes granted since the last movement.
+    /// Number of bytes granted since bytes last moved.
     idle: u64,
-    /// Time of the last movement.
+    /// Time at which bytes last moved.
     moved_at: Option<Time>,
-    /// Length of the pause before the last movement.
+    /// Length of the pause before bytes last moved.
     gap: Duration,
 }
 
 impl Demand {
-    /// Creates the demand of a leaf that moves objects of `grain_bytes`.
+    /// Creates the demand of a leaf whose objects have `grain_bytes` bytes.
     #[must_use]
     pub fn new(grain_bytes: u64) -> Self {
         Self {
@@ -69,9 +73,9 @@ impl Demand {
         }
     }
 
-    /// Observes one round: `granted` is the rate in force since the last call, `moved` the total
-    /// bytes moved so far. Returns the rate that the leaf can use; `None` for no limit. Call it
-    /// once a round, about every 200 ms.
+    /// Records a round. `granted` is the rate in force since the last call, and `moved` is the
+    /// total number of bytes moved. Returns the maximum rate that the leaf can use; `None` means no
+    /// known limit. Call this once a round, about every 200 ms.
     pub fn observe(
         &mut self,
         now: Time,
@@ -143,8 +147,8 @@ impl Demand {
         }
         let still = self.moved_at.map(|at| now.since(at));
         let is_still = still.is_none_or(|still| still >= STILL.max(self.gap * STILL_GAPS));
-        // One object may overdraw the gate, so a grant of one object may pass without movement; a
-        // grant of two objects may not, unless the leaf has nothing to move.
+        // One object may overdraw the gate. So a leaf may be granted one object and move nothing.
+        // If the leaf is granted two objects and moves nothing, it has nothing to move.
         if self.idle >= self.grain.saturating_mul(2) && moved == 0 && is_still {
             return Some(PROBE);
         }

@@ -1,72 +1,77 @@
 //! Belief about how throughput depends on one number.
 //!
-//! A hypothesis is a knee and a price: throughput grows in proportion up to the knee, and each
-//! further unit beyond it slows all of them. Every other influence on throughput, above all a
-//! neighbour, is a level that each hypothesis follows; so only changes of throughput with the
-//! number distinguish hypotheses. Each measured window raises the evidence of some of them. The
-//! next number is the one with the highest expected throughput, with a small bonus for numbers that
-//! distinguish hypotheses. Evidence fades, so that old numbers are tried again.
+//! A hypothesis consists of a knee and a price. Throughput grows in proportion to the number up to
+//! the knee. Beyond the knee each further unit slows all units, as given by the price. All other
+//! influences on throughput, above all other users of the network, are contained in a level. Each
+//! hypothesis tracks its own level. So only a change of throughput that follows a change of the
+//! number can distinguish hypotheses.
+//!
+//! Each measured window changes the evidence for the hypotheses. The next number is the one with
+//! the highest expected throughput, plus a small bonus for numbers that distinguish hypotheses.
+//! Evidence fades, so that numbers tested long ago are tried again.
 
-/// Loss of throughput at twice the knee, for each price.
+/// For each price: the loss of throughput at twice the knee.
 const PRICES: [f64; 4] = [0.01, 0.1, 0.4, 1.0];
 
-/// Noise of one window, in its logarithm; and the likelihood of a window that no hypothesis
-/// explains, such as one in which a neighbour comes or goes.
+/// `NOISE` is the standard deviation of one window, in the logarithm of the throughput. `STRANGE`
+/// is the likelihood of a window that no hypothesis explains, for example because another transfer
+/// starts or ends.
 const NOISE: f64 = 0.35;
 const STRANGE: f64 = 0.05;
 
-/// Fraction of a window's deviation that is attributed to the level (the rest is noise of one
-/// window).
+/// Fraction of a window's deviation that changes the level. The rest counts as noise.
 const FOLLOWS: f64 = 0.6;
 
-/// Standard deviation of the change of ln(knee) from one window to the next. The knee is the number
-/// of streams beyond which the throughput no longer grows.
+/// Standard deviation of ln(knee) around a remembered number. The knee is the number beyond which
+/// throughput no longer grows.
 const EXPECTED: f64 = 0.3;
 
-/// Fraction of the evidence that remains one window later.
+/// Fraction of the evidence that remains after one window.
 const FADES: f64 = 0.99;
 
-/// Hypotheses below this likelihood, relative to the likeliest, do not count.
+/// A hypothesis is ignored if its likelihood, relative to the likeliest one, is below this value.
 const WEIGHT_MIN: f64 = 1e-5;
 
-/// Value of distinguishing hypotheses, against throughput.
+/// Weight of the bonus for distinguishing hypotheses, relative to throughput.
 const CURIOSITY: f64 = 0.5;
 
-/// Number of windows without a change that adds the same value once more, up to `BORED_MOST` times.
+/// After each `BORED_AFTER` windows without a change, the bonus for distinguishing hypotheses grows
+/// by its initial value, at most `BORED_MOST` times.
 const BORED_AFTER: f64 = 10.0;
 const BORED_MOST: f64 = 2.0;
 
-/// Minimum gain for doubling the number.
+/// Minimum relative gain that justifies doubling the number.
 const THRIFT: f64 = 0.01;
 
 /// Ratio between neighbouring numbers of the grid.
 const GRID: f64 = 1.15;
 
-/// Knees beyond the maximum, as multiples of it: more may never help, or may always help.
+/// Knees above the maximum number, as multiples of the maximum. They stand for throughput that
+/// grows over the whole allowed range.
 const BEYOND: [f64; 2] = [1.4, 2.0];
 
-/// Number of hypotheses that those with an unreachable knee count as together.
+/// Hypotheses whose knee is above the ceiling together count as this many hypotheses.
 const BEYOND_COUNT: f64 = 16.0;
 
 #[derive(Debug, Clone)]
 struct Hypothesis {
     knee: f64,
     price: f64,
-    /// Logarithm of the level, once a window was measured.
+    /// Logarithm of the level, after the first measured window.
     level: f64,
-    /// Logarithm of its likelihood.
+    /// Logarithm of the likelihood of this hypothesis.
     evidence: f64,
 }
 
 impl Hypothesis {
-    /// Returns the expected throughput, relative to one unit at level 1.
+    /// Returns the expected throughput of `number` units, relative to one unit at level 1.
     fn carries(&self, number: f64) -> f64 {
         let beyond = (number / self.knee - 1.0).max(0.0);
         number.min(self.knee) / (1.0 + self.price * beyond)
     }
 }
 
-/// A permitted number, and its throughput by each hypothesis.
+/// A permitted number, and the throughput that each hypothesis predicts for it.
 #[derive(Debug, Clone)]
 struct Number {
     number: u64,
@@ -86,21 +91,21 @@ impl Number {
     }
 }
 
-/// Candidate for the next number.
+/// A candidate for the next number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Choice {
     pub(super) number: u64,
-    /// Relative gain over the number in force.
+    /// Expected gain relative to the number in force.
     pub(super) gain: f64,
 }
 
-/// The belief about one number; see the module documentation.
+/// The belief about one number. The module documentation describes it.
 #[derive(Debug, Clone)]
 pub(super) struct Belief {
     numbers: Vec<Number>,
     hypotheses: Vec<Hypothesis>,
     has_level: bool,
-    /// Number last in force, and the windows since it changed.
+    /// Number that was in force last, and how many windows it has not changed.
     last: u64,
     still: u32,
 }
@@ -138,7 +143,8 @@ impl Belief {
         }
     }
 
-    /// Expects the optimum near this number, where it was before.
+    /// Makes hypotheses with a knee near `number` more likely, because the optimum was there
+    /// before.
     pub(super) fn expect(&mut self, number: u64) {
         for one in &mut self.hypotheses {
             let off = (one.knee / number as f64).ln() / EXPECTED;
@@ -146,7 +152,7 @@ impl Belief {
         }
     }
 
-    /// Learns from the throughput of a window with this number.
+    /// Updates the evidence with the throughput `rate` of a window with this number.
     pub(super) fn learn(&mut self, number: u64, rate: f64) {
         let seen = rate.max(1.0).ln();
         self.still = if number == self.last {
@@ -172,8 +178,8 @@ impl Belief {
         }
     }
 
-    /// Records that another number changed: the level is unknown, and the window tells nothing
-    /// else.
+    /// Records that another number has changed. The level is then unknown, so the window contains
+    /// no other information.
     pub(super) const fn lose_level(&mut self) {
         self.has_level = false;
     }
@@ -183,8 +189,8 @@ impl Belief {
         self.choose(now, most, most, 0.0)
     }
 
-    /// Like [`Self::best`], with a bonus for information. Numbers above `ceiling` will never be
-    /// used.
+    /// As [`Self::best`], with a bonus for numbers that distinguish hypotheses. Numbers above
+    /// `ceiling` will never be used.
     pub(super) fn next(&self, now: u64, most: u64, ceiling: u64) -> Choice {
         let bored = f64::from(self.still) / BORED_AFTER;
         self.choose(
@@ -196,14 +202,14 @@ impl Belief {
     }
 
     fn choose(&self, now: u64, most: u64, ceiling: u64, curiosity: f64) -> Choice {
-        // The place of an unreachable knee makes no difference, so such hypotheses count as a few
-        // together.
+        // All knees above the ceiling have the same effect, so these hypotheses together count as a
+        // few only.
         let is_beyond = |one: &Hypothesis| one.knee > ceiling as f64;
         let beyond = self.hypotheses.iter().filter(|one| is_beyond(one)).count();
         let times_beyond = (BEYOND_COUNT / beyond.max(1) as f64).min(1.0);
         let here = Number::new(now, &self.hypotheses);
-        // Index of each hypothesis that counts, its weight, and its best throughput among permitted
-        // numbers.
+        // For each hypothesis that counts: its index, its weight, and its best throughput among the
+        // permitted numbers.
         let live: Vec<(usize, f64, f64)> = (self.hypotheses.iter().enumerate())
             .map(|(at, one)| {
                 let times = if is_beyond(one) { times_beyond } else { 1.0 };

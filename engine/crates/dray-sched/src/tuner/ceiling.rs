@@ -1,31 +1,33 @@
-//! Learns from errors the number above which the far side fails.
+//! Learns from errors the number above which the other end fails.
 
 use std::time::Duration;
 
-/// Time for which the number stays lowered after one error on new ground, which may be chance; a
-/// second error near there settles it.
+/// Time for which the number stays reduced after a single error at a number that was never used
+/// before. The error may be chance. A second error near that number makes the reduction permanent.
 const DOUBT: Duration = Duration::from_secs(3);
 
-/// Two errors within this time are no chance, even at a number that had run without errors.
+/// Two errors within this time are not chance, even at a number that was used without errors
+/// before.
 const STRIKE: Duration = Duration::from_secs(20);
 
-/// The ceiling of one number; see the module documentation.
+/// The ceiling of one number. The module documentation describes it.
 #[derive(Debug, Clone)]
 pub(super) struct Ceiling {
     least: u64,
-    /// Errors came above this number.
+    /// The highest number that may be used. Above it errors have occurred.
     most: u64,
-    /// One error came above this number; the duration is the rest of its validity.
+    /// Temporary maximum after a single error, and the remaining time for which it applies.
     doubted: Option<(u64, Duration)>,
-    /// Number at which that error came.
+    /// Number at which that single error occurred.
     erred_at: Option<u64>,
-    /// Highest number that ran without errors.
+    /// Highest number that was used without errors.
     clean: u64,
     strike: Option<Duration>,
 }
 
 impl Ceiling {
-    /// Creates a ceiling for a number between `least` and `most`; `clean` is known to be harmless.
+    /// Creates a ceiling for a number between `least` and `most`. `clean` must be known to cause no
+    /// errors.
     pub(super) const fn new((least, most): (u64, u64), clean: u64) -> Self {
         Self {
             least,
@@ -37,18 +39,19 @@ impl Ceiling {
         }
     }
 
-    /// Returns the highest number that has not certainly failed.
+    /// Returns the highest number that has not failed repeatedly.
     pub(super) const fn most(&self) -> u64 {
         self.most
     }
 
-    /// Returns [`Self::most`], lowered by the doubt.
+    /// Returns the maximum that applies now: [`Self::most`], or the temporary maximum if it is
+    /// lower.
     pub(super) fn now(&self) -> u64 {
         let doubted = self.doubted.map_or(u64::MAX, |(below, _)| below);
         self.most.min(doubted)
     }
 
-    /// Returns the highest number that was in force and did not fail.
+    /// Returns the highest number that was used and did not fail.
     pub(super) fn tried(&self) -> u64 {
         self.now().min(self.clean)
     }
@@ -62,11 +65,12 @@ impl Ceiling {
     /// Records a whole window without an error.
     pub(super) fn ran_clean(&mut self, value: u64) {
         self.clean = self.clean.max(value);
-        // The earlier error was chance.
+        // The earlier error at this number was chance, so forget it.
         self.erred_at = self.erred_at.filter(|at| *at > value);
     }
 
-    /// Records errors. Returns true if the number is to blame.
+    /// Records errors at the number `value`. Returns true if the number was reduced because of
+    /// them.
     pub(super) fn erred(&mut self, value: u64, errors: u32) -> bool {
         let below = (value - (value / 8).max(1).min(value - 1)).max(self.least);
         if value > self.clean {

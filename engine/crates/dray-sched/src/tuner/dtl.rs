@@ -1,33 +1,33 @@
 //! The tuner of DTL (Liu and others, *A data transfer framework for large-scale science
 //! experiments*, section 4.2), for comparison.
 //!
-//! It follows the prose; the branches of Figure 3 are exchanged, and after one of them the figure
-//! compares the next step with a stale value. A thread of DTL is a session with one stream, so all
-//! numbers of a setting are the same. The first step is up because DTL starts with a throughput
-//! of zero.
+//! This module follows the text of the paper. Figure 3 of the paper has two branches exchanged, and
+//! after one of them it compares the next step with an old value. A thread of DTL is a session with
+//! one stream, so all numbers of a setting are equal. The first step is an increase, because DTL
+//! starts with a throughput of zero.
 
 use super::{Bounds, Sample, Setting};
 
-/// Initial number of threads for an unknown pair of endpoints.
+/// Initial number of threads, for a pair of endpoints without history.
 pub const START: u32 = 8;
 
-/// Threads per step.
+/// Number of threads by which a step changes the setting.
 const STEP: u32 = 4;
 
-/// Number of samples averaged for one throughput.
+/// Number of samples that are averaged for one throughput.
 const SAMPLES: u32 = 5;
 
-/// Adds threads if the throughput is above `EXPANDS` times the last one, and changes the number if
-/// below `SHRINKS` times.
+/// DTL adds threads if the throughput is more than `EXPANDS` times the previous one. It changes the
+/// number of threads if the throughput is less than `SHRINKS` times the previous one.
 const EXPANDS: f64 = 1.3;
 const SHRINKS: f64 = 0.7;
 
-/// The DTL tuner; see the module documentation.
+/// The tuner of DTL. The module documentation describes it.
 #[derive(Debug, Clone)]
 pub struct Dtl {
     bounds: Bounds,
     threads: u32,
-    /// Threads and bytes per second of the last step.
+    /// Number of threads and throughput (bytes per second) of the previous step.
     last: (u32, f64),
     samples: u32,
     bytes: u64,
@@ -35,7 +35,7 @@ pub struct Dtl {
 }
 
 impl Dtl {
-    /// Starts with `threads`: [`START`], or the last number for this pair.
+    /// Creates a tuner that starts with `threads`: [`START`], or the last number for this pair.
     #[must_use]
     pub fn new(bounds: Bounds, threads: u32) -> Self {
         let mut dtl = Self {
@@ -50,7 +50,7 @@ impl Dtl {
         dtl
     }
 
-    /// Returns the number of threads to remember for the pair.
+    /// Returns the number of threads to store for the pair.
     #[must_use]
     pub const fn threads(&self) -> u32 {
         self.threads
@@ -67,7 +67,7 @@ impl Dtl {
         }
     }
 
-    /// Takes a sample and returns the setting to use from now on.
+    /// Handles a sample. Returns the setting to use from now on.
     pub fn told(&mut self, sample: &Sample) -> Setting {
         self.samples += 1;
         self.bytes = self.bytes.saturating_add(sample.bytes);

@@ -1,38 +1,37 @@
-//! Memory of the best setting for each pair of endpoints. The caller writes and reads the entries
-//! on disk.
+//! Best settings for pairs of endpoints. The caller stores the entries on disk.
 //!
-//! Paths change, so a setting that was not found again for long is forgotten. A failure of long ago
-//! is forgotten too, even if the pair is used each day; otherwise a far side that once had a
-//! problem would have few streams for ever.
+//! Network paths change, so a setting that was not confirmed for a long time is dropped. A failure
+//! of long ago is dropped too, even if the pair is used daily. Otherwise an endpoint that had a
+//! problem once would get few streams forever.
 
 use super::{Remembered, Setting};
 use dray_core::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// One direction between two endpoints; the opposite direction can differ.
+/// One direction between two endpoints. The opposite direction may behave differently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// Endpoint that reads.
+    /// Endpoint that reads the data.
     pub source: String,
-    /// Endpoint that writes.
+    /// Endpoint that writes the data.
     pub sink: String,
 }
 
-/// Findings for a pair, with their times. Times are of a clock that runs while the program does
-/// not.
+/// Results for a pair, with their times. The times come from a clock that continues while the
+/// program does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
-    /// Best setting and highest values that have not failed.
+    /// Best setting, and highest values that did not fail.
     pub known: Remembered,
-    /// Time of the finding.
+    /// Time at which the setting was found.
     pub at: Time,
     /// Time at which higher values failed.
     pub failed_at: Time,
 }
 
 impl Kept {
-    /// Returns the findings that are still valid.
+    /// Returns the results that are not too old.
     fn believed(&self, now: Time, age_most: Duration) -> Option<Remembered> {
         let is_old = |at: Time| now.since(at).max(at.since(now)) > age_most;
         let most = match is_old(self.failed_at) {
@@ -43,7 +42,8 @@ impl Kept {
     }
 }
 
-/// Settings by pair, the latest found at the end; the oldest is dropped first.
+/// Settings by pair, in the order in which they were found. If there are too many, the oldest is
+/// dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     most: usize,
@@ -52,8 +52,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates a memory of at most `most` pairs, each for `age_most`. Entries that far in the
-    /// future are dropped too, because a clock was wrong.
+    /// Creates a memory of at most `most` pairs, each for at most `age_most`. Entries further than
+    /// `age_most` in the future are dropped too, because they come from a wrong clock.
     #[must_use]
     pub const fn new(most: usize, age_most: Duration) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Memory {
         }
     }
 
-    /// Returns the last findings for a pair.
+    /// Returns the stored results for a pair.
     #[must_use]
     pub fn of(&self, pair: &Pair, now: Time) -> Option<Remembered> {
         let mut entries = self.entries.iter();
@@ -71,8 +71,8 @@ impl Memory {
         kept.believed(now, self.age_most)
     }
 
-    /// Stores findings. Only a lower failing number renews the time of failure: another session of
-    /// the pair, which started without the memory or read it, has not tried the number again.
+    /// Stores results. The time of failure changes only if a lower number has failed. A session of
+    /// the pair that avoided the number has not tested it again, so it does not renew the failure.
     pub fn keep(&mut self, pair: Pair, known: Remembered, now: Time) {
         let mut entries = self.entries.iter();
         let before = entries.find(|(other, _)| *other == pair);
@@ -82,7 +82,7 @@ impl Memory {
             Some((believed, kept)) => {
                 let most = known.most.least_of(&believed.most);
                 let is_news = most != believed.most;
-                // A forgotten failure counts as new.
+                // The earlier failure was dropped as too old, so this failure counts as new.
                 let was_forgotten = believed.most != kept.known.most;
                 (
                     most,
@@ -105,8 +105,7 @@ impl Memory {
         self.restore(pair, kept, now);
     }
 
-    /// Adds a stored entry, unless it is too old; also drops other entries that have become too
-    /// old.
+    /// Adds a stored entry unless it is too old. Also drops other entries that have become too old.
     pub fn restore(&mut self, pair: Pair, kept: Kept, now: Time) {
         let age_most = self.age_most;
         self.entries
@@ -119,7 +118,7 @@ impl Memory {
         }
     }
 
-    /// Returns all entries, the oldest first; restoring them in this order gives the same memory.
+    /// Returns all entries, the oldest first. Restoring them in this order gives an equal memory.
     pub fn entries(&self) -> impl Iterator<Item = &(Pair, Kept)> {
         self.entries.iter()
     }

@@ -1,11 +1,12 @@
-//! Finds the number of threads per storage target of one end, from that end's own observations.
+//! Finds the number of threads per storage target at one end, from the observations of this end
+//! only.
 //!
-//! An end knows at every moment whether an object waits only for a thread. While one does, its
-//! storage is the bottleneck, and more threads, or fewer, may carry more; otherwise nothing is
-//! concluded. The other end is not involved: each end tunes its own threads, whichever end drives
-//! the transfer.
+//! An end always knows whether an object only waits for a thread. While this is the case, its
+//! storage is the bottleneck, and a different number of threads may increase the throughput. At
+//! other times the throughput says nothing about the threads. The other end is not involved: each
+//! end tunes its own threads, whichever end is the driver.
 //!
-//! Non-goals: starting threads; comparing a slow target with its siblings ([`crate::congestion`]).
+//! Non-goals: starting threads; comparing a slow target with others ([`crate::congestion`]).
 //!
 //! Invariants: those of [`super::Tuner`]; a fixed number never changes.
 
@@ -13,29 +14,29 @@ use super::{Bottleneck, Bounds, Errors, Knob, Sample, Setting, Tuner};
 use dray_core::{Error, ErrorKind, Status, Time};
 use std::time::Duration;
 
-/// Time between two samples: the value used for the simulator's paths.
+/// Time between two samples. The simulator uses the same value for its network paths.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// Threads are the bottleneck of an end if an object waited for one during one part in this many of
-/// a sample. The transfer's bottleneck uses the same threshold.
+/// Threads are the bottleneck of an end if an object waited for a thread during at least 1 /
+/// `SHORT_PART` of a sample. The bottleneck of a transfer uses the same threshold.
 const SHORT_PART: u32 = 3;
 
 /// Number of threads per storage target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadCount {
-    /// A constant number.
+    /// A number that does not change.
     Fixed(u32),
-    /// A number found while the transfer runs.
+    /// A number that the tuner finds while the transfer runs.
     Tuned {
-        /// Initial number.
+        /// Initial number of threads.
         first: u32,
-        /// Maximum number.
+        /// Maximum number of threads.
         most: u32,
     },
 }
 
 impl ThreadCount {
-    /// Returns the initial number; at least one.
+    /// Returns the initial number of threads, at least 1.
     #[must_use]
     pub fn first(self) -> u32 {
         match self {
@@ -44,7 +45,7 @@ impl ThreadCount {
         }
     }
 
-    /// Returns the maximum number.
+    /// Returns the maximum number of threads.
     #[must_use]
     pub fn most(self) -> u32 {
         match self {
@@ -54,12 +55,12 @@ impl ThreadCount {
     }
 }
 
-/// Operation of the threads.
+/// Kind of work that the threads do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Reading a source's targets.
+    /// Reading from the targets of a source.
     Reading,
-    /// Writing a sink's targets.
+    /// Writing to the targets of a sink.
     Writing,
 }
 
@@ -97,20 +98,21 @@ impl Work {
     }
 }
 
-/// The tuner of one end's threads; see the module documentation.
+/// The tuner for the threads of one end. The module documentation describes it.
 #[derive(Debug, Clone)]
 pub struct ThreadTuner {
     work: Work,
     count: u32,
     tuner: Option<Tuner>,
-    /// Time up to which the current sample counts.
+    /// End of the time that the current sample includes.
     at: Time,
     is_short: bool,
-    /// Length of the current sample, and the part of it in which a thread was missing.
+    /// Length of the current sample, and the part of it in which an object waited only for a
+    /// thread.
     took: Duration,
     short: Duration,
     errors: u32,
-    /// Total bytes at the start of the sample.
+    /// Total number of bytes moved at the start of the sample.
     bytes: u64,
 }
 
@@ -151,13 +153,13 @@ impl ThreadTuner {
         }
     }
 
-    /// Returns the present number of threads per target.
+    /// Returns the current number of threads per target.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Records a failed read or write. Only errors by which storage reports overload count.
+    /// Records a failed read or write. Only errors with which storage reports overload count.
     pub fn failed(&mut self, error: &Error) {
         let is_too_much = error.status == Status::Temporary
             && matches!(
@@ -167,13 +169,13 @@ impl ThreadTuner {
         self.errors += u32::from(is_too_much);
     }
 
-    /// Sets whether an object waits only for a thread from now on.
+    /// Sets whether, from now on, an object waits only for a thread.
     pub const fn stand(&mut self, is_short: bool) {
         self.is_short = is_short;
     }
 
-    /// Records the passing of time; `bytes` is the total read or written since the transfer's
-    /// start. Returns true if the number of threads changed.
+    /// Records that time has passed. `bytes` is the total number of bytes read or written since the
+    /// start of the transfer. Returns true if the number of threads has changed.
     pub fn pass(&mut self, bytes: u64, now: Time) -> bool {
         let Some(tuner) = &mut self.tuner else {
             return false;
