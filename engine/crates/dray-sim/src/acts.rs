@@ -1,5 +1,5 @@
-//! Executes events: passes them to a machine as inputs, begins the machine's effects, and ends each
-//! effect after a delay.
+//! Executes the events of a world: passes inputs to a machine, starts the machine's effects, and
+//! completes each effect after a delay.
 
 use crate::faults::Fault;
 use crate::link::is_intact;
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// Passes an input to the source's machine and begins its effects.
+    /// Passes an input to the source's machine and starts the effects that the machine returns.
     pub fn source(&mut self, at: usize, input: source::Input) {
         if self.sessions[at].source_is_over() {
             return;
@@ -65,7 +65,8 @@ impl World {
         }
         let now = self.now;
         self.sessions[at].source.handle(input, now);
-        // Before its effects, whose own checkers would find the breach too.
+        // Check the invariants before the effects start: the checkers of the effects would report
+        // the same violation in other words.
         if let Err(invariant) = self.sessions[at].source.check_invariants() {
             self.violate(invariant, "the source's state".into());
             return;
@@ -87,7 +88,7 @@ impl World {
         }
     }
 
-    /// Passes an input to the sink's machine and begins its effects.
+    /// Passes an input to the sink's machine and starts the effects that the machine returns.
     pub fn sink(&mut self, at: usize, input: sink::Input) {
         if self.sessions[at].sink_is_over() {
             return;
@@ -149,7 +150,7 @@ impl World {
                 let wait = self.delay(20, 400);
                 self.after(at, wait, Event::SourceDone(effect));
             }
-            // No stream of this world stalls, so the source must not give one up.
+            // No stream of the simulator stalls, so the source must not give up a stream.
             source::Effect::GiveUp(stream, _) => {
                 self.violate("session_ends", format!("stream {stream} was given up"));
             }
@@ -207,7 +208,7 @@ impl World {
             return;
         };
         if let Some((head, _)) = known.queue.front() {
-            // One megabyte per second.
+            // One microsecond per byte: the link has a rate of 1 MB/s.
             let micros = 20 + head.payload_bytes().unwrap_or(0);
             let now = self.now;
             let timing = self.timing.as_mut();
@@ -325,7 +326,7 @@ impl World {
         );
     }
 
-    /// Returns a buffer to the receivers.
+    /// Returns a buffer to the sink's pool.
     pub fn free_buffer(&mut self, at: usize, buffer: dray_core::BufferId) {
         let session = &mut self.sessions[at];
         if !session.host.free.insert(buffer) {
@@ -369,7 +370,8 @@ impl World {
         }
     }
 
-    /// Drops attempts that the message declares dead, and applies a mutant's change of the message.
+    /// Updates the record of attempts from a message of the sink. Changes the message if a mutant
+    /// requires this.
     fn settle_attempts(&mut self, at: usize, message: &mut Message) {
         let session = &mut self.sessions[at];
         match message {
@@ -403,7 +405,8 @@ impl World {
         }
     }
 
-    /// Returns the duration of an effect on this target, extended while the target stalls.
+    /// Returns the duration of an effect on `target`. If the target stalls, the duration includes
+    /// the rest of the stall.
     pub fn slow(&mut self, at: usize, target: u32, wait: Duration) -> Duration {
         match self.sessions[at].stall {
             Some((slow, until)) if slow == target && self.now < until => {
@@ -413,7 +416,7 @@ impl World {
         }
     }
 
-    /// Cuts the link of one session: nothing more arrives, and both ends learn of it.
+    /// Cuts the link of one session: no more data arrives, and both ends get a report of the loss.
     pub fn cut(&mut self, at: usize) {
         if self.sessions[at].link.cut.is_some() {
             return;
@@ -427,7 +430,7 @@ impl World {
         self.at(at, heard, Event::Source(source::Input::PeerLost(lost())));
     }
 
-    /// Drops a stream's queue after the source has learnt of the loss.
+    /// Drops the queue of a stream after the source got the report of its loss.
     fn give_up(&mut self, at: usize, stream: u32) {
         let session = &mut self.sessions[at];
         if let Some(known) = session.link.streams.get_mut(&stream) {
@@ -439,7 +442,8 @@ impl World {
         }
     }
 
-    /// Cuts a stream: part of the data in flight still arrives, and both ends learn of it.
+    /// Cuts a stream: a part of the data in flight still arrives, and both ends get a report of the
+    /// loss.
     pub fn lose_stream(&mut self, at: usize, stream: u32, at_once: bool) {
         let cut = if at_once {
             self.now
@@ -466,7 +470,8 @@ impl World {
     }
 }
 
-/// Moves an object of one segment to the offset of the object before it.
+/// Moves an object with a single segment to the offset of the preceding object. This is a planted
+/// defect.
 fn move_elsewhere(head: &mut dray_wire::message::BlockHead) {
     if let [segment] = head.segments.as_mut_slice() {
         let length = segment.range.length;

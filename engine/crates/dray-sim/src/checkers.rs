@@ -1,5 +1,6 @@
-//! Checkers of the promises, one each, named as in docs/design. They examine the machines' effects
-//! and the disk, and know the source's contents; they never query the machines.
+//! Checkers of dray's promises, one for each promise, with the names used in docs/design. They
+//! examine the effects of the machines and the disk, and know the contents of the source. They
+//! never read the state of a machine.
 
 use crate::disk::Node;
 use crate::session::Attempt;
@@ -16,17 +17,17 @@ use dray_wire::message::{BlockHead, BlockState, FileVerdict, Message};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A state of the disk.
+/// A view of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Store {
-    /// The state visible to all processes.
+    /// All written data, as every process sees it.
     Written,
-    /// The state after a crash.
+    /// Durable data only, as after a crash.
     Durable,
 }
 
 impl World {
-    /// Returns the state that counts as safe for the durability asked for.
+    /// Returns the view of the disk in which data counts as safe, for the durability of this world.
     fn store(&self) -> Store {
         if self.is_weak() {
             Store::Written
@@ -58,7 +59,7 @@ impl World {
         Some((path.clone(), version.clone()))
     }
 
-    /// Returns the log's ranges by path, as a recovery would read them now.
+    /// Returns the ranges in the log, by path, as a recovery would read them now.
     fn logged(&mut self, store: Store) -> BTreeMap<RelPath, SummedRanges> {
         let now = self.disk.borrow().now();
         if let Some((seen, logged)) = &self.log_seen
@@ -84,8 +85,8 @@ impl World {
         logged
     }
 
-    /// Returns true if a range is stored with the right bytes: under the final name, in the partial
-    /// file, or in a written small file.
+    /// Returns true if the disk contains the right bytes of a range: in the file with the final
+    /// name, in the partial file, or in a small file that is written.
     fn is_safe(&self, at: usize, index: FileIndex, range: ByteRange, store: Store) -> bool {
         let Some((path, expected)) = self.expected(at, index) else {
             return true;
@@ -103,7 +104,7 @@ impl World {
         named || partial.is_some_and(|open| right(open.inode))
     }
 
-    /// Checks a message of the sink.
+    /// Checks the promises that a message of the sink makes.
     pub fn check_message(&mut self, at: usize, message: &Message) {
         match message {
             Message::BlockSync(states) => {
@@ -148,7 +149,8 @@ impl World {
         }
     }
 
-    /// Checks the log after the end of the transfer: a remaining log contains only failed files.
+    /// Checks the log after the transfer has ended. A log that remains may contain only failed
+    /// files.
     pub fn check_finished_log(&mut self, at: usize) {
         let logged = self.logged(Store::Written);
         let session = &self.sessions[at];
@@ -160,8 +162,8 @@ impl World {
         }
     }
 
-    /// Checks the partial files after the end of the sink: each open one belongs to a file that the
-    /// source was asked for.
+    /// Checks the partial files after the sink has ended. Every open partial file must belong to a
+    /// file that the sink has requested from the source.
     pub fn check_begun(&mut self, at: usize) {
         let session = &self.sessions[at];
         let mut begun = session.host.partials.keys();
@@ -171,7 +173,8 @@ impl World {
         }
     }
 
-    /// Checks that over an intact connection the source receives the reason of the sink's failure.
+    /// Checks that the source receives the reason of the sink's failure, if the connection is
+    /// intact.
     pub fn check_reason(&mut self, at: usize, heard: &Outcome) {
         let session = &self.sessions[at];
         let (Some(Outcome::Failed(why)), Outcome::Failed(told)) = (&session.sink_end, heard) else {
@@ -197,7 +200,8 @@ impl World {
                 return;
             }
             if self.timing.is_some() {
-                // Timed worlds have no crashes, and reading the log each time costs the most.
+                // Timed worlds have no crashes, so skip the check: reading the log each time is
+                // expensive.
                 continue;
             }
             let Some(open) = self.sessions[at].host.partials.get(&index).cloned() else {
@@ -232,7 +236,7 @@ impl World {
         }
     }
 
-    /// Checks that a complete version of the file has the final name.
+    /// Checks that `path` has its final name and contains a complete version of the file.
     pub fn check_complete(&mut self, at: usize, path: &RelPath, store: Store) {
         let Some(Node::File(inode, attributes)) = self.node(path, store) else {
             let what = format!("session {at}: {path} is not there ({store:?})");
@@ -248,7 +252,7 @@ impl World {
         }
     }
 
-    /// Checks a file that is about to get its final name.
+    /// Checks a file before it gets its final name.
     pub fn check_publish(&mut self, at: usize, item: &PublishItem) {
         let store = self.store();
         let whole = ByteRange {
@@ -303,7 +307,7 @@ impl World {
         }
     }
 
-    /// After a crash: checks that no incomplete file has a final name.
+    /// Checks, after a crash, that no incomplete file has a final name.
     pub fn check_tree(&mut self) {
         if self.is_weak() {
             return;
@@ -324,7 +328,8 @@ impl World {
         }
     }
 
-    /// Checks a read at its beginning: no attempt of any part of it is alive or has succeeded.
+    /// Checks a read at its start: no other attempt for any of its parts may be in progress or have
+    /// succeeded.
     pub fn check_read(&mut self, at: usize, effect: &Effect) -> Duration {
         let wait = self.delay(30, 700);
         let Effect::Read {
@@ -367,7 +372,7 @@ impl World {
         }
     }
 
-    /// Checks an object at its sending: a hole may have grown since it was read.
+    /// Checks an object when it is sent. A hole may be larger now than at the read.
     pub fn check_send(&mut self, at: usize, buffer: Option<BufferId>, head: &BlockHead) {
         let old = self.sessions[at].attempts.remove(&head.id);
         let parts: Vec<_> = head
@@ -393,7 +398,7 @@ impl World {
         }
     }
 
-    /// After the last run: checks that the sink's tree equals the source's.
+    /// Checks, after the last run, that the tree at the sink is equal to the tree at the source.
     pub fn check_final(&mut self) {
         const NAME: &str = "sink_tree_equals_source_tree";
         let at = self.sessions.len() - 1;
@@ -412,7 +417,7 @@ impl World {
                 }
                 _ => false,
             };
-            // The source may have changed after the last session listed it.
+            // The file may have changed at the source after the last session listed it.
             let listed = self.sessions[at].host.known.values();
             let is_newer = match &node {
                 Source::File(file) => listed
@@ -427,8 +432,8 @@ impl World {
         self.check_tree();
     }
 
-    /// Checks that the bytes sent over all sessions of a round exceed the data by at most pool and
-    /// sync group for each interrupted session.
+    /// Checks the number of bytes sent in all sessions of a round. It may exceed the size of the
+    /// data by at most the pool and the sync group for each interrupted session.
     pub fn check_bound(&mut self) {
         if self.is_unbounded {
             return;

@@ -1,19 +1,21 @@
-//! The sink's disk, which separates written data from durable data.
+//! The sink's disk, which distinguishes written data from durable data.
 //!
-//! Content: each write waits until its inode is synced; a crash keeps any subset of the waiting
-//! writes, each whole or in part. Names: each folder has a journal; a crash keeps a prefix of it,
-//! and a folder's sync makes all of it durable. Attributes are in the name's entry and so in the
-//! order of the journal (as on ext4, xfs, btrfs, zfs). The kill of a process loses neither.
+//! Content: a write stays pending until its inode is synced. A crash keeps any subset of the
+//! pending writes, each whole or in part. Names: each folder has a journal. A crash keeps a prefix
+//! of the journal, and a sync of the folder makes the whole journal durable. Attributes are stored
+//! with the name, so their changes follow the order of the journal (as on ext4, xfs, btrfs, zfs).
+//! If only a process is killed, no written data or names are lost.
 //!
-//! After a failed write-back the inode is doubtful. Bytes that are written over a lost range again
-//! can be read from the cache, and a later sync succeeds, but the disk keeps zeros there (ext4 with
-//! delayed allocation). A crash drops the cache and shows the zeros. Other inodes are not affected.
+//! After a failed write-back an inode is doubtful. If lost bytes are written again, the cache
+//! returns them and a later sync succeeds, but the disk keeps zeros in their place (ext4 with
+//! delayed allocation). A crash drops the cache, so reads then return the zeros. Other inodes are
+//! not affected.
 
 use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
 use dray_sched::rng::Rng;
 use std::collections::BTreeMap;
 
-/// The inode of a name.
+/// The entry to which a name refers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     /// A regular file: its inode and attributes.
@@ -35,15 +37,15 @@ struct Inode {
     cache: Vec<u8>,
     durable: Vec<u8>,
     waiting: Vec<(u64, Change)>,
-    /// Ranges whose writes were lost: bytes written there again do not reach the disk.
+    /// Ranges whose writes were lost. Bytes that are written there again do not reach the disk.
     lost: Vec<(usize, usize)>,
-    /// Set if the next sync reports a loss.
+    /// True if the next sync must report a lost write.
     is_loss_unsaid: bool,
 }
 
 impl Inode {
-    /// Drops the pending writes up to `until`. Lengths belong to the journal, which is not lost
-    /// page by page.
+    /// Drops the pending writes up to change number `until`. Changes of the length are kept,
+    /// because they are in the journal.
     fn lose(&mut self, until: u64) {
         for (sequence, change) in std::mem::take(&mut self.waiting) {
             match change {
@@ -55,7 +57,7 @@ impl Inode {
         }
     }
 
-    /// Applies a change to the disk.
+    /// Applies a change to the durable bytes.
     fn store(&mut self, change: &Change, part: usize) {
         let kept: Vec<(usize, Vec<u8>)> = self
             .lost
@@ -83,18 +85,18 @@ enum NameChange {
     Rename(RelPath, RelPath, Node),
 }
 
-/// Failures that the disk shows at the next matching call.
+/// Failures that the disk returns at the next matching call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trouble {
-    /// Number of content writes that fail with "no space".
+    /// Number of content writes that will fail with "no space".
     pub no_space: Option<u32>,
-    /// Set if the next content write fails.
+    /// True if the next content write must fail.
     pub write: bool,
-    /// Set if the next content sync fails, and drops the pending writes.
+    /// True if the next content sync must fail and drop the pending writes.
     pub sync: bool,
-    /// Set if the next append to the log fails half way.
+    /// True if the next append to the log must fail in the middle.
     pub log: bool,
-    /// Set if the next sync of the log fails.
+    /// True if the next sync of the log must fail.
     pub log_sync: bool,
 }
 
@@ -107,13 +109,13 @@ pub struct Disk {
     journals: BTreeMap<RelPath, Vec<(u64, NameChange)>>,
     sequence: u64,
     next_inode: u64,
-    /// Number of changes until the power fails.
+    /// Number of changes until the power fails. `None` if no power failure is planned.
     pub fuse: Option<u32>,
-    /// Set after a power failure; all calls fail until [`Disk::crash`].
+    /// True after a power failure. All calls fail until [`Disk::crash`].
     pub is_dead: bool,
-    /// Failures to show.
+    /// Failures to return.
     pub trouble: Trouble,
-    /// Faults that were shown, by the checkers' names.
+    /// Names of the faults that the disk has returned, for the table of faults.
     pub shown: Vec<&'static str>,
 }
 
@@ -165,13 +167,14 @@ impl Disk {
         Ok(self.sequence)
     }
 
-    /// Returns the number of the latest change: a sync that begins now covers the changes up to it.
+    /// Returns the number of the latest change. A sync that begins now covers all changes up to
+    /// this number.
     #[must_use]
     pub const fn now(&self) -> u64 {
         self.sequence
     }
 
-    /// Makes an inode without a name.
+    /// Creates an inode without a name.
     ///
     /// # Errors
     /// After a power failure.
@@ -185,7 +188,7 @@ impl Disk {
     /// Writes content.
     ///
     /// # Errors
-    /// According to [`Trouble`].
+    /// After a power failure, and as requested in [`Trouble`].
     pub fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<()> {
         if let Some(left) = &mut self.trouble.no_space {
             if *left > 0 {
@@ -219,7 +222,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Writes a random prefix of the bytes: a write that the process did not finish.
+    /// Writes a random prefix of `bytes`, as if the process was killed during the write.
     pub fn write_torn(&mut self, inode: u64, offset: u64, bytes: &[u8], draw: &mut Rng) {
         let part = draw.below(bytes.len() as u64 + 1) as usize;
         if !self.is_dead {
@@ -228,7 +231,7 @@ impl Disk {
         }
     }
 
-    /// Returns the written bytes, as readers see them.
+    /// Returns the written bytes, as processes read them.
     #[must_use]
     pub fn bytes(&self, inode: u64) -> &[u8] {
         self.inodes
@@ -236,7 +239,7 @@ impl Disk {
             .map_or(&[], |inode| inode.cache.as_slice())
     }
 
-    /// Returns the durable bytes, which survive a crash.
+    /// Returns the durable bytes. They survive a crash.
     #[must_use]
     pub fn durable_bytes(&self, inode: u64) -> &[u8] {
         self.inodes
@@ -244,18 +247,18 @@ impl Disk {
             .map_or(&[], |inode| inode.durable.as_slice())
     }
 
-    /// Makes an inode's changes up to `until` durable.
+    /// Makes the changes of an inode up to change number `until` durable.
     ///
     /// # Errors
-    /// According to [`Trouble`].
+    /// After a power failure, and as requested in [`Trouble`].
     pub fn sync(&mut self, inode: u64, until: u64) -> Result<()> {
         self.change()?;
         let Some(inode) = self.inodes.get_mut(&inode) else {
             return Ok(());
         };
         if std::mem::take(&mut self.trouble.sync) {
-            // The pages count as clean now, although the disk does not have their content, as on
-            // Linux.
+            // As on Linux, the pages count as clean after the failed sync, although the disk does
+            // not have their content.
             inode.lose(until);
             self.shown.push("sync_error");
             return Err(failed(ErrorKind::Io, "sync the file"));
@@ -273,8 +276,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Simulates a failed write-back by the system: pending writes of an inode are lost, and the
-    /// next sync reports it, once. Returns true if any write was pending.
+    /// Simulates a failed write-back by the system. The pending writes of an inode are lost, and
+    /// the next sync reports this once. Returns true if any write was pending.
     pub fn lose_writes(&mut self, inode: u64) -> bool {
         let now = self.sequence;
         let Some(inode) = self.inodes.get_mut(&inode) else {
@@ -286,7 +289,7 @@ impl Disk {
         inode.lost.len() > before
     }
 
-    /// Makes a folder's names up to `until` durable.
+    /// Makes the name changes of a folder up to change number `until` durable.
     ///
     /// # Errors
     /// After a power failure.
@@ -312,7 +315,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives an inode a name and replaces an existing entry.
+    /// Sets the entry of a name. Replaces an existing entry.
     ///
     /// # Errors
     /// After a power failure.
@@ -330,7 +333,7 @@ impl Disk {
         self.name(&folder, NameChange::Remove(path.clone()))
     }
 
-    /// Renames within a folder, with new attributes.
+    /// Renames an entry within its folder, and sets new attributes.
     ///
     /// # Errors
     /// After a power failure.
@@ -345,12 +348,12 @@ impl Disk {
         self.names.get(path)
     }
 
-    /// Returns all names.
+    /// Returns all names with their entries.
     pub fn names(&self) -> impl Iterator<Item = (&RelPath, &Node)> {
         self.names.iter()
     }
 
-    /// Returns the entry at a path after a crash.
+    /// Returns the entry that a path would have after a crash.
     #[must_use]
     pub fn look_durable(&self, path: &RelPath) -> Option<&Node> {
         let mut folder = path.parent();
@@ -363,7 +366,7 @@ impl Disk {
         self.durable_names.get(path)
     }
 
-    /// Makes everything durable: the state before a run begins.
+    /// Makes all data and names durable, as before a run begins.
     pub fn settle(&mut self) {
         for inode in self.inodes.values_mut() {
             inode.durable.clone_from(&inode.cache);
@@ -374,10 +377,10 @@ impl Disk {
         self.journals.clear();
     }
 
-    /// Simulates a power failure and a restart: durable data survives, and an arbitrary part of the
-    /// rest.
+    /// Simulates a power failure and a restart. Durable data survives, and so does a random part of
+    /// all other data.
     pub fn crash(&mut self, draw: &mut Rng) {
-        // One crash in ten loses all data that is not durable, and one in ten loses none.
+        // One crash in ten loses all data that is not durable, and one crash in ten loses no data.
         let mood = draw.below(10);
         for journal in std::mem::take(&mut self.journals).into_values() {
             let keep = match mood {
@@ -414,7 +417,7 @@ impl Disk {
         self.trouble = Trouble::default();
     }
 
-    /// Flips a bit of a stored byte without any call.
+    /// Flips a bit of a stored byte, as silent corruption of the storage does.
     pub fn rot(&mut self, inode: u64, at: usize) {
         if let Some(inode) = self.inodes.get_mut(&inode) {
             for bytes in [&mut inode.cache, &mut inode.durable] {

@@ -1,7 +1,8 @@
-//! Published experiments, repeated in the fluid model with the shipped decisions; and our own.
+//! Published experiments, repeated in the simulator with the decisions of the shipped code, and
+//! experiments of our own.
 //!
-//! Each returns one JSON value: assumptions, results, and the paper's results.
-//! integration/simulation makes pages from it.
+//! Each experiment returns one JSON value with assumptions, results, and the results of the paper.
+//! `integration/simulation` generates pages from it.
 
 pub mod bde;
 pub mod datasets;
@@ -15,7 +16,7 @@ use serde_json::Value;
 /// Names of all experiments.
 pub const ALL: [&str; 6] = ["liu", "bde", "loads", "datasets", "slow-target", "tuner"];
 
-/// Runs an experiment; returns `None` if none has that name.
+/// Runs an experiment. Returns `None` if no experiment has this name.
 #[must_use]
 pub fn run(name: &str) -> Option<Value> {
     match name {
@@ -29,7 +30,7 @@ pub fn run(name: &str) -> Option<Value> {
     }
 }
 
-/// Returns the result of an experiment that broke a promise.
+/// Returns the result for an experiment in which a promise was broken.
 fn failed(cause: String) -> Value {
     serde_json::json!({ "failed": cause })
 }

@@ -1,10 +1,11 @@
-//! A world's faults: a plan from the seed, and the table of the faults hit.
+//! The faults of a world: the plan that follows from the seed, and a table of the faults that
+//! occurred.
 
 use dray_sched::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
-/// Minimum number of faults in each world.
+/// Minimum number of faults in a world.
 pub const FAULTS_MIN: u64 = 2;
 
 /// A kind of fault.
@@ -36,7 +37,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All faults.
+    /// All kinds of faults.
     pub const ALL: [Self; 22] = [
         Self::SinkCrash,
         Self::SinkKill,
@@ -91,7 +92,8 @@ impl Fault {
         }
     }
 
-    /// Returns the reason why a cell of the table must be empty; `None` if it must be hit.
+    /// Returns the reason why this fault cannot occur in `phase`. Returns `None` for a possible
+    /// combination, which the runs must cover.
     #[must_use]
     pub const fn impossible(self, phase: Phase) -> Option<&'static str> {
         match (self, phase) {
@@ -122,18 +124,18 @@ impl Fault {
     }
 }
 
-/// Progress of a session, as seen from the sink.
+/// Progress of a session, as seen by the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// No data is written yet.
     Listing,
-    /// Objects are written, and no later phase is in progress.
+    /// Objects are being written, and no later phase has begun.
     Moving,
     /// A sync is in progress.
     Syncing,
     /// Records are being appended to the log.
     Logging,
-    /// Files are read back, renamed, or given attributes.
+    /// Files are being read back, renamed, or given attributes.
     Publishing,
     /// The verdict was sent.
     Closing,
@@ -156,14 +158,14 @@ impl Phase {
 pub struct Planned {
     /// The fault.
     pub fault: Fault,
-    /// Its phase.
+    /// The phase in which the fault must occur.
     pub phase: Phase,
-    /// Number of events in that phase before it.
+    /// Number of events in this phase before the fault.
     pub after: u64,
 }
 
-/// Returns the faults of one world, at least two, from the cells of the table in turn, so that each
-/// is tried.
+/// Returns the faults of one world, at least two. Consecutive seeds choose consecutive cells of the
+/// table, so that every cell is tried.
 #[must_use]
 pub fn plan(seed: u64, draw: &mut Rng) -> VecDeque<Planned> {
     let mut cells: Vec<(Fault, Phase)> = Fault::ALL
@@ -171,7 +173,8 @@ pub fn plan(seed: u64, draw: &mut Rng) -> VecDeque<Planned> {
         .flat_map(|fault| Phase::ALL.map(|phase| (fault, phase)))
         .filter(|(fault, phase)| fault.impossible(*phase).is_none())
         .collect();
-    // Faults that need an object or a read-back often miss the short publishing phase.
+    // The publishing phase is short, so faults that need an object or a read-back often miss it.
+    // Plan these faults more often.
     for fault in [
         Fault::CorruptPayload,
         Fault::CorruptHead,
@@ -197,43 +200,43 @@ pub fn plan(seed: u64, draw: &mut Rng) -> VecDeque<Planned> {
             }
         })
         .collect();
-    // Roughly in the order of a session's phases, so that one session may see several.
+    // Sort the faults roughly by the phases of a session, so that several can occur in one session.
     planned.sort_by_key(|fault| fault.phase);
     planned.into()
 }
 
-/// Number of hits of each fault in each phase.
+/// Number of times that each fault occurred in each phase.
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {
     hits: BTreeMap<(Fault, Phase), u64>,
 }
 
 impl Coverage {
-    /// Adds one hit.
+    /// Counts one occurrence.
     pub fn hit(&mut self, fault: Fault, phase: Phase) {
         *self.hits.entry((fault, phase)).or_default() += 1;
     }
 
-    /// Returns the number of hits.
+    /// Returns the number of times that `fault` occurred in `phase`.
     #[must_use]
     pub fn count(&self, fault: Fault, phase: Phase) -> u64 {
         self.hits.get(&(fault, phase)).copied().unwrap_or(0)
     }
 
-    /// Returns the total number of faults.
+    /// Returns the total number of faults that occurred.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.hits.values().sum()
     }
 
-    /// Adds another table.
+    /// Adds the counts of another table.
     pub fn add(&mut self, other: &Self) {
         for (cell, count) in &other.hits {
             *self.hits.entry(*cell).or_default() += count;
         }
     }
 
-    /// Returns the possible cells with fewer than `least` hits.
+    /// Returns the possible combinations of fault and phase that occurred fewer than `least` times.
     #[must_use]
     pub fn missing(&self, least: u64) -> Vec<(Fault, Phase, u64)> {
         let mut missing = Vec::new();
@@ -248,7 +251,7 @@ impl Coverage {
         missing
     }
 
-    /// Returns the table as text; `-` in impossible cells.
+    /// Returns the table as text, with `-` for impossible combinations.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = format!("{:<28}", "");

@@ -1,16 +1,18 @@
-//! Many transfers over shared resources as fluid on a virtual clock: for experiments with policies,
-//! rates and admission that last hours at the papers' sizes and a moment here.
+//! Simulates many transfers over shared resources as a fluid on a virtual clock. It serves
+//! experiments with policies, rates and admission, whose transfers take hours in the papers and
+//! moments in this model.
 //!
-//! A [`Load`] describes arrivals and resources. A [`Conductor`] is called at each event; it returns
-//! the rate of each transfer and the time of its next call. Between two events all rates are
-//! constant, so the time of each event is exact, to the nanosecond. The cost of stopping and
-//! starting is a parameter ([`Switching`]).
+//! A [`Load`] describes arrivals and resources. The model calls a [`Conductor`] at each event. The
+//! conductor returns the rate of each transfer and the time of its next call. Between two events
+//! all rates are constant, so the time of each event is exact to the nanosecond. The costs of
+//! stopping and starting a transfer are parameters ([`Switching`]).
 //!
-//! Non-goals: objects, streams, faults, round trips; [`crate::world`] has those.
+//! Non-goals: objects, streams, faults, round trips. [`crate::world`] simulates these.
 //!
-//! Invariants owned here: no resource ever gives more than its capacity, and no transfer exceeds
-//! its ceiling or begins before its time. Any other order ends the run with a [`Fault`]. The
-//! [`Report`] contains the capacity that was idle while a transfer could have used it.
+//! Invariants owned here: a resource never exceeds its capacity; a transfer never exceeds its
+//! ceiling or begins before its time. Orders that violate an invariant end the run with a
+//! [`Fault`]. The [`Report`] contains the capacity that was idle although a transfer could have
+//! used it.
 
 mod brokered;
 pub mod fill;
@@ -38,14 +40,15 @@ pub struct TransferIndex(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceIndex(pub usize);
 
-/// A resource that every byte of some transfers passes: a link, a card, a root at one end.
+/// A resource through which all bytes of some transfers pass: a link, a network card, or a root at
+/// one end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
-    /// Name for reports.
+    /// Name of the resource in reports.
     pub name: String,
-    /// Bytes per second at the start.
+    /// Initial capacity in bytes per second.
     pub capacity: f64,
-    /// Later capacities, each with its start, in order of time.
+    /// Later capacities in bytes per second, each with its start time, in order of time.
     pub changes: Vec<(Time, f64)>,
 }
 
@@ -64,13 +67,13 @@ impl Resource {
 /// A transfer of a load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transfer {
-    /// Name for reports.
+    /// Name of the transfer in reports.
     pub name: String,
     /// Time of submission.
     pub arrives: Time,
     /// Size in bytes.
     pub bytes: u64,
-    /// Resources that each of its bytes passes.
+    /// Resources through which each byte passes.
     pub resources: Vec<ResourceIndex>,
     /// Owner of the transfer.
     pub owner: String,
@@ -82,16 +85,16 @@ pub struct Transfer {
     pub sink: String,
     /// Service class.
     pub class: Class,
-    /// 0 to 9, higher first.
+    /// Priority from 0 to 9. Higher priorities come first.
     pub priority: u8,
-    /// Deadline.
+    /// Time by which the transfer must have finished.
     pub deadline: Option<Time>,
-    /// Earliest start.
+    /// Earliest time at which the transfer may start.
     pub not_before: Option<Time>,
     /// Maximum rate in bytes per second.
     pub ceiling: Option<f64>,
-    /// Guaranteed rate in bytes per second. The model passes it to the conductor and does not
-    /// enforce it.
+    /// Guaranteed rate in bytes per second. The model passes this rate to the conductor and does
+    /// not enforce it.
     pub floor: f64,
 }
 
@@ -118,26 +121,29 @@ impl Transfer {
     }
 }
 
-/// Costs of stopping one transfer and starting another.
+/// Costs of stopping a transfer and starting another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Switching {
-    /// A stopped transfer continues at its rate until its total is a multiple of this: objects in
-    /// flight are completed. Zero stops immediately.
+    /// Object size in bytes. A stopped transfer continues at its rate until the object in flight is
+    /// complete, that is, until its total is a multiple of this size. With zero it stops
+    /// immediately.
     pub object_bytes: u64,
-    /// Time from the first order until the first byte; the ordered capacity is idle meanwhile.
+    /// Time from the first order for a transfer until its first byte. The ordered capacity is idle
+    /// in this time.
     pub begin: Duration,
-    /// The same for a transfer that was stopped before.
+    /// As `begin`, for a transfer that was stopped before.
     pub resume: Duration,
 }
 
-/// Knowledge of the conductor about capacities.
+/// The conductor's knowledge about capacities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Knowledge {
-    /// The conductor is called at each change of a capacity, and must not exceed it.
+    /// The conductor is called at each change of a capacity, and its orders must not exceed the
+    /// capacity.
     #[default]
     Told,
-    /// The conductor sees the initial capacities. If it orders too much, all transfers of a short
-    /// resource are reduced in proportion.
+    /// The conductor sees only the initial capacities. If its orders exceed a capacity, the rates
+    /// of all transfers on that resource are reduced in proportion.
     Assumed,
 }
 
@@ -148,9 +154,9 @@ pub struct Load {
     pub resources: Vec<Resource>,
     /// Transfers, in any order.
     pub transfers: Vec<Transfer>,
-    /// Costs of switching.
+    /// Costs of stopping and starting transfers.
     pub switching: Switching,
-    /// Knowledge of the conductor.
+    /// The conductor's knowledge about capacities.
     pub knowledge: Knowledge,
 }
 
@@ -168,31 +174,32 @@ impl Load {
     }
 }
 
-/// An event at this instant. Several may coincide.
+/// An event. Several events may occur at the same instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A transfer was submitted.
     Arrival(TransferIndex),
     /// A transfer has moved all its bytes.
     Finish(TransferIndex),
-    /// A transfer has moved the bytes that [`Orders::look_after`] named.
+    /// A transfer has moved the number of bytes requested in [`Orders::look_after`].
     Served(TransferIndex),
     /// A capacity has changed.
     Capacity(ResourceIndex),
-    /// The time that [`Orders::look_again`] named.
+    /// The time requested in [`Orders::look_again`] has come.
     Wake,
 }
 
-/// Input of a conductor's call.
+/// The situation that a conductor sees when it is called.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {
     /// Present time.
     pub now: Time,
-    /// Events that caused the call.
+    /// Events that caused this call.
     pub events: &'a [Event],
-    /// Transfers that have arrived and neither ended nor been refused, in order of their index.
+    /// Transfers that have arrived, have not ended and were not refused, in the order of their
+    /// indices.
     pub present: &'a [TransferView<'a>],
-    /// Capacity of each resource, as far as it is known ([`Knowledge`]).
+    /// Capacity of each resource in bytes per second, as the conductor knows it ([`Knowledge`]).
     pub capacities: &'a [f64],
 }
 
@@ -203,74 +210,75 @@ pub struct TransferView<'a> {
     pub index: TransferIndex,
     /// The transfer.
     pub transfer: &'a Transfer,
-    /// Bytes moved.
+    /// Number of bytes moved.
     pub served: f64,
     /// Last ordered rate in bytes per second.
     pub rate: f64,
-    /// True if it has ever been given a rate.
+    /// True if the transfer has had a rate before.
     pub has_begun: bool,
 }
 
 impl TransferView<'_> {
-    /// Returns the remaining bytes.
+    /// Returns the number of bytes that are not moved yet.
     #[must_use]
     pub fn left(&self) -> f64 {
         self.transfer.bytes as f64 - self.served
     }
 }
 
-/// Orders until the next event.
+/// Orders that apply until the next call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Orders {
-    /// Rates in bytes per second; a transfer that is not named is stopped.
+    /// Rates in bytes per second. A transfer that is not in the list is stopped.
     pub rates: Vec<(TransferIndex, f64)>,
-    /// Transfers refused for good.
+    /// Transfers that are refused finally.
     pub refuse: Vec<TransferIndex>,
-    /// Latest time of the next call.
+    /// Time of the next call, unless an event occurs before.
     pub look_again: Option<Time>,
-    /// Call again when one of these transfers has moved this many bytes in total; at most one entry
-    /// for each.
+    /// Total numbers of bytes at which a transfer causes the next call. At most one entry for each
+    /// transfer.
     pub look_after: Vec<(TransferIndex, u64)>,
 }
 
-/// The decisions under test.
+/// The decisions under test: a policy, the broker or a plain rule.
 pub trait Conductor {
-    /// Returns the orders from now on. They replace the last orders.
+    /// Returns the orders from now on. They replace the previous orders.
     fn conduct(&mut self, scene: &Scene<'_>) -> Orders;
 }
 
-/// Invalid orders, or a run that does not end.
+/// An error of a run: invalid orders, or a run that does not end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     /// Time of the fault.
     pub at: Time,
-    /// Kind of the fault.
+    /// Kind of the error.
     pub what: Wrong,
 }
 
-/// Kinds of a [`Fault`].
+/// Kinds of errors of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wrong {
     /// The orders exceed the capacity of a resource.
     Overdrawn {
         /// The resource.
         resource: ResourceIndex,
-        /// Ordered bytes per second.
+        /// Ordered rate in bytes per second.
         ordered: f64,
-        /// Available bytes per second.
+        /// Capacity in bytes per second.
         capacity: f64,
     },
-    /// A rate above the ceiling, below zero, or not a number.
+    /// A rate is above the transfer's ceiling, below zero, or not a number.
     BadRate(TransferIndex, f64),
-    /// An order for a transfer that has not arrived, has ended, was refused, or may not begin yet.
+    /// An order names a transfer that has not arrived, has ended, was refused, or may not begin
+    /// yet.
     NotThere(TransferIndex),
-    /// Two orders for one transfer.
+    /// Two orders name the same transfer.
     Twice(TransferIndex),
-    /// A request for another call at the same time: the run would never end.
+    /// The conductor asks for another call at the same time, so the run would never end.
     AsksAtOnce,
-    /// Nothing moves, no event is to come, and these transfers are not done.
+    /// No transfer moves and no event will occur, but these transfers are not finished.
     Stuck(Vec<TransferIndex>),
-    /// More events than a correct run of this size has.
+    /// The run has more events than a correct run of this size can have.
     Endless,
 }
 

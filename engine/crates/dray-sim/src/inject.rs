@@ -1,4 +1,4 @@
-//! Injects faults.
+//! Injects the planned faults into a world.
 
 use crate::disk::Node;
 use crate::faults::{Fault, Planned};
@@ -8,14 +8,14 @@ use dray_core::{End, Error, ErrorKind, Metadata, RelPath};
 use dray_session::{sink, source};
 use std::time::Duration;
 
-/// Maximum number of kills of the sink to get a partial file to tamper with.
+/// Maximum number of times that the sink is killed to leave a partial file for [`Fault::Tampered`].
 const KILLS_MAX: u32 = 4;
 
-/// Number of bits that flip in a partial file between two runs.
+/// Number of bits that are flipped in a partial file between two runs.
 const ROTTEN_BITS: u32 = 16;
 
 impl World {
-    /// After each event: injects the next fault if its time has come.
+    /// Injects the next planned fault if its time has come. Called after each event.
     pub fn inject(&mut self, at: usize) {
         let newest = self.sessions.len().saturating_sub(1);
         if at != newest || self.sessions[at].is_over() {
@@ -26,7 +26,7 @@ impl World {
             return;
         };
         if next.fault == Fault::Tampered {
-            // Its time is between two runs, of which the first must not succeed.
+            // This fault occurs between two runs, so the first run must not succeed.
             if self.kills_for_tampering >= KILLS_MAX {
                 self.plan.pop_front();
                 return;
@@ -64,8 +64,8 @@ impl World {
         }
     }
 
-    /// Injects a fault, or arms it for the next matching moment. Returns false if it cannot happen
-    /// now.
+    /// Injects a fault, or arranges that the next matching call fails. Returns false if the fault
+    /// cannot occur now.
     fn strike(&mut self, at: usize, fault: Fault) -> bool {
         let session = &mut self.sessions[at];
         match fault {
@@ -127,8 +127,8 @@ impl World {
 
     fn crash_sink(&mut self, at: usize) {
         if self.is_weak() {
-            // This durability does not promise anything after a crash: see the failure model.
-            // From here on the caller requests all files again.
+            // With durability none, dray promises nothing after a crash (see the failure model). So
+            // the caller requests all files again from here on.
             self.setup.options.overwrite = dray_core::options::Overwrite::Always;
             self.is_unbounded = true;
         }
@@ -167,7 +167,7 @@ impl World {
         self.hit(at, Fault::WriteBackLost);
         self.is_unbounded = true;
         if chance(&mut self.draw, 50) {
-            // Kill the sink before it could report the loss.
+            // Kill the sink before it can report the loss.
             self.kill_sink(at);
         }
         true
@@ -186,7 +186,7 @@ impl World {
         self.after(at, Duration::ZERO, event);
     }
 
-    /// Returns the partial files with content: path, inode, attributes.
+    /// Returns the partial files that have content: path, inode and attributes.
     fn partials(&self) -> Vec<(RelPath, u64, Metadata)> {
         let disk = self.disk.borrow();
         disk.names()
@@ -201,7 +201,8 @@ impl World {
             .collect()
     }
 
-    /// Before a run: changes partial files from outside, if planned.
+    /// Changes partial files as another program could, if the plan contains this fault. Called
+    /// before a run.
     pub fn tamper_if_planned(&mut self) {
         let place = self
             .plan
@@ -222,7 +223,7 @@ impl World {
                 1 => {
                     let _ = disk.remove_name(&path);
                 }
-                // Many bits, because most of the file may still be unwritten.
+                // Flip many bits, because large parts of the file may not be written yet.
                 2..=4 => (0..ROTTEN_BITS).for_each(|_| {
                     disk.rot(inode, self.draw.below(length) as usize);
                 }),

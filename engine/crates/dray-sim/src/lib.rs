@@ -1,16 +1,18 @@
-//! The simulator: the session's two machines, the scheduler, the log and the wire, as shipped, on a
-//! virtual clock with models of link, disk and faults.
+//! The simulator. It runs the shipped code of the two session machines, the scheduler, the log and
+//! the wire format on a virtual clock, with models of the link, the disk and faults.
 //!
-//! A [`world::World`] is made from a seed and an optional planted defect. It runs one request
-//! against one destination, session after session, until all files have arrived and no fault is
-//! left. Workload ([`workload`]), fault model ([`faults`], [`inject`], [`disk`], [`link`]) and
-//! checkers ([`checkers`]) are separate. The checkers carry the names of the promises in
-//! docs/design; their assumptions are in docs/design/failure-model.md.
+//! A [`world::World`] is created from a seed and an optional planted defect. It runs one request
+//! against one destination, session after session, until all files have arrived and all planned
+//! faults have occurred. The workload ([`workload`]), the fault model ([`faults`], [`inject`],
+//! [`disk`], [`link`]) and the checkers ([`checkers`]) are separate modules. The checkers have the
+//! names of the promises in docs/design. docs/design/failure-model.md states their assumptions.
 //!
-//! Experiments with hours and many transfers, above all on rates and admission, run in [`fluid`]:
-//! without objects, with the same decisions; published [`experiments`] are repeated there.
+//! [`fluid`] serves experiments with many transfers over hours, mainly on rates and admission. It
+//! makes the same decisions, but does not simulate objects. [`experiments`] repeats published
+//! results.
 //!
-//! Non-goals: real time, threads, speed. The seed is the only random input, so a seed replays.
+//! Non-goals: real time, threads, speed. The seed is the only random input, so the same seed gives
+//! the same run.
 
 pub mod acts;
 pub mod checkers;

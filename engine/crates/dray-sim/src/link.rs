@@ -1,5 +1,6 @@
-//! The link: a control connection in each direction and ordered data streams with delay and
-//! bandwidth, all of which may break; then a part of the data in flight arrives.
+//! The link between the two ends: a control connection in each direction, and ordered data streams
+//! with delay and bandwidth. Each connection can break. A part of the data in flight then still
+//! arrives.
 
 use dray_core::{BufferId, Error, Sums, Time};
 use dray_wire::codec::{
@@ -14,7 +15,7 @@ use std::time::Duration;
 pub struct Control {
     limits: Limits,
     decoder: Decoder,
-    /// Arrival time of the last sent message.
+    /// Arrival time of the last message sent.
     pub last: Time,
 }
 
@@ -27,11 +28,11 @@ impl Control {
         }
     }
 
-    /// Returns an encoded message and its arrival time, which is never before that of an earlier
-    /// message.
+    /// Encodes a message. Returns its bytes and its arrival time, which is later than that of all
+    /// earlier messages.
     ///
     /// # Errors
-    /// If the message exceeds the limits: a defect of the machine.
+    /// If the message exceeds the limits, which is a defect of the machine.
     pub fn send(&mut self, message: &Message, at: Time) -> Result<(Vec<u8>, Time), Error> {
         let mut bytes = Vec::new();
         encode(message, &self.limits, &mut bytes)?;
@@ -39,7 +40,7 @@ impl Control {
         Ok((bytes, self.last))
     }
 
-    /// Decodes the messages in received bytes.
+    /// Decodes the messages in the bytes received.
     ///
     /// # Errors
     /// If the bytes are invalid.
@@ -56,24 +57,24 @@ impl Control {
 /// A data stream.
 #[derive(Debug, Default)]
 pub struct Stream {
-    /// Objects queued and not yet sent.
+    /// Objects that are queued and not sent yet.
     pub queue: VecDeque<(BlockHead, Option<BufferId>)>,
-    /// Arrival time of the last sent object.
+    /// Arrival time of the last object sent.
     pub last: Time,
-    /// Time after which nothing arrives.
+    /// Time after which no data arrives. `None` if the stream is not cut.
     pub cut: Option<Time>,
-    /// True if the sink has been informed of the loss.
+    /// True if the sink got the report of the loss.
     pub is_lost_at_sink: bool,
 }
 
-/// Corruptions to apply to the next object.
+/// Corruptions that apply to the next object.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trouble {
-    /// Flips a bit of a payload.
+    /// Flip a bit of the payload.
     pub payload: bool,
-    /// Flips a bit of a head.
+    /// Flip a bit of the head.
     pub head: bool,
-    /// Delivers an object twice.
+    /// Deliver the object twice.
     pub twice: bool,
 }
 
@@ -89,18 +90,19 @@ pub struct Link {
     pub streams: BTreeMap<u32, Stream>,
     /// Number of the next stream.
     pub next_stream: u32,
-    /// Times after which nothing arrives, at the sink and at the source.
+    /// Times after which no data arrives: at the sink, and at the source. `None` if the link is not
+    /// cut.
     pub cut: Option<(Time, Time)>,
-    /// Corruptions to apply.
+    /// Corruptions that apply to the next object.
     pub trouble: Trouble,
-    /// True if anything was corrupted deliberately.
+    /// True if the simulator has corrupted an object.
     pub was_corrupted: bool,
-    /// True if anything was delivered twice deliberately.
+    /// True if the simulator has delivered an object twice.
     pub was_doubled: bool,
 }
 
 impl Link {
-    /// Returns a link with these agreed limits.
+    /// Creates a link with these agreed limits.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -119,7 +121,7 @@ impl Link {
     /// Encodes an object.
     ///
     /// # Errors
-    /// If its head exceeds the limits: a defect of the machine.
+    /// If the head exceeds the limits, which is a defect of the machine.
     pub fn encode(&self, head: &BlockHead, payload: &[u8]) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         encode_block_head(head, &self.limits, &mut bytes)?;
@@ -150,7 +152,7 @@ impl Link {
     }
 }
 
-/// Returns true if a payload's segments have the checksums in their head.
+/// Returns true if the segments of the payload match the checksums in the head.
 #[must_use]
 pub fn is_intact(head: &BlockHead, payload: &[u8]) -> bool {
     let mut at = 0;

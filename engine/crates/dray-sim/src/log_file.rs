@@ -1,4 +1,4 @@
-//! The object log's file on the simulated disk.
+//! The file of the object log, on the simulated disk.
 
 use crate::disk::{Disk, Node};
 use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
@@ -16,7 +16,7 @@ pub struct DiskFile {
 }
 
 impl DiskFile {
-    /// Opens the log at `path`, which need not exist.
+    /// Opens the log at `path`. The log need not exist yet.
     #[must_use]
     pub fn open(disk: &Rc<RefCell<Disk>>, path: &RelPath) -> Self {
         let inode = match disk.borrow().look(path) {

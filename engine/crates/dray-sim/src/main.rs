@@ -1,7 +1,11 @@
-//! `dray-sim --seeds N`: runs seeds, prints the first broken promise of each failing seed and the
-//! table of faults hit. `--seed N --trace` replays one; `--mutant NAME` plants a defect and prints
-//! the number of seeds that detect it, `--mutants` does so for all. `dray-sim experiment NAME`
-//! repeats a published experiment and prints its results as JSON.
+//! The program `dray-sim`.
+//!
+//! - `dray-sim --seeds N` runs N seeds. It prints the first broken promise of each failing seed,
+//!   and the table of faults that occurred.
+//! - `--seed N --trace` repeats one seed and prints a trace.
+//! - `--mutant NAME` plants a defect and prints the number of seeds that detect it. `--mutants`
+//!   does this for all defects.
+//! - `dray-sim experiment NAME` repeats a published experiment and prints its results as JSON.
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
 use dray_sim::experiments;
@@ -11,10 +15,11 @@ use dray_sim::run_seed;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-/// Minimum number of hits of each cell of the table over [`SEEDS_FULL`] seeds.
+/// Minimum number of times that each possible combination of fault and phase must occur in
+/// [`SEEDS_FULL`] seeds.
 const HITS_MIN: u64 = 20;
 
-/// Number of seeds from which the table must be full.
+/// Number of seeds from which on every possible combination must have occurred often enough.
 const SEEDS_FULL: u64 = 2000;
 
 const USAGE: &str = "\
@@ -138,7 +143,7 @@ fn sound(arguments: &Arguments) -> ExitCode {
     ExitCode::from(u8::from(failing > 0 || thin > 0 || has_gaps))
 }
 
-/// Returns true if at least one seed of a hundred detects a planted defect.
+/// Returns true if at least one seed in a hundred detects the planted defect.
 fn planted(arguments: &Arguments, mutant: Mutant) -> bool {
     let mut by: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in arguments.from..arguments.from + arguments.seeds {

@@ -1,43 +1,44 @@
-//! Planted defects. Each is a plausible mistake of an executor or a machine; the checkers must
-//! detect each in at least one of a hundred seeds. They remain as the test of the tests.
+//! Planted defects. Each is a plausible mistake of an executor or a machine. The checkers must
+//! detect each defect in at least one of a hundred seeds. So the defects test the checkers
+//! themselves.
 
 use dray_session::mutants::Mutant as MachineMutant;
 
 /// A planted defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
-    /// The source is told "durable" for "written".
+    /// The sink reports an object as durable when it is only written.
     AckBeforeDurable,
-    /// Records are appended with the group after theirs.
+    /// The records of a group are appended to the log together with the next group.
     RecordAfterAck,
-    /// A file gets its final name when its last byte is written.
+    /// A file gets its final name as soon as its last byte is written.
     RenameBeforeLastRecord,
-    /// A bit flips between the comparison of checksums and the write.
+    /// A bit flips after the comparison of checksums and before the write.
     WrongBit,
-    /// An object is stored at the offset of another one of its file; its checksums still match its
-    /// bytes.
+    /// An object is stored at the offset of another object of its file. Its checksums still match
+    /// its bytes.
     OffsetNotBound,
-    /// A sync returns without syncing.
+    /// A sync returns without making data durable.
     SkippedSync,
-    /// A former holder continues without the lease.
+    /// A former holder of the lease continues to write.
     LeaseIgnored,
-    /// The log is trusted whatever the destination contains.
+    /// The log is trusted, whatever the destination contains.
     TrustBlindly,
-    /// The log is removed as soon as the verdict is sent.
+    /// The log is removed as soon as the verdict is sent, before it is stored.
     LogRemovedEarly,
-    /// Read-back returns data from memory.
+    /// A read-back returns data from memory instead of the disk.
     VerificationSkipped,
-    /// A durable object is requested again.
+    /// The sink requests a durable object again.
     AttemptDoubled,
     /// Each grant of credit is doubled.
     CreditDoubled,
-    /// The sink fails without sending the reason.
+    /// The sink fails and does not send the reason to the source.
     ReasonKept,
-    /// After a failed sync the sink continues in the same inode and trusts the next sync.
+    /// After a failed sync the sink continues to write to the same inode, and trusts the next sync.
     BelievesASyncAfterAFailedOne,
     /// Ranges of an earlier run are not read back.
     TrustsResumedRanges,
-    /// A machine breaks one of the rules that its own state shows.
+    /// A machine violates a rule that its own state shows.
     Machine(MachineMutant),
 }
 
@@ -69,7 +70,7 @@ impl Mutant {
         Self::Machine(MachineMutant::SinkGivesEarlyVerdict),
     ];
 
-    /// Returns the name on the command line.
+    /// Returns the name of the mutant on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -92,7 +93,7 @@ impl Mutant {
         }
     }
 
-    /// Returns the mutant of this name.
+    /// Returns the mutant with this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mutant| mutant.name() == name)

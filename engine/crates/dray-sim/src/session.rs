@@ -1,4 +1,4 @@
-//! One session of a world: a source, a sink, their hosts and the link between them.
+//! One session of a world: a source and a sink, their hosts, and the link between them.
 
 use crate::faults::Phase;
 use crate::link::Link;
@@ -16,14 +16,14 @@ use dray_wire::message::{Limits, Segment};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Record of an attempt.
+/// Record of an attempt to send a block.
 #[derive(Debug, Clone)]
 pub struct Attempt {
-    /// Its parts, as read or as sent.
+    /// Parts of the block, as read or as sent.
     pub parts: Vec<(FileIndex, ByteRange)>,
-    /// Segments sent.
+    /// Segments of the block, as sent.
     pub segments: Vec<Segment>,
-    /// Payload bytes.
+    /// Number of payload bytes.
     pub bytes: u64,
 }
 
@@ -40,69 +40,69 @@ pub struct Session {
     pub host: SinkHost,
     /// The link between them.
     pub link: Link,
-    /// Outcome of the source, once it has ended.
+    /// Outcome of the source. `None` while it runs.
     pub source_end: Option<Outcome>,
-    /// Outcome of the sink, once it has ended.
+    /// Outcome of the sink. `None` while it runs.
     pub sink_end: Option<Outcome>,
-    /// True while the source's process lives.
+    /// True while the process of the source is alive.
     pub source_lives: bool,
-    /// True while the sink's process lives.
+    /// True while the process of the sink is alive.
     pub sink_lives: bool,
-    /// Time of the source's next tick.
+    /// Time at which the source's next tick is due.
     pub source_wake: Option<Time>,
-    /// Time of the sink's next tick.
+    /// Time at which the sink's next tick is due.
     pub sink_wake: Option<Time>,
-    /// Number of syncs of the sink in progress.
+    /// Number of the sink's syncs in progress.
     pub syncing: u32,
-    /// Number of log appends in progress.
+    /// Number of appends to the log in progress.
     pub logging: u32,
     /// Number of publishing effects in progress.
     pub publishing: u32,
-    /// True if data was written.
+    /// True if the sink has written data.
     pub has_written: bool,
-    /// True if the verdict was sent.
+    /// True if the sink has sent its verdict.
     pub is_closing: bool,
-    /// True if the source's side has stored the verdict.
+    /// True if the source has stored the verdict.
     pub is_verdict_stored: bool,
-    /// Writes in progress: a kill leaves part of them.
+    /// Writes in progress. A kill of the sink leaves a part of each.
     pub writes: BTreeMap<BlockKey, (Vec<WritePart>, Option<BufferId>)>,
-    /// Attempts that the source believes alive or done.
+    /// Attempts that, as the source knows, are in progress or have succeeded.
     pub attempts: BTreeMap<BlockId, Attempt>,
-    /// Entries closed as failed.
+    /// Entries that were closed as failed.
     pub failed: BTreeSet<FileIndex>,
-    /// Entries adopted or skipped.
+    /// Entries that were adopted or skipped.
     pub left: BTreeSet<FileIndex>,
-    /// Entries closed without an error.
+    /// Entries that were closed without an error.
     pub closed: BTreeSet<FileIndex>,
-    /// Files whose bytes were requested from the source.
+    /// Files that the sink has requested from the source.
     pub wanted: BTreeSet<FileIndex>,
-    /// Files read back, with the inode read.
+    /// Files that were read back, each with the inode that was read.
     pub read_back: BTreeMap<FileIndex, u64>,
-    /// Payload bytes refused or lost.
+    /// Number of payload bytes that were refused or lost.
     pub wasted: u64,
-    /// Objects that arrived while no buffer was free.
+    /// Objects that have arrived while no buffer was free.
     pub waiting: VecDeque<(u32, Vec<u8>)>,
-    /// Bytes of data sent.
+    /// Number of payload bytes sent.
     pub sent: u64,
-    /// Set if bit rot is to happen at the next read-back.
+    /// True if bit rot must occur at the next read-back.
     pub rots: bool,
-    /// Slow target, at the source and at the sink, and the end of the stall.
+    /// Target that stalls, at both ends, and the end of the stall.
     pub stall: Option<(u32, Time)>,
-    /// End of the inspections in progress, which are done in order.
+    /// End of the last inspection in progress. Inspections run one after the other.
     pub inspected: Time,
-    /// True if its files are read back before they are published.
+    /// True if files are read back before they are published.
     pub verifies: bool,
-    /// True if existing files were to be kept when it began: after a crash the caller may request
-    /// more.
+    /// True if existing files had to be kept when the session began. After a crash the caller may
+    /// allow more.
     pub keeps: bool,
-    /// True if the sink drives: its own outcome determines the end of the transfer.
+    /// True if the sink is the driver. Its outcome alone then decides whether the transfer is done.
     pub sink_drives: bool,
-    /// Bytes that one fault may lose at most.
+    /// Maximum number of bytes that one fault may lose.
     pub exposed: u64,
 }
 
 impl Session {
-    /// Returns a new session.
+    /// Creates a session.
     #[must_use]
     pub fn new(setup: &Setup, source_host: SourceHost, host: SinkHost, seed: u64) -> Self {
         let limits = Limits {
@@ -183,7 +183,7 @@ impl Session {
         }
     }
 
-    /// Returns its present phase.
+    /// Returns the current phase of the session.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         if self.is_closing {
@@ -201,26 +201,26 @@ impl Session {
         }
     }
 
-    /// Returns true if nothing more comes from the source.
+    /// Returns true if the source has ended or was killed.
     #[must_use]
     pub const fn source_is_over(&self) -> bool {
         !self.source_lives || self.source_end.is_some()
     }
 
-    /// Returns true if nothing more comes from the sink.
+    /// Returns true if the sink has ended or was killed.
     #[must_use]
     pub const fn sink_is_over(&self) -> bool {
         !self.sink_lives || self.sink_end.is_some()
     }
 
-    /// Returns true if both ends have ended.
+    /// Returns true if both ends have ended or were killed.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.source_is_over() && self.sink_is_over()
     }
 
-    /// Returns the number of failed files if both ends, or the driving sink, report that the
-    /// transfer is done.
+    /// Returns the number of failed files if the transfer is done. If the sink is the driver, its
+    /// report is enough. Otherwise both ends must report this.
     #[must_use]
     pub fn done(&self) -> Option<u64> {
         match (&self.source_end, &self.sink_end) {

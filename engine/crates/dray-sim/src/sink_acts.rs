@@ -1,4 +1,4 @@
-//! Effects of the sink: begun, and executed after a delay, on the disk's state at that time.
+//! Effects of the sink. Each effect is started, and changes the disk after a delay.
 
 use crate::checkers::Store;
 use crate::faults::Fault;
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl World {
-    /// Begins an effect.
+    /// Starts an effect of the sink's machine.
     pub fn begin_sink(&mut self, at: usize, effect: Effect) {
         let until = self.disk.borrow().now();
         let wait = match &effect {
@@ -33,7 +33,7 @@ impl World {
             }
             Effect::Report(_) | Effect::SetWriters(_) => return,
             Effect::Inspect(_) => {
-                // Strictly in order, also between such effects.
+                // Inspections run strictly in order, even across several effects.
                 let over = self.sessions[at].inspected.max(self.now) + self.delay(50, 800);
                 self.sessions[at].inspected = over;
                 self.at(at, over, done(effect, until));
@@ -86,8 +86,8 @@ impl World {
         self.after(at, wait, done(effect, until));
     }
 
-    /// A sync or a record names only files that the machine has not closed: the executor may not
-    /// skip one of which ranges are acknowledged afterwards.
+    /// Checks that a sync or a record names only files that the machine has not closed. If the
+    /// executor skipped a closed file, the machine would still acknowledge its ranges.
     fn check_open(&mut self, at: usize, files: impl Iterator<Item = FileIndex>) {
         let partials = &self.sessions[at].host.partials;
         let closed: Vec<_> = files.filter(|file| !partials.contains_key(file)).collect();
@@ -151,7 +151,7 @@ impl World {
         message
     }
 
-    /// Ends an effect: the disk changes now.
+    /// Completes an effect: the disk changes now, and the machine gets the answer.
     pub fn sink_done(&mut self, at: usize, effect: Effect, until: u64) {
         match &effect {
             Effect::Sync(_) => self.sessions[at].syncing -= 1,
@@ -168,7 +168,7 @@ impl World {
         let before = self.disk.borrow().now();
         let fenced = self.sessions[at].host.is_fenced();
         let phase = self.sessions[at].phase();
-        // A fault counts in the phase of its effect.
+        // A fault counts for the phase to which its effect belongs.
         let phase = match &effect {
             Effect::Sync(_) => crate::faults::Phase::Syncing,
             Effect::Log { .. } => crate::faults::Phase::Logging,
@@ -200,7 +200,7 @@ impl World {
                 _ => Fault::LogError,
             };
             self.is_unbounded = true;
-            // A full disk refuses many writes, but is one fault.
+            // A full disk refuses many writes, but counts as one fault.
             let is_no_space = matches!(fault, Fault::NoSpace | Fault::NoSpaceOnce);
             if is_no_space && std::mem::replace(&mut self.is_full_counted, true) {
                 continue;
@@ -347,7 +347,7 @@ impl World {
                 let set = self.sessions[at].host.set_directory(&path, &metadata);
                 Some(Input::DirectorySet(index, set))
             }
-            // Every file here has its source's mode.
+            // All files in the simulator have the mode of their source, so there is no change.
             Effect::SetAdopted { index, .. } => Some(Input::AdoptedSet(index, Ok(false))),
             Effect::Discard(index) => {
                 if let Err(error) = self.sessions[at].host.discard(index) {
@@ -410,7 +410,8 @@ impl World {
         Ok(sums)
     }
 
-    /// The mutant that gives a large file its final name as soon as its last byte is written.
+    /// The mutant `RenameBeforeLastRecord`: gives a large file its final name as soon as its last
+    /// byte is written.
     fn rename_early(&mut self, at: usize, parts: &[dray_session::sink::WritePart]) {
         for part in parts {
             let known = self.sessions[at].host.known.get(&part.file).cloned();
@@ -434,7 +435,7 @@ impl World {
         }
     }
 
-    /// Kills the sink's process: a part of each write in progress is stored.
+    /// Kills the process of the sink. A part of each write in progress is stored.
     pub fn kill_sink(&mut self, at: usize) {
         let session = &mut self.sessions[at];
         if !std::mem::replace(&mut session.sink_lives, false) {
@@ -461,7 +462,7 @@ impl World {
         self.cut(at);
     }
 
-    /// Simulates a power failure of the sink's host and its restart.
+    /// Simulates a power failure and a restart of the sink's host.
     pub fn crash_host(&mut self) {
         for at in 0..self.sessions.len() {
             if self.sessions[at].sink_lives && !self.sessions[at].is_over() {

@@ -1,6 +1,6 @@
-//! The sink's host: inspects, writes, syncs, logs, publishes; with the real object log on the
-//! simulated disk. An effect consists of one or several steps of the disk's fuse, so a crash may
-//! happen in the middle.
+//! The host of the sink. It inspects, writes, syncs, logs and publishes, with the shipped object
+//! log on the simulated disk. Each effect consists of one or several changes of the disk, so a
+//! crash may occur in the middle of an effect.
 
 mod resume;
 
@@ -31,11 +31,11 @@ const OWNER: &[u8] = b"user";
 /// An open partial file.
 #[derive(Debug, Clone)]
 pub struct Partial {
-    /// Final path.
+    /// Final path of the file.
     pub path: RelPath,
     /// Path of the partial file.
     pub place: RelPath,
-    /// Its inode.
+    /// Inode of the partial file.
     pub inode: u64,
     number: FileNumber,
     is_entry_durable: bool,
@@ -51,19 +51,19 @@ pub struct SinkHost {
     log: Option<UniversalLog<DiskFile>>,
     /// Open partial files.
     pub partials: BTreeMap<FileIndex, Partial>,
-    /// Small files that are written and not published.
+    /// Small files that are written and not published yet: path and inode.
     pub smalls: BTreeMap<FileIndex, (RelPath, u64)>,
     ending: BTreeMap<RelPath, FileNumber>,
     must_sync: BTreeSet<RelPath>,
-    /// Announced entries.
+    /// Announced entries: path, and content for files.
     pub known: BTreeMap<FileIndex, (RelPath, Option<ContentKey>)>,
-    /// Memory of the pool.
+    /// Contents of the buffers of the pool.
     pub buffers: Vec<Vec<u8>>,
-    /// Buffers free for receiving.
+    /// Buffers that are free for arriving objects.
     pub free: BTreeSet<BufferId>,
     /// Planted defect, if any.
     pub mutant: Option<Mutant>,
-    /// Records that a mutant keeps for later.
+    /// Records that the mutant `RecordAfterAck` appends later.
     kept_back: Vec<LogRecord>,
     draw: Rng,
 }
@@ -72,10 +72,10 @@ fn transfer() -> Result<TransferId> {
     TransferId::new("sim")
 }
 
-/// Returns the path of the log; one transfer claims the whole tree.
+/// Returns the path of the log. One transfer claims the whole tree.
 ///
 /// # Errors
-/// Never: names are constants.
+/// Never: the names are constants.
 pub fn log_path() -> Result<RelPath> {
     RelPath::root()
         .join(&layout::log_folder_name()?)?
@@ -96,7 +96,7 @@ impl SinkHost {
     /// Takes the lease and reads the log.
     ///
     /// # Errors
-    /// Errors of disk and log.
+    /// Errors of the disk and of the log.
     pub fn open(
         disk: &Rc<RefCell<Disk>>,
         setup: &Setup,
@@ -173,7 +173,7 @@ impl SinkHost {
         }
     }
 
-    /// Returns true if another holder has the lease.
+    /// Returns true if another holder has taken the lease.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         read_lease(&self.disk)
@@ -201,7 +201,7 @@ impl SinkHost {
         self.setup.layout(&mut draw, self.setup.sink_targets)
     }
 
-    /// Inspects entries, or makes them.
+    /// Inspects files, and creates folders and links.
     pub fn inspect(&mut self, items: Vec<InspectItem>) -> Vec<(FileIndex, Inspected)> {
         let mut found = Vec::new();
         for item in items {
@@ -268,7 +268,7 @@ impl SinkHost {
         }
     }
 
-    /// Returns the log; creates it if needed.
+    /// Returns the log. Creates the log at the first call.
     fn log(&mut self) -> Result<&mut UniversalLog<DiskFile>> {
         if self.log.is_none() {
             let tenure = Tenure {
@@ -329,7 +329,7 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Returns the inode that a part is written to; `None` if its file is closed.
+    /// Returns the inode to which a part is written. Returns `None` if the part's file is closed.
     pub fn inode_of(&mut self, part: &WritePart) -> Result<Option<u64>> {
         let Some((path, _)) = &part.small else {
             return Ok(self.partials.get(&part.file).map(|partial| partial.inode));
@@ -343,10 +343,10 @@ impl SinkHost {
         Ok(Some(inode))
     }
 
-    /// Makes items durable, as of change `until`.
+    /// Makes the items durable, with all changes up to change number `until`.
     ///
     /// # Errors
-    /// Errors of disk and log.
+    /// Errors of the disk and of the log.
     pub fn sync(&mut self, items: &[SyncItem], until: u64) -> Result<()> {
         self.check_lease()?;
         for item in items {
@@ -405,10 +405,10 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Appends records.
+    /// Appends records to the log.
     ///
     /// # Errors
-    /// Errors of disk and log.
+    /// Errors of the disk and of the log.
     pub fn append(&mut self, records: &[LogRecord]) -> Result<()> {
         self.check_lease()?;
         let mut records = records.to_vec();
@@ -432,7 +432,7 @@ impl SinkHost {
         }
     }
 
-    /// Returns inode and checksums of a file's written content.
+    /// Returns the inode of a file and the checksums of its written content.
     #[must_use]
     pub fn read_back(&self, index: FileIndex) -> Option<(u64, Sums)> {
         let inode = match (self.partials.get(&index), self.smalls.get(&index)) {
@@ -447,10 +447,10 @@ impl SinkHost {
         Some((inode, Sums::of(bytes)))
     }
 
-    /// Gives a file its final name; returns its inode.
+    /// Gives a file its final name. Returns the file's inode.
     ///
     /// # Errors
-    /// Errors of disk and log.
+    /// Errors of the disk and of the log.
     pub fn publish(&mut self, item: &PublishItem) -> Result<u64> {
         self.check_lease()?;
         match self.disk.borrow().look(&item.path) {
@@ -495,7 +495,7 @@ impl SinkHost {
         self.disk.borrow_mut().put_name(path, node)
     }
 
-    /// Drops a file and its written data.
+    /// Deletes a file and the data that was written for it.
     pub fn discard(&mut self, index: FileIndex) -> Result<()> {
         self.smalls.remove(&index);
         if let Some(partial) = self.partials.remove(&index) {
@@ -505,11 +505,11 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Removes the log and partial files that only the log knows, except the files in `keeps`,
-    /// which the next run resumes.
+    /// Removes the log, and the partial files of files that the log lists. Keeps the files in
+    /// `keeps`, because the next run resumes them.
     ///
     /// # Errors
-    /// Errors of disk and log.
+    /// Errors of the disk and of the log.
     pub fn finish_log(&mut self, keeps: Option<&BTreeSet<RelPath>>) -> Result<()> {
         self.check_lease()?;
         let unfinished: Vec<RelPath> = match &self.log {

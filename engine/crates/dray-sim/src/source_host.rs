@@ -1,4 +1,4 @@
-//! The source's host: lists, reads, holds the buffers.
+//! The host of the source. It lists and reads files, and holds the buffers.
 
 use crate::workload::{Source, SourceFile, Tree};
 use dray_core::{BufferId, ByteRange, End, Error, ErrorKind, FileIndex, Result, Sums};
@@ -6,12 +6,12 @@ use dray_session::source::{Input, Listed, ReadOutcome, ReadPart};
 use dray_wire::message::{Segment, SegmentKind};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Failures that the next read shows.
+/// Failures that the next read returns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trouble {
-    /// Fails temporarily.
+    /// The read fails with a temporary error.
     pub error: bool,
-    /// Ends early.
+    /// The read returns fewer bytes than requested.
     pub short: bool,
 }
 
@@ -19,17 +19,17 @@ pub struct Trouble {
 #[derive(Debug)]
 pub struct SourceHost {
     listing: VecDeque<Listed>,
-    /// Memory of the pool.
+    /// Contents of the buffers of the pool.
     pub buffers: Vec<Vec<u8>>,
-    /// Buffers that the machine has handed out.
+    /// Buffers that the machine is using.
     pub in_use: BTreeSet<BufferId>,
-    /// Failures to show.
+    /// Failures to return.
     pub trouble: Trouble,
     segments_max: usize,
 }
 
 impl SourceHost {
-    /// Lists the present tree.
+    /// Creates a host that lists the present tree.
     #[must_use]
     pub fn new(tree: &Tree, buffers: u32, segments_max: u32) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl SourceHost {
         }
     }
 
-    /// Returns the next entries.
+    /// Returns the next `max` entries of the listing.
     pub fn list(&mut self, max: u32) -> Input {
         let count = self.listing.len().min(max as usize);
         Input::Listed {
@@ -51,7 +51,7 @@ impl SourceHost {
         }
     }
 
-    /// Fills a buffer.
+    /// Reads the parts into a buffer.
     pub fn read(&mut self, tree: &Tree, buffer: BufferId, parts: &[ReadPart]) -> ReadOutcome {
         let mut outcome = ReadOutcome::default();
         let mut bytes = Vec::new();
@@ -111,8 +111,8 @@ fn content(bytes: &[u8], range: ByteRange) -> &[u8] {
     &bytes[range.offset as usize..range.end() as usize]
 }
 
-/// Returns data and holes of a part, in order; holes become data if there would be too many
-/// segments.
+/// Returns the data and holes of a part in order. If there are too many segments, holes are sent as
+/// data.
 fn segments(file: &SourceFile, part: &ReadPart, segments_max: usize) -> Vec<Segment> {
     let index: FileIndex = part.file;
     let data = |range: ByteRange| Segment {

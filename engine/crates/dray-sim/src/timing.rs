@@ -1,70 +1,72 @@
-//! Service times of targets and link, for timed experiments: each is a queue that serves one object
-//! after the other, at a speed that may change during an object. Without this module's times a
-//! world draws random delays.
+//! Service times of targets and of the link, for timed experiments. Each target and the link is a
+//! queue that serves one object after the other. Its speed may change while it serves an object.
+//! Worlds without these times use random delays.
 
 use dray_core::time::nanos;
 use dray_core::{FileIndex, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// End of a target.
+/// The end to which a target belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum At {
-    /// The target is read.
+    /// The source: the target is read.
     Source,
-    /// The target is written.
+    /// The sink: the target is written.
     Sink,
 }
 
-/// The slow target.
+/// Which target is slow, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slow {
-    /// No target.
+    /// No target is slow.
     Nowhere,
-    /// This target, all the time.
+    /// This target is always slow.
     Fixed(u32),
-    /// Each of this number of targets in turn, for this period.
+    /// One target after the other is slow: the number of targets, and the time for which each is
+    /// slow.
     Moving(u32, Duration),
 }
 
 /// A written object.
 #[derive(Debug, Clone, Copy)]
 pub struct Written {
-    /// Time of the write.
+    /// Time at which the object was written.
     pub at: Time,
-    /// File of the object.
+    /// File to which the object belongs.
     pub file: FileIndex,
     /// Size in bytes.
     pub bytes: u64,
 }
 
-/// Service times and measurements.
+/// Service times, and the measurements of a run.
 #[derive(Debug, Clone)]
 pub struct Timing {
-    /// Time of a target for an object, independent of its bytes.
+    /// Time in which a target serves one object, whatever its size.
     pub object: Duration,
-    /// Time of the link for an object.
+    /// Time in which the link carries one object.
     pub link: Duration,
-    /// End of the slow targets; those of the other end are ten times as fast as needed.
+    /// End at which a target is slow. Targets at the other end are ten times as fast.
     pub end: At,
     /// The slow target.
     pub slow: Slow,
-    /// Slowdown factor of the slow target.
+    /// Factor by which the service time of the slow target is longer.
     pub times: u32,
-    /// Time at which each target is free.
+    /// Time at which each target has served all its objects.
     free: BTreeMap<(At, u32), Time>,
-    /// Time at which the link is free.
+    /// Time at which the link has carried all its objects.
     link_free: Time,
-    /// Written objects.
+    /// Objects that were written, in order.
     pub written: Vec<Written>,
-    /// Number of objects in progress on a target at each arrival: time, end, target, number.
+    /// For each arrival of an object at a target: time, end, target, and number of objects in
+    /// progress there.
     pub crowd: Vec<(Time, At, u32, usize)>,
-    /// End times of the objects in progress on each target.
+    /// End times of the objects in progress, by target.
     under_way: BTreeMap<(At, u32), Vec<Time>>,
 }
 
 impl Timing {
-    /// Returns timing with free targets and a free link.
+    /// Creates service times with idle targets and an idle link.
     #[must_use]
     pub const fn new(object: Duration, link: Duration, end: At, slow: Slow) -> Self {
         Self {
@@ -81,7 +83,7 @@ impl Timing {
         }
     }
 
-    /// Returns the time until a target completes an object that arrives now.
+    /// Returns the time until a target has served an object that arrives now.
     pub fn target(&mut self, at: At, target: u32, now: Time) -> Duration {
         let free = self.free.get(&(at, target)).copied().unwrap_or(now);
         let begins = free.max(now);
@@ -98,13 +100,13 @@ impl Timing {
         done.since(now)
     }
 
-    /// Returns the time until an object that arrives at the link now has left it.
+    /// Returns the time until the link has carried an object that arrives now.
     pub fn link(&mut self, now: Time) -> Duration {
         self.link_free = self.link_free.max(now) + self.link;
         self.link_free.since(now)
     }
 
-    /// Returns the time at which a target completes an object begun at `begins`.
+    /// Returns the time at which a target has served an object that it begins at `begins`.
     fn done(&self, target: u32, begins: Time) -> Time {
         let (mut at, mut left) = (begins, self.object);
         loop {
@@ -167,7 +169,8 @@ mod tests {
     fn what_is_under_way_is_faster_when_the_congestion_moves_on() {
         let slow = Slow::Moving(2, millis(50));
         let mut timing = Timing::new(millis(10), millis(1), At::Sink, slow);
-        // 50 ms at a tenth of the speed, the other half at full speed.
+        // Half of the object takes 50 ms at a tenth of the speed. The other half takes 5 ms at full
+        // speed.
         assert_eq!(timing.target(At::Sink, 0, Time::ZERO), millis(55));
         let later = Time::ZERO + millis(95);
         assert_eq!(timing.target(At::Sink, 0, later), millis(5 + 50));

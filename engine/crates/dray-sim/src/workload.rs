@@ -1,4 +1,4 @@
-//! Workloads: a tree and a configuration from a seed.
+//! Random workloads: a tree and a configuration that follow from a seed.
 
 use dray_core::options::{Durability, Options, Order, Overwrite};
 use dray_core::{ByteRange, Error, Result};
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub enum Source {
     /// A file.
     File(SourceFile),
-    /// A folder and its time.
+    /// A folder, with its modification time.
     Directory(ModifiedTime),
     /// A symbolic link.
     Symlink(Vec<u8>),
@@ -24,13 +24,13 @@ pub enum Source {
 /// A file of the source.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
-    /// Content, with holes as zeros.
+    /// Content of the file. Holes contain zeros.
     pub bytes: Vec<u8>,
-    /// Ranges without allocation.
+    /// Ranges of the file that are holes.
     pub holes: RangeSet,
-    /// Time of the last change; unique for each content.
+    /// Modification time. Each content of the file has a different time.
     pub modified: ModifiedTime,
-    /// Targets of the file.
+    /// Storage targets of the file.
     pub layout: Layout,
 }
 
@@ -39,21 +39,22 @@ pub struct SourceFile {
 pub struct Setup {
     /// Options of the transfer.
     pub options: Options,
-    /// Number of buffers of each end's pool.
+    /// Number of buffers in the pool of each end.
     pub buffers: u32,
     /// Size of a buffer in bytes.
     pub buffer_bytes: u64,
     /// Maximum number of segments in a block.
     pub segments_max: u32,
-    /// Maximum number of entries announced and not closed.
+    /// Maximum number of live entries: announced and not closed.
     pub live_entries_max: u32,
     /// Maximum number of concurrent reads per source target.
     pub reads_max: u32,
-    /// Maximum bytes written and not durable.
+    /// Maximum number of bytes that are written and not durable.
     pub sync_group_bytes: u64,
-    /// Maximum wait for a sync.
+    /// Maximum time until written data is synced.
     pub sync_interval: Duration,
-    /// Window of a sink that must be written in order; `None` for any order.
+    /// For a sink that writes files in order: maximum number of objects of a file in transit.
+    /// `None` for a sink with random writes.
     pub ordered_window: Option<u32>,
     /// True if the sink keeps holes.
     pub holes: bool,
@@ -63,22 +64,22 @@ pub struct Setup {
     pub source_targets: u32,
     /// Number of targets at the sink.
     pub sink_targets: u32,
-    /// True if the sink's files lie on its targets in turn, by the number in their name; otherwise
-    /// random.
+    /// True if consecutive files, by the number in their names, lie on consecutive targets of the
+    /// sink. Otherwise their targets are random.
     pub in_turn: bool,
-    /// True if the sink drives, and waits for no message after its verdict.
+    /// True if the sink is the driver. It then does not wait for a message after its verdict.
     pub sink_drives: bool,
     /// True if the source announces entries before the sink is ready.
     pub announces_early: bool,
 }
 
-/// Returns a random element of a list.
+/// Returns a random element of `list`.
 pub fn one_of<T: Clone>(draw: &mut Rng, list: &[T]) -> T {
     let at = draw.below(list.len() as u64) as usize;
     list[at].clone()
 }
 
-/// Returns true in `percent` of all draws.
+/// Returns true with a probability of `percent` percent.
 pub fn chance(draw: &mut Rng, percent: u64) -> bool {
     draw.below(100) < percent
 }
@@ -159,21 +160,22 @@ impl Setup {
     }
 }
 
-/// The source's tree and all its former contents.
+/// The tree of the source, and all contents that its files have had.
 #[derive(Debug, Default)]
 pub struct Tree {
     /// Present entries.
     pub entries: BTreeMap<RelPath, Source>,
-    /// All contents of each path, by their time.
+    /// All contents of each file, by modification time.
     pub versions: BTreeMap<RelPath, BTreeMap<ModifiedTime, Vec<u8>>>,
     clock: i64,
 }
 
 impl Tree {
-    /// Returns a tree of at least three files of twenty objects, and of all other kinds of entries.
+    /// Returns a tree with at least three files of twenty objects, and with entries of all other
+    /// kinds.
     ///
     /// # Errors
-    /// Never: names are constants.
+    /// Never: the names are constants.
     pub fn new(draw: &mut Rng, setup: &Setup) -> Result<Self> {
         let mut tree = Self::default();
         let mut folders = vec![RelPath::root()];
@@ -219,7 +221,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Returns a time that was not used before.
+    /// Returns a modification time that no file has had yet.
     pub fn tick(&mut self) -> ModifiedTime {
         self.clock += 1;
         ModifiedTime {
@@ -261,7 +263,7 @@ impl Tree {
         self.entries.insert(path.clone(), Source::File(file));
     }
 
-    /// Returns the files.
+    /// Returns all files of the tree.
     pub fn files(&self) -> impl Iterator<Item = (&RelPath, &SourceFile)> {
         self.entries.iter().filter_map(|(path, node)| match node {
             Source::File(file) => Some((path, file)),
@@ -269,7 +271,7 @@ impl Tree {
         })
     }
 
-    /// Changes one file: it grows, shrinks, or is rewritten at its size.
+    /// Changes one file: the file becomes longer, shorter, or gets new content of the same size.
     pub fn change_one(&mut self, draw: &mut Rng, setup: &Setup) {
         let files: Vec<(RelPath, u64)> = self
             .files()
@@ -284,7 +286,7 @@ impl Tree {
         self.put_file(draw, setup, &path, size, 0);
     }
 
-    /// Returns the manifest, folders before their contents.
+    /// Returns the manifest. Folders precede their contents.
     #[must_use]
     pub fn list(&self) -> Vec<Listed> {
         let mut listed = Vec::new();
@@ -351,7 +353,7 @@ fn draw_holes(number: u64) -> u64 {
     u64::from(number.is_multiple_of(5))
 }
 
-/// Returns attributes with this time.
+/// Returns attributes with this modification time.
 #[must_use]
 pub fn metadata(modified: ModifiedTime) -> Metadata {
     Metadata {

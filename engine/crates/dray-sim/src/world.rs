@@ -1,4 +1,4 @@
-//! A world: one destination, its sessions, virtual time, and its faults.
+//! A world: one destination, all sessions that write to it, the virtual time, and the faults.
 
 use crate::disk::{Disk, Node};
 use crate::faults::{Coverage, FAULTS_MIN, Fault, Phase, Planned, plan};
@@ -19,16 +19,16 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Number of events after which a session counts as hanging.
+/// Maximum number of events in a session. A session with more events counts as hanging.
 const EVENTS_MAX: u64 = 200_000;
 
-/// Number of sessions after which a world counts as endless.
+/// Maximum number of sessions in a world. A world with more sessions counts as endless.
 const SESSIONS_MAX: usize = 40;
 
-/// Maximum number of rounds of one world; faults whose moment has not come by then are left out.
+/// Maximum number of rounds in a world. Faults that have not occurred by then are dropped.
 const ROUNDS_MAX: usize = 8;
 
-/// The only source of a session.
+/// Peer id of the single source of a session.
 pub const PEER: PeerId = PeerId(0);
 
 /// A future event of a session.
@@ -42,19 +42,20 @@ pub enum Event {
     ControlToSource(Vec<u8>),
     /// Control bytes arrive at the sink.
     ControlToSink(Vec<u8>),
-    /// The source's network card has sent a stream's first object.
+    /// The network card of the source has sent the first object of a stream.
     Transmitted(u32),
-    /// An object arrives.
+    /// An object arrives at the sink on a stream.
     Arrived(u32, Vec<u8>),
-    /// An effect of the source is done.
+    /// An effect of the source is complete.
     SourceDone(source::Effect),
-    /// An effect of the sink is done; it began when the disk was at this change.
+    /// An effect of the sink is complete. The number is that of the latest disk change when the
+    /// effect began.
     SinkDone(Box<sink::Effect>, u64),
-    /// The sink learns that a stream is dead.
+    /// The sink gets the report that a stream is lost.
     StreamLostAtSink(u32),
-    /// A tick is due at the source.
+    /// The source's tick is due.
     WakeSource,
-    /// A tick is due at the sink.
+    /// The sink's tick is due.
     WakeSink,
 }
 
@@ -85,24 +86,24 @@ impl Ord for Scheduled {
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Name of the checker.
+    /// Name of the checker that found the violation.
     pub checker: &'static str,
     /// Details of the violation.
     pub detail: String,
 }
 
-/// Results of a seed.
+/// Results of running one seed.
 #[derive(Debug)]
 pub struct Report {
     /// The broken promise, if any.
     pub violation: Option<Violation>,
-    /// Faults hit.
+    /// Faults that occurred.
     pub coverage: Coverage,
     /// Number of sessions.
     pub sessions: usize,
     /// Number of events.
     pub events: u64,
-    /// Trace, if requested.
+    /// Trace of the run. Empty unless it was requested.
     pub trace: Vec<String>,
 }
 
@@ -112,7 +113,7 @@ pub struct World {
     pub now: Time,
     queue: BinaryHeap<Reverse<Scheduled>>,
     number: u64,
-    /// Source of all random numbers.
+    /// Generator of all random numbers.
     pub draw: Rng,
     /// Configuration.
     pub setup: Setup,
@@ -120,56 +121,59 @@ pub struct World {
     pub tree: Tree,
     /// The sink's disk.
     pub disk: Rc<RefCell<Disk>>,
-    /// Its sessions; all but the last few have ended.
+    /// All sessions so far. All but the last few have ended.
     pub sessions: Vec<Session>,
-    /// Boot number of the sink's host.
+    /// Number of times that the sink's host has booted.
     pub boot: u64,
     /// Planted defect, if any.
     pub mutant: Option<Mutant>,
-    /// Planned faults.
+    /// Faults that have not occurred yet.
     pub plan: VecDeque<Planned>,
-    /// Faults hit.
+    /// Faults that occurred.
     pub coverage: Coverage,
     /// The first broken promise.
     pub violation: Option<Violation>,
-    /// Trace, if requested.
+    /// Trace of the run, if requested.
     pub trace: Option<Vec<String>>,
     events: u64,
-    /// Paths where a folder blocks a file.
+    /// Paths at which a folder exists where a file is expected.
     pub blocked: BTreeSet<RelPath>,
-    /// True if faults of this round may cost more than pool and group.
+    /// True if a fault of this round may cause more bytes to be sent again than the pool and the
+    /// sync group contain.
     pub is_unbounded: bool,
-    /// Inodes with corrupted bytes; no session can know before it reads them back.
+    /// Inodes with corrupted bytes. No session can detect the corruption before it reads the bytes
+    /// back.
     pub rotten: BTreeSet<u64>,
-    /// First session of the round, and bytes it had to move.
+    /// First session of the round, and the number of bytes that the round had to move.
     pub round: (usize, u64),
-    /// The last read log, with the disk's change number.
+    /// Content of the log when it was last read, with the number of the latest disk change at that
+    /// time.
     pub log_seen: Option<(u64, BTreeMap<RelPath, dray_core::SummedRanges>)>,
-    /// True if the host crashed under durability none: all data may be lost.
+    /// True if the host has crashed with durability none, so that all data may be lost.
     pub is_forgotten: bool,
-    /// Number of kills to get a partial file to tamper with.
+    /// Number of times that the sink was killed to leave a partial file for [`Fault::Tampered`].
     pub kills_for_tampering: u32,
-    /// True if the full disk was already counted as a fault.
+    /// True if the full disk has already been counted as a fault.
     pub is_full_counted: bool,
     planned: usize,
     rounds: usize,
-    /// Set if a session must begin while another runs.
+    /// True if another session must begin while this one runs.
     pub wants_takeover: bool,
-    /// Service times, in timed worlds.
+    /// Service times. `None` for a world with random delays.
     pub timing: Option<Timing>,
 }
 
 impl World {
-    /// Returns the world of a seed.
+    /// Creates the world of a seed.
     ///
     /// # Errors
-    /// Never: names are constants.
+    /// Never: the names are constants.
     pub fn new(seed: u64, mutant: Option<Mutant>, traces: bool) -> Result<Self> {
         let mut draw = Rng::new(seed ^ 0xd1ce_5eed);
         let mut setup = Setup::new(&mut draw);
         let tree = Tree::new(&mut draw, &setup)?;
         let plan = plan(seed, &mut draw);
-        // Only verification can detect bit rot.
+        // Enable verification if bit rot is planned, because only verification can detect it.
         setup.options.verify |= plan.iter().any(|planned| planned.fault == Fault::BitRot);
         let mut world = Self {
             mutant,
@@ -213,7 +217,7 @@ impl World {
         }
     }
 
-    /// Returns a world without faults, for this tree and with service times.
+    /// Creates a world without faults, with this tree and with service times.
     #[must_use]
     pub fn timed(setup: Setup, tree: Tree, timing: Timing) -> Self {
         Self {
@@ -222,7 +226,7 @@ impl World {
         }
     }
 
-    /// Makes entries at the destination before the first run.
+    /// Creates entries at the destination before the first run.
     fn populate(&mut self) -> Result<()> {
         let files: Vec<_> = self
             .tree
@@ -259,7 +263,8 @@ impl World {
         Ok(())
     }
 
-    /// Runs until the transfer is done and no fault is left, or a promise is broken.
+    /// Runs sessions until the transfer is done and all planned faults have occurred, or until a
+    /// promise is broken.
     #[must_use]
     pub fn run(mut self) -> Report {
         self.begin_round();
@@ -268,7 +273,7 @@ impl World {
                 self.violate("session_ends", "too many sessions".into());
                 break;
             }
-            // Corrupted data causes one more failure, when it is read back.
+            // A corrupted inode causes one more failure, when a session reads it back.
             let is_clean =
                 self.plan.is_empty() && self.disk.borrow().fuse.is_none() && self.rotten.is_empty();
             self.is_forgotten = false;
@@ -310,8 +315,8 @@ impl World {
         }
     }
 
-    /// Plans two certain faults for a world whose faults missed their moments: sessions with
-    /// nothing to do end after a few events.
+    /// Plans two more faults if too few have occurred: sessions without work end after a few
+    /// events, and the planned faults may have missed their phases.
     fn plan_more(&mut self) {
         let is_thin = self.plan.is_empty() && self.coverage.total() < FAULTS_MIN;
         if !is_thin || self.rounds >= 2 * ROUNDS_MAX {
@@ -330,7 +335,7 @@ impl World {
     /// Runs one session of a world without faults.
     ///
     /// # Errors
-    /// The broken promise, if any, or that the session did not end.
+    /// The broken promise, or a violation that says that the session did not end.
     pub fn run_timed(mut self) -> std::result::Result<Option<Timing>, Violation> {
         self.begin_round();
         self.begin_session();
@@ -346,7 +351,7 @@ impl World {
 
     fn begin_round(&mut self) {
         let disk = self.disk.borrow();
-        // A file rewritten with the same bytes has another time, and is sent.
+        // A file that was rewritten with equal bytes has a different time, so it is sent again.
         let stands = |path: &RelPath, file: &SourceFile| match disk.look(path) {
             Some(Node::File(inode, attributes)) => {
                 attributes.modified == file.modified && disk.bytes(*inode) == file.bytes
@@ -365,11 +370,11 @@ impl World {
         self.is_unbounded = always;
     }
 
-    /// Changes the source's tree, and begins another round of the same command.
+    /// Changes the tree of the source, and begins another round of the same command.
     fn next_round(&mut self) {
         self.rounds += 1;
         if self.plan.len() >= self.planned {
-            // Its moment does not come in this world.
+            // No session reaches the phase for which the fault was planned, so drop it.
             self.plan.pop_front();
         }
         if self.rounds > ROUNDS_MAX && self.planned != usize::MAX {
@@ -399,10 +404,11 @@ impl World {
         self.begin_round();
     }
 
-    /// Starts a session: the same request against the present destination.
+    /// Starts a session with the same request and the current destination.
     pub fn begin_session(&mut self) {
         if chance(&mut self.draw, 10) {
-            // Another kind of store, or another configuration, than before.
+            // Change the kind of the sink's store, so that a session resumes the files of a
+            // different store.
             self.setup.ordered_window = match self.setup.ordered_window {
                 Some(_) => None,
                 None => Some(1 + self.draw.below(6) as u32),
@@ -450,7 +456,7 @@ impl World {
         self.after(number, Duration::ZERO, begins);
     }
 
-    /// Plans the start of a new stream after a delay.
+    /// Schedules a new stream after a delay.
     pub fn open_stream(&mut self, session: usize, wait: Duration) {
         let link = &mut self.sessions[session].link;
         let id = link.next_stream;
@@ -487,7 +493,7 @@ impl World {
         self.queue.clear();
     }
 
-    /// Adds both machines of the sessions that have not ended to the trace, for debugging.
+    /// Adds the state of both machines of each running session to the trace.
     fn say_stuck(&mut self) {
         for at in 0..self.sessions.len() {
             if self.trace.is_some() && !self.sessions[at].is_over() {
@@ -498,12 +504,12 @@ impl World {
         }
     }
 
-    /// Plans an event after a delay.
+    /// Schedules an event after a delay.
     pub fn after(&mut self, session: usize, wait: Duration, event: Event) {
         self.at(session, self.now + wait, event);
     }
 
-    /// Plans an event at a time.
+    /// Schedules an event at a time.
     pub fn at(&mut self, session: usize, at: Time, event: Event) {
         self.number += 1;
         self.queue.push(Reverse(Scheduled {
@@ -519,8 +525,8 @@ impl World {
         Duration::from_micros(low + self.draw.below(high - low))
     }
 
-    /// Returns the arrival time of a control message sent now. A profile takes the shortest time
-    /// and no random draw, so that it does not change later events.
+    /// Returns the arrival time of a control message that is sent now. A profile has a fixed delay
+    /// and uses no random number, so that profiles do not change the rest of the run.
     pub fn arrival(&mut self, message: &Message) -> Time {
         self.now
             + match message {
@@ -545,13 +551,13 @@ impl World {
         }
     }
 
-    /// Returns true under durability none: then a crash of the host may lose any data.
+    /// Returns true for durability none, with which a crash of the host may lose any data.
     #[must_use]
     pub fn is_weak(&self) -> bool {
         self.setup.options.durability == Durability::None
     }
 
-    /// Counts a fault.
+    /// Counts a fault in the current phase of the session.
     pub fn hit(&mut self, session: usize, fault: Fault) {
         let phase = self.sessions[session].phase();
         self.say(|| format!("{session} FAULT {} while {phase:?}", fault.words()));

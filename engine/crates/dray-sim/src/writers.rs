@@ -1,8 +1,8 @@
-//! Several transfers write one destination concurrently, each with a log and a lease of its own.
-//! They run the shipped rules of neighbours (docs/design/object-log.md) on the simulated disk, one
-//! step at a time in any order, with kills and crashes in between.
+//! Several transfers write to one destination concurrently, each with a log and a lease of its own.
+//! They run the shipped rules for neighbours (docs/design/object-log.md) on the simulated disk.
+//! Their steps are interleaved in a random order, with kills and crashes in between.
 //!
-//! Not for: one transfer's session (`world`).
+//! Non-goals: the session of a single transfer (`world`).
 
 mod adopt;
 mod checks;
@@ -19,31 +19,31 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Bytes of an object.
+/// Object size in bytes.
 pub const OBJECT_BYTES: u64 = 8;
 
-/// Steps after which a world counts as endless.
+/// Maximum number of steps in a world. A world with more steps counts as endless.
 const STEPS_MAX: u64 = 6_000;
 
-/// A planted defect that a checker has to notice.
+/// A planted defect that a checker must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
-    /// A transfer that ends removes the partial files of all logs without a holder.
+    /// A transfer that ends removes the partial files of all logs that are not in use.
     CleansAll,
-    /// A writer does not read the other logs after it has begun a file.
+    /// After a writer has begun a file, it does not read the other logs again.
     NoSecondLook,
-    /// If two writers begin a file, the one with the smaller log name writes immediately.
+    /// If two writers begin the same file, the one with the smaller log name writes immediately.
     DoesNotWait,
-    /// The other log ends the file before our own records are durable.
+    /// The other log ends an adopted file before the adopting log's records are durable.
     EndsFirst,
-    /// Files of held logs are adopted too.
+    /// Files are adopted even from logs that are in use.
     TakesHeld,
     /// No file is adopted.
     NeverAdopts,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All defects.
     pub const ALL: [Self; 6] = [
         Self::CleansAll,
         Self::NoSecondLook,
@@ -58,23 +58,23 @@ impl Mutant {
 pub struct Destination {
     /// The destination's disk.
     pub disk: Rc<RefCell<Disk>>,
-    /// Expected files, by path.
+    /// Content that each file must have, by path.
     pub files: BTreeMap<RelPath, Vec<u8>>,
-    /// Logs whose lease is held, with the holding transfer.
+    /// Logs that are in use, each with the transfer that holds the lease.
     pub held: BTreeMap<RelPath, usize>,
-    /// Transfers that may write a file now.
+    /// Transfers that may write a file now, by path.
     pub writing: BTreeMap<RelPath, BTreeSet<usize>>,
-    /// Objects that a log has made durable, of files without a final name.
+    /// Objects that a log lists as durable, of files that have no final name yet.
     pub durable: BTreeSet<(RelPath, u64)>,
-    /// The sink host's boot.
+    /// Number of times that the sink's host has booted.
     pub boot: u64,
     /// Planted defect, if any.
     pub mutant: Option<Mutant>,
     /// The first broken promise.
     pub violation: Option<Violation>,
-    /// Number of adopted files, and of refused files.
+    /// Number of files that a transfer has inherited from another transfer's log.
     pub adopted: u64,
-    /// See [`Self::adopted`].
+    /// Number of files that were refused because another transfer was writing them.
     pub refused: u64,
 }
 
@@ -92,15 +92,16 @@ impl Destination {
 pub struct Report {
     /// The broken promise, if any.
     pub violation: Option<Violation>,
-    /// Files that were adopted from another transfer.
+    /// Number of files that a transfer has inherited from another transfer's log.
     pub adopted: u64,
-    /// Files that were refused because another transfer wrote them.
+    /// Number of files that were refused because another transfer was writing them.
     pub refused: u64,
-    /// Transfers that were killed in the middle.
+    /// Number of times that a transfer was killed.
     pub kills: u64,
 }
 
-/// Runs one seed: two to four transfers of overlapping files, killed now and then, until all have ended.
+/// Runs one seed: two to four transfers with overlapping files, with kills, until all transfers
+/// have ended.
 #[must_use]
 pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Report {
     let mut draw = Rng::new(seed ^ 0x3a17_e750);
@@ -142,7 +143,7 @@ fn run(destination: &mut Destination, draw: &mut Rng, kills: &mut u64) -> Result
     for number in 0..2 + draw.below(3) as usize {
         let mut wanted: Vec<RelPath> = destination.files.keys().cloned().collect();
         wanted.retain(|_| draw.below(3) > 0);
-        // In a different order for each writer.
+        // Each writer processes its files in a different order.
         let turn = draw.below(wanted.len().max(1) as u64) as usize;
         wanted.rotate_left(turn);
         writers.push(Writer::new(number, wanted)?);

@@ -1,9 +1,10 @@
-//! Lu et al., *BigData Express* (their demonstration of three tasks): a best-effort task that fills
-//! the line, and two tasks with deadlines that arrive while it runs.
+//! The demonstration in Lu et al., *BigData Express*, with three tasks: a best-effort task that
+//! fills the line, and two tasks with deadlines that arrive while it runs.
 //!
-//! The paper's rates are those of one shared resource of some 10.5 Gbit/s. Its text names other
-//! cards: two tasks share a card of 10 Gbit/s at one host, and the third leaves from another. This
-//! module runs both, with the broker and with rules without deadlines.
+//! The rates in the paper correspond to one shared resource of about 10.5 Gbit/s. The text of the
+//! paper describes other hardware: two tasks share a 10 Gbit/s network card of one host, and the
+//! third task starts from another host. This module runs both variants, with the broker and with
+//! rules that ignore deadlines.
 
 use super::rounded;
 use crate::fluid::{
@@ -18,21 +19,22 @@ use std::time::Duration;
 
 const GB: u64 = 1_000_000_000;
 
-/// Bytes per second of a Gbit/s.
+/// One Gbit/s in bytes per second.
 const GBIT: f64 = 1e9 / 8.0;
 
-/// Total rate of the three tasks, from the paper's figure.
+/// Total rate of the three tasks, read from the paper's figure, in bytes per second.
 const SHARED: f64 = 10.5 * GBIT;
 
-/// The three tasks, in the paper's order: name, size in GB, arrival in seconds, and seconds until
-/// the deadline.
+/// The three tasks in the order of the paper: name, size in GB, arrival in seconds, and time from
+/// arrival to deadline in seconds.
 pub const TASKS: [(&str, u64, u64, Option<u64>); 3] = [
     ("T1", 300, 60, Some(1_800)),
     ("T2", 200, 200, Some(300)),
     ("T3", 800, 0, None),
 ];
 
-/// An infeasible fourth task: it would meet its deadline alone, but not beside T2's promise.
+/// A fourth task that cannot be promised: alone it would meet its deadline, but not together with
+/// the promise to T2.
 pub const FOURTH: (&str, u64, u64, Option<u64>) = ("T4", 200, 210, Some(200));
 
 /// Resources that the tasks use.
@@ -40,16 +42,16 @@ pub const FOURTH: (&str, u64, u64, Option<u64>) = ("T4", 200, 210, Some(200));
 pub enum Topology {
     /// All tasks share one resource.
     Shared,
-    /// T1 and T3 share a card of 10 Gbit/s, T2 has another host's; all three share the other site's
-    /// 40 Gbit/s card and the circuit of 20 Gbit/s.
+    /// T1 and T3 share a 10 Gbit/s card. T2 uses the card of another host. All three share the 40
+    /// Gbit/s card of the other site and a circuit of 20 Gbit/s.
     Cards,
 }
 
 impl Topology {
-    /// Both variants.
+    /// Both topologies.
     pub const ALL: [Self; 2] = [Self::Shared, Self::Cards];
 
-    /// Returns the name for reports.
+    /// Returns the name of the topology in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,8 +60,8 @@ impl Topology {
         }
     }
 
-    /// Returns a load of the three tasks, and of the fourth with `fourth` seconds until its
-    /// deadline, if given.
+    /// Returns a load of the three tasks. If `fourth` is given, the load also contains the fourth
+    /// task, with this number of seconds until its deadline.
     #[must_use]
     pub fn load(self, fourth: Option<u64>) -> Load {
         let mut load = Load::default();
@@ -108,7 +110,7 @@ fn made(
 /// Runs the tasks under the broker.
 ///
 /// # Panics
-/// If the broker's orders are infeasible.
+/// If the broker orders rates that are not feasible.
 #[must_use]
 pub fn brokered(topology: Topology, fourth: Option<u64>) -> (Report, Brokered) {
     let load = topology.load(fourth);
@@ -126,16 +128,17 @@ pub fn brokered(topology: Topology, fourth: Option<u64>) -> (Report, Brokered) {
 /// Runs the tasks under a plain rule.
 ///
 /// # Panics
-/// Never: the orders of plain rules are feasible.
+/// Never: plain rules order feasible rates only.
 #[must_use]
 pub fn plain(topology: Topology, mut rule: Plain) -> Report {
     run(&topology.load(None), &mut rule).expect("a rule orders what can be")
 }
 
-/// Returns the broker's offer for the refused fourth task, in seconds from its submission.
+/// Returns the deadline that the broker offers for the refused fourth task, in seconds from its
+/// submission.
 ///
 /// # Panics
-/// If the task is not refused, or the broker offers nothing.
+/// If the task is not refused, or if the broker makes no offer.
 #[must_use]
 pub fn offer(topology: Topology) -> u64 {
     let within = FOURTH.3;
@@ -148,7 +151,7 @@ pub fn offer(topology: Topology) -> u64 {
     of_it.expect("of the fourth").1.since(*at).as_secs()
 }
 
-/// Returns, for each task with a deadline, true if it met it.
+/// Returns, for each task that has a deadline, true if the task met it.
 #[must_use]
 pub fn is_met(report: &Report, load: &Load) -> Vec<bool> {
     let tasks = report.transfers.iter().zip(&load.transfers);
@@ -160,7 +163,7 @@ pub fn is_met(report: &Report, load: &Load) -> Vec<bool> {
         .collect()
 }
 
-/// Returns the rate of a task under the broker at a time in seconds, in Gbit/s.
+/// Returns the rate in Gbit/s that the broker gave a task at a time in seconds.
 #[must_use]
 pub fn rate_at(conductor: &Brokered, task: usize, seconds: u64) -> f64 {
     let time = Time::ZERO + Duration::from_secs(seconds);
@@ -224,7 +227,7 @@ fn told(topology: Topology, rule: &str, report: &Report) -> Value {
     })
 }
 
-/// Returns the steps of a task's rate: seconds and Gbit/s.
+/// Returns the rate of a task as steps: time in seconds, and rate in Gbit/s.
 fn curve(conductor: &Brokered, task: usize) -> Vec<[f64; 2]> {
     let key = TransferKey(task as u64);
     let mut points: Vec<[f64; 2]> = Vec::new();

@@ -1,9 +1,10 @@
-//! Twenty datasets of different sizes, each useful only when complete, over fifty links of which
-//! one (2 %) stalls for a while: compares first come, first served with the shipped order.
+//! Twenty datasets of different sizes over fifty links, of which one (2 %) stalls for some time.
+//! Each dataset is useful only when complete. The experiment compares first come, first served with
+//! the shipped order.
 //!
-//! A *link* is a storage target of the source with its network path. Each file lies on one link and
-//! has a copy on another. All links share one line. The decisions come from `dray-sched`; this
-//! module models links and line.
+//! A *link* is a storage target of the source together with its network path. Each file lies on one
+//! link and has a replica on another link. All links share one line. `dray-sched` makes the
+//! decisions, and this module simulates the links and the line.
 
 use super::rounded;
 use dray_core::options::Order;
@@ -18,38 +19,40 @@ use std::time::Duration;
 /// Number of datasets.
 pub const DATASETS: u64 = 20;
 
-/// Number of links, and number of stuck links among them.
+/// Number of links, and the number of links among them that stall.
 pub const LINKS: u32 = 50;
 const STUCK: u32 = 1;
 
-/// Number of concurrent reads of a link, and duration of each.
+/// Number of concurrent reads on a link, and the duration of a read.
 const READERS: u32 = 2;
 const READ: Duration = Duration::from_millis(100);
 
-/// Time of the line for an object: the links together could deliver five times as much.
+/// Time in which the line carries one object. The links together could deliver objects five times
+/// as fast.
 const LINE: Duration = Duration::from_millis(5);
 
 /// Number of buffers of the source.
 const BUFFERS: usize = 64;
 
-/// Beginning and end of the stall of a stuck link.
+/// Start and end of the stall.
 const STUCK_FROM: Duration = Duration::from_secs(2);
 const STUCK_UNTIL: Duration = Duration::from_secs(120);
 
-/// Maximum share of bytes sent twice, in percent.
+/// Maximum fraction of objects that may be sent twice, in percent.
 const EXTRA_PERCENT_MAX: u64 = 2;
 
 const OBJECT_BYTES: u64 = 1 << 20;
 
-/// Choice of the next object, and treatment of objects on a stuck link.
+/// Order of the objects, and handling of a stalled link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// First come, first served, skipping busy links. Objects on a stuck link wait for it.
+    /// First come, first served; busy links are skipped. Objects on the stalled link wait until it
+    /// recovers.
     Fcfs,
-    /// The shipped order, without giving up links.
+    /// The shipped order. Objects on the stalled link wait until it recovers.
     Nearest,
-    /// The shipped order: the dataset nearest to completion first; a stuck link is given up within
-    /// the budget.
+    /// The shipped order: the dataset closest to completion comes first. Objects on the stalled
+    /// link are read from their replicas, within the limit on objects sent twice.
     Ours,
 }
 
@@ -66,30 +69,30 @@ impl Way {
     }
 }
 
-/// Results of a run.
+/// Result of a run.
 #[derive(Debug, Clone)]
 pub struct Course {
-    /// Completion time of each dataset, in seconds.
+    /// Completion time of each dataset in seconds.
     pub completed: Vec<f64>,
-    /// Number of objects, and number of objects sent twice.
+    /// Number of objects, and number of objects that were sent twice.
     pub objects: (u64, u64),
 }
 
 impl Course {
-    /// Returns the mean completion time, in seconds.
+    /// Returns the mean completion time of the datasets in seconds.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.completed.iter().sum::<f64>() / self.completed.len() as f64
     }
 
-    /// Returns the fraction of bytes sent twice.
+    /// Returns the fraction of objects that were sent twice.
     #[must_use]
     pub fn extra(&self) -> f64 {
         self.objects.1 as f64 / self.objects.0 as f64
     }
 }
 
-/// A file of one object.
+/// A file that consists of one object.
 #[derive(Debug, Clone, Copy)]
 struct File {
     dataset: u64,
@@ -97,7 +100,8 @@ struct File {
     copy: u32,
 }
 
-/// Returns datasets of 20 to 580 files, one after the other in a random order.
+/// Returns the files of all datasets, with 20 to 580 files each, dataset after dataset in a random
+/// order.
 fn files(seed: u64) -> Vec<File> {
     let mut draw = Rng::new(seed);
     let mut sizes: Vec<u64> = (0..DATASETS).map(|number| 20 + number * 560 / 19).collect();
@@ -118,9 +122,9 @@ fn files(seed: u64) -> Vec<File> {
     datasets.map(place).collect()
 }
 
-/// Chooses the next object.
+/// The rule that chooses the next object.
 enum Chooser {
-    /// Queued files by number, and number of reads in progress on each link.
+    /// Numbers of the waiting files, and the number of reads in progress on each link.
     Line(VecDeque<usize>, BTreeMap<u32, u32>),
     Objects(Box<Objects>),
 }
@@ -131,7 +135,7 @@ impl Chooser {
             return Self::Line((0..files.len()).collect(), BTreeMap::new());
         }
         let limits = Limits {
-            // No file is small: each file is an object of its own.
+            // With a limit of zero no file counts as small, so each file is one object.
             pack_bytes_max: 0,
             segments_max: 1,
             reads_max: READERS,
@@ -186,10 +190,11 @@ impl Chooser {
     }
 }
 
-/// Reads in progress, by end time and number: file, link and start time.
+/// Reads in progress, by end time and sequence number. The value contains the file, the link and
+/// the start time.
 type Reads = BTreeMap<(Time, u64), (usize, u32, Time)>;
 
-/// Runs one variant with the datasets of a seed.
+/// Runs one variant with the datasets of this seed.
 #[must_use]
 pub fn run(way: Way, seed: u64) -> Course {
     let files = files(seed);
@@ -200,7 +205,7 @@ pub fn run(way: Way, seed: u64) -> Course {
     }
     let (mut now, mut number, mut line_free) = (Time::ZERO, 0, Time::ZERO);
     let mut reads = Reads::new();
-    // A buffer is freed when the line has sent its object.
+    // A buffer is free again when the line has sent its object.
     let mut on_the_line: BTreeSet<(Time, u64)> = BTreeSet::new();
     let mut arrived = vec![false; files.len()];
     let mut completed = vec![0.0; DATASETS as usize];
@@ -255,8 +260,8 @@ fn read_until(link: u32, now: Time) -> Time {
     if is_hit { until + READ } else { now + READ }
 }
 
-/// Gives up stuck links: queued files are read from their copies, and files in progress are read
-/// again there, within the budget. Returns the number of objects sent twice.
+/// Stops using stalled links: files that wait are read from their replicas, and files in progress
+/// are read again from their replicas, within the limit. Returns the number of objects sent twice.
 fn give_up(
     chooser: &mut Chooser,
     files: &[File],
@@ -295,7 +300,7 @@ fn give_up(
     twice
 }
 
-/// Seeds of the published runs.
+/// Seeds of the runs in the published results.
 pub const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
 /// Returns the results of all runs.

@@ -1,9 +1,9 @@
 //! Liu, Tieman, Kettimuthu and Foster, *A data transfer framework for large-scale science
-//! experiments*, 2010: Table 2 (completion times of two data sets under each policy), Figure 13
-//! (two pairs of endpoints) and Figure 14 (the turns of round robin).
+//! experiments*, 2010. This module repeats Table 2 (completion times of two data sets under each
+//! policy), Figure 13 (two pairs of endpoints) and Figure 14 (turns of round robin).
 //!
-//! Three engines run the same transfers: a fluid without costs, the paper's as far as its numbers
-//! show it, and ours.
+//! Three engines run the same transfers: a fluid model without costs, a model of the paper's engine
+//! as far as its published numbers show it, and a model of dray.
 
 use super::rounded;
 use crate::fluid::{Load, Record, Report, Resource, Ruled, Switching, Transfer, run};
@@ -14,29 +14,31 @@ use std::time::Duration;
 
 const GB: u64 = 1_000_000_000;
 
-/// Bytes per second of the line. Fitted: 53 GB in the 1022 s of first come, first served.
+/// Rate of the line in bytes per second. Derived from the paper: first come, first served moved 53
+/// GB in 1022 s.
 const LINE: f64 = 415e6 / 8.0;
 
-/// Bytes per second of a card: both ends had a card of 1 Gbit/s.
+/// Rate of a network card in bytes per second. In the paper both ends had a card of 1 Gbit/s.
 const CARD: f64 = 1e9 / 8.0;
 
-/// Pause of the paper's engine at a change. Fitted: round robin took 21 s longer than first come,
-/// first served, in 82 changes.
+/// Pause of the paper's engine when it changes to another transfer. Derived from the paper: with 82
+/// changes, round robin took 21 s longer than first come, first served.
 const THEIR_PAUSE: Duration = Duration::from_millis(256);
 
-/// Bytes of a turn, in the paper's engine and in ours.
+/// Number of bytes of a turn, in all engines.
 const QUOTA: u64 = 400_000_000;
 
-/// Bytes of an object in our engine.
+/// Object size in dray's engine, in bytes.
 const OBJECT: u64 = 1 << 20;
 
-/// Round-trip time of the paths; an opening gate lets the first byte through after one.
+/// Round-trip time of the paths. After a gate opens, the first byte arrives one round trip later.
 const ROUND_TRIP: Duration = Duration::from_millis(33);
 
-/// Submission time of the second data set, after the first.
+/// Time from the submission of the first data set to that of the second.
 const SECOND_COMES: Duration = Duration::from_secs(60);
 
-/// Table 2 of the paper in seconds: tray03, tray05 from its submission, and both.
+/// Table 2 of the paper, in seconds: duration of tray03, duration of tray05 from its submission,
+/// and duration of both together.
 pub const TABLE_2: [(Name, [f64; 3]); 3] = [
     (Name::Fcfs, [683.0, 962.0, 1022.0]),
     (Name::Priority, [1019.0, 392.0, 1019.0]),
@@ -46,13 +48,14 @@ pub const TABLE_2: [(Name, [f64; 3]); 3] = [
 /// Model of the engine that runs the transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// No costs; our policies.
+    /// No costs, with dray's policies.
     Fluid,
-    /// Each change costs [`THEIR_PAUSE`], and in round robin a later data set has saved the turns
-    /// of the time before: the published times match an engine that counts this way.
+    /// The paper's engine. Each change costs [`THEIR_PAUSE`]. In round robin, a data set that
+    /// arrives later also gets the turns of the time before it arrived. The published times match
+    /// an engine that counts in this way.
     Theirs,
-    /// Objects of 1 MiB in flight are completed; a change costs one round trip, a session three;
-    /// our policies.
+    /// Dray's engine and policies. Objects of 1 MiB in flight are completed. A change costs one
+    /// round trip, and a new session costs three.
     Ours,
 }
 
@@ -60,7 +63,7 @@ impl Engine {
     /// All engines.
     pub const ALL: [Self; 3] = [Self::Fluid, Self::Theirs, Self::Ours];
 
-    /// Returns the name for reports.
+    /// Returns the name of the engine in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,7 +93,8 @@ impl Engine {
         if self == Self::Theirs && name == Name::RoundRobin {
             return Box::new(LeastServed { current: None });
         }
-        // One data set at a time under every policy: the paper's engine gave one all its threads.
+        // Run one data set at a time under every policy, because the paper's engine gave all its
+        // threads to one data set.
         let settings = Settings {
             max_running: Some(1),
             quota: QUOTA,
@@ -100,11 +104,11 @@ impl Engine {
     }
 }
 
-/// Round robin in which absence saves quota: the transfer with the fewest bytes moved gets the next
-/// turn.
+/// Round robin in which a transfer accumulates turns while it is absent: the transfer that has
+/// moved the fewest bytes gets the next turn.
 #[derive(Debug)]
 struct LeastServed {
-    /// Transfer of the current turn, and its total bytes at the end of the turn.
+    /// The transfer whose turn it is, and its total number of bytes at the end of the turn.
     current: Option<(String, u64)>,
 }
 
@@ -139,10 +143,10 @@ impl Policy for LeastServed {
     }
 }
 
-/// Runs Table 2: tray03 first, tray05 a minute later, over one line.
+/// Runs Table 2: tray05 arrives a minute after tray03, and both use one line.
 ///
 /// # Panics
-/// If a policy's orders are infeasible.
+/// If the policy orders rates that are not feasible.
 #[must_use]
 pub fn two_sets(engine: Engine, policy: Name) -> Report {
     let mut load = Load {
@@ -160,11 +164,12 @@ pub fn two_sets(engine: Engine, policy: Name) -> Report {
     play(&load, engine.policy(policy))
 }
 
-/// Runs Figure 13: two data sets between two pairs of endpoints. The paper does not identify the
-/// figure's two data sets; these are from the paper, with the figure's ratio of sizes.
+/// Runs Figure 13: two data sets between two pairs of endpoints. The paper does not name the two
+/// data sets of the figure. The data sets used here are from the paper, and their sizes have the
+/// same ratio as in the figure.
 ///
 /// # Panics
-/// If a policy's orders are infeasible.
+/// If the policy orders rates that are not feasible.
 #[must_use]
 pub fn two_pairs(engine: Engine, policy: Name) -> Report {
     let mut load = Load {
@@ -195,15 +200,15 @@ fn play(load: &Load, policy: Box<dyn Policy>) -> Report {
     }
 }
 
-/// Returns the seconds from the submission to the end of each, and from the first submission to the
-/// last end.
+/// Returns three durations in seconds: of the first transfer, of the second transfer, and from the
+/// first submission to the last end.
 #[must_use]
 pub fn seconds(report: &Report) -> [f64; 3] {
     let of = |at: usize| report.transfers[at].seconds().unwrap_or(f64::NAN);
     [of(0), of(1), report.ended.since(Time::ZERO).as_secs_f64()]
 }
 
-/// Returns the time that the first transfer kept moving after the second arrived.
+/// Returns the time for which the first transfer continued to move after the second arrived.
 #[must_use]
 pub fn preemption(report: &Report) -> Duration {
     let arrived = report.transfers[1].arrived;
@@ -212,7 +217,7 @@ pub fn preemption(report: &Report) -> Duration {
     cut.map_or(Duration::ZERO, |to| to.since(arrived))
 }
 
-/// Returns the bytes of each full turn while both transfers were present.
+/// Returns the number of bytes of each complete turn while both transfers were present.
 #[must_use]
 pub fn turns(report: &Report) -> Vec<f64> {
     let [first, second] = [&report.transfers[0], &report.transfers[1]];
@@ -224,7 +229,7 @@ pub fn turns(report: &Report) -> Vec<f64> {
     turns.into_iter().map(|turn| turn.bytes).collect()
 }
 
-/// Returns all results of the published pages.
+/// Returns all results for the published pages.
 #[must_use]
 pub fn results() -> Value {
     let rows = TABLE_2.iter().flat_map(|(policy, paper)| {
@@ -270,7 +275,8 @@ pub fn results() -> Value {
     })
 }
 
-/// Returns the curve of a transfer: seconds and gigabytes, wherever the rate changed.
+/// Returns the progress of a transfer as points (seconds, gigabytes), one for each change of its
+/// rate.
 fn curve(record: &Record) -> Vec<[f64; 2]> {
     let points = record.curve.iter();
     points

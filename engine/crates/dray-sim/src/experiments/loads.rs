@@ -1,9 +1,11 @@
-//! Random loads of half to more than all of the capacity: the broker's admissions, its missed
-//! promises, and the misses of other rules with the same transfers.
+//! Random loads that need from half to more than all of the capacity. The experiment measures the
+//! broker's admissions, its missed promises, and the deadlines that other rules miss with the same
+//! transfers.
 //!
-//! A load consists of some sites' cards and their shared link for an hour, with transfers of all
-//! sizes and deadlines of one and a half to six times their time alone. Some transfers are
-//! announced before they may begin, some have ceilings, and background transfers fill the rest.
+//! A load uses the network cards of several sites and their shared link for an hour. It contains
+//! transfers of all sizes. Their deadlines allow one and a half to six times the time that they
+//! would need alone. Some transfers are submitted before they may begin, some have ceilings, and
+//! background transfers use the remaining capacity.
 
 use super::rounded;
 use crate::fluid::{
@@ -17,42 +19,42 @@ use dray_sched::rng::Rng;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Number of loads in the whole experiment.
+/// Number of loads in the complete experiment.
 pub const LOADS: u64 = 1_000;
 
-/// Number of loads with fewer transfers.
+/// Number of loads with fewer and larger transfers.
 const FEW_LOADS: u64 = 200;
 
-/// Earliest submission in seconds: capacities are measured before.
+/// Earliest submission in seconds. Capacities are measured before this time.
 const BEFORE: u64 = 600;
 
-/// Seconds during which transfers arrive.
+/// Period in which transfers arrive, in seconds.
 const HOUR: u64 = 3_600;
 
 const SECOND: u64 = 1_000_000_000;
 const MEGA: u64 = 1_000_000;
 
-/// Amplitude of a noisy capacity.
+/// Amplitude of a varying capacity, as a fraction.
 const NOISE: f64 = 0.3;
 
-/// Duration of each value of a noisy capacity, in seconds: minimum, and range above it.
+/// Duration of each value of a varying capacity in seconds: the minimum, and the range above it.
 const NOISE_LASTS: (u64, u64) = (20, 100);
 
-/// Time at which transfers are known: at their submission or at the start.
+/// The time at which the broker learns of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// At their submission.
+    /// At its submission.
     Online,
-    /// At the start, as advance reservations.
+    /// At the start, as an advance reservation.
     Ahead,
 }
 
-/// Number of transfers of a load, with the same total bytes.
+/// Number of transfers in a load. The total number of bytes is the same for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Many {
-    /// 40 to 80.
+    /// 40 to 80 transfers.
     Usual,
-    /// 20 to 40, each twice as large.
+    /// 20 to 40 transfers, each twice as large.
     Few,
 }
 
@@ -65,16 +67,17 @@ impl Many {
     }
 }
 
-/// A random load.
+/// A random load with its demand.
 #[derive(Debug, Clone)]
 pub struct Drawn {
     /// The load.
     pub load: Load,
-    /// Demand of transfers with deadlines on the most demanded resource, as a fraction of its hour.
+    /// Demand of the transfers with deadlines on the resource with the highest demand, as a
+    /// fraction of the capacity of that resource in one hour.
     pub part: f64,
 }
 
-/// Returns the load of a seed.
+/// Returns the load for this seed.
 #[must_use]
 pub fn drawn(seed: u64, known: Known, many: Many) -> Drawn {
     let mut draw = Rng::new(seed ^ 0x10ad);
@@ -83,7 +86,7 @@ pub fn drawn(seed: u64, known: Known, many: Many) -> Drawn {
     let sites = 2 + draw.below(3);
     let mut capacities = Vec::new();
     for site in 0..=sites {
-        // Cards of one and more GB/s; the last resource is the shared link.
+        // The cards have 0.8 to 2.5 GB/s. The last resource is the shared link.
         let card = MEGA as f64 * (800.0 + 1_700.0 * unit(&mut draw));
         let capacity = if site == sites { card * 1.5 } else { card };
         load.share(Resource::steady(&format!("r{site}"), capacity.floor()));
@@ -99,13 +102,14 @@ pub fn drawn(seed: u64, known: Known, many: Many) -> Drawn {
         if draw.below(2) == 0 {
             used.push(link);
         }
-        // Sizes over two orders of magnitude, uniform in their logarithm.
+        // Sizes differ by a factor of up to 100, and their logarithms are distributed uniformly.
         let size = 100f64.powf(unit(&mut draw));
         let comes = BEFORE + draw.below(HOUR * 3 / 4);
         shapes.push((used, size, comes, draw.clone()));
         let _ = draw.next();
     }
-    // Scaled so that the demand on the most demanded resource is that fraction of an hour.
+    // Scale the sizes so that the resource with the highest demand is used for the fraction `part`
+    // of an hour.
     let asked = |at: usize| -> f64 {
         let of = shapes.iter().filter(|(used, ..)| used.contains(&at));
         of.map(|(_, size, ..)| *size).sum::<f64>() / (capacities[at] * HOUR as f64)
@@ -158,7 +162,7 @@ fn index(draw: &mut Rng, bound: u64) -> usize {
     usize::try_from(draw.below(bound)).expect("small")
 }
 
-/// Returns the load with capacities that vary for the longest possible run.
+/// Returns the load with varying capacities, for a time that is longer than any run.
 #[must_use]
 pub fn noisy(load: &Load, seed: u64) -> Load {
     let mut draw = Rng::new(seed ^ 0x0153);
@@ -177,7 +181,7 @@ pub fn noisy(load: &Load, seed: u64) -> Load {
     load
 }
 
-/// Returns a load of the admitted transfers only.
+/// Returns a load that contains only the transfers admitted in `report`.
 #[must_use]
 pub fn accepted(load: &Load, report: &Report) -> Load {
     let mut kept = load.clone();
@@ -187,7 +191,7 @@ pub fn accepted(load: &Load, report: &Report) -> Load {
     kept
 }
 
-/// Returns the number of late transfers with a deadline.
+/// Returns the number of admitted transfers that missed their deadline.
 #[must_use]
 pub fn misses(report: &Report, load: &Load) -> usize {
     let all = report.transfers.iter().zip(&load.transfers);
@@ -198,7 +202,7 @@ pub fn misses(report: &Report, load: &Load) -> usize {
     .count()
 }
 
-/// Returns the admitted bytes with a deadline.
+/// Returns the number of bytes of admitted transfers with a deadline.
 #[must_use]
 pub fn bytes_taken(report: &Report, load: &Load) -> u64 {
     let all = report.transfers.iter().zip(&load.transfers);
@@ -207,8 +211,9 @@ pub fn bytes_taken(report: &Report, load: &Load) -> u64 {
         .sum()
 }
 
-/// Returns an upper bound of the bytes that any admission could move in time, with full knowledge
-/// from the start: the linear relaxation, in which parts of transfers count too.
+/// Returns an upper bound for the number of bytes that any admission could move in time, even if it
+/// knew all transfers from the start. The bound is a linear relaxation, in which parts of transfers
+/// count too.
 #[must_use]
 pub fn bytes_at_best(load: &Load) -> f64 {
     let demands = load
@@ -235,29 +240,30 @@ pub fn bytes_at_best(load: &Load) -> f64 {
     bytes_bound(&need).unwrap_or(0.0)
 }
 
-/// Results of one load.
+/// Results for one load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// Its demand, as [`Drawn::part`].
+    /// Demand of the load, as in [`Drawn::part`].
     pub part: f64,
-    /// Number of transfers with a deadline, and number of admitted ones among them.
+    /// Number of transfers with a deadline.
     pub wished: usize,
-    /// See `wished`.
+    /// Number of admitted transfers with a deadline.
     pub taken: usize,
-    /// Admitted bytes, as a fraction of the upper bound.
+    /// Bytes of admitted transfers, as a fraction of the upper bound.
     pub of_best: f64,
-    /// Number of late transfers with steady capacities.
+    /// Number of late transfers with constant capacities.
     pub late_steady: usize,
-    /// Number of late transfers with noisy capacities: under the broker, EDF, fair share.
+    /// Number of late transfers with varying capacities: under the broker, under EDF, and with fair
+    /// sharing.
     pub late_noisy: [usize; 3],
-    /// Number of the broker's late transfers whose miss was predicted before their deadline.
+    /// Number of late transfers whose miss the broker reported before their deadline.
     pub foretold: usize,
 }
 
 /// Runs one load under all rules.
 ///
 /// # Panics
-/// If a conductor's orders are infeasible.
+/// If a rule orders rates that are not feasible.
 #[must_use]
 pub fn outcome(seed: u64, many: Many) -> Outcome {
     let Drawn { load, part } = drawn(seed, Known::Online, many);
@@ -305,8 +311,8 @@ pub fn outcome(seed: u64, many: Many) -> Outcome {
     }
 }
 
-/// Returns the admitted bytes if all transfers are requested in advance, as a fraction of the upper
-/// bound: in the order of the list, and the largest first.
+/// Returns the admitted bytes as a fraction of the upper bound, if all transfers are requested in
+/// advance: first in the order of the load, then with the largest transfers first.
 #[must_use]
 pub fn ahead(seed: u64) -> [f64; 2] {
     let Drawn { load, .. } = drawn(seed, Known::Ahead, Many::Usual);
@@ -338,7 +344,8 @@ pub fn ahead(seed: u64) -> [f64; 2] {
 #[must_use]
 pub fn results() -> Value {
     let mut all = table(0..LOADS);
-    // With fewer, larger transfers fewer can be late together.
+    // Also run loads with fewer and larger transfers, because fewer transfers can then be late
+    // together.
     let few = (0..FEW_LOADS).map(|seed| outcome(seed, Many::Few));
     let mut late = [0; 3];
     for one in few {
@@ -354,7 +361,7 @@ pub fn results() -> Value {
     all
 }
 
-/// Returns the results of these seeds, by demand.
+/// Returns the results for these seeds, grouped by demand.
 #[must_use]
 pub fn table(seeds: std::ops::Range<u64>) -> Value {
     let outcomes: Vec<Both> = seeds
@@ -377,7 +384,7 @@ pub fn table(seeds: std::ops::Range<u64>) -> Value {
     })
 }
 
-/// Outcome of a load, and its result with advance requests.
+/// Results of a load, and its admitted fractions with advance requests.
 type Both = (Outcome, [f64; 2]);
 
 fn row(low: f64, high: f64, outcomes: &[&Both]) -> Value {

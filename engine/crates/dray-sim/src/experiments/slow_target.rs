@@ -1,6 +1,7 @@
-//! One of eight storage targets at a tenth of its speed (LADS, section 4): measures how much data
-//! bypasses it, and its cost for the others. Both machines, the wire and the log are the shipped
-//! ones; targets and link are modelled as queues with service times.
+//! One of eight storage targets has a tenth of its normal speed (LADS, section 4). The experiment
+//! measures how much data bypasses the slow target, and how much the slow target delays the others.
+//! The two machines, the wire format and the log are the shipped code. Targets and the link are
+//! simulated as queues with service times.
 
 use super::rounded;
 use crate::timing::{At, Slow, Timing, Written};
@@ -15,37 +16,39 @@ use std::time::Duration;
 /// Number of storage targets at each end.
 pub const TARGETS: u32 = 8;
 
-/// Number of files on each target, and of objects in each file.
+/// Number of files on each target, and number of objects in each file.
 const FILES: u32 = 12;
 const OBJECTS: u64 = 12;
 
-/// Bytes of an object in the simulation; its duration is that of 1 MiB at 100 MiB/s.
+/// Object size in bytes in the simulation, and the time in which a target serves an object. The
+/// time is that of 1 MiB at 100 MiB/s.
 const OBJECT_BYTES: u64 = 256;
 const OBJECT: Duration = Duration::from_millis(10);
 
-/// Number of buffers of each end's pool: half of the capacity of all readers of all targets.
+/// Number of buffers in the pool of each end: half of the number that the readers of all targets
+/// could use.
 pub const BUFFERS: u32 = 16;
 
-/// Time that the congestion stays on a target before it moves to the next.
+/// In runs with a moving congestion: the time after which the congestion moves to the next target.
 pub const PERIOD: Duration = Duration::from_millis(250);
 
-/// Bottleneck of the transfer without a slow target.
+/// The bottleneck of the transfer if no target is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// The targets: the link carries their total rate.
+    /// The targets: the link carries the total rate of all targets.
     Targets,
-    /// The link, which carries three quarters of that rate.
+    /// The link: it carries three quarters of the total rate of all targets.
     Link,
 }
 
-/// One run, in seconds from its beginning.
+/// Measurements of one run. Times are counted from the start of the run.
 #[derive(Debug, Clone)]
 pub struct Course {
     timing: Timing,
 }
 
 impl Course {
-    /// Returns the time at which all data of these targets was written.
+    /// Returns the time at which all data of the chosen targets was written.
     fn done(&self, is_meant: impl Fn(u32) -> bool) -> Time {
         let meant = self
             .timing
@@ -55,19 +58,19 @@ impl Course {
         meant.map(|one| one.at).max().unwrap_or(Time::ZERO)
     }
 
-    /// Returns the seconds until all data was written.
+    /// Returns the time in seconds until all data was written.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         seconds(self.done(|_| true))
     }
 
-    /// Returns the seconds until all data of the other targets was written.
+    /// Returns the time in seconds until all data of the targets other than `slow` was written.
     #[must_use]
     pub fn others(&self, slow: u32) -> f64 {
         seconds(self.done(|target| target != slow))
     }
 
-    /// Returns the maximum number of objects in progress on a target between two times.
+    /// Returns the maximum number of objects in progress on a target within a period.
     #[must_use]
     pub fn crowd(&self, target: u32, between: [Duration; 2]) -> usize {
         let [from, until] = between.map(|length| Time::ZERO + length);
@@ -77,8 +80,8 @@ impl Course {
         meant.map(|(.., count)| *count).max().unwrap_or(0)
     }
 
-    /// Returns the objects per second until the other targets finished: it excludes the tail, which
-    /// the slow target alone causes.
+    /// Returns the rate in objects per second until the other targets finished. The time after that
+    /// is left out, because only the slow target causes it.
     #[must_use]
     pub fn rate_until_tail(&self, slow: u32) -> f64 {
         let until = self.done(|target| target != slow);
@@ -99,15 +102,15 @@ fn seconds(time: Time) -> f64 {
 /// Runs a transfer.
 ///
 /// # Errors
-/// A broken promise.
+/// A description of a broken promise.
 pub fn run(order: Order, end: At, bound: Bound, slow: Slow) -> Result<Course, String> {
     run_with(BUFFERS, order, end, bound, slow)
 }
 
-/// As [`run`], with other pools.
+/// As [`run`], with pools of `buffers` buffers.
 ///
 /// # Errors
-/// A broken promise.
+/// A description of a broken promise.
 pub fn run_with(
     buffers: u32,
     order: Order,
@@ -156,7 +159,8 @@ fn setup(buffers: u32, order: Order) -> Setup {
     }
 }
 
-/// Returns a tree with the files of all targets in turn, so that a reader in file order meets each.
+/// Returns a tree in which consecutive files lie on different targets, so that a reader in file
+/// order uses all targets.
 fn tree() -> Result<Tree, Error> {
     let mut draw = Rng::new(7);
     let mut tree = Tree::default();
@@ -177,8 +181,8 @@ fn tree() -> Result<Tree, Error> {
     Ok(tree)
 }
 
-/// Returns the minimum duration under a moving congestion, of a transfer that takes `alone` seconds
-/// without: each target is slow one eighth of the time.
+/// Returns the minimum duration of a transfer with a moving congestion. `alone` is its duration in
+/// seconds without congestion. Each target is slow for one eighth of the time.
 #[must_use]
 pub fn least_with_moving(alone: f64) -> f64 {
     alone / (1.0 - 0.9 / f64::from(TARGETS))
@@ -187,7 +191,7 @@ pub fn least_with_moving(alone: f64) -> f64 {
 /// Returns the results of all runs.
 ///
 /// # Errors
-/// A broken promise.
+/// A description of a broken promise.
 pub fn results() -> Result<Value, String> {
     let slow = TARGETS - 3;
     let mut rows = Vec::new();

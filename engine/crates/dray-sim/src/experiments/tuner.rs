@@ -1,5 +1,6 @@
-//! Tuners on four paths: their throughput relative to the best fixed number in the same weather,
-//! and their time in the range where the far side fails.
+//! Compares tuners on four network paths. The experiment measures the throughput relative to the
+//! best fixed number under the same disturbances, and the time spent at numbers at which the other
+//! end fails.
 
 pub mod paths;
 
@@ -9,24 +10,24 @@ use dray_sched::tuner::{Bounds, Knob, Remembered, Sample, Setting, Tuner};
 use paths::{Course, PATHS, Path, STEP, STEPS, Weather, drawn, run};
 use serde_json::{Value, json};
 
-/// Number of runs of each path, each with its own weather.
+/// Number of runs of each path. Each run has different disturbances.
 pub const SEEDS: u64 = 200;
 
 /// Number of random paths, each run once.
 const DRAWN: u64 = 400;
 
-/// Second from which the throughput is compared with the best.
+/// Time in seconds from which the throughput is compared with the best fixed number.
 pub const FROM: usize = 20;
 
-/// Seed of the runs shown in the pictures.
+/// Seed of the runs that the pictures show.
 const SHOWN: u64 = 1;
 
-/// Fixed numbers; a tuner is compared with the best of them.
+/// Fixed numbers. A tuner is compared with the best of these numbers.
 const FIXED: [u64; 26] = [
     1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 34, 36, 38, 40, 44, 48, 56, 64,
 ];
 
-/// The default setting at the start of a transfer.
+/// Default setting at the start of a transfer.
 pub const START: Setting = Setting {
     streams: 4,
     readers: 4,
@@ -34,7 +35,8 @@ pub const START: Setting = Setting {
     object_bytes: 1 << 20,
 };
 
-/// Bounds of a tuner: an endpoint grants 64 streams; object sizes are fixed here.
+/// Bounds of the tuners. An endpoint grants 64 streams. The object size is not tuned in this
+/// experiment.
 pub const BOUNDS: Bounds = Bounds {
     least: Setting {
         streams: 1,
@@ -50,18 +52,18 @@ pub const BOUNDS: Bounds = Bounds {
     },
 };
 
-/// The tuner of a run.
+/// The tuner used in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// No tuner: [`START`] stays.
+    /// No tuner: [`START`] stays in force.
     Nobody,
     /// The rule of Liu and others.
     Dtl,
-    /// Ours, for an unknown pair of endpoints.
+    /// The tuner of dray, for a pair of endpoints without history.
     Ours,
-    /// Ours, without knowledge of the bottleneck.
+    /// The tuner of dray, without information about the bottleneck.
     Blind,
-    /// Ours, with the result of another run.
+    /// The tuner of dray, with the result of another run.
     Recalled,
 }
 
@@ -86,7 +88,7 @@ impl Who {
     }
 }
 
-/// Runs a path in the weather of a seed.
+/// Runs a path with the disturbances of this seed.
 #[must_use]
 pub fn course(path: &Path, seed: u64, who: Who) -> Course {
     let weather = Weather::new(seed);
@@ -108,7 +110,7 @@ pub fn course(path: &Path, seed: u64, who: Who) -> Course {
             })
         }
         Who::Recalled => {
-            // The setting found in other weather.
+            // Recall the setting that a run with other disturbances has found.
             let (_, known) = ours(path, &Weather::new(seed + SEEDS));
             let mut tuner = Tuner::recall(&BOUNDS, &known);
             let start = tuner.setting();
@@ -123,7 +125,8 @@ fn ours(path: &Path, weather: &Weather) -> (Course, Remembered) {
     (course, tuner.remembered())
 }
 
-/// Returns the best fixed number in that weather, and the bytes that it carries from [`FROM`] on.
+/// Returns the best fixed number for these disturbances, and the number of bytes that it moves from
+/// [`FROM`] on.
 #[must_use]
 pub fn best_fixed(path: &Path, seed: u64) -> (u64, f64) {
     let weather = Weather::new(seed);
@@ -139,7 +142,7 @@ pub fn best_fixed(path: &Path, seed: u64) -> (u64, f64) {
     )
 }
 
-/// Returns the bytes from [`FROM`] on.
+/// Returns the number of bytes moved from [`FROM`] on.
 #[must_use]
 pub fn carried(course: &Course) -> f64 {
     course.bytes.iter().skip(FROM * per_second()).sum()
@@ -152,15 +155,17 @@ const fn per_second() -> usize {
 /// Results of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Came {
-    /// Bytes as a fraction of the best fixed number's.
+    /// Bytes moved, as a fraction of the bytes that the best fixed number moves.
     pub part: f64,
-    /// Seconds until the number in force would carry nine tenths of the maximum, without weather.
+    /// Time in seconds until the number in force would reach nine tenths of the maximum throughput
+    /// without disturbances.
     pub seconds: Option<f64>,
-    /// Number of times it entered the range where the far side fails.
+    /// Number of times that the tuner chose a number at which the other end fails, after one at
+    /// which it does not.
     pub entries: usize,
-    /// Longest stay in that range, in seconds.
+    /// Longest continuous time in seconds at numbers at which the other end fails.
     pub longest: f64,
-    /// Total time in that range, in seconds.
+    /// Total time in seconds at numbers at which the other end fails.
     pub failing: f64,
 }
 
@@ -187,7 +192,7 @@ pub fn came(path: &Path, course: &Course, best: f64) -> Came {
     }
 }
 
-/// Returns all runs of one path.
+/// Returns the results of `seeds` runs on one path.
 #[must_use]
 pub fn all(path: &Path, who: Who, seeds: u64) -> Vec<Came> {
     (0..seeds)
@@ -195,7 +200,8 @@ pub fn all(path: &Path, who: Who, seeds: u64) -> Vec<Came> {
         .collect()
 }
 
-/// Returns runs of random paths with this bottleneck, each with a path and weather of its own.
+/// Returns the results of runs on random paths with this bottleneck. Each run has a different path
+/// and different disturbances.
 #[must_use]
 pub fn of_drawn(name: &str, who: Who, seeds: u64) -> Vec<Came> {
     (0..seeds)
@@ -208,7 +214,7 @@ pub fn of_drawn(name: &str, who: Who, seeds: u64) -> Vec<Came> {
         .collect()
 }
 
-/// Returns the quantile of the values at this percentage.
+/// Returns the quantile of the values at `hundredths` percent.
 #[must_use]
 pub fn quantile(values: impl Iterator<Item = f64>, hundredths: usize) -> f64 {
     let mut values: Vec<f64> = values.collect();
@@ -289,7 +295,7 @@ fn summed(who: Who, runs: &[Came]) -> Value {
     })
 }
 
-/// Returns the steps of the number over seconds.
+/// Returns the tuned number over time as steps: time in seconds, and number.
 fn curve(knob: Knob, course: &Course) -> Vec<[f64; 2]> {
     let mut points: Vec<[f64; 2]> = Vec::new();
     let mut last = None;

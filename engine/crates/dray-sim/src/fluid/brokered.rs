@@ -1,25 +1,25 @@
-//! The broker of `dray-sched` as a conductor: it decides admissions and rates.
+//! The broker of `dray-sched` as a conductor. The broker decides admissions and rates.
 
 use super::{Conductor, Event, Load, Orders, Scene, Transfer, TransferIndex};
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use dray_sched::broker::{Broker, Config, Rates, Refusal, ResourceId, TransferKey, Wish};
 
-/// Admission of transfers.
+/// How transfers are admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Each request is tested on arrival; a refused one does not return.
+    /// The broker tests each request when it arrives. A refused request is not submitted again.
     Tested,
-    /// All requests are promised, as if admitted elsewhere.
+    /// The broker promises all requests without a test, as if another broker had admitted them.
     Given,
 }
 
-/// Source of the broker's capacities.
+/// How the broker learns the capacities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizes {
-    /// Configured with their values at the start.
+    /// From the configuration, with the initial values.
     Configured,
-    /// Measured, with their changes.
+    /// From measurements, including all changes.
     Measured,
 }
 
@@ -29,19 +29,19 @@ pub struct Brokered {
     broker: Broker,
     admission: Admission,
     sizes: Sizes,
-    /// Refused transfers, with time and reason.
+    /// Refused transfers, with the time and the reason.
     pub refusals: Vec<(TransferIndex, Time, Refusal)>,
-    /// Transfers whose miss was predicted, with the time of the first prediction.
+    /// Transfers whose miss the broker reported, with the time of the first report.
     pub foretold: Vec<(TransferIndex, Time)>,
-    /// Number of changes of a transfer's rate.
+    /// Number of times that the rate of a transfer changed.
     pub changes: usize,
-    /// Rates after each call.
+    /// Rates after each call of the broker.
     pub rates: Vec<(Time, Rates)>,
     keeps_rates: bool,
 }
 
 impl Brokered {
-    /// Returns a broker with a load's resources.
+    /// Creates a broker with the resources of a load.
     #[must_use]
     pub fn new(load: &Load, config: Config, admission: Admission, sizes: Sizes) -> Self {
         let mut broker = Broker::new(config);
@@ -66,7 +66,7 @@ impl Brokered {
         }
     }
 
-    /// Keeps all rates for a report.
+    /// Keeps the rates of all calls, for a report.
     #[must_use]
     pub fn keeping_rates(mut self) -> Self {
         self.keeps_rates = true;
@@ -100,7 +100,7 @@ impl Conductor for Brokered {
         let now = scene.now;
         let mut orders = Orders::default();
         for seen in scene.present {
-            // Rounded up: a remaining fraction of a byte still counts.
+            // Round up, because a remaining fraction of a byte still has to move.
             let left = seen.left().max(0.0).ceil() as u64;
             self.broker.progress(key(seen.index), left.max(1));
         }
@@ -148,7 +148,7 @@ impl Conductor for Brokered {
     }
 }
 
-/// Converts a transfer of the model to a request.
+/// Converts a transfer of the model to a request to the broker.
 #[must_use]
 pub fn wish(index: TransferIndex, transfer: &Transfer) -> Wish {
     let resources: Vec<ResourceId> = transfer.resources.iter().map(|at| id(at.0)).collect();

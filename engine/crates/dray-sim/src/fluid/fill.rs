@@ -1,11 +1,11 @@
-//! Allocates the remaining capacity of resources to running transfers.
+//! Divides the remaining capacity of resources among running transfers.
 
 use super::{Scene, TransferIndex, TransferView};
 
-/// Smaller fractions of a capacity count as zero.
+/// Fractions of a capacity that are smaller than this count as zero.
 const NOTHING: f64 = 1e-12;
 
-/// Remaining capacities during one round of orders.
+/// Capacity that remains while orders are being computed.
 #[derive(Debug, Clone)]
 pub struct RemainingCapacity {
     left: Vec<f64>,
@@ -13,7 +13,7 @@ pub struct RemainingCapacity {
 }
 
 impl RemainingCapacity {
-    /// Returns the full capacities of the scene's resources.
+    /// Starts with the full capacity of each resource in the scene.
     #[must_use]
     pub fn new(scene: &Scene<'_>) -> Self {
         Self {
@@ -22,13 +22,14 @@ impl RemainingCapacity {
         }
     }
 
-    /// Returns the remaining capacity of a resource.
+    /// Returns the remaining capacity of a resource in bytes per second.
     #[must_use]
     pub fn left(&self, resource: super::ResourceIndex) -> f64 {
         self.left[resource.0]
     }
 
-    /// Allocates to one transfer as much as is left and it can use, at most `wish`.
+    /// Gives one transfer as much capacity as remains and as it can use, at most `wish`. Returns
+    /// its rate.
     pub fn take(&mut self, seen: &TransferView<'_>, wish: f64) -> f64 {
         let ceiling = seen.transfer.ceiling.unwrap_or(f64::INFINITY);
         let resources = &seen.transfer.resources;
@@ -40,7 +41,7 @@ impl RemainingCapacity {
         rate
     }
 
-    /// Allocates in order, to each as much as it can use.
+    /// Gives capacity to transfers in this order, to each as much as it can use.
     #[must_use]
     pub fn in_order(mut self, order: &[&TransferView<'_>]) -> Vec<(TransferIndex, f64)> {
         let rates = order
@@ -49,12 +50,13 @@ impl RemainingCapacity {
         rates.filter(|(_, rate)| *rate > 0.0).collect()
     }
 
-    /// Allocates by weight: all rates grow until a resource of a transfer is exhausted or its
-    /// ceiling is reached (weighted max-min fairness by progressive filling: Bertsekas and
-    /// Gallager, Data Networks, section 6.5.2).
+    /// Divides capacity by weight. All rates grow in proportion to their weights. The rate of a
+    /// transfer stops growing when one of its resources is exhausted or its ceiling is reached.
+    /// This is weighted max-min fairness by progressive filling (Bertsekas and Gallager, Data
+    /// Networks, section 6.5.2).
     ///
     /// # Panics
-    /// If a transfer has neither a ceiling nor a resource: its rate would be infinite.
+    /// If a transfer has neither a ceiling nor a resource, because its rate would be infinite.
     #[must_use]
     pub fn by_weight(mut self, wishes: &[(&TransferView<'_>, f64)]) -> Vec<(TransferIndex, f64)> {
         let mut rates = vec![0.0; wishes.len()];

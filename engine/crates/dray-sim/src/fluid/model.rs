@@ -1,4 +1,4 @@
-//! The clock of the fluid model, and the checks of orders.
+//! The clock of the fluid model, and the checks of a conductor's orders.
 
 use super::{
     Conductor, Event, Fault, Knowledge, Load, Orders, Record, Report, ResourceIndex, Scene,
@@ -6,11 +6,12 @@ use super::{
 };
 use dray_core::Time;
 
-/// Permitted error of sums of rates: the rounding of 64-bit additions, worth less than a byte.
+/// Permitted relative error of sums of rates. It covers the rounding of 64-bit additions, and is
+/// worth less than a byte.
 const TOLERANCE: f64 = 1e-9;
 
-/// Maximum number of events for each transfer and each change of capacity; a policy with small
-/// quotas has many.
+/// Maximum number of events for each transfer and each change of a capacity. A policy with small
+/// quotas causes many events.
 const EVENTS_EACH_MAX: usize = 200_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,21 +21,23 @@ enum Phase {
     Gone,
 }
 
-/// State of a transfer.
+/// State of a transfer during a run.
 struct Moving<'a> {
     transfer: &'a Transfer,
     phase: Phase,
-    /// Bytes moved.
+    /// Number of bytes moved.
     served: f64,
-    /// Ordered rate.
+    /// Rate that the conductor has ordered, in bytes per second.
     ordered: f64,
-    /// Present rate.
+    /// Actual rate in bytes per second.
     rate: f64,
-    /// Stopped, but it continues until this total of bytes, at this rate.
+    /// Set while a stopped transfer completes its object: the total number of bytes at which it
+    /// stops, and its rate until then.
     stopping: Option<(f64, f64)>,
-    /// End of the start latency, until which no bytes move.
+    /// Time at which the first byte moves after a start.
     silent_until: Option<Time>,
-    /// Time and total of the next milestone, if the rate does not change.
+    /// Time at which the next milestone is reached at the current rate, and the total number of
+    /// bytes at that time.
     hit: Option<(Time, f64)>,
     turn: Option<Turn>,
     record: Record,
@@ -63,9 +66,9 @@ struct Model<'a> {
     now: Time,
     moving: Vec<Moving<'a>>,
     capacities: Vec<f64>,
-    /// Capacities that the conductor sees.
+    /// Capacities as the conductor sees them.
     known: Vec<f64>,
-    /// Number of past changes of each resource.
+    /// Number of changes of each resource that have already occurred.
     changed: Vec<usize>,
     uses: Vec<Use>,
     orders: Orders,
@@ -76,7 +79,7 @@ struct Model<'a> {
 /// Runs a load under a conductor until every transfer has ended or was refused.
 ///
 /// # Errors
-/// If the conductor's orders are invalid, or the run does not end.
+/// If the conductor's orders are invalid, or if the run does not end.
 pub fn run(load: &Load, conductor: &mut dyn Conductor) -> Result<Report, Fault> {
     let capacities: Vec<f64> = load.resources.iter().map(|one| one.capacity).collect();
     let moving = load.transfers.iter().map(|transfer| Moving {
@@ -130,7 +133,7 @@ impl<'a> Model<'a> {
         Fault { at: self.now, what }
     }
 
-    /// Executes the events of the present time.
+    /// Handles all events of the present time.
     fn happen(&mut self) -> Vec<Event> {
         let now = self.now;
         let mut events = Vec::new();
@@ -211,7 +214,7 @@ impl<'a> Model<'a> {
         })
     }
 
-    /// Checks orders and applies them.
+    /// Checks the conductor's orders and applies them.
     fn apply(&mut self, orders: Orders) -> Result<(), Fault> {
         let now = self.now;
         let mut rates = vec![None; self.moving.len()];
@@ -293,7 +296,7 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
-    /// Returns the available fraction of the demand on each resource.
+    /// Returns, for each resource, the fraction of the demand that the capacity `free` satisfies.
     fn parts(&self, free: &[f64], wanted: impl Fn(&Moving<'a>) -> f64) -> Vec<f64> {
         let mut sums = vec![0.0; free.len()];
         for one in &self.moving {
@@ -305,8 +308,8 @@ impl<'a> Model<'a> {
         sums.iter().zip(free).map(part).collect()
     }
 
-    /// Sets the rates: first of stopped transfers with objects in flight, then of ordered ones,
-    /// each reduced where the capacity is short.
+    /// Sets the actual rates. Stopped transfers that complete an object come first, then ordered
+    /// transfers. Rates are reduced where a capacity is too small.
     fn set_rates(&mut self) {
         let stopping = |one: &Moving<'_>| one.stopping.map_or(0.0, |(_, rate)| rate);
         let ordered = |one: &Moving<'_>| match one.phase {
@@ -361,7 +364,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Advances to the next event.
+    /// Advances the clock to the next event.
     fn advance(&mut self) -> Result<(), Fault> {
         let of_transfers = self.moving.iter().filter_map(|one| match one.phase {
             Phase::Coming => Some(one.transfer.arrives),
@@ -400,9 +403,9 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
-    /// Adds the time until the next event to the used and the idle capacity.
+    /// Adds `seconds` to the statistics of used and idle capacity.
     fn count(&mut self, seconds: f64) {
-        // Ordered capacity counts as used during the start latency too.
+        // Ordered capacity counts as used, even before the first byte moves.
         let mut slack = self.capacities.clone();
         for one in &self.moving {
             for resource in &one.transfer.resources {
@@ -451,12 +454,12 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Applies a rate, with the costs of stopping and starting.
+/// Applies an ordered rate, with the costs of stopping and starting.
 fn switch(one: &mut Moving<'_>, rate: f64, now: Time, load: &Load) {
     let was = std::mem::replace(&mut one.ordered, rate);
     if rate > 0.0 {
         if one.stopping.take().is_some() {
-            // It never stopped.
+            // The transfer was still completing its object, so it was not preempted.
             one.record.preemptions -= 1;
             return;
         }
@@ -473,7 +476,7 @@ fn switch(one: &mut Moving<'_>, rate: f64, now: Time, load: &Load) {
         one.turn = Some(Turn {
             from: now,
             to: now,
-            // Until the turn is closed: the bytes moved before it.
+            // Bytes moved before this turn. The value is replaced when the turn ends.
             bytes: one.served,
         });
     } else if was > 0.0 {

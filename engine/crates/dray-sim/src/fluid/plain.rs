@@ -1,17 +1,17 @@
-//! Rules to compare the broker with. They admit every transfer and promise nothing.
+//! Simple rules for comparison with the broker. They admit every transfer and promise nothing.
 
 use super::fill::RemainingCapacity;
 use super::{Conductor, Orders, Scene, TransferView};
 
-/// Sharing among the present transfers.
+/// The rule by which transfers share capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plain {
-    /// All equal: max-min fairness.
+    /// All transfers have equal shares: max-min fairness.
     Fair,
-    /// The earliest deadline takes all it can use, then the next; late transfers come first.
-    /// Transfers without a deadline come last.
+    /// The transfer with the earliest deadline gets as much as it can use, then the next one. Late
+    /// transfers come first, and transfers without a deadline come last.
     Edf,
-    /// The first submitted takes all it can use, then the next.
+    /// The transfer that was submitted first gets as much as it can use, then the next one.
     Fcfs,
 }
 
@@ -19,7 +19,7 @@ impl Plain {
     /// All rules.
     pub const ALL: [Self; 3] = [Self::Fair, Self::Edf, Self::Fcfs];
 
-    /// Returns the name for reports.
+    /// Returns the name of the rule in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

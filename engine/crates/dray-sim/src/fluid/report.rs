@@ -6,24 +6,24 @@ use dray_core::Time;
 /// Results of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Records in the order of [`super::Load::transfers`].
+    /// Records of the transfers, in the order of [`super::Load::transfers`].
     pub transfers: Vec<Record>,
-    /// Uses in the order of [`super::Load::resources`].
+    /// Use of the resources, in the order of [`super::Load::resources`].
     pub resources: Vec<Use>,
-    /// End of the last transfer.
+    /// Time at which the last transfer ended.
     pub ended: Time,
-    /// Number of the conductor's calls.
+    /// Number of times that the conductor was called.
     pub asked: usize,
-    /// Seconds during which capacity was idle although a transfer could have used it, and bytes
-    /// that the transfer with the largest unused rate could have moved meanwhile. Latencies of
-    /// [`super::Switching`] do not count: ordered capacity is in use.
+    /// Time in seconds in which capacity was idle although a transfer could have used it. The
+    /// latencies of [`super::Switching`] do not count, because ordered capacity is in use.
     pub idle_seconds: f64,
-    /// See `idle_seconds`.
+    /// Number of bytes that could have moved in `idle_seconds`: those of the transfer with the
+    /// largest unused rate.
     pub idle_bytes: f64,
 }
 
 impl Report {
-    /// Returns one transfer's record.
+    /// Returns the record of one transfer.
     #[must_use]
     pub fn of(&self, index: TransferIndex) -> &Record {
         &self.transfers[index.0]
@@ -35,29 +35,30 @@ impl Report {
 pub struct Record {
     /// Time of submission.
     pub arrived: Time,
-    /// Time of its first rate.
+    /// Time at which the transfer first got a rate.
     pub started: Option<Time>,
-    /// Time of its last byte.
+    /// Time at which the transfer's last byte moved.
     pub finished: Option<Time>,
-    /// True if it was refused.
+    /// True if the transfer was refused.
     pub is_refused: bool,
-    /// Number of times it was stopped before it was done.
+    /// Number of times that the transfer was stopped before its end.
     pub preemptions: usize,
-    /// Its turns: the periods of movement without a break.
+    /// Turns of the transfer: periods in which it moved without interruption.
     pub turns: Vec<Turn>,
-    /// Bytes moved at each change of its rate; linear between them.
+    /// Number of bytes moved at each change of the rate. Between two points the number grows
+    /// linearly.
     pub curve: Vec<(Time, f64)>,
 }
 
 impl Record {
-    /// Returns the seconds from its submission to its end.
+    /// Returns the time from submission to end in seconds.
     #[must_use]
     pub fn seconds(&self) -> Option<f64> {
         let finished = self.finished?;
         Some(finished.since(self.arrived).as_secs_f64())
     }
 
-    /// Returns the bytes moved at a time.
+    /// Returns the number of bytes moved at `time`.
     #[must_use]
     pub fn bytes_at(&self, time: Time) -> f64 {
         let behind = self.curve.partition_point(|(at, _)| *at <= time);
@@ -73,22 +74,22 @@ impl Record {
     }
 }
 
-/// The period from an order to the following stop, or to the end.
+/// The period from a start order to the next stop order, or to the end of the transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Turn {
-    /// Time of its rate.
+    /// Time at which the rate was ordered.
     pub from: Time,
-    /// Time of its last byte.
+    /// Time at which the last byte of the turn moved.
     pub to: Time,
-    /// Bytes moved.
+    /// Number of bytes moved in the turn.
     pub bytes: f64,
 }
 
 /// Use of a resource until the last transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Use {
-    /// Bytes that it could have moved.
+    /// Number of bytes that the resource could have moved.
     pub offered_bytes: f64,
-    /// Bytes moved.
+    /// Number of bytes that the resource moved.
     pub used_bytes: f64,
 }

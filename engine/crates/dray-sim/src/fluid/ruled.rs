@@ -1,5 +1,5 @@
-//! A policy of `dray-sched` as a conductor: it chooses the running transfers, and these share the
-//! capacity.
+//! A policy of `dray-sched` as a conductor. The policy chooses the transfers that run, and these
+//! share the capacity.
 
 use super::fill::RemainingCapacity;
 use super::{Conductor, Event, Orders, Scene, Transfer, TransferIndex, TransferView};
@@ -15,7 +15,7 @@ pub struct Ruled<'l> {
     known: BTreeMap<TransferIndex, Known<'l>>,
 }
 
-/// State of a present or just ended transfer.
+/// State of a transfer that is present or has just ended.
 #[derive(Debug)]
 struct Known<'l> {
     id: String,
@@ -26,7 +26,7 @@ struct Known<'l> {
 }
 
 impl<'l> Ruled<'l> {
-    /// Returns a conductor of `load`'s transfers under a policy.
+    /// Creates a conductor for the transfers of `load` under a policy.
     #[must_use]
     pub fn new(load: &'l super::Load, policy: Box<dyn Policy>, limits: Limits) -> Self {
         let all = load.transfers.iter().enumerate();
@@ -47,7 +47,7 @@ impl<'l> Ruled<'l> {
         }
     }
 
-    /// Continues under another policy from the next event on.
+    /// Replaces the policy from the next event on.
     pub fn change(&mut self, policy: Box<dyn Policy>) {
         self.policy = policy;
     }

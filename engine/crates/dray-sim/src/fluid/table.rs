@@ -1,7 +1,7 @@
-//! Reads a load as a table, for experiments whose transfers depend on decisions of another program.
-//! The program runs the known transfers, reads their end times, decides about the next ones, and
-//! runs all of them again. Later transfers do not change earlier ones, so the last run contains all
-//! results.
+//! Runs a load that is read as a table. This serves experiments in which another program decides
+//! about later transfers. That program runs the transfers known so far, reads their end times,
+//! decides about the next transfers, and runs all of them again. Later transfers do not change
+//! earlier ones, so the last run contains all results.
 
 use super::{Admission, Brokered, Load, Plain, Report, Resource, ResourceIndex, Sizes, run};
 use super::{Conductor, Transfer};
@@ -12,16 +12,21 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Maximum number of transfers; a larger number is a mistake.
+/// Maximum number of transfers in a table. A larger number is taken for a mistake.
 const TRANSFERS_MAX: usize = 10_000;
 
-/// Maximum time in seconds: ten years.
+/// Maximum time in seconds, about ten years.
 const SECONDS_MAX: f64 = 3.2e8;
 
-/// Runs a table: `rule` (`broker`, `fair`, `edf`, `fcfs`), `resources` by name in bytes per second,
-/// and `transfers` with `name`, `arrives` (seconds), `bytes`, `resources`, and optional `owner` and
-/// `deadline` (seconds). Returns by name the end time of each, or that it was refused or its miss
-/// was predicted.
+/// Runs a table with these fields:
+///
+/// - `rule`: `broker`, `fair`, `edf` or `fcfs`;
+/// - `resources`: bytes per second, by name;
+/// - `transfers`: objects with `name`, `arrives` (seconds), `bytes`, `resources`, and optionally
+///   `owner` and `deadline` (seconds).
+///
+/// Returns for each transfer, by name, its end time, or that the transfer was refused, or that the
+/// broker reported its miss.
 ///
 /// # Errors
 /// A message for an invalid table.

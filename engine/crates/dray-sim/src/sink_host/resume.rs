@@ -1,4 +1,5 @@
-//! Files left by earlier runs: checked by the log's rules of trust, continued or dropped.
+//! Files of earlier runs: decides by the rules of the log whether a partial file can be trusted,
+//! and continues or deletes it.
 
 use super::{Partial, SinkHost, beside, wrong};
 use crate::disk::Node;
@@ -71,7 +72,7 @@ impl SinkHost {
         }
     }
 
-    /// Ends an unfinished file of the log and removes its partial file.
+    /// Ends an unfinished file in the log, and deletes its partial file.
     pub(super) fn drop_logged(&mut self, path: &RelPath) -> Result<()> {
         let Some(log) = &mut self.log else {
             return Ok(());
@@ -89,11 +90,11 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Opens a partial file. For a continued one, returns the ranges on the disk, and true if they
-    /// were copied to a new file.
+    /// Opens a partial file. If an earlier file is resumed, returns its ranges on the disk, and
+    /// true if they were copied to a new partial file.
     ///
     /// # Errors
-    /// Errors of disk and log.
+    /// Errors of the disk and of the log.
     pub fn prepare(
         &mut self,
         index: FileIndex,
@@ -176,7 +177,7 @@ impl SinkHost {
         Ok((file.done, false))
     }
 
-    /// Returns true if the disk, and not only the cache, has these bytes.
+    /// Returns true if the disk itself, not only the cache, contains these bytes.
     pub fn is_stored(&self, inode: u64, range: ByteRange, sums: Sums) -> bool {
         let disk = self.disk.borrow();
         let span = range.offset as usize..range.end() as usize;
@@ -184,14 +185,14 @@ impl SinkHost {
         found.is_some_and(|bytes| Sums::of(bytes) == sums)
     }
 
-    /// Records in the log that a write or a sync of a partial file failed.
+    /// Records in the log that a write or a sync of a partial file has failed.
     pub fn note_doubtful(&mut self, number: FileNumber) {
         if let Some(log) = &mut self.log {
             let _ = log.file_doubtful(number).and_then(|()| log.commit());
         }
     }
 
-    /// Records a failed sync of a group: further writes to its partial files do not count.
+    /// Records that the sync of a group failed. Its partial files are doubtful from then on.
     pub(super) fn doubt(&mut self, items: &[SyncItem]) {
         if self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne) {
             return;
@@ -205,17 +206,18 @@ impl SinkHost {
         }
     }
 
-    /// Checks that the disk holds the ranges that this run wrote to an earlier run's partial file.
+    /// Checks that the disk contains the ranges that this run wrote to an earlier run's partial
+    /// file.
     ///
     /// # Errors
-    /// `ChecksumMismatch` if it does not.
+    /// `ChecksumMismatch` if the disk does not contain them.
     pub fn check_written(&mut self, index: FileIndex, ranges: &SummedRanges) -> Result<()> {
         let Some(partial) = self.partials.get(&index).cloned() else {
             return Ok(());
         };
         let believes = self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne);
         if self.setup.options.durability == Durability::None {
-            // A read that bypasses the cache writes back first.
+            // A read that bypasses the cache first writes the cached data to the disk.
             let now = self.disk.borrow().now();
             self.disk.borrow_mut().sync(partial.inode, now)?;
         }
@@ -231,7 +233,7 @@ impl SinkHost {
         ))
     }
 
-    /// Copies the correct pieces of a partial file to a new one.
+    /// Copies the correct ranges of a partial file to a new partial file.
     fn move_partial(
         &mut self,
         index: FileIndex,

@@ -1,4 +1,4 @@
-//! Adopts unfinished files, and drops files of which another log has more.
+//! Inherits unfinished files from other logs, and drops files of which another log has more.
 
 use super::host::{Doing, Writer, remove};
 use super::{Destination, Mutant};
@@ -8,7 +8,7 @@ use dray_log::neighbours::adopt;
 use dray_log::{Ending, LoggedFile, ObjectLog, Recovery, Tenure, UniversalLog, recover};
 
 impl Writer {
-    /// Drops a file that is also open in a held log, if that log has more of it.
+    /// Drops a file that is also open in a log that is in use, if that log has more of the file.
     pub(super) fn give_up(
         &mut self,
         at: &mut Destination,
@@ -36,8 +36,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Copies a file's records from another log to ours. The other log ends the file in a step of
-    /// its own.
+    /// Copies the records of a file from another log to this writer's log. The other log ends the
+    /// file in a separate step.
     pub(super) fn take_over(
         &mut self,
         at: &mut Destination,
@@ -64,7 +64,7 @@ impl Writer {
             path: path.clone(),
         };
         if at.mutant == Some(Mutant::EndsFirst) {
-            // A kill between the two steps loses the file from both logs.
+            // The mutant `EndsFirst`: a kill between the two steps loses the file from both logs.
             return Ok(true);
         }
         self.adopt(path, (&mut file, &found), &theirs)?;
@@ -90,7 +90,7 @@ impl Writer {
         self.log().commit_durably()
     }
 
-    /// Ends a file in another log, under that log's lease, and releases the lease.
+    /// Ends a file in another log, under the lease of that log, and releases the lease.
     pub(super) fn end_theirs(
         &mut self,
         at: &mut Destination,

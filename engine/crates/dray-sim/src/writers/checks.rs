@@ -1,4 +1,4 @@
-//! Checks promises about many writers from outside.
+//! Checks promises about several writers, from outside of the writers.
 
 use super::logs::logs;
 use super::{Destination, OBJECT_BYTES};
@@ -35,7 +35,8 @@ pub(super) fn at_removal(
     Ok(())
 }
 
-/// Checks the destination after all transfers have succeeded. `wanted` are their files.
+/// Checks the destination after all transfers have succeeded. `wanted` are the files of all
+/// transfers.
 pub(super) fn at_the_end<'w>(
     destination: &mut Destination,
     wanted: impl Iterator<Item = &'w RelPath>,
@@ -56,7 +57,8 @@ pub(super) fn at_the_end<'w>(
         .names()
         .filter(|(_, node)| matches!(node, Node::File(..)))
         .map(|(path, _)| path.to_string())
-        // A crash loses a FileBegin that was not synced: the sweep removes that partial file.
+        // A crash can lose a FileBegin record that was not synced. A sweep would remove the partial
+        // file of such a record, so ignore it.
         .filter(|path| path.ends_with(".log") || path.ends_with(".part") && destination.boot == 1)
         .collect();
     if !left.is_empty() {
@@ -65,7 +67,7 @@ pub(super) fn at_the_end<'w>(
     Ok(())
 }
 
-/// Returns the number of objects in a file of this size.
+/// Returns the number of objects in a file of `bytes` bytes.
 pub(super) const fn objects(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(OBJECT_BYTES)
 }

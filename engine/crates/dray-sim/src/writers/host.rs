@@ -1,5 +1,5 @@
-//! One transfer's sink among others: reads logs, adopts, begins, writes, publishes and cleans up,
-//! one step at a time.
+//! The sink of one transfer among several. It reads logs, inherits, begins, writes and publishes
+//! files, and cleans up, one step at a time.
 
 use super::logs::{log_paths, logs};
 use super::{Destination, Mutant, OBJECT_BYTES, checks};
@@ -21,30 +21,30 @@ use std::num::NonZeroU64;
 
 const OWNER: &[u8] = b"user";
 
-/// Number of checks of a contended file before its writer gives way.
+/// Number of times that a writer checks a contended file before it gives up the file.
 const PATIENCE: u32 = 3;
 
 pub(super) type Log = UniversalLog<DiskFile>;
 
-/// Next step of a transfer with its file.
+/// The next step of a transfer with its current file.
 #[derive(Debug, Clone)]
 pub(super) enum Doing {
     Nothing,
-    /// No other log had the file open.
+    /// No other log has the file open, so begin it.
     Beginning {
         path: RelPath,
     },
-    /// The file was adopted and is still open in the other log.
+    /// The file was inherited, and is still open in the other log.
     Adopted {
         log: RelPath,
         path: RelPath,
     },
-    /// The file was begun, and the claim is not decided.
+    /// The file was begun. It is not decided yet which writer may write it.
     Claiming {
         path: RelPath,
         looks: u32,
     },
-    /// The file's next object is written.
+    /// Write the next object of the file.
     Writing {
         path: RelPath,
         number: FileNumber,
@@ -52,21 +52,21 @@ pub(super) enum Doing {
     },
 }
 
-/// One transfer's sink.
+/// The sink of one transfer.
 #[derive(Debug)]
 pub struct Writer {
     pub(super) number: usize,
     transfer: TransferId,
     pub(super) log_path: RelPath,
     wanted: Vec<RelPath>,
-    /// Remaining files of this session.
+    /// Files that this session has not handled yet.
     pub(super) todo: Vec<RelPath>,
-    /// Files that were refused in this session.
+    /// Number of files that were refused in this session.
     refused: u64,
     pub(super) log: Option<Log>,
     pub(super) doing: Doing,
     is_done: bool,
-    /// Number of turns that a killed transfer waits before it runs again.
+    /// Number of steps that a killed transfer waits before it runs again.
     rests: u64,
 }
 
@@ -74,10 +74,10 @@ fn folder() -> Result<RelPath> {
     RelPath::root().join(&layout::log_folder_name()?)
 }
 
-/// Makes the folder of logs.
+/// Creates the folder of the logs.
 ///
 /// # Errors
-/// Never: names are constants.
+/// Never: the names are constants.
 pub(super) fn prepare(at: &Destination) -> Result<()> {
     let mut disk = at.disk.borrow_mut();
     disk.put_name(&folder()?, Node::Directory(Metadata::default()))?;
@@ -86,10 +86,10 @@ pub(super) fn prepare(at: &Destination) -> Result<()> {
 }
 
 impl Writer {
-    /// Returns the transfer with this number.
+    /// Creates the transfer with this number.
     ///
     /// # Errors
-    /// Never: names are constants.
+    /// Never: the names are constants.
     pub fn new(number: usize, wanted: Vec<RelPath>) -> Result<Self> {
         let transfer = TransferId::new(format!("t{number}"))?;
         Ok(Self {
@@ -106,18 +106,19 @@ impl Writer {
         })
     }
 
-    /// Returns true if it has succeeded.
+    /// Returns true if the transfer has succeeded.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Returns its files.
+    /// Returns the files of the transfer.
     pub fn wanted(&self) -> impl Iterator<Item = &RelPath> {
         self.wanted.iter()
     }
 
-    /// Kills it: its memory is lost, and its lease is released. It runs again after `rests` turns.
+    /// Kills the transfer: its memory is lost and its lease is released. It runs again after
+    /// `rests` steps.
     pub fn die(&mut self, at: &mut Destination, rests: u64) {
         self.rests = rests;
         self.log = None;
@@ -141,7 +142,7 @@ impl Writer {
     /// Executes one step.
     ///
     /// # Errors
-    /// Errors of disk and log: a defect of the model.
+    /// Errors of the disk and of the log, which are defects of the model.
     pub fn step(&mut self, at: &mut Destination, draw: &mut Rng) -> Result<()> {
         if self.is_done {
             return Ok(());
@@ -195,8 +196,8 @@ impl Writer {
         self.log.as_mut().expect("it was opened")
     }
 
-    /// Returns the other logs in which a file is open, each with true if it is held. Appended
-    /// records count.
+    /// Returns the other logs in which a file is open, each with true if the log is in use. Records
+    /// that are appended and not synced count too.
     fn speaking(&self, at: &Destination, path: &RelPath) -> Vec<(RelPath, bool)> {
         let mut found = Vec::new();
         for log in log_paths(at)
@@ -259,8 +260,8 @@ impl Writer {
         Ok(matches!(verdict, Verdict::Trusted(_)))
     }
 
-    /// Decides about the next file: it exists, another transfer writes it, it can be adopted, or it
-    /// is begun.
+    /// Decides about the next file: the file exists, another transfer writes it, it can be
+    /// inherited, or it must be begun.
     fn meet(&mut self, at: &mut Destination, path: &RelPath) -> Result<()> {
         if matches!(at.disk.borrow().look(path), Some(Node::File(..))) {
             return Ok(());
@@ -279,7 +280,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Continues with our own record, or begins the file.
+    /// Continues a file that this writer's log contains, or begins the file.
     fn go_on(&mut self, at: &mut Destination, path: &RelPath) -> Result<()> {
         self.doing = Doing::Nothing;
         let logged = self.log().file(path).cloned();
@@ -292,8 +293,8 @@ impl Writer {
             self.log().end_file(logged.number, Ending::Dropped)?;
             self.log().commit()?;
         }
-        // Another transfer may have begun it, written and died since the last check. The model
-        // leaves out that moment, in which its bytes would be sent again.
+        // Another transfer may have begun the file, written to it and been killed since the last
+        // check. Retry later: the model does not simulate that its bytes are sent again.
         let speaking = self.speaking(at, path);
         let is_left = speaking.iter().any(|(_, is_held)| !is_held);
         if is_left && at.mutant != Some(Mutant::NeverAdopts) {
@@ -333,7 +334,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns a free name. A leftover file under it that no log names is removed.
+    /// Returns a free name for a partial file. Removes a leftover file with that name if no log
+    /// names it.
     fn free_name(&self, at: &mut Destination, path: &RelPath) -> Result<Option<Name>> {
         let Some(final_name) = path.name() else {
             return Ok(None);
@@ -348,7 +350,7 @@ impl Writer {
                     .values()
                     .any(|file| file.partial.inode == found.inode)
             });
-            // The holder of a log may be about to name it.
+            // The holder of another log may be about to record the file.
             let others = at.held.keys().any(|log| *log != self.log_path);
             if !is_spoken_of && !others {
                 at.disk
@@ -360,7 +362,7 @@ impl Writer {
         Ok(None)
     }
 
-    /// After the FileBegin: decides whether the file is ours.
+    /// Decides, after the FileBegin record, whether this writer may write the file.
     fn settle(&mut self, at: &mut Destination, path: &RelPath, looks: u32) -> Result<()> {
         let speaking = self.speaking(at, path);
         let held: Vec<Name> = speaking
@@ -382,7 +384,8 @@ impl Writer {
         else {
             return Ok(());
         };
-        // The former writer has died: its durable ranges are not sent again.
+        // The other writer was killed. Inherit the file later, so that its durable ranges are not
+        // sent again.
         let is_left = looks > 0 && held.is_empty() && !speaking.is_empty();
         match judged {
             Claim::Ours if is_left => {
@@ -488,7 +491,7 @@ impl Writer {
         self.log().end_file(file.number, Ending::Dropped)?;
         self.log().commit()?;
         let found = self.found(at, &file.partial.name);
-        // A run that died while it adopted the file has left it in two logs.
+        // If a run was killed while it inherited the file, two logs contain the file.
         let is_shared = logs(at)?.iter().any(|(log, found)| {
             let mut files = found.files.values();
             *log != self.log_path && files.any(|other| other.partial.inode == file.partial.inode)
@@ -502,7 +505,7 @@ impl Writer {
         Ok(())
     }
 
-    /// All files are handled: cleans up, and starts again for refused files.
+    /// Cleans up after all files are handled. If files were refused, starts again with them.
     fn finish(&mut self, at: &mut Destination) -> Result<()> {
         if at.mutant == Some(Mutant::CleansAll) {
             self.clean_all(at)?;
@@ -510,7 +513,8 @@ impl Writer {
         let own: Vec<RelPath> = self.log().files().map(|(path, _)| path.clone()).collect();
         let is_done = self.refused == 0;
         for path in own {
-            // The next attempt may adopt the refused files.
+            // If this transfer is not done, its next attempt may inherit the refused files, so keep
+            // the records.
             if is_done {
                 self.drop_file(at, &path)?;
             }

@@ -1,11 +1,11 @@
-//! The logs at the destination of all writers.
+//! The logs of all writers at the destination.
 
 use super::Destination;
 use crate::log_file::DiskFile;
 use dray_core::{RelPath, Result};
 use dray_log::{Recovery, layout, recover};
 
-/// Returns all readable logs of the destination.
+/// Returns all logs at the destination that can be read.
 pub(super) fn logs(at: &Destination) -> Result<Vec<(RelPath, Recovery)>> {
     let mut found = Vec::new();
     for path in log_paths(at) {
@@ -16,7 +16,7 @@ pub(super) fn logs(at: &Destination) -> Result<Vec<(RelPath, Recovery)>> {
     Ok(found)
 }
 
-/// Returns the paths of all logs of the destination.
+/// Returns the paths of all logs at the destination.
 pub(super) fn log_paths(at: &Destination) -> Vec<RelPath> {
     let disk = at.disk.borrow();
     let is_log = |path: &&RelPath| {

@@ -1,8 +1,9 @@
-//! Four paths for testing a tuner, and their weather.
+//! Four network paths for testing a tuner, and random disturbances ("weather").
 //!
-//! A path has a link, storage at the sink, and a number above which the far side fails. The
-//! throughput of a step is the minimum of the streams' and the writers' rates, times noise; a
-//! competing transfer takes a part of the bottleneck for some seconds.
+//! A path has a link, storage at the sink, and a number of streams or writers above which the other
+//! end fails. In each step the throughput is the lower of the streams' and the writers' rates,
+//! multiplied by noise. From time to time a competing transfer uses a part of the bottleneck for
+//! some seconds.
 
 use dray_sched::rng::Rng;
 use dray_sched::tuner::{Bottleneck, Errors, Knob, Sample, Setting};
@@ -16,50 +17,51 @@ pub const STEPS: usize = 320;
 
 const MEGA: f64 = 1e6;
 
-/// Standard deviation of the noise in the logarithm of a sample, and its correlation with the next
-/// sample.
+/// Standard deviation of the noise, in the logarithm of a sample, and the correlation of the noise
+/// with that of the next sample.
 const NOISE: f64 = 0.15;
 const STAYS: f64 = 0.6;
 
-/// Mean seconds between two competing transfers, the range of their durations in seconds, and the
-/// range of their shares.
+/// Competing transfers: the mean time between two of them in seconds, the range of their durations
+/// in seconds, and the range of their shares of the bottleneck.
 const NEIGHBOUR_AFTER: f64 = 20.0;
 const NEIGHBOUR_STAYS: (f64, f64) = (2.0, 8.0);
 const NEIGHBOUR_TAKES: (f64, f64) = (0.2, 0.6);
 
-/// Mean seconds between stream losses that do not depend on any number.
+/// Mean time in seconds between losses of a stream that are independent of the setting.
 const ACCIDENT_AFTER: f64 = 120.0;
 
-/// Fraction of the throughput while the far side fails.
+/// Throughput while the other end fails, as a fraction of the normal throughput.
 const FAILING: f64 = 0.3;
 
-/// Errors per second for each stream or writer above the far side's limit.
+/// Number of errors per second for each stream or writer above the limit of the other end.
 const FAILS: f64 = 2.0;
 
-/// One of the four paths.
+/// A network path with its storage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Path {
     /// Name of the path.
     pub name: &'static str,
-    /// Description of its bottleneck.
+    /// Description of the path's bottleneck.
     pub about: &'static str,
-    /// The number that limits it.
+    /// The knob that limits the throughput of this path.
     pub knob: Knob,
-    /// Bytes per second of the link.
+    /// Rate of the link in bytes per second.
     pub link: f64,
-    /// Maximum bytes per second of one stream.
+    /// Maximum rate of one stream in bytes per second.
     pub stream: f64,
-    /// Fraction of the throughput that each further stream costs.
+    /// Fraction of the throughput that is lost for each additional stream.
     pub stream_cost: f64,
-    /// Fraction of the streams' excess over the link that is lost and sent again.
+    /// If the streams could send more than the link carries: fraction of the excess that is lost
+    /// and sent again.
     pub overload: f64,
-    /// Seconds until a new stream reaches most of its rate.
+    /// Time in seconds until a new stream reaches most of its rate.
     pub ramp: f64,
-    /// Bytes per second of one writer.
+    /// Rate of one writer in bytes per second.
     pub writer: f64,
-    /// Number of writers above which the storage's throughput falls.
+    /// Number of writers above which the throughput of the storage decreases.
     pub writers_best: f64,
-    /// Number of the knob above which the far side fails.
+    /// Value of the knob above which the other end fails.
     pub fails_above: u64,
 }
 
@@ -119,8 +121,8 @@ pub const PATHS: [Path; 4] = [
     },
 ];
 
-/// Returns a random path, with the network or the storage as its bottleneck. Its best number is 1
-/// to 48, and the far side fails at 1.15 to 2.65 times that.
+/// Returns a random path whose bottleneck is the network or the storage. The best value of its knob
+/// is between 1 and 48. The other end fails above 1.15 to 2.65 times the best value.
 #[must_use]
 pub fn drawn(seed: u64) -> Path {
     let mut draw = Rng::new(seed ^ 0xd4a7);
@@ -161,8 +163,8 @@ pub fn drawn(seed: u64) -> Path {
 }
 
 impl Path {
-    /// Returns the bytes per second without weather, with all streams at their full rate, and the
-    /// bottleneck.
+    /// Returns the throughput in bytes per second without disturbances, when all streams have
+    /// reached their full rate. Also returns the bottleneck.
     #[must_use]
     pub fn carries(&self, streams: f64, writers: f64) -> (f64, Bottleneck) {
         let could = streams * self.stream;
@@ -180,24 +182,24 @@ impl Path {
     }
 }
 
-/// The events of one step on a path, independent of the tuner.
+/// Disturbances in one step. They do not depend on the tuner.
 #[derive(Debug, Clone, Copy)]
 struct Hour {
     /// Available fraction of the bottleneck, after noise and competing transfers.
     there: f64,
-    /// Fraction of the received bytes that is counted by the end of the step.
+    /// Fraction of the received bytes that is counted before the end of the step.
     counted: f64,
     has_accident: bool,
-    /// Random number that decides whether an excessive stream or writer fails.
+    /// Random number that decides whether a stream or writer above the limit fails.
     chance: f64,
 }
 
-/// The weather of one run.
+/// The disturbances of all steps of a run.
 #[derive(Debug, Clone)]
 pub struct Weather(Vec<Hour>);
 
 impl Weather {
-    /// Returns the weather of a seed.
+    /// Returns the disturbances for this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut draw = Rng::new(seed ^ 0x70e5);
@@ -215,7 +217,7 @@ impl Weather {
                 neighbour = 1.0 - between(NEIGHBOUR_TAKES, &mut draw);
                 left = between(NEIGHBOUR_STAYS, &mut draw);
             }
-            // The sum of twelve uniform draws is close enough to a normal distribution.
+            // The sum of twelve uniform random numbers is close enough to a normal distribution.
             let normal = (0..12).map(|_| unit(&mut draw)).sum::<f64>() - 6.0;
             drift = STAYS * drift + (1.0 - STAYS * STAYS).sqrt() * normal;
             hours.push(Hour {
@@ -237,18 +239,18 @@ fn between((from, to): (f64, f64), draw: &mut Rng) -> f64 {
     from + (to - from) * unit(draw)
 }
 
-/// Results of one run.
+/// Measurements of one run.
 #[derive(Debug, Clone, Default)]
 pub struct Course {
-    /// Bytes received in each step.
+    /// Number of bytes received in each step.
     pub bytes: Vec<f64>,
     /// Setting in force in each step.
     pub settings: Vec<Setting>,
-    /// Steps in which the number was above the far side's limit.
+    /// For each step, true if the number was above the limit of the other end.
     pub failing: Vec<bool>,
 }
 
-/// Runs a path; `told` returns a setting after each sample.
+/// Runs a path. `told` receives each sample and returns the next setting.
 pub fn run(
     path: &Path,
     weather: &Weather,
@@ -272,7 +274,7 @@ pub fn run(
         course.bytes.push(bytes);
         course.settings.push(setting);
         course.failing.push(too_many > 0.0);
-        // The number of errors is about the excess.
+        // One error for each stream or writer above the limit.
         let errors = if errs { too_many as u32 } else { 0 };
         let mut all = Errors {
             streams: u32::from(hour.has_accident),
